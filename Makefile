@@ -1,0 +1,52 @@
+# One verb per thing to do; each makes what it needs, once, in .venv.
+# Another interpreter: make PYTHON=/path/to/python3.12 demo
+
+PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check
+EXISTING = $(wildcard src tests examples benchmarks)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format bench clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.ready ## Show a real job of 4 workers that loses one and recovers
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.ready-test lint ## Lint, check types and run all tests (installs PyTorch for CPU)
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready-lint ## Check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.ready-lint ## Rewrite the code into its format, with the safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.ready-bench ## Measure beside torchrun and print the table (installs PyTorch)
+	$(BIN)/python -m benchmarks
+
+clean: ## Remove everything that the other verbs made, .venv included
+	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find $(EXISTING) -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamps are hidden files in .venv, so that removing .venv forgets them too.
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Holdfast needs Python 3.11 or newer, and $(PYTHON) is older or missing." >&2; \
+	  echo "hint: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "Installing Holdfast into $(VENV) (once, a few seconds) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.ready-%: pyproject.toml $(VENV)/.ready
+	@echo "Installing what 'make $*' needs into $(VENV) (once$(if $(filter lint,$*),,; PyTorch takes a minute)) ..."
+	@$(PIP) install --editable '.[$*]'
+	@touch $@

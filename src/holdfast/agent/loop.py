@@ -1,0 +1,187 @@
+"""The agent's loop: inbox → step → effects, and again.
+
+Both machines of the core live here: the agent of this node and, since a job of one node
+has nobody else to host it, the job's coordinator. What one says to the other goes through
+the same inbox as everything else, is journalled, and could as well come from a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections import deque
+
+from holdfast.agent.workplace import Workplace
+from holdfast.core import agent, coordinator
+from holdfast.core.agent_io import (
+    AgentEffect,
+    AgentEvent,
+    AgentStarted,
+    AgentTimerFired,
+    DropZygote,
+    EndSpawner,
+    Finish,
+    KillEverything,
+    ListStuck,
+    Report,
+    ReserveEndpoint,
+    Say,
+    SignalReceived,
+    SignalWorkers,
+    StartWorkers,
+    StartZygote,
+    Told,
+    WakeAgent,
+)
+from holdfast.core.config import JobConfig
+from holdfast.core.coordinator import (
+    CoordinatorEffect,
+    CoordinatorEvent,
+    CoordinatorTimerFired,
+    Explain,
+    Heard,
+    Tell,
+    WakeCoordinator,
+)
+from holdfast.core.model import Outcome
+from holdfast.observe.journal import SCHEMA, Header, Journal
+from holdfast.observe.recoveries import recoveries
+from holdfast.observe.report import render
+from holdfast.workers import failures, linux
+from holdfast.workers.console import Console
+from holdfast.workers.log_layout import JobLogs, create_job_logs
+from holdfast.workers.spawner_process import SpawnerProcess
+
+CONSOLE_PATIENCE_S = 10.0
+"""How long the end waits for a reader of our output that does not read."""
+
+
+class Agent:
+    """One node of one job."""
+
+    def __init__(self, config: JobConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config
+        self.host = socket.gethostname()
+        self.node = f"{self.host}-{os.urandom(4).hex()}"
+        self._loop = loop
+        self._agent = agent.AgentState(config, self.node, self.host)
+        self._coordinator = coordinator.CoordinatorState(config)
+        self._inbox: deque[AgentEvent | CoordinatorEvent] = deque()
+        self._busy = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._finished: asyncio.Future[Outcome] = loop.create_future()
+        self.console = Console(loop)
+        self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id)
+        self.workplace = Workplace(config, self.logs, self.console, self.post)
+        self._journal = Journal(self.logs.journal, self._header())
+
+    async def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
+        """Live through the job. Whatever happens, nothing is left behind."""
+        linux.set_subreaper()
+        self.workplace.open(spawner, self._loop)
+        numbers = [signal.Signals[name] for name in self.config.signals]
+        for number in numbers:
+            self._loop.add_signal_handler(number, self.post, SignalReceived(number))
+        try:
+            self.post(started)
+            outcome = await self._finished
+        finally:
+            self.workplace.close()
+        await self._take_leave(outcome)
+        return outcome
+
+    def post(self, event: AgentEvent | CoordinatorEvent) -> None:
+        """Put an event in the inbox, and work through it unless that is under way."""
+        self._inbox.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._inbox:
+                self._take(self._inbox.popleft())
+        except BaseException as error:
+            if not self._finished.done():
+                self._finished.set_exception(error)
+        finally:
+            self._busy = False
+
+    def _take(self, event: AgentEvent | CoordinatorEvent) -> None:
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        if isinstance(event, Heard | CoordinatorTimerFired):
+            decided = coordinator.step(self._coordinator, event, now)
+            self._journal.coordinator(now, event, decided)
+            for coordinator_effect in decided:
+                self._coordinate(coordinator_effect)
+            return
+        effects = agent.step(self._agent, event, now)
+        self._journal.agent(now, event, effects)
+        for effect in effects:
+            self._carry_out(effect)
+
+    def _coordinate(self, effect: CoordinatorEffect) -> None:
+        match effect:
+            case Tell():
+                self._inbox.append(Told(effect.message))
+            case WakeCoordinator():
+                self._wake(effect.name, effect.after_s, CoordinatorTimerFired(effect.name))
+            case Explain():
+                self._say(effect.text)
+
+    def _carry_out(self, effect: AgentEffect) -> None:
+        match effect:
+            case ReserveEndpoint():
+                self.workplace.reserve_endpoint()
+            case StartZygote():
+                self.workplace.start_zygote(effect.modules)
+            case DropZygote():
+                self.workplace.drop_zygote()
+            case StartWorkers():
+                self.workplace.start_workers(effect)
+            case SignalWorkers():
+                self.workplace.signal_workers(effect.signal, effect.local_ranks)
+            case KillEverything():
+                self.workplace.kill_everything()
+            case ListStuck():
+                self.workplace.list_stuck()
+            case EndSpawner():
+                self.workplace.end_spawner()
+            case WakeAgent():
+                self._wake(effect.name, effect.after_s, AgentTimerFired(effect.name))
+            case Report():
+                self._inbox.append(Heard(self.node, effect.message))
+            case Say():
+                self._say(effect.text)
+            case Finish():
+                self._finished.set_result(effect.outcome)
+
+    def _wake(self, name: str, after_s: float, event: AgentEvent | CoordinatorEvent) -> None:
+        if name in self._timers:
+            self._timers[name].cancel()
+        self._timers[name] = self._loop.call_later(after_s, self.post, event)
+
+    def _say(self, text: str) -> None:
+        self.console.write(2, f"holdfast: {text}\n".encode())
+
+    async def _take_leave(self, outcome: Outcome) -> None:
+        """Report, pass the cause up, and leave no file that tells nothing."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._journal.close()
+        where = str(self.logs.journal) if self.logs.journal else None
+        report = render(outcome, recoveries(self._journal.steps), where)
+        self.console.write(2, report.encode("utf-8", "replace"))
+        if outcome.cause is not None:
+            problem = failures.pass_up(outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE"))
+            if problem:
+                self._say(problem)
+        if outcome.verdict == "succeeded":
+            self.logs.remove_if_untouched()
+        await self.console.drain(CONSOLE_PATIENCE_S)
+        self.console.close()
+
+    def _header(self) -> Header:
+        started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        return Header(SCHEMA, self.config.run_id, self.node, self.host, started, self.config)

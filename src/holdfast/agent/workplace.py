@@ -1,0 +1,345 @@
+"""What exists on this node for a job, and how effects change it.
+
+One object holds every resource of the node: the spawner, the console, the logs, the
+channel, reserved ports, the streams of running workers. Each effect of the core has one
+method here; what comes of it is posted back as an event. No decisions are made here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.agent.commands import ERROR_WRITER, Launch, launch_form, program_folder
+from holdfast.core.agent_io import (
+    AgentEvent,
+    AllGone,
+    EndpointReserved,
+    ModuleRejected,
+    ProcessesStuck,
+    SpawnerEnded,
+    SpawnerLost,
+    StartWorkers,
+    StepReported,
+    WorkerExited,
+    WorkerStarted,
+    ZygoteLost,
+    ZygoteReady,
+)
+from holdfast.core.config import JobConfig
+from holdfast.core.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
+from holdfast.workers import environment, failures
+from holdfast.workers.channel_server import ChannelServer
+from holdfast.workers.console import Console
+from holdfast.workers.log_layout import JobLogs
+from holdfast.workers.oom import OutOfMemoryWatch
+from holdfast.workers.output import (
+    FilterFiles,
+    WorkerIdentity,
+    WorkerStreams,
+    open_filter_files,
+    open_streams,
+)
+from holdfast.workers.ports import ReservedPort
+from holdfast.workers.spawner_client import SpawnerClient, sweep
+from holdfast.workers.spawner_process import SpawnerProcess
+
+LOOPBACK = "127.0.0.1"
+WORKERS_PER_REQUEST = 80
+"""Three descriptors each; one message may carry 253."""
+
+Post = Callable[[AgentEvent], None]
+
+
+class Running(Struct):
+    """A worker of the current round."""
+
+    round: int
+    ranks: Ranks
+    streams: WorkerStreams
+    error_file: Path | None
+    pid: int | None = None
+
+
+class Workplace:
+    """The node's resources. `post` takes the events that come of using them."""
+
+    def __init__(self, config: JobConfig, logs: JobLogs, console: Console, post: Post) -> None:
+        self.config = config
+        self.logs = logs
+        self.console = console
+        self._post = post
+        self._launch: Launch = launch_form(config.program)
+        self._shared_environment = environment.shared(config, os.environ)
+        self._workers: dict[str, Running] = {}
+        self._by_pid: dict[int, Running] = {}
+        self._filters: FilterFiles | None = None
+        self._port: ReservedPort | None = None
+        self._memory = OutOfMemoryWatch()
+        self._processor_sets = _processor_sets(config)
+        self._ending = False
+
+    def open(self, process: SpawnerProcess, loop: asyncio.AbstractEventLoop) -> None:
+        """Start serving the spawner and the workers' channel."""
+        self._loop = loop
+        self._channel = ChannelServer(loop, self._on_channel)
+        self._shared_environment["HOLDFAST_CHANNEL"] = self._channel.name
+        self._spawner = SpawnerClient(process, self._on_spawner, self._on_spawner_end)
+        self._spawner.attach(loop)
+
+    def close(self) -> None:
+        """Let go of everything; what is left below the spawner is killed by it."""
+        self._close_round()
+        self._spawner.close()
+        self._channel.close()
+        self._memory.close()
+        if self._port is not None:
+            self._port.release()
+
+    # Effects.
+
+    def reserve_endpoint(self) -> None:
+        """Hold a fresh port, unless the user has named one."""
+        if self._port is not None:
+            self._port.release()
+            self._port = None
+        port = self.config.master_port
+        if not port:
+            self._port = ReservedPort()
+            port = self._port.number
+        address = self.config.master_address or LOOPBACK
+        self._post(EndpointReserved(Endpoint(address, port)))
+
+    def start_zygote(self, modules: tuple[str, ...]) -> None:
+        spec = {
+            "modules": modules,
+            "per_worker_names": environment.PER_WORKER,
+            "program_folder": program_folder(self.config.program),
+        }
+        from json import dumps
+
+        script = os.path.join(os.path.dirname(environment.__file__), "zygote.py")
+        argv = [*self._launch.interpreter, "-u", script, dumps(spec)]
+        self._spawner.request({"do": "zygote", "argv": argv, "env": self._shared_environment})
+
+    def drop_zygote(self) -> None:
+        self._spawner.request({"do": "drop_zygote"})
+
+    def start_workers(self, effect: StartWorkers) -> None:
+        """Open the streams, then have the workers made, all of them in one go if warm."""
+        self._memory.snapshot()
+        assignment = effect.assignment
+        if self._filters is None:
+            directory = self.logs.attempt(assignment.restart_count)
+            self._filters = open_filter_files(self.config.output, directory, self.console)
+        orders = [
+            self._order(assignment, assignment.workers[local_rank])
+            for local_rank in effect.local_ranks
+        ]
+        if effect.warm:
+            self._fork(orders)
+        else:
+            for order, descriptors in orders:
+                self._execute(order, descriptors)
+
+    def signal_workers(self, number: int, local_ranks: tuple[int, ...]) -> None:
+        ids = [
+            name for name, worker in self._workers.items() if worker.ranks.local_rank in local_ranks
+        ]
+        self._spawner.request({"do": "signal", "signal": number, "ids": ids})
+
+    def kill_everything(self) -> None:
+        self._spawner.request({"do": "kill"})
+
+    def list_stuck(self) -> None:
+        self._spawner.request({"do": "list"})
+
+    def end_spawner(self) -> None:
+        self._ending = True
+        self._spawner.request({"do": "end"})
+
+    # Starting.
+
+    def _order(self, assignment: Assignment, ranks: Ranks) -> tuple[dict[str, Any], list[int]]:
+        """What a worker needs: its request, and its three descriptors."""
+        local_rank = ranks.local_rank
+        directory = self.logs.worker(assignment.restart_count, local_rank)
+        error_file = self.logs.error_file(assignment.restart_count, local_rank)
+        variables = environment.of_worker(
+            self.config, self._shared_environment, assignment, ranks
+        )
+        if error_file is not None:
+            error_file.parent.mkdir(parents=True, exist_ok=True)
+            variables["TORCHELASTIC_ERROR_FILE"] = str(error_file)
+        identity = WorkerIdentity(local_rank, ranks.rank, self.config.role, self.config.slots)
+        streams = open_streams(
+            self.config.output, directory, identity, self.console, self._loop, self._filters
+        )
+        name = f"{assignment.round}:{local_rank}"
+        self._workers[name] = Running(assignment.round, ranks, streams, error_file)
+        descriptors = [
+            _standard_input(local_rank),
+            os.dup(streams.child_stdout),
+            os.dup(streams.child_stderr),
+        ]
+        streams.close_child_ends()
+        arguments = environment.arguments(self.config, ranks)
+        order = {"id": name, "env": variables, "arguments": arguments}
+        if self._processor_sets:
+            order["cpus"] = self._processor_sets[local_rank]
+        return order, descriptors
+
+    def _execute(self, order: dict[str, Any], descriptors: list[int]) -> None:
+        arguments = order.pop("arguments")
+        if self._launch.interpreter:
+            order["env"].update(failures.hook_environment(order["env"]))
+        self._spawner.request(
+            {"do": "exec", **order, "argv": self._launch.command(arguments)}, descriptors
+        )
+
+    def _fork(self, orders: list[tuple[dict[str, Any], list[int]]]) -> None:
+        common = {
+            "kind": self._launch.kind,
+            "target": self._launch.target,
+            "interpreter": self._launch.interpreter,
+            "shared_env": self._shared_environment,
+            "spawner": self._spawner.pid,
+            "error_writer": ERROR_WRITER,
+        }
+        for order, _ in orders:
+            arguments = order.pop("arguments")
+            order["command"] = self._launch.options(arguments)
+            order["argv"] = self._launch.argv(arguments)
+        for first in range(0, len(orders), WORKERS_PER_REQUEST):
+            part = orders[first : first + WORKERS_PER_REQUEST]
+            descriptors = [descriptor for _, three in part for descriptor in three]
+            request = {"do": "fork", "common": common, "workers": [order for order, _ in part]}
+            self._spawner.request(request, descriptors)
+
+    # What the spawner says.
+
+    def _on_spawner(self, message: dict[str, Any]) -> None:
+        match message["say"]:
+            case "started":
+                self._on_started(message)
+            case "exited":
+                self._on_exited(message)
+            case "failed":
+                self._on_failed(message)
+            case "zygote":
+                self._on_zygote(message)
+            case "gone":
+                self._close_round()
+                self._post(AllGone())
+            case "stuck":
+                self._post(ProcessesStuck(tuple(message["processes"])))
+
+    def _on_started(self, message: dict[str, Any]) -> None:
+        worker = self._workers[message["id"]]
+        worker.pid = message["pid"]
+        self._by_pid[message["pid"]] = worker
+        worker.streams.set_pid(message["pid"])
+        self._post(WorkerStarted(worker.round, worker.ranks.local_rank, message["pid"]))
+
+    def _on_exited(self, message: dict[str, Any]) -> None:
+        worker = self._workers[message["id"]]
+        worker.streams.drain_now()
+        status = ExitStatus.from_wait_status(message["status"])
+        event = WorkerExited(worker.round, worker.ranks.local_rank, message["pid"], status)
+        if not status.succeeded:
+            event = self._with_details(event, worker)
+        self._post(event)
+
+    def _with_details(self, event: WorkerExited, worker: Running) -> WorkerExited:
+        tail = worker.streams.stderr_tail()
+        error = ErrorDetail()
+        if worker.error_file is not None:
+            error = failures.read_error(worker.error_file)
+        if not error.traceback:
+            trace = failures.traceback_from_stderr(tail)
+            if trace:
+                last = trace.rstrip().splitlines()[-1]
+                error = ErrorDetail(error.message or last, trace, error.timestamp)
+        killed = event.status.signal == 9
+        return WorkerExited(
+            event.round,
+            event.local_rank,
+            event.pid,
+            event.status,
+            error=error,
+            stderr_tail=tail,
+            out_of_memory=self._memory.evidence(event.pid) if killed else "",
+            error_file=str(worker.error_file or ""),
+        )
+
+    def _on_failed(self, message: dict[str, Any]) -> None:
+        worker = self._workers[message["id"]]
+        error = ErrorDetail(message=f"the process could not be made: {message['error']}")
+        local_rank = worker.ranks.local_rank
+        status = ExitStatus(code=126)
+        self._post(WorkerExited(worker.round, local_rank, 0, status, error=error))
+
+    def _on_zygote(self, message: dict[str, Any]) -> None:
+        match message["event"]:
+            case "ready":
+                self._post(ZygoteReady(tuple(message["modules"]), message["took_s"]))
+            case "rejected":
+                self._post(ModuleRejected(message["module"], message["reason"]))
+            case _:
+                self._post(ZygoteLost(message["reason"]))
+
+    def _on_spawner_end(self, how: str) -> None:
+        if self._ending:
+            self._close_round()
+            self._post(SpawnerEnded())
+            return
+        sweep()
+        self._close_round()
+        self._post(SpawnerLost(how))
+
+    def _on_channel(self, pid: int, message: dict[str, Any]) -> None:
+        worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))
+        reported = message.get("progress")
+        if worker is not None and isinstance(reported, int):
+            self._post(StepReported(worker.round, worker.ranks.local_rank, reported))
+
+    def _by_local_rank(self, local_rank: object) -> Running | None:
+        """A child of a worker speaks for it."""
+        for worker in self._workers.values():
+            if worker.ranks.local_rank == local_rank:
+                return worker
+        return None
+
+    def _close_round(self) -> None:
+        """Nothing of the round is left: take the last of its output and close its files."""
+        for worker in self._workers.values():
+            worker.streams.close()
+        self._workers.clear()
+        self._by_pid.clear()
+        if self._filters is not None:
+            self._filters.close()
+            self._filters = None
+
+
+def _standard_input(local_rank: int) -> int:
+    """Local rank 0 reads what the agent would; the others find nothing there."""
+    if local_rank == 0:
+        try:
+            return os.dup(0)
+        except OSError:
+            pass  # The agent was started with its standard input closed.
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _processor_sets(config: JobConfig) -> tuple[tuple[int, ...], ...]:
+    if config.numa_binding is None:
+        return ()
+    from holdfast.workers import numa
+
+    return numa.plan(config.numa_binding, config.slots)

@@ -1,0 +1,120 @@
+"""What `holdfast run --help` prints, made from the table of options.
+
+Rules
+- No line is longer than the width that was asked for.
+- Everything is readable without colour; colour only sets off names from words.
+- What is true of all options (spellings, variables, brackets) is said once, at the top.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from holdfast.cli.table import GROUPS, OPTIONS, Option
+
+USAGE = (
+    "holdfast run --nproc-per-node 4 train.py --epochs 3",
+    "holdfast run --nproc-per-node auto --max-restarts 3 -m package.train",
+)
+
+ABOUT = (
+    "Starts the workers of a job, watches over them, restarts them when one fails, and says"
+    " what happened. Options come first: what follows the script is the script's own.",
+    "Every option can be written with - or _, as --name value or --name=value, and can be set"
+    " in the environment as HOLDFAST_NAME or PET_NAME (HOLDFAST_MAX_RESTARTS=3, flags with 1"
+    " or 0). The command line wins, then HOLDFAST_, then PET_.",
+    "S is a time in seconds, [...] the default; + marks what torchrun does not have.",
+)
+
+VARIABLES = (
+    ("  PYTHON_EXEC", "the Python for the workers [the one that runs this]"),
+    (
+        "  TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
+        "starts each line on the console; knows ${role_name}, ${rank}, ${local_rank}, ${pid}",
+    ),
+)
+
+EXIT_STATUSES = (
+    ("  0", "all workers succeeded"),
+    ("  1", "the job failed, and was not or not any more restarted"),
+    ("  2", "the command line cannot be accepted"),
+    ("  3", "the nodes did not meet in time"),
+    ("  128+n", "ended by signal n"),
+)
+
+_NARROWEST = 40
+_SIDE_BY_SIDE = 72
+"""From this width on, options and words share a line; below, the words go underneath."""
+_BOLD, _PLAIN = "\033[1m", "\033[0m"
+
+Rows = Sequence[tuple[str, str]]
+
+
+def render_run_help(width: int, color: bool) -> str:
+    """The whole text, in lines of at most `width` columns, though never less than 40."""
+    layout = _Layout(max(width, _NARROWEST), color)
+    options = [[(_left(o), _right(o)) for o in OPTIONS if o.group == group] for group in GROUPS]
+    column = max(len(left) for rows in options for left, _ in rows) + 2
+    lines = [*layout.usage(), *layout.paragraphs(ABOUT)]
+    for group, rows in zip(GROUPS, options, strict=True):
+        lines += layout.section(group, rows, column)
+    lines += layout.section("Also read from the environment", VARIABLES, column)
+    lines += layout.section("Exit status", EXIT_STATUSES, max(len(s) for s, _ in EXIT_STATUSES) + 2)
+    return "\n".join(lines) + "\n"
+
+
+def _left(option: Option) -> str:
+    mark = "+" if option.ours else " "
+    short = f", -{option.short}" if option.short else ""
+    value = f" {option.metavar}" if option.metavar else ""
+    return f"{mark} --{option.name}{short}{value}"
+
+
+def _right(option: Option) -> str:
+    return f"{option.help} [{option.default}]" if option.default else option.help
+
+
+class _Layout(Struct, frozen=True):
+    """How text is laid out: knows the width and whether there is colour."""
+
+    width: int
+    color: bool
+
+    def bold(self, text: str) -> str:
+        return f"{_BOLD}{text}{_PLAIN}" if self.color else text
+
+    def usage(self) -> Iterator[str]:
+        for label, example in zip(("Usage: ", " " * 7), USAGE, strict=True):
+            first, *more = self._wrap(example, len(label) + 4, first_indent=len(label))
+            yield self.bold(label) + self.bold(first.lstrip())
+            yield from map(self.bold, more)
+
+    def paragraphs(self, texts: Iterable[str]) -> Iterator[str]:
+        for text in texts:
+            yield ""
+            yield from self._wrap(text, 0)
+
+    def section(self, heading: str, rows: Rows, column: int) -> Iterator[str]:
+        yield ""
+        yield self.bold(heading)
+        for left, right in rows:
+            beside = self.width >= _SIDE_BY_SIDE and len(left) + 2 <= column
+            indent = column if self.width >= _SIDE_BY_SIDE else 8
+            words = self._wrap(right, indent)
+            if beside:
+                yield self.bold(left) + words.pop(0)[len(left) :]
+            else:
+                yield self.bold(left)
+            yield from words
+
+    def _wrap(self, text: str, indent: int, first_indent: int | None = None) -> list[str]:
+        return textwrap.wrap(
+            text,
+            self.width,
+            initial_indent=" " * (indent if first_indent is None else first_indent),
+            subsequent_indent=" " * indent,
+            break_on_hyphens=False,
+        )

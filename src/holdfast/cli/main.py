@@ -1,0 +1,43 @@
+"""The `holdfast` command: finds the verb and hands over.
+
+Kept light: the spawner is started before anything heavy is imported, so that its
+interpreter and ours start side by side.
+"""
+
+from __future__ import annotations
+
+import sys
+
+USAGE = """\
+holdfast: the launcher that holds distributed jobs together
+
+usage: holdfast run [options] SCRIPT [arguments…]
+
+  run        start, supervise, restart and explain the workers of a job
+
+`holdfast run --help` shows its options; `holdfast --version` the version.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb; returns the exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    if not sys.platform.startswith("linux"):
+        print("holdfast: this needs Linux (pidfd, subreaper, process groups)", file=sys.stderr)
+        return 2
+    verb = words[0] if words else ""
+    if verb == "run":
+        from holdfast.cli.run import run
+
+        return run(words[1:])
+    if verb in ("--version", "-V"):
+        from holdfast import __version__
+
+        print(f"holdfast {__version__}")
+        return 0
+    if verb in ("--help", "-h", "help"):
+        print(USAGE, end="")
+        return 0
+    problem = f"{verb!r} is not a verb" if verb else "what should it do?"
+    print(f"holdfast: {problem}\nhint: try `holdfast run --help`", file=sys.stderr)
+    return 2

@@ -1,0 +1,198 @@
+"""Where the nodes of a job meet, worked out from the options that say so.
+
+Rules
+- `--standalone` is one node on a free port; what says otherwise is set aside with a note.
+- A backend that is named is used. Otherwise: one node is embedded; a master means static;
+  an endpoint means embedded; a rank alone means static; several nodes with none of these
+  have no place to meet, and that is an error.
+- An endpoint is a host and port, for etcd a list of them, for files a path. What a
+  registered backend makes of its endpoint and settings is its own business.
+- Static nodes meet at the master without talking first, so its address and port are
+  settled here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from holdfast.cli import values
+from holdfast.core.config import JobConfig, Rendezvous
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Endpoint
+
+DEFAULT_PORT = 29400
+ETCD_PORT = 2379
+STATIC_MASTER = Endpoint("127.0.0.1", 29500)
+
+EMBEDDED = ("holdfast", "c10d")
+ETCD = ("etcd", "etcd-v2")
+BACKENDS = (*EMBEDDED, *ETCD, "static", "file")
+BACKEND_GROUPS = ("holdfast.registers", "torchrun.handlers")
+
+_positive_number = values.whole_number(1)
+SETTINGS: Mapping[str, values.Parser] = {
+    "join_timeout": values.positive_seconds,
+    "last_call_timeout": values.positive_seconds,
+    "close_timeout": values.positive_seconds,
+    "heartbeat_timeout": values.positive_seconds,
+    "keep_alive_interval": values.positive_seconds,
+    "keep_alive_max_attempt": _positive_number,
+    "timeout": values.positive_seconds,
+    "read_timeout": values.positive_seconds,
+    "is_host": values.flag,
+    "store_type": values.one_of("tcp", "file"),
+    "rank": values.whole_number(0),
+    "protocol": values.one_of("http", "https"),
+    "etcd_prefix": values.text,
+    "cert": values.text,
+    "key": values.text,
+    "cacert": values.text,
+    "ssl_cert": values.text,
+    "ssl_cert_key": values.text,
+    "ca_cert": values.text,
+}
+"""The keys of `--rdzv-conf`: what torch's own backends read."""
+
+
+def settle(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[str, ...]]:
+    """Return the configuration with the meeting place decided, and notes for the user.
+
+    `named` is the backend that the user asked for, if any: whether one was named cannot be
+    read off the configuration, where there always is one. Raises `UsageError` where the
+    nodes could not meet.
+    """
+    if config.rendezvous.standalone:
+        return _standalone(config, named)
+    backend = named or _default_backend(config)
+    if backend in BACKENDS:
+        check_settings(config.rendezvous.options)
+    endpoint = _endpoint(backend, config)
+    rendezvous = replace(config.rendezvous, backend=backend, endpoint=endpoint)
+    settled = replace(config, rendezvous=rendezvous)
+    return (_with_static_master(settled) if backend == "static" else settled), ()
+
+
+def backend(name: str) -> str:
+    """A parser: one of ours, or one that an installed package registered."""
+    return known_or_registered(values.text(name), "backend", BACKENDS, BACKEND_GROUPS)
+
+
+def known_or_registered(name: str, what: str, known: Iterable[str], groups: Iterable[str]) -> str:
+    """Return `name` if it is known or is an entry point of one of these groups.
+
+    The installed packages are searched only for names that are not our own: the search
+    costs tens of milliseconds.
+    """
+    if name in known:
+        return name
+    from importlib.metadata import entry_points
+
+    found = sorted({entry.name for group in groups for entry in entry_points(group=group)})
+    if name in found:
+        return name
+    names = [*known, *found]
+    hint = f"known: {values.listed(names)}" if names else "no installed package registers any"
+    raise UsageError(f"there is no {what} {name!r}", values.closest(name, names, hint))
+
+
+def check_settings(settings: Mapping[str, str]) -> None:
+    """Refuse a key or a value of `--rdzv-conf` that means nothing to our backends."""
+    for key in settings:
+        if key not in SETTINGS:
+            known = f"the known ones are {values.listed(sorted(SETTINGS))}"
+            raise UsageError(f"--rdzv-conf has no setting {key!r}", known)
+        read_setting(settings, key)
+
+
+def read_setting(settings: Mapping[str, str], key: str) -> object:
+    """The parsed value of a known key of `--rdzv-conf`."""
+    try:
+        return SETTINGS[key](settings[key])
+    except UsageError as error:
+        raise UsageError(f"--rdzv-conf {key}: {error.message}", error.hint) from None
+
+
+def _standalone(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[str, ...]]:
+    if config.min_nodes > 1:
+        raise UsageError(
+            f"--standalone runs on one node, but --nnodes asks for {config.min_nodes}",
+            "leave one of them out",
+        )
+    notes = []
+    if config.max_nodes > 1:
+        notes.append(f"--standalone runs on one node and waits for no other of {config.max_nodes}")
+    unused = {"--rdzv-backend": named, "--rdzv-endpoint": config.rendezvous.endpoint}
+    notes += [f"--standalone makes {name} {said} unused" for name, said in unused.items() if said]
+    check_settings(config.rendezvous.options)
+    rendezvous = replace(config.rendezvous, backend=Rendezvous().backend, endpoint="localhost:0")
+    return replace(config, max_nodes=1, rendezvous=rendezvous), tuple(notes)
+
+
+def _default_backend(config: JobConfig) -> str:
+    embedded = Rendezvous().backend
+    if config.max_nodes == 1:
+        return embedded
+    if config.master_address is not None or config.master_port is not None:
+        return "static"
+    if config.rendezvous.endpoint:
+        return embedded
+    if config.node_rank is not None:
+        return "static"
+    raise UsageError(
+        f"{config.max_nodes} nodes need a place to meet",
+        f"give each the same --rdzv-endpoint HOST:{DEFAULT_PORT}, where HOST is one of them",
+    )
+
+
+def _endpoint(backend: str, config: JobConfig) -> str:
+    said = config.rendezvous.endpoint
+    store = config.rendezvous.options.get("store_type")
+    on_disk = backend == "file" or (backend == "c10d" and store == "file")
+    if on_disk and not said:
+        raise UsageError(
+            "a meeting on a shared disk needs a path", "for instance --rdzv-endpoint /shared/job"
+        )
+    if on_disk or backend not in BACKENDS:
+        return said
+    if not said and (config.max_nodes == 1 or backend == "static"):
+        return ""
+    places = _places(said or "localhost", backend)
+    if config.max_nodes > 1 and any(place.port == 0 for place in places):
+        raise UsageError(
+            "--rdzv-endpoint: port 0 picks a port that the other nodes cannot know",
+            f"name one, such as {DEFAULT_PORT}",
+        )
+    return ",".join(str(place) for place in places)
+
+
+def _places(said: str, backend: str) -> list[Endpoint]:
+    try:
+        if backend in ETCD:
+            return [values.endpoint(place, ETCD_PORT) for place in said.split(",")]
+        return [values.endpoint(said, DEFAULT_PORT)]
+    except UsageError as error:
+        raise UsageError(f"--rdzv-endpoint: {error.message}", error.hint) from None
+
+
+def _with_static_master(config: JobConfig) -> JobConfig:
+    nodes, rank = config.max_nodes, config.node_rank or 0
+    if config.min_nodes != nodes:
+        raise UsageError(
+            f"static nodes are of a fixed number, but --nnodes says {config.min_nodes}:{nodes}",
+            f"write --nnodes {nodes}, or --rdzv-endpoint HOST:PORT alone for an elastic job",
+        )
+    if rank >= nodes:
+        raise UsageError(
+            f"--node-rank {rank} does not exist among {nodes} static nodes",
+            f"ranks go from 0 to {nodes - 1}",
+        )
+    if config.rendezvous.endpoint:
+        place = values.endpoint(config.rendezvous.endpoint, DEFAULT_PORT)
+    elif nodes > 1:
+        port = STATIC_MASTER.port if config.master_port is None else config.master_port
+        place = Endpoint(config.master_address or STATIC_MASTER.address, port)
+    else:
+        return config
+    return replace(config, node_rank=rank, master_address=place.address, master_port=place.port)

@@ -1,0 +1,69 @@
+"""`holdfast run`: parse, start the spawner, live through the job, exit with its status."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from holdfast.workers.spawner_process import SpawnerProcess, start_spawner
+
+EXIT_USAGE = 2
+
+
+def run(words: list[str]) -> int:
+    """The verb. Returns the exit status."""
+    if any(word in ("-h", "--help") for word in words[:1]):
+        return _print_help()
+    spawner = start_spawner()
+    # Imported while the spawner's interpreter starts: these take most of our own start.
+    from holdfast.cli import options
+    from holdfast.core.errors import UsageError
+
+    try:
+        return _run_job(words, spawner)
+    except options.HelpRequested:
+        return _print_help()
+    except UsageError as error:
+        print(f"holdfast: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        spawner.socket.close()
+
+
+def _run_job(words: list[str], spawner: SpawnerProcess) -> int:
+    from holdfast.cli import options
+    from holdfast.core.errors import UsageError
+
+    parsed = options.parse_run(words, os.environ)
+    if parsed.config.max_nodes > 1:
+        raise UsageError("jobs over several nodes are not supported yet", "use --nnodes 1")
+    import asyncio
+
+    from holdfast.agent.commands import how_to_start
+    from holdfast.agent.loop import Agent
+
+    for note in parsed.notes:
+        print(f"holdfast: {note}", file=sys.stderr)
+    if parsed.config.slots > 1 and "OMP_NUM_THREADS" not in os.environ:
+        print("holdfast: workers get OMP_NUM_THREADS=1; set it to change that", file=sys.stderr)
+    started = how_to_start(parsed.config)
+
+    async def live() -> int:
+        agent = Agent(parsed.config, asyncio.get_running_loop())
+        return (await agent.run(spawner, started)).exit_status
+
+    return asyncio.run(live())
+
+
+def _print_help() -> int:
+    import shutil
+
+    from holdfast.cli.help import render_run_help
+
+    width = min(shutil.get_terminal_size().columns, 100)
+    print(render_run_help(width, color=sys.stdout.isatty()), end="")
+    return 0

@@ -1,0 +1,192 @@
+"""The options of `holdfast run`, as data.
+
+Rules
+- One row is one option. Parsing, help and the reference are made from these rows, so an
+  option is added here and nowhere else (and, if it is a new setting, as a field of
+  `core.config`, where its default is written).
+- `name` is spelled with dashes. Underscores on the command line and the names in the
+  environment follow from it.
+- `fields` says where the value goes: paths into `JobConfig`. A row without fields takes
+  part in a decision of `options` instead (what is run, how many workers, where to meet).
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from msgspec import Struct
+
+from holdfast.cli import rendezvous, values
+from holdfast.core.config import JobConfig, Program
+
+MACHINES = "Which machines"
+PROGRAM = "What to run"
+OUTPUT = "Output"
+FAILURE = "When something fails"
+WARM = "Faster starts"
+TORCHRUN = "Compatibility with torchrun"
+GROUPS = (MACHINES, PROGRAM, OUTPUT, FAILURE, WARM, TORCHRUN)
+
+EVENT_HANDLERS = ("null", "console")
+EVENT_HANDLER_GROUPS = ("holdfast.event_handlers",)
+LOGS_SPECS_GROUPS = ("torchrun.logs_specs",)
+
+
+class Option(Struct, frozen=True):
+    """One option: how it is written, what it means, where its value goes."""
+
+    name: str
+    group: str
+    help: str
+    parse: values.Parser
+    metavar: str = ""
+    """What stands for the value; empty for a flag."""
+    fields: tuple[str, ...] = ()
+    """Where the parsed value goes; several fields share a tuple."""
+    shown: str = ""
+    """The default in words, where it is worked out and not a field's plain default."""
+    short: str = ""
+    also_from: tuple[str, ...] = ()
+    """Older names in the environment, asked last."""
+    ours: bool = False
+    """Whether torchrun lacks it."""
+
+    @property
+    def is_flag(self) -> bool:
+        return not self.metavar
+
+    @property
+    def environment(self) -> tuple[str, ...]:
+        """The variables that can set it, the strongest first."""
+        name = self.name.replace("-", "_").upper()
+        return (f"HOLDFAST_{name}", f"PET_{name}", *self.also_from)
+
+    @property
+    def default(self) -> str:
+        """The default as a user would write it; empty where there is nothing to say."""
+        if self.shown or self.is_flag or not self.fields:
+            return self.shown
+        value = attrgetter(self.fields[0])(UNCHANGED)
+        if isinstance(value, tuple):
+            return ",".join(map(str, value))
+        return f"{value:g}" if isinstance(value, float) else str("" if value is None else value)
+
+
+UNCHANGED = JobConfig(run_id="", program=Program(kind="script", target=""))
+"""The configuration in which nothing was asked for: where defaults are read from."""
+
+
+def _event_handler(name: str) -> str:
+    return rendezvous.known_or_registered(
+        values.text(name), "event handler", EVENT_HANDLERS, EVENT_HANDLER_GROUPS
+    )
+
+
+def _logs_specs(name: str) -> str:
+    return rendezvous.known_or_registered(values.text(name), "logs spec", (), LOGS_SPECS_GROUPS)
+
+
+# A table is read by its rows; the formatter would give every cell a line of its own.
+# fmt: off
+OPTIONS: tuple[Option, ...] = (
+    Option("nproc-per-node", MACHINES, "workers here: N, cpu, gpu, xpu or auto",
+           values.processes, metavar="N", fields=("slots",)),
+    Option("nnodes", MACHINES, "nodes of the job, or their range",
+           values.nodes, metavar="N|MIN:MAX", fields=("min_nodes", "max_nodes")),
+    Option("standalone", MACHINES, "one node by itself, on a free port",
+           values.flag, fields=("rendezvous.standalone",)),
+    Option("rdzv-endpoint", MACHINES, "where the nodes meet, the same on all",
+           values.plain, metavar="HOST[:PORT]", fields=("rendezvous.endpoint",)),
+    Option("rdzv-id", MACHINES, "the job's name, the same on all nodes",
+           values.run_id, metavar="NAME", fields=("run_id",), shown="new"),
+    Option("local-addr", MACHINES, "this node's address, as others see it",
+           values.host, metavar="ADDRESS", fields=("local_address",)),
+    Option("node-rank", MACHINES, "this node's place in the order",
+           values.whole_number(0), metavar="N", fields=("node_rank",)),
+    Option("role", MACHINES, "the kind of worker that runs here",
+           values.text, metavar="NAME", fields=("role",)),
+    Option("join-timeout", MACHINES, "give up if the nodes have not met",
+           values.positive_seconds, metavar="S", fields=("timeouts.join_s",), ours=True),
+    Option("last-call", MACHINES, "wait for more once MIN nodes are there",
+           values.seconds, metavar="S", fields=("timeouts.last_call_s",), ours=True),
+
+    Option("module", PROGRAM, "run a module, as python -m does",
+           values.flag, short="m"),
+    Option("no-python", PROGRAM, "run a command that is not Python",
+           values.flag),
+    Option("run-path", PROGRAM, "run a file through runpy.run_path",
+           values.flag),
+    Option("virtual-local-rank", PROGRAM, "LOCAL_RANK 0 and one GPU for each worker",
+           values.flag, fields=("virtual_local_rank",)),
+    Option("numa-binding", PROGRAM, "node, socket, exclusive or core-complex",
+           values.one_of("node", "socket", "exclusive", "core-complex"),
+           metavar="HOW", fields=("numa_binding",)),
+
+    Option("log-dir", OUTPUT, "where logs and the journal go",
+           values.optional_text, metavar="DIR", fields=("output.log_dir",), shown="temporary"),
+    Option("redirects", OUTPUT, "to files: 0 none, 1 out, 2 err, 3 both",
+           values.streams, metavar="WHICH", short="r",
+           fields=("output.redirects_default", "output.redirects")),
+    Option("tee", OUTPUT, "to files and console; one rank: 0:3,1:2",
+           values.streams, metavar="WHICH", short="t",
+           fields=("output.tee_default", "output.tee")),
+    Option("local-ranks-filter", OUTPUT, "show only these on the console",
+           values.local_ranks, metavar="RANKS", fields=("output.local_ranks_filter",)),
+    Option("duplicate-stdout-filters", OUTPUT, "copy lines that hold one of these",
+           values.filters, metavar="WORDS", fields=("output.stdout_filters",)),
+    Option("duplicate-stderr-filters", OUTPUT, "the same for stderr; ,, is a comma",
+           values.filters, metavar="WORDS", fields=("output.stderr_filters",)),
+
+    Option("max-restarts", FAILURE, "restarts allowed to the whole job",
+           values.whole_number(0), metavar="N", fields=("restarts.max_restarts",)),
+    Option("shutdown-timeout", FAILURE, "grace between signal and SIGKILL",
+           values.seconds, metavar="S", fields=("timeouts.shutdown_s",),
+           also_from=("TORCH_ELASTIC_SHUTDOWN_TIMEOUT",)),
+    Option("signals-to-handle", FAILURE, "passed on to the workers",
+           values.signals, metavar="NAMES", fields=("signals",),
+           also_from=("TORCHELASTIC_SIGNALS_TO_HANDLE",)),
+    Option("restart-window", FAILURE, "count only failures of the last S",
+           values.positive_seconds, metavar="S", fields=("restarts.window_s",), ours=True),
+    Option("restart-backoff", FAILURE, "pause before the second restart",
+           values.seconds, metavar="S", fields=("restarts.backoff_first_s",), ours=True),
+    Option("restart-backoff-max", FAILURE, "the longest pause; it doubles up to it",
+           values.seconds, metavar="S", fields=("restarts.backoff_max_s",), ours=True),
+    Option("same-cause-limit", FAILURE, "give up after N alike; 0: never",
+           values.whole_number(0), metavar="N", fields=("restarts.same_cause_limit",), ours=True),
+    Option("non-retryable-exit-codes", FAILURE, "give up at once on these",
+           values.exit_codes, metavar="CODES", fields=("restarts.non_retryable_exit_codes",),
+           ours=True),
+    Option("unkillable-timeout", FAILURE, "wait for a process stuck in the kernel",
+           values.seconds, metavar="S", fields=("timeouts.unkillable_s",), ours=True,
+           also_from=("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",)),
+
+    Option("no-warm", WARM, "start every worker from nothing",
+           values.inverted_flag, fields=("warm.enabled",), ours=True),
+    Option("preload", WARM, "import these once, for all workers",
+           values.modules, metavar="MODULES", fields=("warm.preload",), ours=True),
+    Option("preload-timeout", WARM, "start cold if that takes longer",
+           values.seconds, metavar="S", fields=("timeouts.preload_s",), ours=True),
+
+    Option("rdzv-backend", TORCHRUN, "holdfast, c10d, etcd, etcd-v2, static, file",
+           rendezvous.backend, metavar="NAME", fields=("rendezvous.backend",)),
+    Option("rdzv-conf", TORCHRUN, "settings of the backend",
+           values.pairs, metavar="KEY=VALUE,...", fields=("rendezvous.options",), shown="none"),
+    Option("master-addr", TORCHRUN, "rank 0's address",
+           values.host, metavar="HOST", fields=("master_address",),
+           shown=rendezvous.STATIC_MASTER.address),
+    Option("master-port", TORCHRUN, "rank 0's port",
+           values.whole_number(0, values.PORT_MAX), metavar="PORT", fields=("master_port",),
+           shown=str(rendezvous.STATIC_MASTER.port)),
+    Option("monitor-interval", TORCHRUN, "accepted; nothing here polls",
+           values.positive_seconds, metavar="S", fields=("monitor_interval_s",)),
+    Option("start-method", TORCHRUN, "spawn, fork or forkserver: for functions",
+           values.one_of("spawn", "fork", "forkserver"), metavar="HOW", fields=("start_method",)),
+    Option("event-log-handler", TORCHRUN, "null, console or a registered name",
+           _event_handler, metavar="NAME", fields=("event_log_handler",)),
+    Option("logs-specs", TORCHRUN, "a registered torchrun.logs_specs name",
+           _logs_specs, metavar="NAME", fields=("logs_specs",)),
+)
+# fmt: on
+
+BY_NAME = {option.name: option for option in OPTIONS}
+BY_SHORT = {option.short: option for option in OPTIONS if option.short}

@@ -1,0 +1,224 @@
+"""What an agent's core is told (events) and what it asks for (effects).
+
+Events are in the past tense and come from the node's shell or from the coordinator.
+Effects are in the imperative and are carried out by the shell; each one that completes
+comes back as an event.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.messages import FromNode, ToNode
+from holdfast.core.model import (
+    Assignment,
+    Endpoint,
+    ErrorDetail,
+    ExitStatus,
+    Outcome,
+    Record,
+)
+
+# Events: what happened on this node.
+
+
+class AgentStarted(Record, frozen=True):
+    """The shell is up. `preload` is what a zygote should import; `cold` says why none is used."""
+
+    preload: tuple[str, ...] = ()
+    cold: str = ""
+
+
+class EndpointReserved(Record, frozen=True):
+    """A port is held for the master of the next round."""
+
+    endpoint: Endpoint
+
+
+class ZygoteReady(Record, frozen=True):
+    """The zygote has imported these and can fork workers."""
+
+    preloaded: tuple[str, ...]
+    took_s: float = 0.0
+
+
+class ModuleRejected(Record, frozen=True):
+    """A module cannot be preloaded; the zygote that tried it is gone."""
+
+    module: str
+    reason: str
+
+
+class ZygoteLost(Record, frozen=True):
+    """The zygote ended without being asked to."""
+
+    reason: str
+
+
+class WorkerStarted(Record, frozen=True):
+    """A worker's process exists."""
+
+    round: int
+    local_rank: int
+    pid: int
+
+
+class WorkerExited(Record, frozen=True):
+    """A worker's process has ended; what it left behind has been read."""
+
+    round: int
+    local_rank: int
+    pid: int
+    status: ExitStatus
+    error: ErrorDetail = ErrorDetail()
+    stderr_tail: str = ""
+    out_of_memory: str = ""
+    error_file: str = ""
+
+
+class StepReported(Record, frozen=True):
+    """A worker said how far it is."""
+
+    round: int
+    local_rank: int
+    step: int
+
+
+class AllGone(Record, frozen=True):
+    """No process of any round is left on this node."""
+
+
+class ProcessesStuck(Record, frozen=True):
+    """These were sent SIGKILL and are still there."""
+
+    processes: tuple[str, ...]
+
+
+class SpawnerLost(Record, frozen=True):
+    """The spawner ended without being asked to; the kernel has killed its workers."""
+
+    reason: str
+
+
+class SpawnerEnded(Record, frozen=True):
+    """The spawner ended because it was asked to; nothing is left below it."""
+
+
+class SignalReceived(Record, frozen=True):
+    """Somebody sent this signal to the agent."""
+
+    signal: int
+
+
+class AgentTimerFired(Record, frozen=True):
+    """A timer that was asked for with `WakeAgent` has run out."""
+
+    name: str
+
+
+class Told(Record, frozen=True):
+    """The coordinator said something."""
+
+    message: ToNode
+
+
+AgentEvent = (
+    AgentStarted
+    | EndpointReserved
+    | ZygoteReady
+    | ModuleRejected
+    | ZygoteLost
+    | WorkerStarted
+    | WorkerExited
+    | StepReported
+    | AllGone
+    | ProcessesStuck
+    | SpawnerLost
+    | SpawnerEnded
+    | SignalReceived
+    | AgentTimerFired
+    | Told
+)
+
+
+# Effects: what the shell is to do.
+
+
+class ReserveEndpoint(Record, frozen=True):
+    """Hold a fresh port for the next round's master, and say `EndpointReserved`."""
+
+
+class StartZygote(Record, frozen=True):
+    """Start a process that imports these modules; it replaces any older one."""
+
+    modules: tuple[str, ...]
+
+
+class DropZygote(Record, frozen=True):
+    """Workers start cold from now on."""
+
+
+class StartWorkers(Record, frozen=True):
+    """Start these local ranks of the round."""
+
+    assignment: Assignment
+    local_ranks: tuple[int, ...]
+    warm: bool
+
+
+class SignalWorkers(Record, frozen=True):
+    """Send a signal to these workers that still run (and wake the stopped ones)."""
+
+    signal: int
+    local_ranks: tuple[int, ...]
+
+
+class KillEverything(Record, frozen=True):
+    """SIGKILL to every process of the round and all its descendants, then say `AllGone`."""
+
+
+class ListStuck(Record, frozen=True):
+    """Say which processes are still there, as `ProcessesStuck`."""
+
+
+class EndSpawner(Record, frozen=True):
+    """Kill all that is left, end the spawner, and say `SpawnerEnded`."""
+
+
+class WakeAgent(Record, frozen=True):
+    """Come back with `AgentTimerFired` after this long; replaces one of that name."""
+
+    name: str
+    after_s: float
+
+
+class Report(Record, frozen=True):
+    """Tell the coordinator."""
+
+    message: FromNode
+
+
+class Say(Record, frozen=True):
+    """A line for the user."""
+
+    text: str
+
+
+class Finish(Record, frozen=True):
+    """Print the outcome and end with its exit status."""
+
+    outcome: Outcome
+
+
+AgentEffect = (
+    ReserveEndpoint
+    | StartZygote
+    | DropZygote
+    | StartWorkers
+    | SignalWorkers
+    | KillEverything
+    | ListStuck
+    | EndSpawner
+    | WakeAgent
+    | Report
+    | Say
+    | Finish
+)

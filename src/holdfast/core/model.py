@@ -1,0 +1,140 @@
+"""The words of the protocol, as types.
+
+Everything that crosses a border (core and shell, agent and coordinator, process and
+journal) is one of these small frozen records. They are msgspec structs, so the same
+definition validates what comes in, and writes the journal line that goes out.
+
+Words used throughout: a *job* runs as a sequence of numbered *rounds*; in each round a
+*node* runs `slots` *workers*; membership never changes inside a round.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Literal
+
+from msgspec import Struct
+
+
+class Record(Struct, frozen=True, tag=True, omit_defaults=True):
+    """The parent of everything that is journalled: immutable, tagged with its name."""
+
+
+class Endpoint(Struct, frozen=True):
+    """An address and port that peers can connect to."""
+
+    address: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{host}:{self.port}"
+
+
+class NodeInfo(Struct, frozen=True):
+    """What a node says about itself when it joins."""
+
+    node: str
+    """Identity: host name plus a random part; a restarted agent is a new node."""
+    host: str
+    slots: int
+    role: str = "default"
+    rank_hint: int | None = None
+
+
+class Ranks(Struct, frozen=True):
+    """The place of one worker in its round."""
+
+    local_rank: int
+    rank: int
+    role_rank: int
+
+
+class Assignment(Struct, frozen=True):
+    """All that one node is told about a round: O(1) in the size of the job."""
+
+    round: int
+    restart_count: int
+    group_rank: int
+    group_size: int
+    world_size: int
+    role_world_size: int
+    workers: tuple[Ranks, ...]
+    master: Endpoint
+
+
+class ExitStatus(Struct, frozen=True):
+    """How a process ended: exactly one of `code` and `signal` is set."""
+
+    code: int | None = None
+    signal: int | None = None
+
+    @classmethod
+    def from_wait_status(cls, returncode: int) -> ExitStatus:
+        """Build from the convention of `subprocess`: negative means a signal."""
+        if returncode < 0:
+            return cls(signal=-returncode)
+        return cls(code=returncode)
+
+    @property
+    def succeeded(self) -> bool:
+        return self.code == 0
+
+    @property
+    def returncode(self) -> int:
+        return -self.signal if self.signal is not None else self.code or 0
+
+    def __str__(self) -> str:
+        if self.signal is None:
+            return f"exit code {self.code}"
+        return f"signal {self.signal} ({signal_name(self.signal)})"
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9; `SIGRTMIN+2` and alike for those without a name of their own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
+class ErrorDetail(Struct, frozen=True, omit_defaults=True):
+    """What a failed worker said about its own end, as far as it could."""
+
+    message: str = ""
+    """`<Type>: <text>` of the exception, or empty."""
+    traceback: str = ""
+    timestamp: float | None = None
+    non_retryable: bool = False
+
+
+FailureKind = Literal["failed", "stopped", "victim"]
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """One worker that did not succeed."""
+
+    node: str
+    host: str
+    local_rank: int
+    rank: int
+    role: str
+    pid: int
+    status: ExitStatus
+    observed_at: float
+    error: ErrorDetail = ErrorDetail()
+    stderr_tail: str = ""
+    out_of_memory: str = ""
+    """Evidence that the kernel's out-of-memory killer did it, in words, or empty."""
+    stopped_by_us: bool = False
+    error_file: str = ""
+
+
+class Outcome(Struct, frozen=True, omit_defaults=True):
+    """How the job ended, in the words that every node prints."""
+
+    verdict: Literal["succeeded", "failed", "interrupted", "not_formed"]
+    reason: str
+    exit_status: int
+    cause: Failure | None = None
+    others: tuple[Failure, ...] = ()

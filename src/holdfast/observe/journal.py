@@ -1,0 +1,138 @@
+"""The journal: everything that happened to a job, and why, in JSON lines.
+
+The first line describes the job. Every further line is one step of one of the two state
+machines of the core: the event that went in, and the effects that came out. Feeding the
+events to fresh machines gives the same effects again (`replay`), so a journal is both the
+story of a job and a proof of how it was decided.
+
+Schema (one object a line):
+
+    {"schema": 1, "job": run id, "node", "host", "started": ISO time, "config": {…}}
+    {"seq", "at": seconds on the node's own clock, "machine": "agent" | "coordinator",
+     "event": {"type", …}, "effects": [{"type", …}, …]}
+
+The fields of events and effects are those of the types in `core.agent_io`,
+`core.messages` and `core.coordinator`. The program's arguments are left out: they may
+hold a secret.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from holdfast.core import agent, coordinator
+from holdfast.core.agent_io import AgentEffect, AgentEvent
+from holdfast.core.config import JobConfig
+from holdfast.core.coordinator import CoordinatorEffect, CoordinatorEvent
+
+SCHEMA = 1
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first line: which job this is."""
+
+    schema: int
+    job: str
+    node: str
+    host: str
+    started: str
+    config: JobConfig
+
+
+class AgentStep(msgspec.Struct, frozen=True, tag="agent", tag_field="machine"):
+    """One step of the agent."""
+
+    seq: int
+    at: float
+    event: AgentEvent
+    effects: list[AgentEffect]
+
+
+class CoordinatorStep(msgspec.Struct, frozen=True, tag="coordinator", tag_field="machine"):
+    """One step of the coordinator."""
+
+    seq: int
+    at: float
+    event: CoordinatorEvent
+    effects: list[CoordinatorEffect]
+
+
+Step = AgentStep | CoordinatorStep
+
+
+class Journal:
+    """An open journal. With no path it keeps the steps of recoveries in memory only."""
+
+    def __init__(self, path: Path | None, header: Header) -> None:
+        self.path = path
+        self.steps: list[Step] = []
+        self._encoder = msgspec.json.Encoder(enc_hook=str)
+        self._file = -1
+        if path is not None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._file = os.open(path, flags, 0o600)
+        self._write(msgspec.structs.replace(header, config=_without_secrets(header.config)))
+
+    def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None:
+        self._add(AgentStep(len(self.steps) + 1, at, event, effects))
+
+    def coordinator(
+        self, at: float, event: CoordinatorEvent, effects: list[CoordinatorEffect]
+    ) -> None:
+        self._add(CoordinatorStep(len(self.steps) + 1, at, event, effects))
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _add(self, step: Step) -> None:
+        self.steps.append(step)
+        self._write(step)
+
+    def _write(self, line: object) -> None:
+        if self._file >= 0:
+            os.write(self._file, self._encoder.encode(line) + b"\n")
+
+
+def _without_secrets(config: JobConfig) -> JobConfig:
+    program = msgspec.structs.replace(config.program, arguments=())
+    return msgspec.structs.replace(config, program=program)
+
+
+def read(path: Path) -> tuple[Header, list[Step]]:
+    """Read a journal; a last line that was cut off by a crash is left out."""
+    lines = path.read_bytes().split(b"\n")
+    header = msgspec.json.decode(lines[0], type=Header)
+    decoder = msgspec.json.Decoder(Step)
+    return header, [decoder.decode(line) for line in lines[1:-1] if line]
+
+
+class Divergence(msgspec.Struct, frozen=True):
+    """A step that the core would decide differently today."""
+
+    seq: int
+    machine: Literal["agent", "coordinator"]
+    recorded: str
+    replayed: str
+
+
+def replay(header: Header, steps: list[Step]) -> Iterator[Divergence]:
+    """Feed the recorded events to fresh machines; yield every difference."""
+    agent_state = agent.AgentState(header.config, header.node, header.host)
+    coordinator_state = coordinator.CoordinatorState(header.config)
+    for step in steps:
+        decided: list[AgentEffect] | list[CoordinatorEffect]
+        if isinstance(step, AgentStep):
+            decided = agent.step(agent_state, step.event, step.at)
+            machine: Literal["agent", "coordinator"] = "agent"
+        else:
+            decided = coordinator.step(coordinator_state, step.event, step.at)
+            machine = "coordinator"
+        if decided != step.effects:
+            yield Divergence(step.seq, machine, repr(step.effects), repr(decided))

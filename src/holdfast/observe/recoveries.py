@@ -1,0 +1,85 @@
+"""How long each part of a recovery took, read off the steps of a journal.
+
+A recovery goes from the first failure of a round to the next round's first step:
+
+    detect        the worker's end → the agent knows (only where the killer left a time)
+    stop          known → nothing of the old round is left
+    form          nothing left → the next round is announced
+    spawn         announced → every worker's process exists
+    first step    spawned → every… the first worker reports a step (where workers report)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.core.agent_io import AllGone, StepReported, Told, WorkerExited, WorkerStarted
+from holdfast.core.messages import RunRound
+from holdfast.observe.journal import AgentStep, Step
+
+
+class Recovery(msgspec.Struct):
+    """The parts of one recovery, in seconds; None where it was not reached or not told."""
+
+    from_round: int
+    to_round: int = 0
+    known_at: float = 0.0
+    stop_s: float | None = None
+    form_s: float | None = None
+    spawn_s: float | None = None
+    first_step_s: float | None = None
+
+    def total_s(self) -> float:
+        parts = (self.stop_s, self.form_s, self.spawn_s, self.first_step_s)
+        return sum(part for part in parts if part is not None)
+
+    def in_words(self) -> str:
+        named = (
+            ("stop", self.stop_s),
+            ("form", self.form_s),
+            ("spawn", self.spawn_s),
+            ("first step", self.first_step_s),
+        )
+        parts = [f"{name} {seconds * 1000:.0f}" for name, seconds in named if seconds is not None]
+        return f"{self.total_s() * 1000:.0f} ms ({', '.join(parts)})"
+
+
+def recoveries(steps: Iterable[Step]) -> list[Recovery]:
+    """Every recovery that the steps tell of, in order."""
+    found: list[Recovery] = []
+    current: Recovery | None = None
+    mark = 0.0
+    for step in steps:
+        if not isinstance(step, AgentStep):
+            continue
+        event = step.event
+        if isinstance(event, WorkerExited) and not event.status.succeeded:
+            if current is None or event.round == current.to_round:
+                current = Recovery(from_round=event.round, known_at=step.at)
+                mark = step.at
+        elif current is not None:
+            mark = _advance(current, event, step.at, mark)
+            if current.to_round and current not in found:
+                found.append(current)
+    return found
+
+
+def _advance(current: Recovery, event: object, at: float, mark: float) -> float:
+    """Fill in the part that this event ends; returns where the next part begins."""
+    if isinstance(event, AllGone) and not current.to_round:
+        current.stop_s = at - mark
+        return at
+    if isinstance(event, Told) and isinstance(event.message, RunRound):
+        current.to_round = event.message.assignment.round
+        current.form_s = at - mark
+        return at
+    if isinstance(event, WorkerStarted) and event.round == current.to_round:
+        current.spawn_s = (current.spawn_s or 0.0) + at - mark
+        return at
+    reached = isinstance(event, StepReported) and event.round == current.to_round
+    if reached and current.first_step_s is None:
+        current.first_step_s = at - mark
+        return at
+    return mark

@@ -1,0 +1,82 @@
+"""The end of a job, on one screen: who failed first, why, and what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.model import Failure, Outcome
+from holdfast.core.rootcause import lost_a_peer
+from holdfast.observe.recoveries import Recovery
+
+MAX_TRACEBACK_LINES = 40
+MAX_OTHERS = 8
+
+
+def render(outcome: Outcome, recovered: Iterable[Recovery], journal: str | None) -> str:
+    """The report as text, ending in a newline; empty where there is nothing to tell."""
+    history = [
+        f"  round {one.from_round} → {one.to_round}: recovered in {one.in_words()}"
+        for one in recovered
+    ]
+    if outcome.verdict == "succeeded" and not history:
+        return ""
+    lines = [_headline(outcome)]
+    if outcome.cause is not None:
+        lines += _cause(outcome.cause)
+    lines += _others(outcome.others)
+    if history:
+        lines += ["", *history]
+    if journal is not None and outcome.verdict != "succeeded":
+        lines += ["", f"  journal: {journal}"]
+    return "\n".join(lines) + "\n"
+
+
+def _headline(outcome: Outcome) -> str:
+    verdicts = {
+        "succeeded": "the job succeeded",
+        "failed": "the job failed",
+        "interrupted": "the job was interrupted",
+        "not_formed": "the group could not form",
+    }
+    return f"holdfast: {verdicts[outcome.verdict]}: {outcome.reason}"
+
+
+def _cause(cause: Failure) -> list[str]:
+    lines = ["", "  First observed failure"]
+    lines.append(f"    who      rank {cause.rank} (local rank {cause.local_rank}, {cause.role})")
+    lines.append(f"    where    {cause.host}, pid {cause.pid}")
+    lines.append(f"    how      {_how(cause)}")
+    if cause.error.message:
+        lines.append(f"    error    {cause.error.message.splitlines()[0]}")
+    if cause.error.traceback:
+        lines += ["", *_indented(cause.error.traceback, MAX_TRACEBACK_LINES)]
+    elif cause.stderr_tail:
+        lines += ["", "    last lines of stderr:", *_indented(cause.stderr_tail, 20)]
+    return lines
+
+
+def _how(cause: Failure) -> str:
+    if cause.status.signal is None:
+        return f"ended with exit code {cause.status.code}"
+    words = f"killed by {cause.status}"
+    return f"{words}; {cause.out_of_memory}" if cause.out_of_memory else words
+
+
+def _others(others: tuple[Failure, ...]) -> list[str]:
+    if not others:
+        return []
+    lines = ["", "  Then"]
+    for other in others[:MAX_OTHERS]:
+        fate = "stopped by us" if other.stopped_by_us else "failed too"
+        if not other.stopped_by_us and lost_a_peer(other):
+            fate = "failed because it lost a peer"
+        lines.append(f"    rank {other.rank} on {other.host}: {fate} ({other.status})")
+    if len(others) > MAX_OTHERS:
+        lines.append(f"    and {len(others) - MAX_OTHERS} more")
+    return lines
+
+
+def _indented(text: str, limit: int) -> list[str]:
+    lines = text.rstrip().splitlines()
+    cut = [f"      … {len(lines) - limit} lines left out"] if len(lines) > limit else []
+    return cut + [f"      {line}" for line in lines[-limit:]]

@@ -1,0 +1,99 @@
+"""What a worker's own code says to its agent, while it runs.
+
+Rules
+1. It never delays and never breaks the training: a message that cannot be sent at once is
+   dropped, and where there is no agent, nothing happens.
+2. One packet is one JSON object. The agent knows the sender's process from the kernel; the
+   local rank is added so that a helper process of a worker can speak for it.
+3. A forked child opens a connection of its own, so that the kernel names it rightly.
+
+The socket is named by `HOLDFAST_CHANNEL`; a name that starts with `@` lies in the abstract
+namespace, which leaves no file behind. It is connected to when it is first used.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import socket
+from typing import Any, SupportsIndex
+
+VARIABLE = "HOLDFAST_CHANNEL"
+PACKET_LIMIT = 64 * 1024
+
+
+class Channel:
+    """One process's connection to its agent."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self._process = 0
+
+    def send(self, message: dict[str, Any]) -> bool:
+        """Send a message if that is possible at once; say whether it was sent."""
+        name = os.environ.get(VARIABLE)
+        if not name:
+            return False
+        packet = _encode(message)
+        if len(packet) > PACKET_LIMIT:
+            return False
+        try:
+            self._connected(name).send(packet, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return False  # the agent is behind: it will want the next one, not this
+        except OSError:
+            self.close()  # no agent, or a new one: the next message tries again
+            return False
+        return True
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _connected(self, name: str) -> socket.socket:
+        """The connection of *this* process. Raises `OSError` where there is no agent."""
+        process = os.getpid()
+        if self._process != process:
+            self.close()  # only the copy of the descriptor: the parent's stays open
+            self._process = process
+        if self._socket is None:
+            self._socket = _connect(name)
+        return self._socket
+
+
+def _connect(name: str) -> socket.socket:
+    fresh = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        fresh.setblocking(False)
+        fresh.connect(address_of(name))
+    except OSError:
+        fresh.close()
+        raise
+    return fresh
+
+
+_channel = Channel()
+
+
+def progress(step: SupportsIndex) -> None:
+    """Tell the agent which step the training has reached.
+
+    Cheap enough for every step. Raises `TypeError` for what is not a whole number, whether
+    or not an agent listens.
+    """
+    _channel.send({"progress": operator.index(step)})
+
+
+def address_of(name: str) -> str:
+    """The address to bind or connect, from the name in the environment."""
+    return "\0" + name[1:] if name.startswith("@") else name
+
+
+def _encode(message: dict[str, Any]) -> bytes:
+    import json
+
+    local_rank = os.environ.get("LOCAL_RANK", "")
+    if local_rank.isdecimal():
+        message = {**message, "local_rank": int(local_rank)}
+    return json.dumps(message).encode()

@@ -1,0 +1,129 @@
+"""What a failing worker leaves for its agent: one small JSON file.
+
+Rules
+1. The shape is the one that users of PyTorch know, and tools read:
+   `{"message": {"message": "<Type>: <text>", "extraInfo": {"py_callstack": "…",
+   "timestamp": "<seconds>"}}}`. What we add lies under `extraInfo`.
+2. The file appears whole or not at all: it is written beside its place and renamed.
+3. Whoever writes it is already failing, so nothing here makes matters worse: a file that
+   cannot be written costs one line on stderr.
+
+This module is also loaded by its path into interpreters as old as Python 3.8, in which
+Holdfast is not installed (see `hook/sitecustomize.py`). It therefore imports nothing of
+ours, and of the standard library nothing before it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+VARIABLE = "TORCHELASTIC_ERROR_FILE"
+TEXT_LIMIT = 256 * 1024
+
+
+def path_from_environment(environ: Mapping[str, str]) -> str | None:
+    """Where this process is to leave its error, or None when nobody asked for it."""
+    return environ.get(VARIABLE) or None
+
+
+def write(path: str, exception: BaseException, *, only_if_absent: bool = False) -> None:
+    """Leave `exception` at `path`. Never raises because the file cannot be written.
+
+    With `only_if_absent`, what is already there stays: whoever wrote it knew more.
+    """
+    if only_if_absent and is_present(path):
+        return
+    save(path, describe(exception))
+
+
+def is_present(path: str) -> bool:
+    """Whether something was left at `path`. An empty file says nothing, so it is absent."""
+    try:
+        return os.stat(path).st_size > 0
+    except OSError:
+        return False
+
+
+def describe(exception: BaseException) -> dict[str, Any]:
+    """The contents of the error file for an exception that is being raised now."""
+    import time
+
+    now_ns = time.time_ns()
+    extra: dict[str, Any] = {
+        "py_callstack": cut(_traceback(exception)),
+        "timestamp": str(now_ns // 1_000_000_000),
+        "timestamp_ns": str(now_ns),
+    }
+    if getattr(exception, "non_retryable", False) is True:
+        extra["non_retryable"] = True
+    message = f"{type(exception).__name__}: {_text(exception)}"
+    return {"message": {"message": cut(message), "extraInfo": extra}}
+
+
+def save(path: str, document: dict[str, Any]) -> None:
+    """Put a document in place; where that fails, say so in one line on stderr."""
+    try:
+        replace(path, document)
+    except OSError as error:
+        _complain(f"holdfast: cannot write the error file {path}: {error.strerror or error}")
+
+
+def replace(path: str, document: dict[str, Any]) -> None:
+    """Put a document in place, whole or not at all. Raises `OSError`."""
+    import json
+
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    unfinished = f"{path}.{os.getpid()}.tmp"
+    try:
+        # Only ASCII is written, so that no reader's locale matters.
+        with open(unfinished, "w", encoding="ascii") as file:
+            json.dump(document, file)
+        os.replace(unfinished, path)
+    except BaseException:
+        _remove(unfinished)
+        raise
+
+
+def cut(text: str) -> str:
+    """The text itself or, where it is huge, both its ends and a note of what is missing."""
+    missing = len(text) - TEXT_LIMIT
+    if missing <= 0:
+        return text
+    half = TEXT_LIMIT // 2
+    return f"{text[:half]}\n[... {missing} characters left out ...]\n{text[-half:]}"
+
+
+def _traceback(exception: BaseException) -> str:
+    import traceback
+
+    lines = traceback.format_exception(type(exception), exception, exception.__traceback__)
+    return "".join(lines)
+
+
+def _text(exception: BaseException) -> str:
+    try:
+        return str(exception)
+    except Exception as error:  # noqa: BLE001 - user code, which may raise anything
+        return f"<its text cannot be had: {type(error).__name__}>"
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # it was never made, or cannot be: there is nothing more to do
+
+
+def _complain(line: str) -> None:
+    if sys.stderr is None:
+        return
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass  # stderr is closed as well

@@ -1,0 +1,108 @@
+"""`record`: a decorator that leaves the error of a worker where its agent finds it.
+
+Rules
+1. What is raised goes on to whoever called, unchanged; only the error file is added.
+2. `SystemExit(0)` is success and becomes a plain return. Any other exit, and an
+   interrupt from the keyboard, is somebody's decision and not an error to explain.
+3. An exception that stands for a failed child (it has `get_first_failure()`, as PyTorch's
+   `ChildFailedError` does) passes on what that child left, with the child's exit code: the
+   cause goes up through any number of launchers as it was first written.
+4. Without `TORCHELASTIC_ERROR_FILE`, nothing is written and nothing is said.
+
+Use it once, on the outermost function. A cold or warm worker of Holdfast leaves its error
+without it too; it is for programs that are launched by others as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def record(function: Callable[P, R]) -> Callable[P, R | None]:
+    """Wrap a worker's outermost function so that its error is written down."""
+
+    @functools.wraps(function)
+    def recorded(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        _show_stacks_on_crash()
+        try:
+            return function(*args, **kwargs)
+        except SystemExit as request:
+            if request.code == 0:
+                return None
+            raise
+        except Exception as error:
+            _leave(error)
+            raise
+
+    return recorded
+
+
+def _show_stacks_on_crash() -> None:
+    """Have the interpreter print its stacks on a segmentation fault and alike.
+
+    Where the user chose another place for them, that choice stands.
+    """
+    import faulthandler
+
+    if faulthandler.is_enabled():
+        return
+    try:
+        faulthandler.enable(all_threads=True)
+    except (AttributeError, OSError, RuntimeError, ValueError):
+        pass  # stderr is closed or no real file, as in a notebook
+
+
+def _leave(error: Exception) -> None:
+    from holdfast.worker import error_file
+
+    path = error_file.path_from_environment(os.environ)
+    if path is None:
+        return
+    child = _first_failure(error)
+    document = _left_by_child(child) if child is not None else None
+    error_file.save(path, document or _own(error, child))
+
+
+def _first_failure(error: Exception) -> Any:
+    """The failed child that an exception stands for, or None."""
+    get_first_failure = getattr(error, "get_first_failure", None)
+    if not callable(get_first_failure):
+        return None
+    found = get_first_failure()
+    return found[1] if isinstance(found, tuple) else found
+
+
+def _left_by_child(child: Any) -> dict[str, Any] | None:
+    """What the child wrote, with its exit code, or None when it wrote nothing of use."""
+    import json
+
+    try:
+        with open(child.error_file, encoding="utf-8") as file:
+            document = json.load(file)
+    except (OSError, TypeError, ValueError, AttributeError):
+        return None
+    if not isinstance(document, dict) or "message" not in document:
+        return None
+    return _with_exit_code(document, child)
+
+
+def _own(error: Exception, child: Any) -> dict[str, Any]:
+    from holdfast.worker import error_file
+
+    document = error_file.describe(error)
+    return document if child is None else _with_exit_code(document, child)
+
+
+def _with_exit_code(document: dict[str, Any], child: Any) -> dict[str, Any]:
+    code = getattr(child, "exitcode", 0)
+    if code and isinstance(document["message"], dict):
+        document["message"]["errorCode"] = code
+    return document

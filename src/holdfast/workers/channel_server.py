@@ -1,0 +1,120 @@
+"""The agent's end of the channel on which workers speak to it (see `worker.channel`).
+
+Rules
+1. Only this user and root are heard. The kernel says who connects, not the message.
+2. What is too long or is not a JSON object is dropped, and nobody else notices.
+3. No client can hold up the loop: a few packets are taken from each in turn.
+
+The listener has a random name in the abstract namespace: no file to clean up, and none
+that another user could have put there first.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.worker.channel import PACKET_LIMIT, address_of
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+PACKETS_PER_TURN = 64
+BACKLOG = 128
+PAUSE_S = 1.0
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+class ChannelServer:
+    """Hands every message to `on_message(pid, message)`, on the loop it was given."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_message: Callable[[int, dict[str, Any]], None]
+    ) -> None:
+        self.name = f"@holdfast-{os.getpid()}-{secrets.token_hex(8)}"
+        self._loop = loop
+        self._on_message = on_message
+        self._clients: set[socket.socket] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.setblocking(False)
+        self._listener.bind(address_of(self.name))
+        self._listener.listen(BACKLOG)
+        self._listen()
+
+    def close(self) -> None:
+        """Disconnect everyone. May be called twice."""
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._listener.fileno() >= 0:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+        for client in list(self._clients):
+            self._drop(client)
+
+    def _listen(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # whoever knocked has gone again
+        except OSError:
+            # No descriptors are left. The listener would stay readable, so look away.
+            self._loop.remove_reader(self._listener)
+            self._pause = self._loop.call_later(PAUSE_S, self._listen)
+            return
+        pid, uid = _peer(client)
+        if uid not in (0, os.geteuid()):
+            client.close()
+            return
+        client.setblocking(False)
+        self._clients.add(client)
+        self._loop.add_reader(client, self._read, client, pid)
+
+    def _read(self, client: socket.socket, pid: int) -> None:
+        for _ in range(PACKETS_PER_TURN):
+            try:
+                packet = client.recv(PACKET_LIMIT + 1)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet = b""
+            if not packet:
+                self._drop(client)
+                return
+            message = _decode(packet)
+            if message is not None:
+                self._on_message(pid, message)
+            if client not in self._clients:
+                return  # the message made the agent close the channel
+
+    def _drop(self, client: socket.socket) -> None:
+        self._clients.discard(client)
+        self._loop.remove_reader(client)
+        client.close()
+
+
+def _peer(client: socket.socket) -> tuple[int, int]:
+    raw = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return pid, uid
+
+
+def _decode(packet: bytes) -> dict[str, Any] | None:
+    """The object in a packet, or None. A longer packet arrives one byte too long."""
+    if len(packet) > PACKET_LIMIT:
+        return None
+    try:
+        message = msgspec.json.decode(packet)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None

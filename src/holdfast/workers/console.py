@@ -1,0 +1,272 @@
+"""The agent's own stdout and stderr, written without ever blocking the loop.
+
+Rules
+- The flags of an inherited descriptor are never changed: its description is shared with the
+  shell and with every other program on that terminal or pipe.
+- What is written to one destination appears there in the order of the calls, also when
+  stdout and stderr are the same terminal, pipe or file.
+- What one source writes never continues a line that another source began: a newline comes
+  in between.
+- A destination that is gone swallows what is meant for it; nobody else is disturbed.
+
+How it works. Behind each distinct destination stands an `Outlet` with one queue. How it
+transmits depends on what is there:
+
+    pipe, terminal        opened a second time through /proc, for a description of our own
+                          that does not block
+      … if that is refused  the inherited descriptor, a little at a time, when it has room
+    socket                `send` with MSG_DONTWAIT
+    file, other device    the inherited descriptor: these do not wait for a reader, and a
+                          second description of a file would have its own offset
+
+What does not go out at once is queued and follows when the loop says there is room. The
+queue has no limit of its own: those who can wait (readers of workers' pipes) ask
+`congested` before they bring more; those who cannot (the last words of a dead worker) just
+write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import select
+import socket
+import stat
+from collections import deque
+from collections.abc import Callable
+
+CONGESTED_BYTES = 4 * 1024 * 1024
+CLEAR_BYTES = 1024 * 1024
+
+_FLUSH_BYTES_PER_TURN = 1024 * 1024
+_JOIN_BYTES_MAX = 64 * 1024
+_GATED_WRITE_BYTES = 4096
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NEWLINE = 0x0A
+
+Transmit = Callable[[memoryview], int]
+
+
+class Console:
+    """The agent's stdout and stderr. Never blocks the loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, descriptors: tuple[int, int] = (1, 2)
+    ) -> None:
+        by_destination: dict[tuple[int, ...], Outlet] = {}
+        self._outlets: dict[int, Outlet] = {}
+        for number, descriptor in zip((1, 2), descriptors, strict=True):
+            key = _destination(descriptor)
+            if key not in by_destination:
+                by_destination[key] = Outlet(loop, descriptor)
+            self._outlets[number] = by_destination[key]
+
+    def write(self, fd: int, data: bytes, source: object = None) -> None:
+        """Write `data` to stdout (1) or stderr (2), now or as soon as there is room.
+
+        `source` says whose line it is; the agent's own lines have none.
+        """
+        self._outlets[fd].write(data, source)
+
+    def congested(self, fd: int) -> bool:
+        """Whether so much is queued that who can wait should."""
+        return self._outlets[fd].queued_bytes > CONGESTED_BYTES
+
+    def when_clear(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call `callback` once, from the loop, when the congestion is over."""
+        self._outlets[fd].when_clear(callback)
+
+    def continues(self, fd: int, source: object) -> bool:
+        """Whether what `source` writes next would go on with a line of its own."""
+        outlet = self._outlets[fd]
+        return outlet.line_open and outlet.source is source
+
+    def terminal(self, fd: int) -> int | None:
+        """A descriptor of the terminal behind the stream, to copy its size, or None."""
+        outlet = self._outlets[fd]
+        return outlet.descriptor if outlet.is_terminal else None
+
+    def dropped_bytes(self, fd: int) -> int:
+        """How much was swallowed because the destination is gone or full."""
+        return self._outlets[fd].dropped_bytes
+
+    async def drain(self, timeout_s: float) -> None:
+        """Return when all that was queued is written, or at the deadline at the latest."""
+        waits = [outlet.emptied() for outlet in set(self._outlets.values())]
+        await asyncio.wait(waits, timeout=timeout_s)
+
+    def close(self) -> None:
+        """Give up what is still queued and release what was opened. Idempotent."""
+        for outlet in self._outlets.values():
+            outlet.close()
+
+
+class Outlet:
+    """One destination, and what waits to be written there."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.is_terminal = os.isatty(descriptor)
+        self.queued_bytes = 0
+        self.dropped_bytes = 0
+        self.line_open = False
+        self.source: object = None
+        self._loop = loop
+        self._waiting: deque[bytearray] = deque()
+        self._head_sent = 0
+        self._gone = False
+        self._on_clear: list[Callable[[], None]] = []
+        self._on_empty: list[asyncio.Future[None]] = []
+        self._own: socket.socket | int | None = None
+        """What we opened ourselves, and close again."""
+        self._transmit = self._choose_way()
+
+    def write(self, data: bytes, source: object) -> None:
+        if not data:
+            return
+        if self.line_open and source is not self.source:
+            data = b"\n" + data
+        self.source = source
+        self.line_open = data[-1] != _NEWLINE
+        if self._gone:
+            self.dropped_bytes += len(data)
+        elif self._waiting:
+            self._queue(data)
+        else:
+            self._queue(self._send(memoryview(data)))
+
+    def when_clear(self, callback: Callable[[], None]) -> None:
+        if self.queued_bytes > CONGESTED_BYTES:
+            self._on_clear.append(callback)
+        else:
+            self._loop.call_soon(callback)
+
+    def emptied(self) -> asyncio.Future[None]:
+        future = self._loop.create_future()
+        if self._waiting:
+            self._on_empty.append(future)
+        else:
+            future.set_result(None)
+        return future
+
+    def close(self) -> None:
+        self._give_up()
+        if isinstance(self._own, int):
+            os.close(self._own)
+        elif self._own is not None:
+            self._own.close()
+        self._own = None
+
+    def _choose_way(self) -> Transmit:
+        try:
+            mode = os.fstat(self.descriptor).st_mode
+        except OSError:
+            self._gone = True  # closed by whoever started us: nothing is ever transmitted
+            return len
+        if stat.S_ISSOCK(mode):
+            self._own = peer = socket.socket(fileno=os.dup(self.descriptor))
+            return lambda view: peer.send(view, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        if not (stat.S_ISFIFO(mode) or self.is_terminal):
+            return lambda view: os.write(self.descriptor, view)
+        try:
+            self._own = own = os.open(
+                f"/proc/self/fd/{self.descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+            )
+        except OSError:
+            # A terminal or pipe of another user (after `su`), or a pipe without reader.
+            return _when_ready(self.descriptor)
+        return lambda view: os.write(own, view)
+
+    def _send(self, view: memoryview) -> memoryview:
+        """Write what the destination takes now, and return the rest."""
+        while view:
+            try:
+                view = view[self._transmit(view) :]
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self.dropped_bytes += len(view)
+                view = view[:0]
+                if error.errno not in _NO_SPACE:
+                    self._give_up()
+        return view
+
+    def _queue(self, data: bytes | memoryview) -> None:
+        if not data:
+            return
+        if not self._waiting:
+            self._loop.add_writer(self._writable_descriptor(), self._flush)
+        last = self._waiting[-1] if self._waiting else None
+        if last is not None and len(last) + len(data) <= _JOIN_BYTES_MAX:
+            last += data
+        else:
+            self._waiting.append(bytearray(data))
+        self.queued_bytes += len(data)
+
+    def _flush(self) -> None:
+        budget = _FLUSH_BYTES_PER_TURN
+        while self._waiting and budget > 0:
+            view = memoryview(self._waiting[0])[self._head_sent : self._head_sent + budget]
+            rest = self._send(view)
+            if self._gone:
+                return
+            self._forget(len(view) - len(rest))
+            budget -= len(view)
+            if rest:
+                break
+        self._tell_waiters()
+
+    def _forget(self, sent: int) -> None:
+        self.queued_bytes -= sent
+        self._head_sent += sent
+        if self._head_sent == len(self._waiting[0]):
+            self._waiting.popleft()
+            self._head_sent = 0
+
+    def _tell_waiters(self) -> None:
+        if self.queued_bytes <= CLEAR_BYTES:
+            for callback in self._on_clear:
+                self._loop.call_soon(callback)
+            self._on_clear.clear()
+        if not self._waiting:
+            self._loop.remove_writer(self._writable_descriptor())
+            for future in self._on_empty:
+                if not future.done():
+                    future.set_result(None)
+            self._on_empty.clear()
+
+    def _give_up(self) -> None:
+        """The destination takes nothing more: drop what waits, and let nobody wait for it."""
+        self._gone = True
+        self.dropped_bytes += self.queued_bytes
+        self._waiting.clear()
+        self._head_sent = self.queued_bytes = 0
+        self._tell_waiters()
+
+    def _writable_descriptor(self) -> int:
+        if isinstance(self._own, socket.socket):
+            return self._own.fileno()
+        return self.descriptor if self._own is None else self._own
+
+
+def _destination(descriptor: int) -> tuple[int, ...]:
+    """The same for two descriptors that lead to the same place."""
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return (descriptor,)
+    return (status.st_dev, status.st_ino, status.st_rdev)
+
+
+def _when_ready(descriptor: int) -> Transmit:
+    """Write through a descriptor that blocks, only when and as much as it has room for."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+
+    def transmit(view: memoryview) -> int:
+        if not poll.poll(0):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return os.write(descriptor, view[:_GATED_WRITE_BYTES])
+
+    return transmit

@@ -1,0 +1,72 @@
+"""What a worker finds in its environment.
+
+Three layers: what the agent itself has; what is the same for all workers of the job (a
+zygote is started with these two); what only one worker of one round has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.core.config import JobConfig
+from holdfast.core.model import Assignment, Ranks
+
+PER_WORKER = (
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME",
+    "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE",
+    "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE",
+    "HOLDFAST_ROUND",
+)  # fmt: skip
+"""Variables that differ between workers or rounds: a module that reads one when it is
+imported cannot be imported ahead."""
+
+
+def shared(config: JobConfig, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment as far as it is the same for every worker of every round."""
+    environment = {name: value for name, value in inherited.items() if name not in PER_WORKER}
+    environment["TORCHELASTIC_MAX_RESTARTS"] = str(config.restarts.max_restarts)
+    environment["TORCHELASTIC_RUN_ID"] = config.run_id
+    environment["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+    environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    if config.slots > 1:
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment
+
+
+def of_worker(
+    config: JobConfig, common: Mapping[str, str], assignment: Assignment, ranks: Ranks
+) -> dict[str, str]:
+    """The whole environment of one worker of one round, but for its error file."""
+    environment = dict(common)
+    environment.update(
+        RANK=str(ranks.rank),
+        LOCAL_RANK=str(ranks.local_rank),
+        GROUP_RANK=str(assignment.group_rank),
+        ROLE_RANK=str(ranks.role_rank),
+        ROLE_NAME=config.role,
+        WORLD_SIZE=str(assignment.world_size),
+        LOCAL_WORLD_SIZE=str(len(assignment.workers)),
+        GROUP_WORLD_SIZE=str(assignment.group_size),
+        ROLE_WORLD_SIZE=str(assignment.role_world_size),
+        MASTER_ADDR=assignment.master.address,
+        MASTER_PORT=str(assignment.master.port),
+        TORCHELASTIC_RESTART_COUNT=str(assignment.restart_count),
+        HOLDFAST_ROUND=str(assignment.round),
+    )
+    if config.virtual_local_rank:
+        environment["LOCAL_RANK"] = "0"
+        environment["CUDA_VISIBLE_DEVICES"] = _own_device(common, ranks.local_rank)
+    return environment
+
+
+def _own_device(common: Mapping[str, str], local_rank: int) -> str:
+    """The one device that a worker with a virtual local rank sees."""
+    visible = [entry.strip() for entry in common.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    devices = [entry for entry in visible if entry]
+    return devices[local_rank] if local_rank < len(devices) else str(local_rank)
+
+
+def arguments(config: JobConfig, ranks: Ranks) -> list[str]:
+    """The program's arguments, with `${local_rank}` filled in."""
+    local_rank = "0" if config.virtual_local_rank else str(ranks.local_rank)
+    return [word.replace("${local_rank}", local_rank) for word in config.program.arguments]

@@ -1,0 +1,249 @@
+"""What Linux offers for keeping processes together, and Python does not wrap.
+
+Standard library only: the spawner and the zygote load this file by path. Every call is
+tolerant of an older kernel: it says whether it worked and never raises for that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import socket
+import struct
+import time
+from typing import NamedTuple
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+PR_SET_MM = 35
+PR_SET_MM_MAP = 14
+PR_SET_CHILD_SUBREAPER = 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Process(NamedTuple):
+    """A line of the process table."""
+
+    pid: int
+    parent: int
+    state: str
+    name: str
+
+
+def _prctl(option: int, *arguments: int) -> bool:
+    padded = [ctypes.c_ulong(a) for a in (*arguments, 0, 0, 0, 0)[:4]]
+    return bool(_libc.prctl(option, *padded) == 0)
+
+
+def set_subreaper(on: bool = True) -> bool:
+    """Become the parent of orphans below this process."""
+    return _prctl(PR_SET_CHILD_SUBREAPER, int(on))
+
+
+def set_parent_death_signal(number: int) -> bool:
+    """Be sent this signal when the present parent dies."""
+    return _prctl(PR_SET_PDEATHSIG, number)
+
+
+def set_title(name: str) -> bool:
+    """Set the short name that `ps` and `top` show."""
+    buffer = ctypes.create_string_buffer(name.encode()[:15])
+    return bool(_libc.prctl(PR_SET_NAME, buffer, 0, 0, 0) == 0)
+
+
+def become_worker(
+    parent: int, stdio: list[int], cpus: list[int] | None, *, fresh: bool = True
+) -> None:
+    """In a fresh child: a session, descriptors and signals of its own, and a fate.
+
+    The fate: SIGKILL when the spawner dies. If it died before that was set, end here.
+    Signals are reset unless the child comes from a zygote, which has none of its own.
+    """
+    os.setsid()
+    set_parent_death_signal(signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(125)
+    # Move them out of the way first: one of them may be 0, 1 or 2 already.
+    safe = [os.dup(descriptor) for descriptor in stdio]
+    for target, descriptor in enumerate(safe):
+        os.dup2(descriptor, target)
+        os.close(descriptor)
+    if fresh:
+        reset_signals()
+    if cpus:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, cpus)
+
+
+def reset_signals() -> None:
+    """Handle every signal as a fresh process does, and block none."""
+    for number in signal.valid_signals():
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            with contextlib.suppress(OSError, ValueError):
+                if signal.getsignal(number) is not signal.SIG_DFL:
+                    signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+
+def readable(sock: socket.socket) -> bool:
+    poller = select.poll()
+    poller.register(sock, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def read_process(pid: int | str) -> Process | None:
+    """The process table's line for a pid, or None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return None
+    name = text[text.index("(") + 1 : text.rindex(")")]
+    state, parent = text[text.rindex(")") + 2 :].split()[:2]
+    return Process(int(pid), int(parent), state, name)
+
+
+def process_table() -> list[Process]:
+    table = [read_process(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    return [process for process in table if process is not None]
+
+
+def descendants(root: int, without: int | None) -> list[Process]:
+    """Everything below `root`, except `without` and what is below that."""
+    children: dict[int, list[Process]] = {}
+    for process in process_table():
+        children.setdefault(process.parent, []).append(process)
+    found: list[Process] = []
+    pending = [root]
+    while pending:
+        for child in children.get(pending.pop(), ()):
+            if child.pid != without:
+                found.append(child)
+                pending.append(child.pid)
+    return found
+
+
+def is_below(pid: int, root: int) -> bool:
+    """Whether `root` is an ancestor of `pid`, right now."""
+    for _ in range(1000):
+        process = read_process(pid)
+        if process is None or process.parent == 0:
+            return False
+        if process.parent == root:
+            return True
+        pid = process.parent
+    return False
+
+
+def kill_if_below(process: Process, root: int) -> None:
+    """SIGKILL, unless the pid has meanwhile come to mean a process that is not ours."""
+    try:
+        pinned = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    except OSError:
+        # No pidfd on this kernel: the look and the kill are as close as they can be.
+        if is_below(process.pid, root):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        return
+    try:
+        if is_below(process.pid, root):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pinned, signal.SIGKILL)
+    finally:
+        os.close(pinned)
+
+
+def kill_all_below(root: int, give_up_after_s: float = 5.0) -> None:
+    """SIGKILL and reap everything below this process, a subreaper, until nothing is left.
+
+    Whoever forked between the look and the kill comes up to us and is caught the next time
+    round. Processes that are stuck in the kernel are left to it when the time is over.
+    """
+    child_ended = {signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, child_ended)
+    deadline = time.monotonic() + give_up_after_s
+    while time.monotonic() < deadline:
+        for process in descendants(root, without=None):
+            if process.state != "Z":
+                kill_if_below(process, root)
+        if not _reap_children():
+            break
+        signal.sigtimedwait(child_ended, max(0.0, min(0.2, deadline - time.monotonic())))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _reap_children() -> bool:
+    """Take every child that has ended; whether one is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+class _MemoryMap(ctypes.Structure):
+    """`struct prctl_mm_map`."""
+
+    _fields_ = [
+        *[(name, ctypes.c_uint64) for name in (
+            "start_code", "end_code", "start_data", "end_data", "start_brk", "brk",
+            "start_stack", "arg_start", "arg_end", "env_start", "env_end", "auxv")],
+        ("auxv_size", ctypes.c_uint32),
+        ("exe_fd", ctypes.c_int32),
+    ]  # fmt: skip
+
+
+_shown: list[object] = []
+
+
+def show_as(argv: list[str], environ: dict[str, str]) -> bool:
+    """Make `/proc/<pid>/cmdline` and `environ` read as if started with these.
+
+    The kernel is pointed to memory of ours; it needs no privilege, and the old areas stay.
+    """
+    arguments = b"".join(os.fsencode(word) + b"\0" for word in argv)
+    variables = b"".join(os.fsencode(f"{key}={value}") + b"\0" for key, value in environ.items())
+    buffer = ctypes.create_string_buffer(arguments + variables, len(arguments) + len(variables))
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    # Field 3 (state) is fields[0], so field n of proc(5) is fields[n - 3].
+    start = ctypes.addressof(buffer)
+    middle = start + len(arguments)
+    _libc.sbrk.restype = ctypes.c_void_p
+    area = _MemoryMap(
+        start_code=int(fields[23]), end_code=int(fields[24]), start_stack=int(fields[25]),
+        start_data=int(fields[42]), end_data=int(fields[43]), start_brk=int(fields[44]),
+        brk=_libc.sbrk(0), arg_start=start, arg_end=middle, env_start=middle,
+        env_end=middle + len(variables), auxv=0, auxv_size=0, exe_fd=-1,
+    )  # fmt: skip
+    _shown.append(buffer)
+    size = ctypes.c_ulong(ctypes.sizeof(area))
+    options = (ctypes.c_ulong(PR_SET_MM_MAP), ctypes.byref(area), size, ctypes.c_ulong(0))
+    return bool(_libc.prctl(PR_SET_MM, *options) == 0)
+
+
+def thread_count() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def open_descriptors() -> dict[int, str]:
+    """Every open descriptor of this process, and what it leads to."""
+    found = {}
+    for entry in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found[int(entry)] = os.readlink(f"/proc/self/fd/{entry}")
+    return found
+
+
+def peer_credentials(sock: socket.socket) -> tuple[int, int, int]:
+    """(pid, uid, gid) of the process at the other end of a Unix socket."""
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, gid = struct.unpack("3i", raw)
+    return pid, uid, gid

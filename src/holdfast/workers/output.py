@@ -1,0 +1,389 @@
+"""What a worker writes to stdout and stderr, and where it goes.
+
+Rules
+- Every byte that a worker wrote before its death reaches its file, and the console queue.
+- The agent's loop never waits for a worker, a terminal or the end of a pipe, and one talkative
+  worker takes only a bounded part of each turn of the loop.
+- A worker that writes faster than the console can show waits, as it would on a terminal.
+- On the console the lines of different workers are whole.
+- A file that cannot be written is said so once; the console and the worker go on.
+
+How it works. For each stream of each worker a `StreamPlan` is made from the configuration:
+
+    redirect only   the worker's descriptor is the file itself; the agent sees nothing
+    tee             a pipe; raw bytes to the file, lines with a prefix to the console
+    neither         a pipe to the console as it is, or a pseudo-terminal where the console is a
+                    terminal, so that the worker still sees one
+
+Without a log directory there are no files: tee still gives prefixed lines, and what would
+have been redirected is shown rather than lost. The filtered files of an attempt get the lines
+that contain one of the filters, with the prefix, from all streams that the console shows.
+
+Console, lines and files are in modules of their own; here is what connects them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+from string import Template
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.config import Output
+from holdfast.workers.console import Console
+from holdfast.workers.lines import TAIL_BYTES, LineFilter, LineView, Tail, last_lines
+from holdfast.workers.log_files import FilterFiles, LogFile, open_filter_files
+from holdfast.workers.log_layout import STREAM_FILES
+
+__all__ = [
+    "FilterFiles",
+    "StreamPlan",
+    "WorkerIdentity",
+    "WorkerStreams",
+    "open_filter_files",
+    "open_streams",
+    "plan_stream",
+]
+
+STDOUT, STDERR = 1, 2
+
+_DEFAULT_PREFIX = "[${role_name}${local_rank}]:"
+_READ_BYTES = 32 * 1024
+"""Small enough that the copies of a block stay in the cache and in the allocator's arena: with
+blocks of 256 KiB most of the time goes into mapping and clearing fresh pages."""
+_READ_BYTES_PER_TURN = 1024 * 1024
+_PIPE_BYTES = 1024 * 1024
+_PIPE_BYTES_ALL_WORKERS = 16 * 1024 * 1024
+"""What all pipes of one node may take together. The kernel counts pipes by user, and whoever
+exceeds the allowance (64 MiB) gets tiny pipes from then on, in all programs."""
+_PIPE_BYTES_DEFAULT = 64 * 1024
+
+
+class WorkerIdentity(Struct, frozen=True):
+    """Who writes: all that a prefix can name, except for the process id."""
+
+    local_rank: int
+    rank: int
+    role: str
+    slots: int
+
+
+class StreamPlan(Struct, frozen=True):
+    """What happens to one stream of one worker."""
+
+    number: int
+    """1 for stdout, 2 for stderr, of the worker and of the console alike."""
+    file: Path | None
+    direct: bool
+    """The worker writes into the file itself."""
+    to_console: bool
+    prefix_template: str
+    prefix_on_console: bool
+    pass_through: bool
+    """Bytes are shown as they come: there is nobody else whose lines they could mix with."""
+    filters: tuple[bytes, ...]
+    pipe_bytes: int
+    identity: WorkerIdentity
+
+    @property
+    def prefix_needs_pid(self) -> bool:
+        return "pid" in Template(self.prefix_template).get_identifiers()
+
+    def prefix(self, pid: str) -> bytes:
+        """The template with its names replaced; names that we do not know stay as they are."""
+        names = {
+            "role_name": self.identity.role,
+            "local_rank": self.identity.local_rank,
+            "rank": self.identity.rank,
+            "pid": pid,
+        }
+        return os.fsencode(Template(self.prefix_template).safe_substitute(names))
+
+
+def plan_stream(
+    output: Output, directory: Path | None, identity: WorkerIdentity, number: int
+) -> StreamPlan:
+    """Decide what happens to one stream. Pure."""
+    tee = bool(output.teed(identity.local_rank) & number)
+    redirect = bool(output.redirected(identity.local_rank) & number)
+    shown = not output.local_ranks_filter or identity.local_rank in output.local_ranks_filter
+    filters = output.stdout_filters if number == STDOUT else output.stderr_filters
+    return StreamPlan(
+        number=number,
+        file=directory / STREAM_FILES[number] if directory and (tee or redirect) else None,
+        direct=redirect and not tee and directory is not None,
+        to_console=shown,
+        prefix_template=output.prefix_template or _DEFAULT_PREFIX,
+        prefix_on_console=tee,
+        pass_through=identity.slots == 1 and not tee,
+        filters=tuple(map(os.fsencode, filters)) if shown else (),
+        pipe_bytes=_pipe_bytes(identity.slots),
+        identity=identity,
+    )
+
+
+class DirectStream:
+    """A stream that the worker writes into its file itself."""
+
+    def __init__(self, file: LogFile, path: Path, descriptor: int) -> None:
+        self.child_end = descriptor
+        self._file = file
+        self._path = path
+
+    def close_child_end(self) -> None:
+        self._file.close()
+
+    def set_prefix(self, pid: str) -> None:
+        """Nothing to do: no line of it is shown."""
+
+    def drain_now(self) -> None:
+        """Nothing to do: what was written is in the file."""
+
+    def close(self) -> None:
+        self._file.close()
+
+    def tail(self) -> bytes:
+        """The end of what this worker wrote; an earlier round may have begun the file."""
+        try:
+            with open(self._path, "rb") as file:
+                start = file.seek(0, os.SEEK_END) - TAIL_BYTES
+                file.seek(max(start, self._file.size_at_open))
+                return file.read(TAIL_BYTES)
+        except OSError:
+            return b""
+
+
+class PipedStream:
+    """A stream that comes to the agent through a pipe or a pseudo-terminal."""
+
+    def __init__(self, plan: StreamPlan, surroundings: Surroundings) -> None:
+        self._plan = plan
+        self._console = surroundings.console
+        self._loop = surroundings.loop
+        self._worker = surroundings.worker
+        self._filter_files = surroundings.filter_files
+        self._tail = Tail() if plan.number == STDERR else None
+        self._view: LineView | None = None
+        self._filter: LineFilter | None = None
+        self._prefix_known = False
+        self._child_open = True
+        self._finished = False
+        self._end, self.child_end = _open_ends(plan, self._console)
+        self._file = LogFile(plan.file, self._console) if plan.file else None
+        if not plan.prefix_needs_pid:
+            self.set_prefix("")
+
+    def close_child_end(self) -> None:
+        if self._child_open:
+            self._child_open = False
+            os.close(self.child_end)
+
+    def set_prefix(self, pid: str) -> None:
+        """Complete the prefix; from here on the stream is read. Only the first call counts."""
+        if self._prefix_known:
+            return
+        self._prefix_known = True
+        plan = self._plan
+        prefix = plan.prefix(pid)
+        if plan.to_console and not plan.pass_through:
+            shown = prefix if plan.prefix_on_console else b""
+            self._view = LineView(self._console, plan.number, shown, self._loop)
+        if plan.filters and self._filter_files:
+            self._filter = LineFilter(plan.number, plan.filters, prefix, self._filter_files)
+        self._loop.add_reader(self._end, self._on_readable)
+
+    def drain_now(self) -> None:
+        """Take all that is there, congested or not, and wait for nothing.
+
+        What was in the pipe when we came is at most what the largest can hold: no more is read, or a
+        descendant that goes on writing could keep us here.
+        """
+        self.set_prefix("?")
+        left = _PIPE_BYTES
+        while not self._finished and left > 0:
+            block = self._read()
+            if block is None:
+                return
+            left -= len(block)
+            self._take(block)
+
+    def close(self) -> None:
+        self.close_child_end()
+        self.drain_now()
+        self._finish()
+
+    def tail(self) -> bytes:
+        return self._tail.read() if self._tail else b""
+
+    def _on_readable(self) -> None:
+        left = _READ_BYTES_PER_TURN
+        while not self._finished and left > 0:
+            if self._plan.to_console and self._console.congested(self._plan.number):
+                self._loop.remove_reader(self._end)
+                self._console.when_clear(self._plan.number, self._resume)
+                return
+            block = self._read()
+            if block is None:
+                return
+            left -= len(block)
+            self._take(block)
+
+    def _resume(self) -> None:
+        if not self._finished:
+            self._loop.add_reader(self._end, self._on_readable)
+
+    def _read(self) -> bytes | None:
+        """One block; empty at the end of the stream; None when there is nothing now."""
+        try:
+            return os.read(self._end, _READ_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""  # EIO: all holders of the pseudo-terminal have closed it
+
+    def _take(self, block: bytes) -> None:
+        if not block:
+            self._finish()
+            return
+        if self._file:
+            self._file.write(block)
+        if self._tail:
+            self._tail.feed(block)
+        if self._filter:
+            self._filter.feed(block)
+        if self._view:
+            self._view.feed(block)
+        elif self._plan.to_console:
+            self._console.write(self._plan.number, block, self._worker)
+
+    def _finish(self) -> None:
+        if self._finished:
+            return
+        self._finished = True
+        self._loop.remove_reader(self._end)
+        os.close(self._end)
+        for lines in (self._filter, self._view):
+            if lines:
+                lines.flush()
+        if self._file:
+            self._file.close()
+
+
+class Surroundings(Struct, frozen=True):
+    """What all streams of a worker share."""
+
+    console: Console
+    loop: asyncio.AbstractEventLoop
+    filter_files: FilterFiles | None
+    worker: object
+    """The source of what is passed through: stdout and stderr mix as they would without us."""
+
+
+class WorkerStreams:
+    """stdout and stderr of one worker of one round."""
+
+    def __init__(
+        self, stdout: DirectStream | PipedStream, stderr: DirectStream | PipedStream
+    ) -> None:
+        self._streams = (stdout, stderr)
+        self.child_stdout = stdout.child_end
+        self.child_stderr = stderr.child_end
+
+    def close_child_ends(self) -> None:
+        """Close the descriptors that were handed to the worker. Idempotent."""
+        for stream in self._streams:
+            stream.close_child_end()
+
+    def set_pid(self, pid: int) -> None:
+        """Complete the prefix; where it names the process, nothing is read before this."""
+        for stream in self._streams:
+            stream.set_prefix(str(pid))
+
+    def drain_now(self) -> None:
+        """Take in all that the worker has written, without waiting for anything."""
+        for stream in self._streams:
+            stream.drain_now()
+
+    def stderr_tail(self, max_lines: int = 20) -> str:
+        """The last lines of stderr as a terminal would have left them, also after `close`."""
+        return last_lines(self._streams[1].tail(), max_lines)
+
+    def close(self) -> None:
+        """Take in the rest, show a last line without newline, close all. Idempotent."""
+        for stream in self._streams:
+            stream.close()
+
+
+def open_streams(
+    output: Output,
+    directory: Path | None,
+    identity: WorkerIdentity,
+    console: Console,
+    loop: asyncio.AbstractEventLoop,
+    shared_filters: FilterFiles | None,
+) -> WorkerStreams:
+    """Open the streams of a worker that is about to start.
+
+    Raises OSError only when the process has no descriptors left; a file that cannot be
+    opened is reported on the console, which then gets the output instead.
+    """
+    surroundings = Surroundings(console, loop, shared_filters, object())
+    stdout = _open_stream(plan_stream(output, directory, identity, STDOUT), surroundings)
+    try:
+        stderr = _open_stream(plan_stream(output, directory, identity, STDERR), surroundings)
+    except OSError:
+        stdout.close()
+        raise
+    return WorkerStreams(stdout, stderr)
+
+
+def _open_stream(plan: StreamPlan, surroundings: Surroundings) -> DirectStream | PipedStream:
+    if plan.direct and plan.file:
+        file = LogFile(plan.file, surroundings.console)
+        if file.descriptor is not None:
+            return DirectStream(file, plan.file, file.descriptor)
+        plan = replace(plan, file=None, prefix_on_console=True, pass_through=False)
+    return PipedStream(plan, surroundings)
+
+
+def _pipe_bytes(slots: int) -> int:
+    """The size of each pipe: a power of two, as the kernel would round it."""
+    share = min(_PIPE_BYTES, _PIPE_BYTES_ALL_WORKERS // (2 * slots))
+    return max(_PIPE_BYTES_DEFAULT, 1 << (share.bit_length() - 1))
+
+
+def _open_ends(plan: StreamPlan, console: Console) -> tuple[int, int]:
+    """Our end, which does not block, and the worker's."""
+    terminal = console.terminal(plan.number)
+    if terminal is not None and plan.to_console and plan.file is None:
+        try:
+            return _open_terminal_pair(terminal)
+        except OSError:
+            pass  # no pseudo-terminals here, or none left: a pipe shows the same text
+    return _open_pipe(plan.pipe_bytes)
+
+
+def _open_pipe(size: int) -> tuple[int, int]:
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(reading, False)
+    if size > _PIPE_BYTES_DEFAULT:
+        with suppress(OSError):  # this user's allowance is used up: the default size will do
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, size)
+    return reading, writing
+
+
+def _open_terminal_pair(terminal: int) -> tuple[int, int]:
+    """A pseudo-terminal of the size of `terminal` that changes no byte on the way."""
+    import termios
+    import tty
+
+    master, slave = os.openpty()
+    os.set_blocking(master, False)
+    tty.setraw(slave)
+    termios.tcsetwinsize(slave, termios.tcgetwinsize(terminal))
+    return master, slave

@@ -1,0 +1,294 @@
+"""The spawner: parent of every worker, and the one who leaves nothing behind.
+
+Rules
+1. Single-threaded, standard library only, never runs user code, never busy: it waits in
+   one `select` and does what it is told, so that it can always be relied on to kill.
+2. Every process of the job is below it. It is a subreaper: a grandchild whose parent died,
+   and a daemon that forked twice, become its children and are reaped here.
+3. When the agent's end of the socket closes, whatever the reason, everything below is
+   killed and the spawner ends. When the spawner dies, the kernel kills the workers
+   (`PR_SET_PDEATHSIG`), and the agent, a subreaper too, kills the rest.
+4. Exits are seen through SIGCHLD. A pid is only signalled while it cannot have been reused:
+   it is our own unreaped child, or pinned by a pidfd and seen below us while pinned.
+
+It is started as a script (`python -I -S spawner.py FD`), so it imports nothing of Holdfast
+but its neighbours in this folder, by path.
+
+Requests, one JSON object each (see `wire.py`), with descriptors where noted:
+
+    {"do": "zygote", "argv", "env"}                         descriptors: 1 for the zygote
+    {"do": "exec", "id", "argv", "env", "cpus"}             descriptors: stdin, stdout, stderr
+    {"do": "fork", "workers": [{"id", ...}]}                descriptors: 3 for each worker
+    {"do": "signal", "signal", "ids"}     {"do": "drop_zygote"}
+    {"do": "kill"}                        {"do": "list"}     {"do": "end"}
+
+Answers: ready, started, failed, exited, zygote, gone, stuck.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import linux
+import wire
+
+class Spawner:
+    """State of the spawner: who is who among its children."""
+
+    def __init__(self, agent: socket.socket) -> None:
+        self.agent = wire.Connection(agent)
+        self.zygote: wire.Connection | None = None
+        self.zygote_pid: int | None = None
+        self.workers: dict[int, str] = {}
+        self.unclaimed_exits: dict[int, tuple[int, int]] = {}
+        self.forks_pending: set[str] = set()
+        self.killing = False
+        self.selector = selectors.DefaultSelector()
+
+    # The loop.
+
+    def run(self) -> None:
+        self.selector.register(self.agent.socket, selectors.EVENT_READ, self.on_agent)
+        wakeup, self.on_signal_fd = socket.socketpair()
+        for end in (wakeup, self.on_signal_fd):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self.on_signal_fd.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.selector.register(wakeup, selectors.EVENT_READ, lambda: self.on_child(wakeup))
+        self.say({"say": "ready", "pid": os.getpid(), "reaper": linux.set_subreaper()})
+        while True:
+            for key, mask in self.selector.select():
+                if mask & selectors.EVENT_WRITE:
+                    self.flush()
+                if mask & selectors.EVENT_READ:
+                    key.data()
+
+    def say(self, message: dict[str, object]) -> None:
+        self.agent.queue(message)
+        self.flush()
+
+    def flush(self) -> None:
+        try:
+            done = self.agent.flush()
+        except OSError:
+            self.end()
+        events = selectors.EVENT_READ if done else selectors.EVENT_READ | selectors.EVENT_WRITE
+        if self.selector.get_key(self.agent.socket).events != events:
+            self.selector.modify(self.agent.socket, events, self.on_agent)
+
+    # Requests.
+
+    def on_agent(self) -> None:
+        try:
+            requests = self.agent.receive()
+        except (EOFError, OSError):
+            self.end()
+        for request, descriptors in requests:
+            getattr(self, "do_" + str(request["do"]))(request, descriptors)
+
+    def do_exec(self, request: dict, descriptors: list[int]) -> None:
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self.say({"say": "failed", "id": request["id"], "error": str(error)})
+        else:
+            if pid == 0:
+                become_command(request, descriptors, parent)
+            self.workers[pid] = request["id"]
+            self.say({"say": "started", "id": request["id"], "pid": pid})
+        close_all(descriptors)
+
+    def do_zygote(self, request: dict, descriptors: list[int]) -> None:
+        self.do_drop_zygote(request, [])
+        ours, theirs = socket.socketpair()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            os.set_inheritable(theirs.fileno(), True)
+            argv = [*request["argv"], str(theirs.fileno())]
+            with open(os.devnull, "rb") as null:
+                stdio = [null.fileno(), *descriptors]
+                become_command({"argv": argv, "env": request["env"]}, stdio, parent)
+        theirs.close()
+        close_all(descriptors)
+        self.zygote, self.zygote_pid = wire.Connection(ours), pid
+        self.selector.register(ours, selectors.EVENT_READ, self.on_zygote)
+
+    def do_drop_zygote(self, request: dict, descriptors: list[int]) -> None:
+        if self.zygote is not None:
+            self.selector.unregister(self.zygote.socket)
+            self.zygote.socket.close()
+            self.zygote = None
+        if self.zygote_pid is not None:
+            os.kill(self.zygote_pid, signal.SIGKILL)
+            self.zygote_pid = None
+
+    def do_fork(self, request: dict, descriptors: list[int]) -> None:
+        ids = [worker["id"] for worker in request["workers"]]
+        if self.zygote is None:
+            close_all(descriptors)
+            self.say({"say": "zygote", "event": "lost", "reason": "it had already ended"})
+            return
+        self.forks_pending.update(ids)
+        self.zygote.queue(request, descriptors)
+        try:
+            # The zygote reads at once or is dead: a blocking send cannot wait for long.
+            self.zygote.flush_blocking()
+        except OSError:
+            self.lose_zygote("it closed its connection")
+
+    def do_signal(self, request: dict, descriptors: list[int]) -> None:
+        wanted = set(request["ids"])
+        for pid, worker in list(self.workers.items()):
+            if worker in wanted:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, request["signal"])
+                    os.kill(pid, signal.SIGCONT)
+
+    def do_kill(self, request: dict, descriptors: list[int]) -> None:
+        self.killing = True
+        self.kill_below()
+
+    def do_list(self, request: dict, descriptors: list[int]) -> None:
+        alive = linux.descendants(os.getpid(), without=self.zygote_pid)
+        named = [f"pid {p.pid} ({p.name}, state {p.state})" for p in alive if p.state != "Z"]
+        self.say({"say": "stuck", "processes": named})
+
+    def do_end(self, request: dict, descriptors: list[int]) -> None:
+        self.end()
+
+    # Children.
+
+    def on_child(self, wakeup: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            wakeup.recv(4096)
+        if self.zygote is not None:
+            # A worker's birth is always on the way before its death: read it first.
+            self.on_zygote(wait=False)
+        for pid, status, usage in reap():
+            self.on_exit(pid, status, usage)
+        if self.killing:
+            self.kill_below()
+
+    def on_exit(self, pid: int, status: int, max_rss_kb: int) -> None:
+        if pid == self.zygote_pid:
+            self.zygote_pid = None
+            self.lose_zygote(f"it ended with status {os.waitstatus_to_exitcode(status)}")
+        elif pid in self.workers:
+            self.report_exit(self.workers.pop(pid), pid, status, max_rss_kb)
+        elif self.forks_pending:
+            self.unclaimed_exits[pid] = (status, max_rss_kb)
+
+    def report_exit(self, worker: str, pid: int, status: int, max_rss_kb: int) -> None:
+        code = os.waitstatus_to_exitcode(status)
+        self.say(
+            {"say": "exited", "id": worker, "pid": pid, "status": code, "max_rss_kb": max_rss_kb}
+        )
+
+    def kill_below(self) -> None:
+        """SIGKILL to all that is below, but the zygote; say so once nothing is left.
+
+        Called again after every exit: children of the dead come up to us, and whoever
+        forked between the look and the kill is caught the next time.
+        """
+        alive = linux.descendants(os.getpid(), without=self.zygote_pid)
+        for process in alive:
+            if process.state != "Z":
+                linux.kill_if_below(process, os.getpid())
+        if not alive and not self.forks_pending:
+            self.killing = False
+            self.say({"say": "gone"})
+
+    # The zygote.
+
+    def on_zygote(self, wait: bool = True) -> None:
+        assert self.zygote is not None
+        if not wait and not linux.readable(self.zygote.socket):
+            return
+        try:
+            messages = self.zygote.receive()
+        except (EOFError, OSError):
+            self.lose_zygote("it closed its connection")
+            return
+        for message, _ in messages:
+            if message["say"] == "forked":
+                self.claim(message["id"], message["pid"])
+            else:
+                self.say(message)
+
+    def claim(self, worker: str, pid: int) -> None:
+        self.forks_pending.discard(worker)
+        self.workers[pid] = worker
+        self.say({"say": "started", "id": worker, "pid": pid})
+        if pid in self.unclaimed_exits:
+            del self.workers[pid]
+            self.report_exit(worker, pid, *self.unclaimed_exits.pop(pid))
+        if self.killing:
+            self.kill_below()
+
+    def lose_zygote(self, reason: str) -> None:
+        if self.zygote is None:
+            return
+        self.do_drop_zygote({}, [])
+        self.forks_pending.clear()
+        self.say({"say": "zygote", "event": "lost", "reason": reason})
+
+    # The end.
+
+    def end(self) -> None:
+        """Kill everything below, reap it, and go."""
+        signal.set_wakeup_fd(-1)
+        linux.kill_all_below(os.getpid())
+        os._exit(0)
+
+
+def reap() -> list[tuple[int, int, int]]:
+    """Take every child that has ended: (pid, status, peak memory in KB)."""
+    ended = []
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            ended.append((pid, status, usage.ru_maxrss))
+    return ended
+
+
+def become_command(request: dict, stdio: list[int], parent: int) -> None:
+    """In the child: turn into the command. Never returns."""
+    try:
+        linux.become_worker(parent, stdio, request.get("cpus"))
+        os.execvpe(request["argv"][0], request["argv"], request["env"])
+    except OSError as error:
+        code = 127 if isinstance(error, FileNotFoundError) else 126
+        os.write(2, f"holdfast: cannot run {request['argv'][0]}: {error.strerror}\n".encode())
+        os._exit(code)
+    finally:
+        os._exit(125)
+
+
+def close_all(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(PermissionError):
+        os.setsid()
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+    linux.set_title("holdfast-spawn")
+    Spawner(socket.socket(fileno=int(sys.argv[1]))).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The agent's side of the conversation with its spawner.
+
+Requests are queued and never block the loop; answers arrive through one callback. The end
+of the socket, for whatever reason, arrives once, as `on_end` with the reason in words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core.model import ExitStatus
+from holdfast.workers import linux
+from holdfast.workers.spawner_process import SpawnerProcess
+from holdfast.workers.wire import Connection
+
+
+class SpawnerClient:
+    """One spawner, seen from the agent that started it."""
+
+    def __init__(
+        self,
+        process: SpawnerProcess,
+        on_message: Callable[[dict[str, Any]], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        self.pid = process.pid
+        self._connection = Connection(process.socket)
+        self._on_message = on_message
+        self._on_end = on_end
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Serve the socket on this loop. Requests made before are sent all the same."""
+        self._loop = loop
+        self._connection.socket.setblocking(False)
+        loop.add_reader(self._connection.socket, self._readable)
+        self._flush()
+
+    def request(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
+        """Ask for something. The descriptors are ours to close, which happens once sent."""
+        self._connection.queue(message, descriptors, close=True)
+        self._flush()
+
+    def close(self) -> None:
+        """Hang up: the spawner kills what is left below it and ends."""
+        if self._connection.socket.fileno() < 0:
+            return
+        if self._loop is not None:
+            self._loop.remove_reader(self._connection.socket)
+            self._loop.remove_writer(self._connection.socket)
+        self._connection.close()
+
+    def reap(self) -> str:
+        """Wait for the spawner's own end, which must be near, and say how it came."""
+        try:
+            _, status = os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            return "is gone"
+        ended = ExitStatus.from_wait_status(os.waitstatus_to_exitcode(status))
+        return f"ended with {ended}" if ended.signal is None else f"was killed by {ended}"
+
+    def _flush(self) -> None:
+        if self._connection.socket.fileno() < 0:
+            return
+        try:
+            done = self._connection.flush()
+        except OSError:
+            return  # The reader sees the end of the socket and tells.
+        if self._loop is None:
+            return
+        if done:
+            self._loop.remove_writer(self._connection.socket)
+        else:
+            self._loop.add_writer(self._connection.socket, self._flush)
+
+    def _readable(self) -> None:
+        try:
+            messages = self._connection.receive()
+        except BlockingIOError:
+            return
+        except (EOFError, OSError):
+            self.close()
+            self._on_end(self.reap())
+            return
+        for message, _ in messages:
+            self._on_message(message)
+
+
+def sweep() -> None:
+    """The spawner is gone: kill whatever came up to this process, a subreaper too."""
+    linux.kill_all_below(os.getpid())

@@ -1,0 +1,110 @@
+"""Messages on the private sockets between agent, spawner and zygote.
+
+A frame is a four-byte length and a JSON object; descriptors travel with the first byte of
+their frame. Both ends are our own and inherited, never named, so nobody else can speak.
+Standard library only: the spawner and the zygote load this file by path.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+import struct
+from collections import deque
+from typing import Any
+
+HEADER = struct.Struct("!II")
+MAX_DESCRIPTORS = 240
+READ_SIZE = 1 << 18
+
+Message = tuple[dict[str, Any], list[int]]
+
+
+class Connection:
+    """One end of such a socket. `receive` blocks only if nothing is readable."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self._incoming = bytearray()
+        self._descriptors: deque[int] = deque()
+        self._outgoing: deque[tuple[memoryview, list[int], bool]] = deque()
+
+    def queue(
+        self, message: dict[str, Any], descriptors: list[int] | None = None, *, close: bool = False
+    ) -> None:
+        """Add a frame to what `flush` sends. Descriptors must stay open until then.
+
+        With `close`, they are closed here once they have been sent.
+        """
+        body = json.dumps(message, separators=(",", ":")).encode("utf-8", "surrogateescape")
+        attached = descriptors or []
+        frame = HEADER.pack(len(body), len(attached)) + body
+        self._outgoing.append((memoryview(frame), attached, close))
+
+    def flush(self) -> bool:
+        """Send what can be sent without waiting; whether all is gone."""
+        return self._send(socket.MSG_DONTWAIT)
+
+    def flush_blocking(self) -> None:
+        self._send(0)
+
+    def _send(self, flags: int) -> bool:
+        while self._outgoing:
+            frame, descriptors, close = self._outgoing[0]
+            ancillary = []
+            if descriptors:
+                packed = array.array("i", descriptors)
+                ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)]
+            try:
+                sent = self.socket.sendmsg([frame], ancillary, flags | socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                return False
+            if close:
+                _close_all(descriptors)
+            if sent == len(frame):
+                self._outgoing.popleft()
+            else:
+                self._outgoing[0] = (frame[sent:], [], False)
+        return True
+
+    def close(self) -> None:
+        """Close the socket, and the descriptors that were never sent."""
+        for _, descriptors, close in self._outgoing:
+            if close:
+                _close_all(descriptors)
+        self._outgoing.clear()
+        self.socket.close()
+
+    def receive(self) -> list[Message]:
+        """All complete frames after one read; raises EOFError when the other end is gone."""
+        space = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+        data, ancillary, _, _ = self.socket.recvmsg(READ_SIZE, space, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                received = array.array("i")
+                received.frombytes(payload[: len(payload) - len(payload) % received.itemsize])
+                self._descriptors.extend(received)
+        if not data:
+            raise EOFError
+        self._incoming += data
+        return self._complete_frames()
+
+    def _complete_frames(self) -> list[Message]:
+        messages = []
+        while len(self._incoming) >= HEADER.size:
+            length, attached = HEADER.unpack_from(self._incoming)
+            end = HEADER.size + length
+            if len(self._incoming) < end:
+                break
+            body = bytes(self._incoming[HEADER.size : end])
+            del self._incoming[:end]
+            descriptors = [self._descriptors.popleft() for _ in range(attached)]
+            messages.append((json.loads(body.decode("utf-8", "surrogateescape")), descriptors))
+        return messages
+
+
+def _close_all(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

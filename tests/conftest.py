@@ -1,0 +1,311 @@
+"""What all tests share.
+
+Rules
+- A test of real processes leaves none behind, and no file descriptor either: it is checked
+  after each of them, for everything that descends from the test process, orphans included.
+- A test that this machine cannot run is skipped with the reason, never passed.
+
+How the check works: the test process is a *subreaper*, so the kernel hands it every orphan
+below it; a walk over /proc from the test process therefore finds even what daemonised
+itself. What is there after a test and was not there before it has five seconds to go; then
+the test fails and the leftovers are killed, so that the next test starts clean. A test that
+failed for its own reasons is cleaned up after in the same way, without a second complaint.
+
+What follows from it for tests: an orphan that died is a zombie of the test process until the
+test is over, and then it is reaped. "Gone" means not running (`is_running`), not that the
+number is free.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import hypothesis
+import pytest
+
+TESTS = Path(__file__).parent
+CHECKED_FOLDERS = frozenset({"cli", "integration", "workers"})
+LEFTOVER_DEADLINE_S = 5.0
+PR_SET_CHILD_SUBREAPER = 36
+SETTINGS_PREFIXES = ("HOLDFAST_", "PET_", "TORCHELASTIC_")
+
+# Tests never judge by time, and a busy machine is no bug.
+hypothesis.settings.register_profile("holdfast", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("holdfast")
+
+
+# --- what this machine can run ------------------------------------------------------------
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, with the reason, what needs a user or a package that is not here."""
+    missing = {}
+    if os.getuid() != 0:
+        missing["root"] = f"needs to run as root, and this is user {os.getuid()}"
+    if importlib.util.find_spec("torch") is None:
+        missing["torch"] = "needs PyTorch, which is not installed here (make test installs it)"
+    for item in items:
+        for marker, reason in missing.items():
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+# --- nothing is left behind ---------------------------------------------------------------
+
+
+class Process(NamedTuple):
+    """A process, told apart from a later one with the same number by its start."""
+
+    pid: int
+    started: int
+
+
+class Status(NamedTuple):
+    """A process as the kernel shows it at one moment."""
+
+    process: Process
+    parent: int
+    state: str
+
+    @property
+    def is_running(self) -> bool:
+        return self.state not in "ZX"
+
+
+class Descriptor(NamedTuple):
+    """An open file of the test process, told apart by what it points at."""
+
+    number: int
+    device: int
+    inode: int
+
+
+class Leftovers(NamedTuple):
+    """What is there and was not there before."""
+
+    processes: set[Process]
+    descriptors: set[Descriptor]
+
+    def __bool__(self) -> bool:
+        return bool(self.processes or self.descriptors)
+
+    def __str__(self) -> str:
+        lines = [f"process {p.pid}: {_command_of(p.pid)}" for p in sorted(self.processes)]
+        lines += [
+            f"file descriptor {d.number}: {_target_of(d.number)}" for d in sorted(self.descriptors)
+        ]
+        return "\n  ".join(["left behind by this test:", *lines])
+
+
+passed_key = pytest.StashKey[bool]()
+
+
+def pytest_sessionstart() -> None:
+    """Become the adopter of every orphan below this process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"cannot become a subreaper: {os.strerror(number)}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember whether the test itself passed, for the check that follows it."""
+    report = yield
+    if call.when == "call":
+        item.stash[passed_key] = report.passed
+    return report
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test of real processes that leaves a process or a descriptor behind."""
+    if request.path.relative_to(TESTS).parts[0] not in CHECKED_FOLDERS:
+        yield
+        return
+    before, dead_before = Leftovers(_descendants(), _descriptors()), _dead_children()
+    yield
+    passed = request.node.stash.get(passed_key, False)
+    left = _wait_until_gone(before) if passed else _left_since(before)
+    report = str(left)
+    _kill(left.processes)
+    _reap(_dead_children() - dead_before - before.processes)
+    if left and passed:
+        pytest.fail(report, pytrace=False)
+
+
+def _wait_until_gone(before: Leftovers) -> Leftovers:
+    """Return what is still left when nothing is, or when the deadline has come."""
+    deadline = time.monotonic() + LEFTOVER_DEADLINE_S
+    while left := _left_since(before):
+        if left.descriptors:
+            gc.collect()  # one held by a dead cycle is not a leak
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(0.02)
+    return left
+
+
+def _left_since(before: Leftovers) -> Leftovers:
+    return Leftovers(_descendants() - before.processes, _descriptors() - before.descriptors)
+
+
+def _kill(processes: set[Process]) -> None:
+    """Kill them and whatever they fork meanwhile, and wait until all of it is dead."""
+    known = _descendants() - processes
+    deadline = time.monotonic() + LEFTOVER_DEADLINE_S
+    while processes and time.monotonic() < deadline:
+        for process in processes:
+            try:
+                os.kill(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it went by itself since it was seen
+        time.sleep(0.02)
+        processes = _descendants() - known
+
+
+def _reap(dead: set[Process]) -> None:
+    """Forget the orphans that fell to us; those from before the test belong to others."""
+    for process in dead:
+        try:
+            os.waitpid(process.pid, os.WNOHANG)
+        except ChildProcessError:
+            pass  # whoever started it has waited for it since it was seen
+
+
+def _descendants() -> set[Process]:
+    """Every process below this one that runs."""
+    children: dict[int, list[Status]] = {}
+    for status in _all_processes():
+        children.setdefault(status.parent, []).append(status)
+    found: set[Process] = set()
+    pending = [os.getpid()]
+    while pending:
+        for status in children.get(pending.pop(), []):
+            pending.append(status.process.pid)
+            if status.is_running:
+                found.add(status.process)
+    return found
+
+
+def _dead_children() -> set[Process]:
+    me = os.getpid()
+    return {s.process for s in _all_processes() if s.parent == me and not s.is_running}
+
+
+def _all_processes() -> Iterator[Status]:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (status := _status_of(int(name))):
+            yield status
+
+
+def _status_of(pid: int) -> Status | None:
+    """None when there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name, in brackets, may hold anything, brackets and blanks included.
+    state, parent, *fields = text.rpartition(")")[2].split()
+    return Status(Process(pid, started=int(fields[17])), int(parent), state)
+
+
+def _descriptors() -> set[Descriptor]:
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            status = os.fstat(int(name))
+        except OSError:
+            continue  # the one through which the directory was read
+        found.add(Descriptor(int(name), status.st_dev, status.st_ino))
+    return found
+
+
+def _command_of(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone"
+    return b" ".join(words).decode(errors="replace").strip() or "no command line"
+
+
+def _target_of(number: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{number}")
+    except FileNotFoundError:
+        return "closed"
+
+
+@pytest.fixture(scope="session")
+def is_running() -> Callable[[int], bool]:
+    """Whether a process is there and not dead: a zombie is dead."""
+
+    def running(pid: int) -> bool:
+        status = _status_of(pid)
+        return status is not None and status.is_running
+
+    return running
+
+
+# --- the installed command ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def holdfast() -> Path:
+    """The installed command, beside the interpreter that runs the tests."""
+    command = Path(sys.executable).with_name("holdfast")
+    if not command.exists():
+        pytest.fail(f"{command} is not there; install the package: pip install -e .")
+    return command
+
+
+RunHoldfast = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run_holdfast(holdfast: Path) -> RunHoldfast:
+    """Run the installed command to its end.
+
+    `env` is laid over the environment of the tests, from which every setting of Holdfast
+    is taken out first; a value of None takes a variable out. Without `input`, standard
+    input is empty. Raises `subprocess.TimeoutExpired` after `timeout` seconds.
+    """
+
+    def run(
+        *args: str | Path,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float = 60,
+        input: str | None = None,
+        cwd: Path | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [holdfast, *args],
+            check=False,
+            capture_output=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            input="" if input is None else input,
+            timeout=timeout,
+            cwd=cwd,
+            env=_environment(env or {}),
+        )
+
+    return run
+
+
+def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(SETTINGS_PREFIXES)}
+    merged: dict[str, str | None] = {**plain, **changes}
+    return {name: value for name, value in merged.items() if value is not None}

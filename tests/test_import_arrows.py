@@ -1,0 +1,368 @@
+"""The layers of `src/holdfast` import inward only.
+
+Rules
+- A module belongs to the layer that its first folder names; `LAYERS` says which other
+  layers each may import. A folder that is not listed there is refused until it is.
+- The modules at the top (`holdfast` itself) are the face for users: they may import every
+  layer, and no layer may import them. `__version__` is free to all.
+- Third-party packages are those that pyproject.toml declares; `core` may use msgspec only;
+  nothing imports torch.
+- The processes that must be small use the standard library only, and so does everything
+  that they pull in, however indirectly.
+
+How it works: the modules are parsed, never imported. Every import counts: inside functions,
+under `TYPE_CHECKING`, and as a literal name given to `import_module` or `__import__`. The
+single exception is a package's `__init__` on the way to another module: only what runs at
+its import is pulled in, since a lazy import in there is not executed. A plain name that
+is a file beside the importing one means that file: so do scripts import their neighbours.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PACKAGE = "holdfast"
+SOURCE = REPOSITORY / "src" / PACKAGE
+
+LAYERS = {
+    "core": set(),
+    "worker": set(),
+    "observe": {"core"},
+    "workers": {"core", "worker"},
+    "agent": {"workers", "observe", "core", "worker"},
+    "elastic": {"agent", "workers", "observe", "core", "worker"},
+    "cli": {"agent", "workers", "observe", "core", "worker"},
+}
+STANDARD_LIBRARY_ONLY = ("holdfast.worker", "holdfast.workers.spawner", "holdfast.workers.zygote")
+FREE_NAMES = {"holdfast.__version__"}
+THIRD_PARTY_OF_CORE = {"msgspec"}
+
+
+def declared_dependencies() -> set[str]:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {re.split(r"[^\w.-]", line)[0] for line in project["dependencies"]}
+
+
+# --- reading the imports ------------------------------------------------------------------
+
+
+class Import(NamedTuple):
+    """One name that a module imports: `holdfast.core.model.Record`, `os.path`, `torch`."""
+
+    target: str
+    line: int
+    deferred: bool
+    """Not executed when the module is imported: in a function, or for type checkers only."""
+
+
+class Module(NamedTuple):
+    name: str
+    path: Path
+    imports: tuple[Import, ...]
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+    @property
+    def layer(self) -> str:
+        """The first folder below the package; empty for the modules at the top."""
+        return layer_of(self.name, is_package=self.is_package)
+
+    def at(self, line: int) -> str:
+        return f"{self.path}:{line}"
+
+
+def layer_of(name: str, *, is_package: bool) -> str:
+    parts = name.split(".")
+    return parts[1] if len(parts) > 2 or (is_package and len(parts) == 2) else ""
+
+
+class ImportCollector(ast.NodeVisitor):
+    """Collects every import of one module, with the absolute name of its target."""
+
+    def __init__(self, package: str, folder: Path) -> None:
+        self.package = package
+        self.folder = folder
+        self.found: list[Import] = []
+        self.deferred = False
+
+    def add(self, target: str, node: ast.AST) -> None:
+        if is_third_party(target) and (self.folder / f"{target.partition('.')[0]}.py").exists():
+            target = f"{self.package}.{target}"
+        self.found.append(Import(target, getattr(node, "lineno", 0), self.deferred))
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self.add(alias.name, node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        origin = node.module or ""
+        if node.level:
+            parents = self.package.split(".")
+            above = parents[: len(parents) - node.level + 1]
+            origin = ".".join([*above, origin] if origin else above)
+        for alias in node.names:
+            self.add(f"{origin}.{alias.name}", node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
+        name = called.id if isinstance(called, ast.Name) else called
+        if name in ("import_module", "__import__") and node.args:
+            argument = node.args[0]
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                self.add(argument.value, node)
+        self.generic_visit(node)
+
+    def visit_deferred(self, body: list[ast.stmt]) -> None:
+        before, self.deferred = self.deferred, True
+        for statement in body:
+            self.visit(statement)
+        self.deferred = before
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.visit_deferred(node.body)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self.visit_deferred(node.body)
+
+    def visit_If(self, node: ast.If) -> None:
+        if ast.unparse(node.test) not in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            self.generic_visit(node)
+            return
+        self.visit_deferred(node.body)
+        for statement in node.orelse:
+            self.visit(statement)
+
+
+def read_modules(source: Path) -> dict[str, Module]:
+    """Parse every file below `source`, by the name under which it is imported."""
+    modules = {}
+    for path in sorted(source.rglob("*.py")):
+        parts = path.relative_to(source.parent).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        collector = ImportCollector(name if is_package else name.rpartition(".")[0], path.parent)
+        collector.visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+        modules[name] = Module(name, path, tuple(collector.found))
+    return modules
+
+
+def is_ours(target: str) -> bool:
+    return target.partition(".")[0] == PACKAGE
+
+
+def is_third_party(target: str) -> bool:
+    return not is_ours(target) and target.partition(".")[0] not in sys.stdlib_module_names
+
+
+# --- judging them -------------------------------------------------------------------------
+
+
+def violations(source: Path) -> list[str]:
+    """Every import below `source` that breaks a rule, one sentence each."""
+    modules = read_modules(source)
+    declared = declared_dependencies()
+    found: list[str] = []
+    for module in modules.values():
+        if module.layer not in LAYERS and module.layer:
+            found.append(f"{module.at(1)}: the layer {module.layer} is not in the table of layers")
+            continue
+        found += outward_arrows(module)
+        found += foreign_packages(module, declared)
+        if must_be_small(module.name):
+            found += packages_pulled_in(module, modules)
+    return found
+
+
+def must_be_small(name: str) -> bool:
+    return any(f"{name}.".startswith(f"{small}.") for small in STANDARD_LIBRARY_ONLY)
+
+
+def outward_arrows(module: Module) -> Iterator[str]:
+    if not module.layer:
+        return
+    allowed = LAYERS[module.layer] | {module.layer}
+    for target, line, _ in module.imports:
+        if not is_ours(target) or target in FREE_NAMES:
+            continue
+        reached = target.split(".")[1] if "." in target else ""
+        if reached not in allowed:
+            where = f"the layer {reached}" if reached in LAYERS else "the face of the package"
+            yield f"{module.at(line)}: {module.layer} may not import {where} ({target})"
+
+
+def foreign_packages(module: Module, declared: set[str]) -> Iterator[str]:
+    allowed = THIRD_PARTY_OF_CORE if module.layer == "core" else declared
+    for target, line, _ in module.imports:
+        package = target.partition(".")[0]
+        if package == "torch":
+            yield f"{module.at(line)}: nothing in Holdfast imports torch ({target})"
+        elif is_third_party(target) and package not in allowed:
+            yield f"{module.at(line)}: {module.name} may not import {package}"
+
+
+def packages_pulled_in(start: Module, modules: dict[str, Module]) -> Iterator[str]:
+    """Third-party imports of a module that must be small, and of all that it pulls in."""
+    pending, seen = [start, *parents_of(start.name, modules)], set()
+    while pending:
+        module = pending.pop()
+        if module.name in seen:
+            continue
+        seen.add(module.name)
+        for target, line, deferred in module.imports:
+            if deferred and module.is_package and module is not start:
+                continue
+            if is_third_party(target):
+                package = target.partition(".")[0]
+                yield f"{module.at(line)}: {start.name} would pull in {package}"
+            elif is_ours(target):
+                pending += pulled_in_by(target, modules)
+
+
+def pulled_in_by(target: str, modules: dict[str, Module]) -> list[Module]:
+    """The module that holds an imported name, and the packages on the way to it."""
+    name = target if target in modules else target.rpartition(".")[0]
+    return [*([modules[name]] if name in modules else []), *parents_of(name, modules)]
+
+
+def parents_of(name: str, modules: dict[str, Module]) -> list[Module]:
+    parts = name.split(".")
+    names = (".".join(parts[:length]) for length in range(1, len(parts)))
+    return [modules[parent] for parent in names if parent in modules]
+
+
+# --- the tests ----------------------------------------------------------------------------
+
+
+def test_imports_point_inward_only() -> None:
+    found = violations(SOURCE)
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_the_walk_sees_the_real_package() -> None:
+    modules = read_modules(SOURCE)
+    assert {"holdfast", "holdfast.core.model", "holdfast.core.errors"} <= modules.keys()
+    errors = {i.target for i in modules["holdfast.core.errors"].imports}
+    assert "holdfast.core.model.Outcome" in errors
+
+
+def plant(root: Path, files: dict[str, str]) -> Path:
+    """Write a small package and return its directory."""
+    source = root / PACKAGE
+    for name, text in files.items():
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return source
+
+
+BAD_MODULES = {
+    "an outward import": ("core/bad.py", "import holdfast.agent.loop", "may not import the layer"),
+    "an outward name": ("workers/bad.py", "from holdfast.agent import loop", "the layer agent"),
+    "a sideways import": ("observe/bad.py", "from holdfast.workers import x", "the layer workers"),
+    "a layer as a name": ("core/bad.py", "from holdfast import agent", "the layer agent"),
+    "a relative import": ("core/bad.py", "from ..agent import loop", "the layer agent"),
+    "a deep relative import": ("core/deep/bad.py", "from ...cli import x", "the layer cli"),
+    "an import in a function": (
+        "core/bad.py",
+        "async def f():\n    from holdfast.agent import loop",
+        "the layer agent",
+    ),
+    "an import in a method": (
+        "core/bad.py",
+        "class C:\n    def f(self):\n        import holdfast.cli",
+        "the layer cli",
+    ),
+    "an import for types": (
+        "core/bad.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import holdfast.agent",
+        "the layer agent",
+    ),
+    "an import by name": (
+        "core/bad.py",
+        "import importlib\nimportlib.import_module('holdfast.agent')",
+        "the layer agent",
+    ),
+    "the face": ("agent/bad.py", "import holdfast", "the face of the package"),
+    "a name of the face": ("agent/bad.py", "from holdfast import launch", "the face of the"),
+    "the worker's side reaching in": ("worker/bad.py", "import holdfast.core", "the layer core"),
+    "an unknown layer": ("helpers/bad.py", "", "not in the table of layers"),
+    "torch": ("agent/bad.py", "def f():\n    import torch.distributed", "imports torch"),
+    "torch by name": ("agent/bad.py", "__import__('torch')", "imports torch"),
+    "an undeclared package": ("cli/bad.py", "import numpy", "may not import numpy"),
+    "a declared package in core": ("core/bad.py", "import cloudpickle", "may not import cloudp"),
+    "a package in the worker": ("worker/bad.py", "import msgspec", "would pull in msgspec"),
+    "a package in the hook": ("worker/hook/bad.py", "import msgspec", "would pull in msgspec"),
+    "a package in the spawner": ("workers/spawner.py", "import msgspec", "pull in msgspec"),
+    "a package in the zygote": ("workers/zygote.py", "import cloudpickle", "in cloudpickle"),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "complaint"), BAD_MODULES.values(), ids=BAD_MODULES)
+def test_a_bad_module_is_caught(tmp_path: Path, name: str, text: str, complaint: str) -> None:
+    found = violations(plant(tmp_path, {name: text}))
+    assert len(found) == 1, found
+    assert complaint in found[0]
+    assert name in found[0]
+
+
+def test_a_package_that_the_spawner_pulls_in_through_others_is_caught(tmp_path: Path) -> None:
+    source = plant(
+        tmp_path,
+        {
+            "workers/spawner.py": "def f():\n    from holdfast.workers import frames",
+            "workers/frames.py": "from holdfast.core.model import Record",
+            "core/model.py": "import msgspec",
+        },
+    )
+    found = violations(source)
+    assert len(found) == 1, found
+    assert "core/model.py:1" in found[0]
+    assert "holdfast.workers.spawner would pull in msgspec" in found[0]
+
+
+def test_a_package_that_the_spawner_pulls_in_through_a_neighbour_is_caught(tmp_path: Path) -> None:
+    source = plant(
+        tmp_path, {"workers/spawner.py": "import wire", "workers/wire.py": "import msgspec"}
+    )
+    found = violations(source)
+    assert len(found) == 1, found
+    assert "workers/wire.py:1" in found[0]
+
+
+def test_a_package_that_a_parent_of_the_spawner_imports_is_caught(tmp_path: Path) -> None:
+    source = plant(
+        tmp_path, {"__init__.py": "import cloudpickle", "workers/spawner.py": "import os"}
+    )
+    found = violations(source)
+    assert len(found) == 1, found
+    assert "holdfast.workers.spawner would pull in cloudpickle" in found[0]
+
+
+def test_what_is_allowed_passes(tmp_path: Path) -> None:
+    source = plant(
+        tmp_path,
+        {
+            "__init__.py": "def launch():\n    from holdfast.agent import loop\n",
+            "core/model.py": "import signal\nimport msgspec",
+            "worker/frames.py": "import os.path\nfrom . import record",
+            "worker/record.py": "from holdfast import __version__",
+            "workers/linux.py": "import ctypes",
+            "workers/spawner.py": "import linux\nfrom holdfast.worker.frames import encode",
+            "workers/client.py": "from holdfast.workers import spawner\nimport cloudpickle",
+            "agent/loop.py": "import asyncio\nfrom ..workers.client import Client",
+            "elastic/api.py": "from holdfast.agent import loop",
+            "cli/main.py": "from holdfast import __version__\nimport holdfast.agent.loop",
+        },
+    )
+    assert violations(source) == []
