@@ -7,12 +7,12 @@ the same inbox as everything else, is journalled, and could as well come from a 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 
 from holdfast.agent.workplace import Workplace
 from holdfast.core import agent, coordinator
@@ -52,6 +52,7 @@ from holdfast.observe.recoveries import recoveries
 from holdfast.observe.report import render
 from holdfast.workers import failures, linux
 from holdfast.workers.console import Console
+from holdfast.workers.event_loop import Cancellable, EventLoop
 from holdfast.workers.log_layout import JobLogs, create_job_logs
 from holdfast.workers.spawner_process import SpawnerProcess
 
@@ -62,7 +63,7 @@ CONSOLE_PATIENCE_S = 10.0
 class Agent:
     """One node of one job."""
 
-    def __init__(self, config: JobConfig, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, config: JobConfig, loop: EventLoop) -> None:
         self.config = config
         self.host = socket.gethostname()
         self.node = f"{self.host}-{os.urandom(4).hex()}"
@@ -71,14 +72,14 @@ class Agent:
         self._coordinator = coordinator.CoordinatorState(config)
         self._inbox: deque[AgentEvent | CoordinatorEvent] = deque()
         self._busy = False
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._finished: asyncio.Future[Outcome] = loop.create_future()
+        self._timers: dict[str, Cancellable] = {}
+        self._outcome: Outcome | None = None
         self.console = Console(loop)
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id)
         self.workplace = Workplace(config, self.logs, self.console, self.post)
         self._journal = Journal(self.logs.journal, self._header())
 
-    async def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
+    def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
         """Live through the job. Whatever happens, nothing is left behind."""
         linux.set_subreaper()
         self.workplace.open(spawner, self._loop)
@@ -87,11 +88,12 @@ class Agent:
             self._loop.add_signal_handler(number, self.post, SignalReceived(number))
         try:
             self.post(started)
-            outcome = await self._finished
+            self._loop.run_until(lambda: self._outcome is not None)
         finally:
             self.workplace.close()
-        await self._take_leave(outcome)
-        return outcome
+        assert self._outcome is not None
+        self._take_leave(self._outcome)
+        return self._outcome
 
     def post(self, event: AgentEvent | CoordinatorEvent) -> None:
         """Put an event in the inbox, and work through it unless that is under way."""
@@ -102,9 +104,6 @@ class Agent:
         try:
             while self._inbox:
                 self._take(self._inbox.popleft())
-        except BaseException as error:
-            if not self._finished.done():
-                self._finished.set_exception(error)
         finally:
             self._busy = False
 
@@ -155,7 +154,7 @@ class Agent:
             case Say():
                 self._say(effect.text)
             case Finish():
-                self._finished.set_result(effect.outcome)
+                self._outcome = effect.outcome
 
     def _wake(self, name: str, after_s: float, event: AgentEvent | CoordinatorEvent) -> None:
         if name in self._timers:
@@ -165,7 +164,7 @@ class Agent:
     def _say(self, text: str) -> None:
         self.console.write(2, f"holdfast: {text}\n".encode())
 
-    async def _take_leave(self, outcome: Outcome) -> None:
+    def _take_leave(self, outcome: Outcome) -> None:
         """Report, pass the cause up, and leave no file that tells nothing."""
         for timer in self._timers.values():
             timer.cancel()
@@ -179,8 +178,15 @@ class Agent:
                 self._say(problem)
         if outcome.verdict == "succeeded":
             self.logs.remove_if_untouched()
-        await self.console.drain(CONSOLE_PATIENCE_S)
+        self._loop.run_until(self._console_done(CONSOLE_PATIENCE_S))
         self.console.close()
+        self._loop.close()
+
+    def _console_done(self, patience_s: float) -> Callable[[], bool]:
+        """All that was written is out, or whoever should read it has not for too long."""
+        given_up: list[bool] = []
+        self._loop.call_later(patience_s, given_up.append, True)
+        return lambda: bool(given_up) or not self.console.pending()
 
     def _header(self) -> Header:
         started = time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -7,7 +7,6 @@ method here; what comes of it is posted back as an event. No decisions are made 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Callable
@@ -37,6 +36,7 @@ from holdfast.core.model import Assignment, Endpoint, ErrorDetail, ExitStatus, R
 from holdfast.workers import environment, failures
 from holdfast.workers.channel_server import ChannelServer
 from holdfast.workers.console import Console
+from holdfast.workers.event_loop import Loop
 from holdfast.workers.log_layout import JobLogs
 from holdfast.workers.oom import OutOfMemoryWatch
 from holdfast.workers.output import (
@@ -85,7 +85,7 @@ class Workplace:
         self._processor_sets = _processor_sets(config)
         self._ending = False
 
-    def open(self, process: SpawnerProcess, loop: asyncio.AbstractEventLoop) -> None:
+    def open(self, process: SpawnerProcess, loop: Loop) -> None:
         """Start serving the spawner and the workers' channel."""
         self._loop = loop
         self._channel = ChannelServer(loop, self._on_channel)
@@ -117,16 +117,16 @@ class Workplace:
         self._post(EndpointReserved(Endpoint(address, port)))
 
     def start_zygote(self, modules: tuple[str, ...]) -> None:
-        spec = {
-            "modules": modules,
-            "per_worker_names": environment.PER_WORKER,
-            "program_folder": program_folder(self.config.program),
-        }
-        from json import dumps
-
-        script = os.path.join(os.path.dirname(environment.__file__), "zygote.py")
-        argv = [*self._launch.interpreter, "-u", script, dumps(spec)]
-        self._spawner.request({"do": "zygote", "argv": argv, "env": self._shared_environment})
+        self._spawner.request(
+            {
+                "do": "zygote",
+                "interpreter": self._launch.interpreter[0],
+                "env": self._shared_environment,
+                "modules": modules,
+                "per_worker_names": environment.PER_WORKER,
+                "program_folder": program_folder(self.config.program),
+            }
+        )
 
     def drop_zygote(self) -> None:
         self._spawner.request({"do": "drop_zygote"})

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from holdfast.cli import table
 from holdfast.cli.table import GROUPS, OPTIONS, Option
 
 USAGE = (
@@ -21,16 +22,26 @@ USAGE = (
 )
 
 ABOUT = (
-    "Starts the workers of a job, watches over them, restarts them when one fails, and says"
-    " what happened. Options come first: what follows the script is the script's own.",
-    "Every option can be written with - or _, as --name value or --name=value, and can be set"
-    " in the environment as HOLDFAST_NAME or PET_NAME (HOLDFAST_MAX_RESTARTS=3, flags with 1"
-    " or 0). The command line wins, then HOLDFAST_, then PET_.",
+    (
+        "Starts the workers of a job, watches over them, restarts them when one fails, and says"
+        " what happened. Options come first: what follows the script is the script's own."
+    ),
+    (
+        "Every option can be written with - or _, as --name value or --name=value, and can be"
+        " set in the environment as HOLDFAST_NAME or PET_NAME (HOLDFAST_MAX_RESTARTS=3, flags"
+        " with 1 or 0). The command line wins, then HOLDFAST_, then PET_."
+    ),
     "S is a time in seconds, [...] the default; + marks what torchrun does not have.",
 )
 
+NOTES = {
+    table.OUTPUT: "WHICH: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank: 0:3,1:2",
+    table.TORCHRUN: "BACKEND: holdfast or c10d, etcd, etcd-v2, static, file, a registered name",
+}
+"""What several rows of a group, or a row with no room for it, need to have said."""
+
 VARIABLES = (
-    ("  PYTHON_EXEC", "the Python for the workers [the one that runs this]"),
+    ("  PYTHON_EXEC", "the workers' Python [the one running this]"),
     (
         "  TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
         "starts each line on the console; knows ${role_name}, ${rank}, ${local_rank}, ${pid}",
@@ -39,7 +50,7 @@ VARIABLES = (
 
 EXIT_STATUSES = (
     ("  0", "all workers succeeded"),
-    ("  1", "the job failed, and was not or not any more restarted"),
+    ("  1", "the job failed for good"),
     ("  2", "the command line cannot be accepted"),
     ("  3", "the nodes did not meet in time"),
     ("  128+n", "ended by signal n"),
@@ -100,6 +111,8 @@ class _Layout(Struct, frozen=True):
     def section(self, heading: str, rows: Rows, column: int) -> Iterator[str]:
         yield ""
         yield self.bold(heading)
+        if heading in NOTES:
+            yield from self._wrap(NOTES[heading], 2)
         for left, right in rows:
             beside = self.width >= _SIDE_BY_SIDE and len(left) + 2 <= column
             indent = column if self.width >= _SIDE_BY_SIDE else 8

@@ -115,10 +115,15 @@ def _find(spelled: str) -> tuple[Option, str]:
             return option, ""
     elif (option := BY_SHORT.get(spelled[1:2])) and (not option.is_flag or len(spelled) == 2):
         return option, spelled[2:]
-    known = [f"--{name}" for name in BY_NAME] if spelled.startswith("--") else []
-    known += [f"-{short}" for short in BY_SHORT]
-    hint = closest(spelled.replace("_", "-"), known, "holdfast run --help lists the options")
-    raise UsageError(f"there is no option {spelled}", hint)
+    raise UsageError(f"there is no option {spelled}", _hint_for_unknown(spelled))
+
+
+def _hint_for_unknown(spelled: str) -> str:
+    short, name = spelled[1:2], spelled.strip("-").replace("_", "-")
+    if short in BY_SHORT:
+        return f"put a space after -{short}"
+    near = closest(f"--{name}", [f"--{known}" for known in BY_NAME]) if name else ""
+    return near or "holdfast run --help lists the options"
 
 
 def _value_after(spelled: str, option: Option, words: Iterator[str]) -> str:
@@ -239,7 +244,7 @@ def _silent_console(config: JobConfig) -> tuple[str, ...]:
     shown = config.output.local_ranks_filter
     if shown is None or any(rank < config.slots for rank in shown):
         return ()
+    last = config.slots - 1
     return (
-        "--local-ranks-filter names no worker of this node,"
-        f" whose local ranks end at {config.slots - 1}: the console stays empty",
+        f"--local-ranks-filter names no worker here (local ranks end at {last}): nothing is shown",
     )

@@ -8,13 +8,15 @@ import sys
 from holdfast.workers.spawner_process import SpawnerProcess, start_spawner
 
 EXIT_USAGE = 2
+COLD = ("--no-warm", "--no_warm", "--no-python", "--no_python")
+"""Only a first guess, before the options are parsed: a zygote that is not needed is dropped."""
 
 
 def run(words: list[str]) -> int:
     """The verb. Returns the exit status."""
     if any(word in ("-h", "--help") for word in words[:1]):
         return _print_help()
-    spawner = start_spawner()
+    spawner = start_spawner(zygote=not any(word in COLD for word in words))
     # Imported while the spawner's interpreter starts: these take most of our own start.
     from holdfast.cli import options
     from holdfast.core.errors import UsageError
@@ -41,22 +43,16 @@ def _run_job(words: list[str], spawner: SpawnerProcess) -> int:
     parsed = options.parse_run(words, os.environ)
     if parsed.config.max_nodes > 1:
         raise UsageError("jobs over several nodes are not supported yet", "use --nnodes 1")
-    import asyncio
-
     from holdfast.agent.commands import how_to_start
     from holdfast.agent.loop import Agent
+    from holdfast.workers.event_loop import EventLoop
 
     for note in parsed.notes:
         print(f"holdfast: {note}", file=sys.stderr)
     if parsed.config.slots > 1 and "OMP_NUM_THREADS" not in os.environ:
         print("holdfast: workers get OMP_NUM_THREADS=1; set it to change that", file=sys.stderr)
     started = how_to_start(parsed.config)
-
-    async def live() -> int:
-        agent = Agent(parsed.config, asyncio.get_running_loop())
-        return (await agent.run(spawner, started)).exit_status
-
-    return asyncio.run(live())
+    return Agent(parsed.config, EventLoop()).run(spawner, started).exit_status
 
 
 def _print_help() -> int:

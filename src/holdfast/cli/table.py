@@ -69,7 +69,9 @@ class Option(Struct, frozen=True):
         value = attrgetter(self.fields[0])(UNCHANGED)
         if isinstance(value, tuple):
             return ",".join(map(str, value))
-        return f"{value:g}" if isinstance(value, float) else str("" if value is None else value)
+        if isinstance(value, (int, float)):
+            return f"{value:g}"
+        return str(value) if value else ""
 
 
 UNCHANGED = JobConfig(run_id="", program=Program(kind="script", target=""))
@@ -95,13 +97,14 @@ OPTIONS: tuple[Option, ...] = (
            values.nodes, metavar="N|MIN:MAX", fields=("min_nodes", "max_nodes")),
     Option("standalone", MACHINES, "one node by itself, on a free port",
            values.flag, fields=("rendezvous.standalone",)),
-    Option("rdzv-endpoint", MACHINES, "where the nodes meet, the same on all",
-           values.plain, metavar="HOST[:PORT]", fields=("rendezvous.endpoint",)),
+    Option("rdzv-endpoint", MACHINES, "where all nodes meet",
+           values.plain, metavar="HOST[:PORT]", fields=("rendezvous.endpoint",),
+           shown=f"port {rendezvous.DEFAULT_PORT}"),
     Option("rdzv-id", MACHINES, "the job's name, the same on all nodes",
            values.run_id, metavar="NAME", fields=("run_id",), shown="new"),
     Option("local-addr", MACHINES, "this node's address, as others see it",
            values.host, metavar="ADDRESS", fields=("local_address",)),
-    Option("node-rank", MACHINES, "this node's place in the order",
+    Option("node-rank", MACHINES, "this node's place, a hint unless static",
            values.whole_number(0), metavar="N", fields=("node_rank",)),
     Option("role", MACHINES, "the kind of worker that runs here",
            values.text, metavar="NAME", fields=("role",)),
@@ -124,17 +127,17 @@ OPTIONS: tuple[Option, ...] = (
 
     Option("log-dir", OUTPUT, "where logs and the journal go",
            values.optional_text, metavar="DIR", fields=("output.log_dir",), shown="temporary"),
-    Option("redirects", OUTPUT, "to files: 0 none, 1 out, 2 err, 3 both",
+    Option("redirects", OUTPUT, "into files, away from the console",
            values.streams, metavar="WHICH", short="r",
            fields=("output.redirects_default", "output.redirects")),
-    Option("tee", OUTPUT, "to files and console; one rank: 0:3,1:2",
+    Option("tee", OUTPUT, "into files and onto the console",
            values.streams, metavar="WHICH", short="t",
            fields=("output.tee_default", "output.tee")),
-    Option("local-ranks-filter", OUTPUT, "show only these on the console",
+    Option("local-ranks-filter", OUTPUT, "the console shows only these",
            values.local_ranks, metavar="RANKS", fields=("output.local_ranks_filter",)),
-    Option("duplicate-stdout-filters", OUTPUT, "copy lines that hold one of these",
+    Option("duplicate-stdout-filters", OUTPUT, "also log lines that hold one of these",
            values.filters, metavar="WORDS", fields=("output.stdout_filters",)),
-    Option("duplicate-stderr-filters", OUTPUT, "the same for stderr; ,, is a comma",
+    Option("duplicate-stderr-filters", OUTPUT, "the same of stderr; ,, is one comma",
            values.filters, metavar="WORDS", fields=("output.stderr_filters",)),
 
     Option("max-restarts", FAILURE, "restarts allowed to the whole job",
@@ -147,11 +150,11 @@ OPTIONS: tuple[Option, ...] = (
            also_from=("TORCHELASTIC_SIGNALS_TO_HANDLE",)),
     Option("restart-window", FAILURE, "count only failures of the last S",
            values.positive_seconds, metavar="S", fields=("restarts.window_s",), ours=True),
-    Option("restart-backoff", FAILURE, "pause before the second restart",
+    Option("restart-backoff", FAILURE, "the first pause, at a second failure",
            values.seconds, metavar="S", fields=("restarts.backoff_first_s",), ours=True),
-    Option("restart-backoff-max", FAILURE, "the longest pause; it doubles up to it",
+    Option("restart-backoff-max", FAILURE, "the longest pause; each is doubled",
            values.seconds, metavar="S", fields=("restarts.backoff_max_s",), ours=True),
-    Option("same-cause-limit", FAILURE, "give up after N alike; 0: never",
+    Option("same-cause-limit", FAILURE, "give up after N of one cause; 0: never",
            values.whole_number(0), metavar="N", fields=("restarts.same_cause_limit",), ours=True),
     Option("non-retryable-exit-codes", FAILURE, "give up at once on these",
            values.exit_codes, metavar="CODES", fields=("restarts.non_retryable_exit_codes",),
@@ -160,17 +163,17 @@ OPTIONS: tuple[Option, ...] = (
            values.seconds, metavar="S", fields=("timeouts.unkillable_s",), ours=True,
            also_from=("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",)),
 
-    Option("no-warm", WARM, "start every worker from nothing",
+    Option("no-warm", WARM, "start every worker cold",
            values.inverted_flag, fields=("warm.enabled",), ours=True),
-    Option("preload", WARM, "import these once, for all workers",
+    Option("preload", WARM, "import these too, once for all workers",
            values.modules, metavar="MODULES", fields=("warm.preload",), ours=True),
     Option("preload-timeout", WARM, "start cold if that takes longer",
            values.seconds, metavar="S", fields=("timeouts.preload_s",), ours=True),
 
-    Option("rdzv-backend", TORCHRUN, "holdfast, c10d, etcd, etcd-v2, static, file",
-           rendezvous.backend, metavar="NAME", fields=("rendezvous.backend",)),
+    Option("rdzv-backend", TORCHRUN, "how the nodes find each other",
+           rendezvous.backend, metavar="BACKEND", fields=("rendezvous.backend",)),
     Option("rdzv-conf", TORCHRUN, "settings of the backend",
-           values.pairs, metavar="KEY=VALUE,...", fields=("rendezvous.options",), shown="none"),
+           values.pairs, metavar="KEY=VALUE,...", fields=("rendezvous.options",)),
     Option("master-addr", TORCHRUN, "rank 0's address",
            values.host, metavar="HOST", fields=("master_address",),
            shown=rendezvous.STATIC_MASTER.address),
@@ -179,7 +182,7 @@ OPTIONS: tuple[Option, ...] = (
            shown=str(rendezvous.STATIC_MASTER.port)),
     Option("monitor-interval", TORCHRUN, "accepted; nothing here polls",
            values.positive_seconds, metavar="S", fields=("monitor_interval_s",)),
-    Option("start-method", TORCHRUN, "spawn, fork or forkserver: for functions",
+    Option("start-method", TORCHRUN, "functions: spawn, fork, forkserver",
            values.one_of("spawn", "fork", "forkserver"), metavar="HOW", fields=("start_method",)),
     Option("event-log-handler", TORCHRUN, "null, console or a registered name",
            _event_handler, metavar="NAME", fields=("event_log_handler",)),

@@ -9,7 +9,6 @@ Rules
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable
 
@@ -19,6 +18,9 @@ from holdfast.core.model import Endpoint
 Parser = Callable[[str], object]
 
 PORT_MAX = 65535
+NUMBER_MAX = 2**31 - 1
+SECONDS_MAX = 1e9  # thirty years; clocks of the system overflow somewhere above
+WORKERS_MAX = 2**22  # what Linux can have of processes
 _NAME_LENGTH_MAX = 200  # a run id names a directory, whose name ends at 255 with our suffix
 _YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 _NO = frozenset({"0", "false", "f", "no", "n", "off"})
@@ -45,9 +47,9 @@ def inverted_flag(text: str) -> bool:
     return not flag(text)
 
 
-def whole_number(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
+def whole_number(minimum: int, maximum: int = NUMBER_MAX) -> Callable[[str], int]:
     """A parser of whole numbers from `minimum` up to `maximum`, both included."""
-    limits = f"{minimum} or more" if maximum is None else f"{minimum} to {maximum}"
+    limits = f"{minimum} or more" if maximum == NUMBER_MAX else f"{minimum} to {maximum}"
 
     def parse(text: str) -> int:
         hint = f"write a whole number, {limits}"
@@ -55,8 +57,8 @@ def whole_number(minimum: int, maximum: int | None = None) -> Callable[[str], in
             number = int(text)
         except ValueError:
             raise UsageError(f"{text!r} is not a whole number", hint) from None
-        if number < minimum or (maximum is not None and number > maximum):
-            raise UsageError(f"{number} is out of range", hint)
+        if not minimum <= number <= maximum:
+            raise UsageError(f"{text} is out of range", hint)
         return number
 
     return parse
@@ -68,8 +70,8 @@ def _finite(text: str) -> float:
         number = float(text)
     except ValueError:
         raise UsageError(f"{text!r} is not a number of seconds", hint) from None
-    if not math.isfinite(number):
-        raise UsageError(f"{text!r} is not a number of seconds", hint)
+    if not abs(number) <= SECONDS_MAX:  # written so that it refuses nan too
+        raise UsageError(f"{text!r} is no length of time", hint)
     return number
 
 
@@ -139,8 +141,8 @@ def nodes(value: str) -> tuple[int, int]:
         raise UsageError(
             f"{value!r} is neither N nor MIN:MAX", "write 2, or 1:4 for an elastic job"
         ) from None
-    if low < 1:
-        raise UsageError(f"{low} nodes are too few", "a job has at least 1 node")
+    if not 1 <= low <= NUMBER_MAX or high > NUMBER_MAX:
+        raise UsageError(f"{value} is not a number of nodes", "a job has at least 1 node")
     if high < low:
         raise UsageError(f"{value!r} ends below its start", "write the smaller number first")
     return low, high
@@ -155,8 +157,8 @@ def processes(value: str) -> int | str:
         number = int(value)
     except ValueError:
         raise UsageError(f"{value!r} is not a number of workers", hint) from None
-    if number < 1:
-        raise UsageError(f"{number} workers are too few", hint)
+    if not 1 <= number <= WORKERS_MAX:
+        raise UsageError(f"{value} workers cannot be started", hint)
     return number
 
 

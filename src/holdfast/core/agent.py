@@ -346,6 +346,7 @@ def _all_gone(state: AgentState) -> list[AgentEffect]:
     if state.phase is not Phase.STOPPING:
         return []
     state.workers = {}
+    state.killing = False
     return [ReserveEndpoint(), *_ready(state)]
 
 

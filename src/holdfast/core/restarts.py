@@ -18,8 +18,8 @@ core draws no random numbers, and a replay decides the same.
 
 from __future__ import annotations
 
-import hashlib
 import re
+import zlib
 
 from msgspec import Struct
 
@@ -124,8 +124,7 @@ def _delay(policy: RestartPolicy, history: tuple[RoundFailure, ...], job: str) -
     if fruitless < 2:
         return 0.0
     pause_s = min(policy.backoff_first_s * 2.0 ** (fruitless - 2), policy.backoff_max_s)
-    digest = hashlib.blake2b(f"{job}/{len(history)}".encode(), digest_size=4).digest()
-    spread = int.from_bytes(digest, "big") / 2**32
+    spread = zlib.crc32(f"{job}/{len(history)}".encode()) / 2**32
     return pause_s * (0.75 + 0.5 * spread)
 
 

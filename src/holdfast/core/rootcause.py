@@ -20,12 +20,11 @@ from msgspec import Struct
 
 from holdfast.core.model import Failure
 
-LOST_PEER = re.compile(
+LOST_PEER = (
     r"connection (?:was )?(?:reset|closed|refused|aborted|lost)"
     r"|connection\w*error|broken ?pipe|closed by (?:the )?(?:peer|remote)"
     r"|socket (?:was )?closed|remote process (?:has )?exited|peer (?:is )?(?:gone|lost|closed)"
-    r"|nccl.*(?:remote error|system error)|failed to recv, got 0 bytes|distnetworkerror",
-    re.IGNORECASE,
+    r"|nccl.*(?:remote error|system error)|failed to recv, got 0 bytes|distnetworkerror"
 )
 
 
@@ -55,7 +54,7 @@ def name(failures: Iterable[Failure]) -> Cause | None:
 def lost_a_peer(failure: Failure) -> bool:
     """Whether a worker's own words say that it ended because another one did."""
     text = failure.error.message or failure.stderr_tail
-    return bool(LOST_PEER.search(text))
+    return bool(re.search(LOST_PEER, text, re.IGNORECASE))
 
 
 def describe(failure: Failure) -> str:

@@ -12,7 +12,6 @@ that another user could have put there first.
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import struct
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ import msgspec
 from holdfast.worker.channel import PACKET_LIMIT, address_of
 
 if TYPE_CHECKING:
-    import asyncio
+    from holdfast.workers.event_loop import Cancellable, Loop
     from collections.abc import Callable
 
 PACKETS_PER_TURN = 64
@@ -35,13 +34,13 @@ class ChannelServer:
     """Hands every message to `on_message(pid, message)`, on the loop it was given."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, on_message: Callable[[int, dict[str, Any]], None]
+        self, loop: Loop, on_message: Callable[[int, dict[str, Any]], None]
     ) -> None:
-        self.name = f"@holdfast-{os.getpid()}-{secrets.token_hex(8)}"
+        self.name = f"@holdfast-{os.getpid()}-{os.urandom(8).hex()}"
         self._loop = loop
         self._on_message = on_message
         self._clients: set[socket.socket] = set()
-        self._pause: asyncio.TimerHandle | None = None
+        self._pause: Cancellable | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.setblocking(False)
         self._listener.bind(address_of(self.name))

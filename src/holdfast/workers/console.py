@@ -27,7 +27,6 @@ write.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import select
@@ -35,6 +34,8 @@ import socket
 import stat
 from collections import deque
 from collections.abc import Callable
+
+from holdfast.workers.event_loop import Loop
 
 CONGESTED_BYTES = 4 * 1024 * 1024
 CLEAR_BYTES = 1024 * 1024
@@ -52,7 +53,7 @@ class Console:
     """The agent's stdout and stderr. Never blocks the loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, descriptors: tuple[int, int] = (1, 2)
+        self, loop: Loop, descriptors: tuple[int, int] = (1, 2)
     ) -> None:
         by_destination: dict[tuple[int, ...], Outlet] = {}
         self._outlets: dict[int, Outlet] = {}
@@ -91,10 +92,9 @@ class Console:
         """How much was swallowed because the destination is gone or full."""
         return self._outlets[fd].dropped_bytes
 
-    async def drain(self, timeout_s: float) -> None:
-        """Return when all that was queued is written, or at the deadline at the latest."""
-        waits = [outlet.emptied() for outlet in set(self._outlets.values())]
-        await asyncio.wait(waits, timeout=timeout_s)
+    def pending(self) -> bool:
+        """Whether something that was written is still queued."""
+        return any(outlet.queued_bytes for outlet in self._outlets.values())
 
     def close(self) -> None:
         """Give up what is still queued and release what was opened. Idempotent."""
@@ -105,7 +105,7 @@ class Console:
 class Outlet:
     """One destination, and what waits to be written there."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+    def __init__(self, loop: Loop, descriptor: int) -> None:
         self.descriptor = descriptor
         self.is_terminal = os.isatty(descriptor)
         self.queued_bytes = 0
@@ -117,7 +117,6 @@ class Outlet:
         self._head_sent = 0
         self._gone = False
         self._on_clear: list[Callable[[], None]] = []
-        self._on_empty: list[asyncio.Future[None]] = []
         self._own: socket.socket | int | None = None
         """What we opened ourselves, and close again."""
         self._transmit = self._choose_way()
@@ -141,14 +140,6 @@ class Outlet:
             self._on_clear.append(callback)
         else:
             self._loop.call_soon(callback)
-
-    def emptied(self) -> asyncio.Future[None]:
-        future = self._loop.create_future()
-        if self._waiting:
-            self._on_empty.append(future)
-        else:
-            future.set_result(None)
-        return future
 
     def close(self) -> None:
         self._give_up()
@@ -231,10 +222,6 @@ class Outlet:
             self._on_clear.clear()
         if not self._waiting:
             self._loop.remove_writer(self._writable_descriptor())
-            for future in self._on_empty:
-                if not future.done():
-                    future.set_result(None)
-            self._on_empty.clear()
 
     def _give_up(self) -> None:
         """The destination takes nothing more: drop what waits, and let nobody wait for it."""

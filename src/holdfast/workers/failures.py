@@ -136,11 +136,14 @@ def _load(path: Path) -> dict[str, Any] | None:
 def _read(path: Path) -> bytes:
     """A plain file's contents. Raises `OSError` for anything else, and never waits."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > READ_LIMIT:
             raise OSError(f"{path} is not an error file")
-        return file.read(READ_LIMIT)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(READ_LIMIT)
+    finally:
+        os.close(descriptor)
 
 
 def _text(value: object) -> str:

@@ -10,9 +10,9 @@ Rules
 
 from __future__ import annotations
 
-import asyncio
 
 from holdfast.workers.console import Console
+from holdfast.workers.event_loop import Cancellable, Loop
 from holdfast.workers.log_files import FilterFiles
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -68,7 +68,7 @@ class LineView:
     """
 
     def __init__(
-        self, console: Console, fd: int, prefix: bytes, loop: asyncio.AbstractEventLoop
+        self, console: Console, fd: int, prefix: bytes, loop: Loop
     ) -> None:
         self._console = console
         self._fd = fd
@@ -76,7 +76,7 @@ class LineView:
         self._loop = loop
         self._cutter = LineCutter()
         self._line_shown = False
-        self._pause: asyncio.TimerHandle | None = None
+        self._pause: Cancellable | None = None
 
     def feed(self, block: bytes) -> None:
         whole = self._cutter.feed(block)

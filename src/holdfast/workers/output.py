@@ -24,10 +24,8 @@ Console, lines and files are in modules of their own; here is what connects them
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
-from contextlib import suppress
 from pathlib import Path
 from string import Template
 
@@ -36,6 +34,7 @@ from msgspec.structs import replace
 
 from holdfast.core.config import Output
 from holdfast.workers.console import Console
+from holdfast.workers.event_loop import Loop
 from holdfast.workers.lines import TAIL_BYTES, LineFilter, LineView, Tail, last_lines
 from holdfast.workers.log_files import FilterFiles, LogFile, open_filter_files
 from holdfast.workers.log_layout import STREAM_FILES
@@ -278,7 +277,7 @@ class Surroundings(Struct, frozen=True):
     """What all streams of a worker share."""
 
     console: Console
-    loop: asyncio.AbstractEventLoop
+    loop: Loop
     filter_files: FilterFiles | None
     worker: object
     """The source of what is passed through: stdout and stderr mix as they would without us."""
@@ -324,7 +323,7 @@ def open_streams(
     directory: Path | None,
     identity: WorkerIdentity,
     console: Console,
-    loop: asyncio.AbstractEventLoop,
+    loop: Loop,
     shared_filters: FilterFiles | None,
 ) -> WorkerStreams:
     """Open the streams of a worker that is about to start.
@@ -372,8 +371,10 @@ def _open_pipe(size: int) -> tuple[int, int]:
     reading, writing = os.pipe2(os.O_CLOEXEC)
     os.set_blocking(reading, False)
     if size > _PIPE_BYTES_DEFAULT:
-        with suppress(OSError):  # this user's allowance is used up: the default size will do
+        try:
             fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, size)
+        except OSError:
+            pass  # this user's allowance is used up; the default size will do
     return reading, writing
 
 

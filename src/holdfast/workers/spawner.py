@@ -11,12 +11,12 @@ Rules
 4. Exits are seen through SIGCHLD. A pid is only signalled while it cannot have been reused:
    it is our own unreaped child, or pinned by a pidfd and seen below us while pinned.
 
-It is started as a script (`python -I -S spawner.py FD`), so it imports nothing of Holdfast
+It is started as a script (`python -I -S spawner.py FD [INTERPRETER]`), so it imports nothing of Holdfast
 but its neighbours in this folder, by path.
 
 Requests, one JSON object each (see `wire.py`), with descriptors where noted:
 
-    {"do": "zygote", "argv", "env"}                         descriptors: 1 for the zygote
+    {"do": "zygote", "interpreter", "env", "modules", …}
     {"do": "exec", "id", "argv", "env", "cpus"}             descriptors: stdin, stdout, stderr
     {"do": "fork", "workers": [{"id", ...}]}                descriptors: 3 for each worker
     {"do": "signal", "signal", "ids"}     {"do": "drop_zygote"}
@@ -33,11 +33,15 @@ import selectors
 import signal
 import socket
 import sys
+from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import linux
 import wire
+
+ZYGOTE = os.path.join(sys.path[0], "zygote.py")
+
 
 class Spawner:
     """State of the spawner: who is who among its children."""
@@ -46,6 +50,7 @@ class Spawner:
         self.agent = wire.Connection(agent)
         self.zygote: wire.Connection | None = None
         self.zygote_pid: int | None = None
+        self.zygote_idle = False
         self.workers: dict[int, str] = {}
         self.unclaimed_exits: dict[int, tuple[int, int]] = {}
         self.forks_pending: set[str] = set()
@@ -93,7 +98,7 @@ class Spawner:
         for request, descriptors in requests:
             getattr(self, "do_" + str(request["do"]))(request, descriptors)
 
-    def do_exec(self, request: dict, descriptors: list[int]) -> None:
+    def do_exec(self, request: dict[str, Any], descriptors: list[int]) -> None:
         parent = os.getpid()
         try:
             pid = os.fork()
@@ -106,46 +111,56 @@ class Spawner:
             self.say({"say": "started", "id": request["id"], "pid": pid})
         close_all(descriptors)
 
-    def do_zygote(self, request: dict, descriptors: list[int]) -> None:
-        self.do_drop_zygote(request, [])
+    def do_zygote(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Have these modules preloaded, by the zygote that waits for that, or a fresh one."""
+        if not self.zygote_idle:
+            self.do_drop_zygote(request, [])
+            self.start_zygote(request["interpreter"])
+        self.zygote_idle = False
+        self.send_to_zygote({**request, "do": "preload"}, [])
+
+    def start_zygote(self, interpreter: str) -> None:
         ours, theirs = socket.socketpair()
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             os.set_inheritable(theirs.fileno(), True)
-            argv = [*request["argv"], str(theirs.fileno())]
-            with open(os.devnull, "rb") as null:
-                stdio = [null.fileno(), *descriptors]
-                become_command({"argv": argv, "env": request["env"]}, stdio, parent)
+            argv = [interpreter, "-u", ZYGOTE, str(theirs.fileno())]
+            null = os.open(os.devnull, os.O_RDWR)
+            become_command({"argv": argv, "env": os.environ}, [null, null, null], parent)
         theirs.close()
-        close_all(descriptors)
-        self.zygote, self.zygote_pid = wire.Connection(ours), pid
+        self.zygote, self.zygote_pid, self.zygote_idle = wire.Connection(ours), pid, True
         self.selector.register(ours, selectors.EVENT_READ, self.on_zygote)
 
-    def do_drop_zygote(self, request: dict, descriptors: list[int]) -> None:
+    def send_to_zygote(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """The zygote reads at once or is dead: a blocking send cannot wait for long."""
+        assert self.zygote is not None
+        self.zygote.queue(request, descriptors, close=True)
+        try:
+            self.zygote.flush_blocking()
+        except OSError:
+            self.lose_zygote("it closed its connection")
+
+    def do_drop_zygote(self, request: dict[str, Any], descriptors: list[int]) -> None:
         if self.zygote is not None:
             self.selector.unregister(self.zygote.socket)
             self.zygote.socket.close()
             self.zygote = None
+        self.zygote_idle = False
         if self.zygote_pid is not None:
             os.kill(self.zygote_pid, signal.SIGKILL)
             self.zygote_pid = None
 
-    def do_fork(self, request: dict, descriptors: list[int]) -> None:
+    def do_fork(self, request: dict[str, Any], descriptors: list[int]) -> None:
         ids = [worker["id"] for worker in request["workers"]]
         if self.zygote is None:
             close_all(descriptors)
             self.say({"say": "zygote", "event": "lost", "reason": "it had already ended"})
             return
         self.forks_pending.update(ids)
-        self.zygote.queue(request, descriptors)
-        try:
-            # The zygote reads at once or is dead: a blocking send cannot wait for long.
-            self.zygote.flush_blocking()
-        except OSError:
-            self.lose_zygote("it closed its connection")
+        self.send_to_zygote(request, descriptors)
 
-    def do_signal(self, request: dict, descriptors: list[int]) -> None:
+    def do_signal(self, request: dict[str, Any], descriptors: list[int]) -> None:
         wanted = set(request["ids"])
         for pid, worker in list(self.workers.items()):
             if worker in wanted:
@@ -153,16 +168,16 @@ class Spawner:
                     os.kill(pid, request["signal"])
                     os.kill(pid, signal.SIGCONT)
 
-    def do_kill(self, request: dict, descriptors: list[int]) -> None:
+    def do_kill(self, request: dict[str, Any], descriptors: list[int]) -> None:
         self.killing = True
         self.kill_below()
 
-    def do_list(self, request: dict, descriptors: list[int]) -> None:
+    def do_list(self, request: dict[str, Any], descriptors: list[int]) -> None:
         alive = linux.descendants(os.getpid(), without=self.zygote_pid)
         named = [f"pid {p.pid} ({p.name}, state {p.state})" for p in alive if p.state != "Z"]
         self.say({"say": "stuck", "processes": named})
 
-    def do_end(self, request: dict, descriptors: list[int]) -> None:
+    def do_end(self, request: dict[str, Any], descriptors: list[int]) -> None:
         self.end()
 
     # Children.
@@ -262,7 +277,7 @@ def reap() -> list[tuple[int, int, int]]:
     return ended
 
 
-def become_command(request: dict, stdio: list[int], parent: int) -> None:
+def become_command(request: dict[str, Any], stdio: list[int], parent: int) -> None:
     """In the child: turn into the command. Never returns."""
     try:
         linux.become_worker(parent, stdio, request.get("cpus"))
@@ -287,7 +302,11 @@ def main() -> None:
         os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
     linux.set_title("holdfast-spawn")
-    Spawner(socket.socket(fileno=int(sys.argv[1]))).run()
+    spawner = Spawner(socket.socket(fileno=int(sys.argv[1])))
+    if len(sys.argv) > 2:
+        # Its interpreter starts while the agent is still finding out what to preload.
+        spawner.start_zygote(sys.argv[2])
+    spawner.run()
 
 
 if __name__ == "__main__":

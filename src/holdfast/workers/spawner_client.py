@@ -6,13 +6,13 @@ of the socket, for whatever reason, arrives once, as `on_end` with the reason in
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.model import ExitStatus
 from holdfast.workers import linux
+from holdfast.workers.event_loop import Loop
 from holdfast.workers.spawner_process import SpawnerProcess
 from holdfast.workers.wire import Connection
 
@@ -30,9 +30,9 @@ class SpawnerClient:
         self._connection = Connection(process.socket)
         self._on_message = on_message
         self._on_end = on_end
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: Loop | None = None
 
-    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+    def attach(self, loop: Loop) -> None:
         """Serve the socket on this loop. Requests made before are sent all the same."""
         self._loop = loop
         self._connection.socket.setblocking(False)

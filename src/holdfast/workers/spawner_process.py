@@ -22,11 +22,16 @@ class SpawnerProcess(NamedTuple):
     socket: socket.socket
 
 
-def start_spawner() -> SpawnerProcess:
-    """Start one, with signals blocked until it has a session of its own."""
+def start_spawner(*, zygote: bool) -> SpawnerProcess:
+    """Start one, with signals blocked until it has a session of its own.
+
+    With `zygote` it starts one right away, to save the time until it is asked to.
+    """
     ours, theirs = socket.socketpair()
     os.set_inheritable(theirs.fileno(), True)
     command = [sys.executable, "-I", "-S", "-X", "utf8", _SCRIPT, str(theirs.fileno())]
+    if zygote:
+        command.append(sys.executable)
     shielded = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
     pid = os.posix_spawn(sys.executable, command, os.environ, setsigmask=shielded)
     theirs.close()

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 HEADING = "Traceback (most recent call last):"
 EXCEPTION = re.compile(r"[^\W\d][\w.<>]*(?::|$)")
+GROUP_HEADING = re.compile(r"(.*)(  \+ Exception Group )")
 GROUP_LINE = re.compile(r"\s+[|+]")
 GROUP_END = re.compile(r"\s+\+-+$")
 HARMLESS = re.compile(r"Exception (?:in thread|ignored)\b")
@@ -65,7 +66,7 @@ def _block_at(lines: list[str], first: int) -> Block | None:
     if not found or after.strip():
         return None
     is_harmless = first > 0 and bool(HARMLESS.search(lines[first - 1]))
-    group = re.fullmatch(r"(.*?)(\s*\+ Exception Group )", before)
+    group = GROUP_HEADING.fullmatch(before)
     # What stands before the heading may also be a progress bar that nobody ended.
     for prefix in dict.fromkeys((group[1] if group else before, "")):
         end = (_end_of_group if group else _end_of_plain)(lines, first, prefix)
@@ -91,6 +92,8 @@ def _end_of_plain(lines: list[str], first: int, prefix: str) -> int:
 def _skip_indented(lines: list[str], position: int, prefix: str) -> int:
     starts = (f"{prefix} ", f"{prefix}\t")
     while position < len(lines) and lines[position].startswith(starts):
+        if HEADING in lines[position]:
+            break
         position += 1
     return position
 

@@ -10,7 +10,7 @@ Rules
    their parent, and start to run only after the spawner has been told of them.
 4. What importing printed, it prints once in every worker, as it would have without us.
 
-It is started as a script (`python -u zygote.py SPEC FD`) with the very interpreter and
+It is started as a script (`python -u zygote.py FD`) with the very interpreter and
 flags that a cold worker would get, so that what it forks into cannot be told apart from
 one. The child's part of the story is in `run_as_main.py`.
 """
@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import gc
 import importlib
-import json
 import os
 import socket
 import sys
 import time
+from typing import Any
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, _FOLDER)
@@ -126,7 +126,7 @@ def check_shadows(folder: str | None) -> str:
     return ""
 
 
-def fork_workers(request: dict, descriptors: list[int], agent: wire.Connection) -> dict | None:
+def fork_workers(request: dict[str, Any], descriptors: list[int], spawner: wire.Connection) -> dict[str, Any] | None:
     """Fork every worker of the request; returns its order in each child, None in the zygote.
 
     A process in the middle forks them and ends, which makes the spawner their parent. Each
@@ -138,7 +138,7 @@ def fork_workers(request: dict, descriptors: list[int], agent: wire.Connection) 
     go_reader, go_writer = os.pipe()
     middle = os.fork()
     if middle == 0:
-        agent.socket.close()
+        spawner.socket.close()
         os.close(pid_reader)
         for index, order in enumerate(orders):
             pid = os.fork()
@@ -155,8 +155,8 @@ def fork_workers(request: dict, descriptors: list[int], agent: wire.Connection) 
     with os.fdopen(pid_reader) as file:
         pids = [int(line) for line in file]
     for order, pid in zip(orders, pids, strict=False):
-        agent.queue({"say": "forked", "id": order["id"], "pid": pid})
-    agent.flush_blocking()
+        spawner.queue({"say": "forked", "id": order["id"], "pid": pid})
+    spawner.flush_blocking()
     os.write(go_writer, b"." * len(pids))
     os.close(go_writer)
     for descriptor in descriptors:
@@ -166,7 +166,7 @@ def fork_workers(request: dict, descriptors: list[int], agent: wire.Connection) 
     return None
 
 
-def await_start(order: dict, descriptors: list[int], first: int, go_reader: int) -> dict:
+def await_start(order: dict[str, Any], descriptors: list[int], first: int, go_reader: int) -> dict[str, Any]:
     """In the new worker: wait for the word, then take the descriptors that are its own."""
     if not os.read(go_reader, 1):
         os._exit(125)
@@ -177,47 +177,52 @@ def await_start(order: dict, descriptors: list[int], first: int, go_reader: int)
     return order
 
 
-def serve(agent: wire.Connection) -> dict | None:
-    """Fork on request until the spawner hangs up; returns an order in each child."""
-    while True:
+class Zygote:
+    """Serves the spawner's requests, and comes out of `serve` in every worker."""
+
+    def __init__(self, spawner: wire.Connection) -> None:
+        self.spawner = spawner
+        self.printed = run_as_main.divert_output()
+        self.environment: dict[str, str] = {}
+
+    def serve(self) -> dict[str, Any] | None:
+        """Do as asked until the spawner hangs up; returns an order in each worker."""
+        while True:
+            try:
+                requests = self.spawner.receive()
+            except (EOFError, OSError):
+                return None
+            for request, descriptors in requests:
+                if request["do"] == "preload":
+                    self.preload(request)
+                    continue
+                order = fork_workers(request, descriptors, self.spawner)
+                if order is not None:
+                    changed = run_as_main.changes(self.environment, dict(os.environ))
+                    return {**order, "preload_changes": changed, "printed": self.printed}
+
+    def preload(self, request: dict[str, Any]) -> None:
+        """Take on the environment, import, and say how it went."""
+        os.environ.clear()
+        os.environ.update(request["env"])
+        self.environment = dict(os.environ)
+        started = time.monotonic()
+        answer: dict[str, Any] = {"event": "ready", "modules": request["modules"]}
         try:
-            requests = agent.receive()
-        except (EOFError, OSError):
-            return None
-        for request, descriptors in requests:
-            order = fork_workers(request, descriptors, agent)
-            if order is not None:
-                return order
-
-
-def main() -> dict | None:
-    spec = json.loads(sys.argv[1])
-    agent = wire.Connection(socket.socket(fileno=int(sys.argv[2])))
-    printed = run_as_main.divert_output()
-    before = dict(os.environ)
-    started = time.monotonic()
-    try:
-        preload(spec["modules"], spec["per_worker_names"])
-        shadowed = check_shadows(spec["program_folder"])
-    except Unfit as unfit:
-        answer = {"event": "rejected", "module": unfit.module, "reason": unfit.reason}
-    else:
-        answer = {"event": "ready", "modules": spec["modules"]}
-        if shadowed:
-            answer = {"event": "unsuitable", "reason": shadowed}
-    gc.collect()
-    gc.freeze()
-    agent.queue({"say": "zygote", "took_s": time.monotonic() - started, **answer})
-    agent.flush_blocking()
-    order = serve(agent)
-    if order is not None:
-        order["preload_changes"] = run_as_main.changes(before, dict(os.environ))
-        order["printed"] = printed
-    return order
+            preload(request["modules"], request["per_worker_names"])
+            shadowed = check_shadows(request["program_folder"])
+            if shadowed:
+                answer = {"event": "unsuitable", "reason": shadowed}
+        except Unfit as unfit:
+            answer = {"event": "rejected", "module": unfit.module, "reason": unfit.reason}
+        gc.collect()
+        gc.freeze()
+        self.spawner.queue({"say": "zygote", "took_s": time.monotonic() - started, **answer})
+        self.spawner.flush_blocking()
 
 
 if __name__ == "__main__":
-    _order = main()
+    _order = Zygote(wire.Connection(socket.socket(fileno=int(sys.argv[1])))).serve()
     if _order is not None:
         run_as_main.become(_order)
         run_as_main.run(_order)

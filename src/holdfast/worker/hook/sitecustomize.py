@@ -47,10 +47,11 @@ class Witness:
         self.previous = sys.excepthook
         self.seen = 0
         self.has_written = False
+        hook = self.excepthook  # taken once: each taking makes another object
         if sys.excepthook is sys.__excepthook__:
             # Libraries compare the two to learn whether someone put in a hook (rule 1).
-            sys.__excepthook__ = self.excepthook
-        sys.excepthook = self.excepthook
+            sys.__excepthook__ = hook
+        sys.excepthook = hook
         atexit.register(self.at_exit)
 
     def excepthook(
@@ -69,6 +70,10 @@ class Witness:
 
     def leave(self, value: BaseException) -> None:
         """Write the error file, unless somebody who knew more has written it before."""
+        if isinstance(value, KeyboardInterrupt):
+            # It is no error, and what describing it imports would make the interpreter
+            # forget that it has to end by the signal.
+            return
         if (os.getpid(), self.current_thread()) != self.main:
             return
         self.seen = id(value)  # not the exception itself: it would keep its frames alive

@@ -1,0 +1,261 @@
+"""The agent's end of the channel, with real workers and unfriendly neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast.worker.channel import PACKET_LIMIT, VARIABLE, address_of
+from holdfast.workers.channel_server import ChannelServer
+
+DEADLINE_S = 30
+Test = Callable[["Heard"], Awaitable[None]]
+
+
+class Heard:
+    """A server and what it was told."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.messages: list[tuple[int, dict[str, Any]]] = []
+        self.news = asyncio.Event()
+        self.server = ChannelServer(loop, self.hear)
+
+    def hear(self, pid: int, message: dict[str, Any]) -> None:
+        self.messages.append((pid, message))
+        self.news.set()
+
+    async def until(self, count: int) -> list[tuple[int, dict[str, Any]]]:
+        async with asyncio.timeout(DEADLINE_S):
+            while len(self.messages) < count:
+                self.news.clear()
+                await self.news.wait()
+        return self.messages
+
+    def connect(self) -> socket.socket:
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        client.settimeout(DEADLINE_S)
+        client.connect(address_of(self.server.name))
+        return client
+
+    def start(self, code: str, **options: Any) -> subprocess.Popen[bytes]:
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        environ = {"PYTHONPATH": path, VARIABLE: self.server.name, **options.pop("env", {})}
+        return subprocess.Popen([sys.executable, "-c", code], env=environ, **options)
+
+
+def serve(test: Test) -> None:
+    """Run a test on a loop with a server, and close it."""
+
+    async def main() -> None:
+        heard = Heard(asyncio.get_running_loop())
+        try:
+            await test(heard)
+        finally:
+            heard.server.close()
+            heard.server.close()  # closing twice is allowed
+
+    asyncio.run(main())
+
+
+def send(client: socket.socket, message: object) -> None:
+    client.send(json.dumps(message).encode())
+
+
+def test_several_workers_are_heard_and_told_apart() -> None:
+    async def test(heard: Heard) -> None:
+        code = "from holdfast.worker.channel import progress\nfor n in range(20): progress(n)\n"
+        workers = [heard.start(code, env={"LOCAL_RANK": str(rank)}) for rank in range(4)]
+        messages = await heard.until(80)
+        for rank, worker in enumerate(workers):
+            assert worker.wait() == 0
+            own = [message for pid, message in messages if pid == worker.pid]
+            assert own == [{"progress": n, "local_rank": rank} for n in range(20)]
+
+    serve(test)
+
+
+def test_each_server_has_a_name_of_its_own_that_leaves_no_file() -> None:
+    async def test(heard: Heard) -> None:
+        other = ChannelServer(asyncio.get_running_loop(), heard.hear)
+        assert heard.server.name.startswith("@")
+        assert heard.server.name != other.name
+        other.close()
+
+    serve(test)
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        b"garbage",
+        b"[1, 2]",
+        b"7",
+        b"null",
+        b'{"progress": ',
+        b'{"a": 1} trailing',
+        b"\xff\xfe\x00",
+        b'{"a": "\xff"}',
+        b'{"a": ' * 10_000 + b"1" + b"}" * 10_000,
+        b'{"a": "' + b"x" * PACKET_LIMIT + b'"}',
+        b'{"a": 1' + b"0" * 5_000 + b"}",
+    ],
+    ids=lambda packet: repr(packet[:20]),
+)
+def test_what_is_no_message_is_dropped_and_the_next_one_heard(packet: bytes) -> None:
+    async def test(heard: Heard) -> None:
+        with heard.connect() as client:
+            client.send(packet)
+            send(client, {"after": True})
+            messages = await heard.until(1)
+            assert messages[-1] == (os.getpid(), {"after": True})
+            assert len(messages) == 1
+
+    serve(test)
+
+
+def test_a_message_at_the_limit_is_heard() -> None:
+    async def test(heard: Heard) -> None:
+        with heard.connect() as client:
+            text = "x" * (PACKET_LIMIT - len('{"a": ""}'))
+            send(client, {"a": text})
+            assert await heard.until(1) == [(os.getpid(), {"a": text})]
+
+    serve(test)
+
+
+def test_what_a_worker_said_before_it_was_killed_is_heard() -> None:
+    async def test(heard: Heard) -> None:
+        code = (
+            "import os, signal\nfrom holdfast.worker.channel import progress\n"
+            "for n in range(50): progress(n)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        worker = heard.start(code)
+        assert await asyncio.to_thread(worker.wait) == -9
+        assert len(await heard.until(50)) == 50
+
+    serve(test)
+
+
+def test_one_that_never_stops_does_not_hold_up_the_others() -> None:
+    async def test(heard: Heard) -> None:
+        code = "from holdfast.worker.channel import progress\nwhile True: progress(0)\n"
+        chatterer = heard.start(code)
+        try:
+            await heard.until(200)
+            with heard.connect() as client:
+                send(client, {"quiet": True})
+                async with asyncio.timeout(DEADLINE_S):
+                    while (os.getpid(), {"quiet": True}) not in heard.messages:
+                        await asyncio.sleep(0)
+        finally:
+            chatterer.kill()
+            chatterer.wait()
+
+    serve(test)
+
+
+def test_a_callback_that_raises_costs_one_message() -> None:
+    async def test(heard: Heard) -> None:
+        loop, told = asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _loop, context: told.append(context["exception"]))
+        hear = heard.hear
+
+        def raise_once(pid: int, message: dict[str, Any]) -> None:
+            heard.server._on_message = hear
+            raise ValueError("no")
+
+        heard.server._on_message = raise_once
+        with heard.connect() as client:
+            send(client, {"n": 1})
+            send(client, {"n": 2})
+            assert await heard.until(1) == [(os.getpid(), {"n": 2})]
+        assert [type(error) for error in told] == [ValueError]
+
+    serve(test)
+
+
+def test_a_callback_may_close_the_server() -> None:
+    async def test(heard: Heard) -> None:
+        heard.server._on_message = lambda _pid, _message: (heard.server.close(), heard.news.set())
+        with heard.connect() as client:
+            send(client, {"n": 1})
+            send(client, {"n": 2})
+            async with asyncio.timeout(DEADLINE_S):
+                await heard.news.wait()
+
+    serve(test)
+
+
+def test_closing_disconnects_everyone() -> None:
+    async def test(heard: Heard) -> None:
+        with heard.connect() as client:
+            send(client, {"n": 1})
+            await heard.until(1)
+            heard.server.close()
+            assert client.recv(1) == b""
+        with pytest.raises(ConnectionRefusedError):
+            heard.connect()
+
+    serve(test)
+
+
+@pytest.mark.root
+def test_another_user_is_not_heard() -> None:
+    async def test(heard: Heard) -> None:
+        # The server is made to be of user 1, so that root and user 2 can be tried on it.
+        os.seteuid(1)
+        try:
+            with heard.connect() as client:
+                send(client, {"from": "root"})
+            await said_by(heard, user=2)
+            await said_by(heard, user=1)
+            messages = await heard.until(2)
+        finally:
+            os.seteuid(0)
+        assert [message["from"] for _, message in messages] == ["root", 1]
+
+    serve(test)
+
+
+async def said_by(heard: Heard, user: int) -> None:
+    """Have another user say something, and see it disconnected or answered by the end."""
+    code = (
+        "import socket, sys\ns = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        f"s.connect(sys.argv[1])\ntry:\n    s.send(b'{{\"from\": {user}}}')\n"
+        "    s.shutdown(socket.SHUT_WR)\n    s.recv(1)\nexcept OSError:\n    pass\n"
+    )
+    ...
+
+
+def test_running_out_of_descriptors_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.workers.channel_server.PAUSE_S", 0.01)
+
+    async def test(heard: Heard) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with heard.connect() as client:
+            send(client, {"n": 1})
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free_descriptor(), hard))
+            try:
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                assert heard.messages == []
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert await heard.until(1) == [(os.getpid(), {"n": 1})]
+
+    serve(test)
+
+
+def lowest_free_descriptor() -> int:
+    descriptor = os.dup(0)
+    os.close(descriptor)
+    return descriptor
