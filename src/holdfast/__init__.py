@@ -1,3 +1,53 @@
-"""Holdfast: the launcher that holds distributed jobs together."""
+"""Holdfast: the launcher that holds distributed jobs together.
+
+    holdfast.launch(fn, *args, nproc=4)   run a function on 4 workers, get {rank: value}
+    @holdfast.record                      leave the traceback where the launcher finds it
+    holdfast.progress(step)               tell the launcher how far a worker is
+    holdfast.NonRetryable                 raise it when a restart cannot help
+
+Each name is imported when it is first used: workers import this package too, and should
+not pay for the launcher.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.agent.launch import launch
+    from holdfast.core.errors import HoldfastError, JobFailed, UsageError
+    from holdfast.worker.channel import progress
+    from holdfast.worker.non_retryable import NonRetryable
+    from holdfast.worker.record import record
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "HoldfastError",
+    "JobFailed",
+    "NonRetryable",
+    "UsageError",
+    "launch",
+    "progress",
+    "record",
+]
+
+_HOMES = {
+    "HoldfastError": "holdfast.core.errors",
+    "JobFailed": "holdfast.core.errors",
+    "NonRetryable": "holdfast.worker.non_retryable",
+    "UsageError": "holdfast.core.errors",
+    "launch": "holdfast.agent.launch",
+    "progress": "holdfast.worker.channel",
+    "record": "holdfast.worker.record",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

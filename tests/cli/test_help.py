@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -58,11 +59,7 @@ def test_at_80_columns_an_option_takes_one_line() -> None:
     """But for the one whose default alone takes most of a line."""
     page = render_run_help(80, color=False)
     options = page[page.index(GROUPS[0]) : page.index("Also read")].splitlines()
-    continued = [
-        before
-        for before, line in zip(options, options[1:], strict=False)
-        if line.startswith(" " * 8)
-    ]
+    continued = [before for before, line in pairwise(options) if line.startswith(" " * 8)]
     assert [line.split()[0] for line in continued] == ["--signals-to-handle"]
 
 

@@ -46,10 +46,22 @@ class Heard:
         client.connect(address_of(self.server.name))
         return client
 
-    def start(self, code: str, **options: Any) -> subprocess.Popen[bytes]:
+    def start(self, code: str, local_rank: int = 0) -> subprocess.Popen[bytes]:
         path = os.pathsep.join(entry for entry in sys.path if entry)
-        environ = {"PYTHONPATH": path, VARIABLE: self.server.name, **options.pop("env", {})}
-        return subprocess.Popen([sys.executable, "-c", code], env=environ, **options)
+        own = {VARIABLE: self.server.name, "LOCAL_RANK": str(local_rank)}
+        return subprocess.Popen([sys.executable, "-c", code], env={"PYTHONPATH": path, **own})
+
+
+    def start_as(self, user: int) -> subprocess.Popen[bytes]:
+        """A process of another user that has said one thing and waits for the end."""
+        command = [sys.executable, "-c", SPEAK_AS, str(user)]
+        process = subprocess.Popen(
+            command, env={VARIABLE: self.server.name}, stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        with process.stdout as said:
+            assert said.readline() == b"sent\n"
+        return process
 
 
 def serve(test: Test) -> None:
@@ -73,7 +85,7 @@ def send(client: socket.socket, message: object) -> None:
 def test_several_workers_are_heard_and_told_apart() -> None:
     async def test(heard: Heard) -> None:
         code = "from holdfast.worker.channel import progress\nfor n in range(20): progress(n)\n"
-        workers = [heard.start(code, env={"LOCAL_RANK": str(rank)}) for rank in range(4)]
+        workers = [heard.start(code, rank) for rank in range(4)]
         messages = await heard.until(80)
         for rank, worker in enumerate(workers):
             assert worker.wait() == 0
@@ -208,32 +220,32 @@ def test_closing_disconnects_everyone() -> None:
     serve(test)
 
 
+SPEAK_AS = """
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+client.connect("\\0" + os.environ["HOLDFAST_CHANNEL"][1:])
+client.send(b'{"from": %d}' % os.getuid())
+print("sent", flush=True)
+client.recv(1)
+"""
+
+
 @pytest.mark.root
-def test_another_user_is_not_heard() -> None:
+def test_only_the_same_user_and_root_are_heard() -> None:
     async def test(heard: Heard) -> None:
-        # The server is made to be of user 1, so that root and user 2 can be tried on it.
-        os.seteuid(1)
+        same, other, root = (heard.start_as(user) for user in (1, 2, 0))
+        os.seteuid(1)  # whom the kernel named was settled when they connected
         try:
-            with heard.connect() as client:
-                send(client, {"from": "root"})
-            await said_by(heard, user=2)
-            await said_by(heard, user=1)
             messages = await heard.until(2)
+            assert await asyncio.to_thread(other.wait, DEADLINE_S) == 0, "it is disconnected"
         finally:
             os.seteuid(0)
-        assert [message["from"] for _, message in messages] == ["root", 1]
+        assert sorted(message["from"] for _, message in messages) == [0, 1]
+        heard.server.close()
+        assert (same.wait(DEADLINE_S), root.wait(DEADLINE_S)) == (0, 0)
 
     serve(test)
-
-
-async def said_by(heard: Heard, user: int) -> None:
-    """Have another user say something, and see it disconnected or answered by the end."""
-    code = (
-        "import socket, sys\ns = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-        f"s.connect(sys.argv[1])\ntry:\n    s.send(b'{{\"from\": {user}}}')\n"
-        "    s.shutdown(socket.SHUT_WR)\n    s.recv(1)\nexcept OSError:\n    pass\n"
-    )
-    ...
 
 
 def test_running_out_of_descriptors_is_survived(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,11 +63,12 @@ CONSOLE_PATIENCE_S = 10.0
 class Agent:
     """One node of one job."""
 
-    def __init__(self, config: JobConfig, loop: EventLoop) -> None:
+    def __init__(self, config: JobConfig, loop: EventLoop, *, print_report: bool = True) -> None:
         self.config = config
         self.host = socket.gethostname()
         self.node = f"{self.host}-{os.urandom(4).hex()}"
         self._loop = loop
+        self._print_report = print_report
         self._agent = agent.AgentState(config, self.node, self.host)
         self._coordinator = coordinator.CoordinatorState(config)
         self._inbox: deque[AgentEvent | CoordinatorEvent] = deque()
@@ -171,7 +172,8 @@ class Agent:
         self._journal.close()
         where = str(self.logs.journal) if self.logs.journal else None
         report = render(outcome, recoveries(self._journal.steps), where)
-        self.console.write(2, report.encode("utf-8", "replace"))
+        if self._print_report:
+            self.console.write(2, report.encode("utf-8", "replace"))
         if outcome.cause is not None:
             problem = failures.pass_up(outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE"))
             if problem:

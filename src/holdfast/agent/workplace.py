@@ -171,9 +171,7 @@ class Workplace:
         local_rank = ranks.local_rank
         directory = self.logs.worker(assignment.restart_count, local_rank)
         error_file = self.logs.error_file(assignment.restart_count, local_rank)
-        variables = environment.of_worker(
-            self.config, self._shared_environment, assignment, ranks
-        )
+        variables = environment.of_worker(self.config, self._shared_environment, assignment, ranks)
         if error_file is not None:
             error_file.parent.mkdir(parents=True, exist_ok=True)
             variables["TORCHELASTIC_ERROR_FILE"] = str(error_file)

@@ -35,6 +35,7 @@ from holdfast.core.agent_io import (
     EndSpawner,
     Finish,
     KillEverything,
+    LauncherLost,
     ListStuck,
     ModuleRejected,
     ProcessesStuck,
@@ -143,6 +144,8 @@ def step(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:
             return _signalled(state, event.signal)
         case StepReported():
             return _step_reported(state, event)
+        case LauncherLost():
+            return _launcher_lost(state)
         case SpawnerLost():
             return _spawner_lost(state, event.reason)
         case SpawnerEnded():
@@ -295,9 +298,14 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         error=event.error,
         stderr_tail=event.stderr_tail,
         out_of_memory=event.out_of_memory,
-        stopped_by_us=state.stopped_by_us,
+        stopped_by_us=state.stopped_by_us and not _failed_on_its_own(event),
         error_file=event.error_file,
     )
+
+
+def _failed_on_its_own(event: WorkerExited) -> bool:
+    """Whether a worker that we were stopping ended of an error instead."""
+    return event.status.signal is None and bool(event.error.message)
 
 
 def _step_reported(state: AgentState, event: StepReported) -> list[AgentEffect]:
@@ -411,6 +419,15 @@ def _signalled(state: AgentState, number: int) -> list[AgentEffect]:
     if already_stopping and state.killing:
         return [*said, EndSpawner()]
     return said + _stop_workers(state, number)
+
+
+def _launcher_lost(state: AgentState) -> list[AgentEffect]:
+    """Nobody waits for the results any more: no grace, the end."""
+    if state.outcome is None:
+        state.outcome = Outcome("interrupted", "the process that launched the job is gone", 1)
+    state.phase = Phase.CLOSING
+    state.killing = False
+    return _kill(state)
 
 
 def _spawner_lost(state: AgentState, reason: str) -> list[AgentEffect]:

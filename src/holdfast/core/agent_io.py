@@ -108,6 +108,10 @@ class SignalReceived(Record, frozen=True):
     signal: int
 
 
+class LauncherLost(Record, frozen=True):
+    """The process that launched this job, and waits for its results, is gone."""
+
+
 class AgentTimerFired(Record, frozen=True):
     """A timer that was asked for with `WakeAgent` has run out."""
 
@@ -134,6 +138,7 @@ AgentEvent = (
     | SpawnerLost
     | SpawnerEnded
     | SignalReceived
+    | LauncherLost
     | AgentTimerFired
     | Told
 )

@@ -33,9 +33,7 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 class ChannelServer:
     """Hands every message to `on_message(pid, message)`, on the loop it was given."""
 
-    def __init__(
-        self, loop: Loop, on_message: Callable[[int, dict[str, Any]], None]
-    ) -> None:
+    def __init__(self, loop: Loop, on_message: Callable[[int, dict[str, Any]], None]) -> None:
         self.name = f"@holdfast-{os.getpid()}-{os.urandom(8).hex()}"
         self._loop = loop
         self._on_message = on_message

@@ -52,9 +52,7 @@ Transmit = Callable[[memoryview], int]
 class Console:
     """The agent's stdout and stderr. Never blocks the loop."""
 
-    def __init__(
-        self, loop: Loop, descriptors: tuple[int, int] = (1, 2)
-    ) -> None:
+    def __init__(self, loop: Loop, descriptors: tuple[int, int] = (1, 2)) -> None:
         by_destination: dict[tuple[int, ...], Outlet] = {}
         self._outlets: dict[int, Outlet] = {}
         for number, descriptor in zip((1, 2), descriptors, strict=True):

@@ -67,9 +67,7 @@ class LineView:
     goes on a new line, with a prefix of its own.
     """
 
-    def __init__(
-        self, console: Console, fd: int, prefix: bytes, loop: Loop
-    ) -> None:
+    def __init__(self, console: Console, fd: int, prefix: bytes, loop: Loop) -> None:
         self._console = console
         self._fd = fd
         self._prefix = prefix

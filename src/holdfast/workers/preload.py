@@ -56,7 +56,9 @@ def _finds(package: str, folders: list[str]) -> bool:
 def _installed_folders() -> list[str]:
     """The folders of the standard library and of installed packages on our own path."""
     places = sysconfig.get_paths()
-    known = {os.path.realpath(places[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    known = {
+        os.path.realpath(places[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
     known |= {os.path.join(places["stdlib"], "lib-dynload")}
     return [
         entry

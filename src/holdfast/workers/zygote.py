@@ -78,7 +78,9 @@ def preload(modules: list[str], per_worker_names: list[str]) -> None:
             try:
                 importlib.import_module(module)
             except BaseException as error:
-                raise Unfit(module, f"importing it raised {type(error).__name__}: {error}") from error
+                raise Unfit(
+                    module, f"importing it raised {type(error).__name__}: {error}"
+                ) from error
         if watch.read:
             raise Unfit(module, f"it reads {watch.read[0]} when imported")
         check_threads(module)
@@ -126,7 +128,9 @@ def check_shadows(folder: str | None) -> str:
     return ""
 
 
-def fork_workers(request: dict[str, Any], descriptors: list[int], spawner: wire.Connection) -> dict[str, Any] | None:
+def fork_workers(
+    request: dict[str, Any], descriptors: list[int], spawner: wire.Connection
+) -> dict[str, Any] | None:
     """Fork every worker of the request; returns its order in each child, None in the zygote.
 
     A process in the middle forks them and ends, which makes the spawner their parent. Each
@@ -166,12 +170,16 @@ def fork_workers(request: dict[str, Any], descriptors: list[int], spawner: wire.
     return None
 
 
-def await_start(order: dict[str, Any], descriptors: list[int], first: int, go_reader: int) -> dict[str, Any]:
+def await_start(
+    order: dict[str, Any], descriptors: list[int], first: int, go_reader: int
+) -> dict[str, Any]:
     """In the new worker: wait for the word, then take the descriptors that are its own."""
     if not os.read(go_reader, 1):
         os._exit(125)
     os.close(go_reader)
-    linux.become_worker(order["spawner"], descriptors[first : first + 3], order.get("cpus"), fresh=False)
+    linux.become_worker(
+        order["spawner"], descriptors[first : first + 3], order.get("cpus"), fresh=False
+    )
     for descriptor in descriptors:
         os.close(descriptor)
     return order

@@ -1,0 +1,191 @@
+"""`holdfast.launch`: a function on several workers, from a script or a notebook.
+
+The job has an agent process of its own, as `holdfast run` does, so the caller's process
+keeps its signals, children and event loop to itself. Between the two there is a private
+folder (the call, the results, the outcome) and a pipe that nobody writes to: when the
+caller is gone, for whatever reason, its end closes, and the agent ends the job at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import IO, Any
+
+import msgspec
+
+from holdfast.core.config import (
+    JobConfig,
+    Output,
+    Program,
+    RestartPolicy,
+    Timeouts,
+    WarmStart,
+)
+from holdfast.core.errors import HoldfastError, JobFailed, UsageError
+from holdfast.core.model import Outcome
+from holdfast.observe.report import render
+from holdfast.worker.function import CALL, result_file
+from holdfast.workers.preload import installed
+
+CONFIG = "config.json"
+OUTCOME = "outcome.json"
+
+
+def launch(
+    function: Callable[..., Any],
+    *args: Any,
+    nproc: int = 1,
+    max_restarts: int = 0,
+    log_dir: str | None = None,
+    env: Mapping[str, str] | None = None,
+    config: JobConfig | None = None,
+) -> dict[int, Any]:
+    """Call `function(*args)` on `nproc` workers and return what each returned, by rank.
+
+    The function may be a closure, a lambda or defined in a notebook. Each worker has the
+    environment of `holdfast run` (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, …), plus `env`. When
+    the job fails for good, `JobFailed` is raised with the report. `config` sets everything
+    else that `holdfast run` has an option for; what the other arguments say goes into it.
+    """
+    if not callable(function):
+        raise UsageError(f"{function!r} cannot be called", "launch takes a function")
+    folder = tempfile.mkdtemp(prefix="holdfast_call_")
+    try:
+        job = _configure(config, folder, nproc, max_restarts, log_dir).validate()
+        _write_call(folder, function, args, _with_modules(job, function))
+        _run_agent(folder, {**os.environ, **(env or {})})
+        return _results(folder, job)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _configure(
+    given: JobConfig | None, folder: str, nproc: int, max_restarts: int, log_dir: str | None
+) -> JobConfig:
+    program = Program("function", folder, interpreter=sys.executable)
+    run_id = f"launch-{os.urandom(4).hex()}"
+    if given is not None:
+        return msgspec.structs.replace(given, program=program)
+    return JobConfig(
+        run_id=run_id,
+        program=program,
+        slots=nproc,
+        restarts=RestartPolicy(max_restarts=max_restarts),
+        output=Output(log_dir=log_dir),
+        timeouts=Timeouts(),
+        warm=WarmStart(),
+    )
+
+
+def _with_modules(job: JobConfig, function: Callable[..., Any]) -> JobConfig:
+    """Preload the installed modules that the function can see by name."""
+    seen = getattr(function, "__globals__", {}).values()
+    names = [value.__name__ for value in seen if isinstance(value, ModuleType)]
+    fit = [name for name in dict.fromkeys(names) if installed(name, None)]
+    preload = tuple(dict.fromkeys([*fit, *job.warm.preload]))
+    warm = msgspec.structs.replace(job.warm, preload=preload)
+    return msgspec.structs.replace(job, warm=warm)
+
+
+def _write_call(
+    folder: str, function: Callable[..., Any], args: tuple[Any, ...], job: JobConfig
+) -> None:
+    import cloudpickle
+
+    call = cloudpickle.dumps((function, args))
+    with open(os.path.join(folder, CALL), "wb") as file:
+        pickle.dump({"sys_path": [entry or os.getcwd() for entry in sys.path], "call": call}, file)
+    with open(os.path.join(folder, CONFIG), "wb") as file:
+        file.write(msgspec.json.encode(job))
+
+
+def _run_agent(folder: str, environment: dict[str, str]) -> None:
+    """Start the agent, show its output where ours goes, and wait for its end."""
+    lifeline, held = os.pipe()
+    command = [sys.executable, "-m", "holdfast.agent.function_job", folder, str(lifeline)]
+    try:
+        agent = subprocess.Popen(
+            command,
+            env=environment,
+            pass_fds=[lifeline],
+            start_new_session=True,
+            stdout=None if _is_plain(sys.stdout, 1) else subprocess.PIPE,
+            stderr=None if _is_plain(sys.stderr, 2) else subprocess.PIPE,
+        )
+        os.close(lifeline)
+        with agent:
+            _wait(agent)
+    finally:
+        os.close(held)
+
+
+def _wait(agent: subprocess.Popen[bytes]) -> None:
+    """Pass an interrupt on, give the job its grace, and raise it then; a second one ends it."""
+    try:
+        _show_output(agent)
+        agent.wait()
+    except KeyboardInterrupt:
+        agent.send_signal(signal.SIGINT)
+        try:
+            _show_output(agent)
+            agent.wait()
+        except KeyboardInterrupt:
+            agent.send_signal(signal.SIGINT)
+            agent.wait()
+        raise
+
+
+def _is_plain(stream: Any, descriptor: int) -> bool:
+    """Whether Python's stream is the process's own, and not a notebook's or a capture."""
+    try:
+        return bool(stream.fileno() == descriptor)
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
+def _show_output(agent: subprocess.Popen[bytes]) -> None:
+    """Copy what comes through pipes to `sys.stdout` and `sys.stderr` as they are now."""
+    import selectors
+
+    with selectors.DefaultSelector() as selector:
+        for pipe, shown in ((agent.stdout, sys.stdout), (agent.stderr, sys.stderr)):
+            if pipe is not None and not pipe.closed:
+                selector.register(pipe, selectors.EVENT_READ, shown)
+        while selector.get_map():
+            for key, _ in selector.select():
+                source: IO[bytes] = key.fileobj  # type: ignore[assignment]
+                block = os.read(source.fileno(), 65536)
+                if block:
+                    key.data.write(block.decode("utf-8", "replace"))
+                    key.data.flush()
+                else:
+                    selector.unregister(source)
+                    source.close()
+
+
+def _results(folder: str, job: JobConfig) -> dict[int, Any]:
+    outcome = _outcome(folder)
+    if outcome.verdict != "succeeded":
+        raise JobFailed(outcome, render(outcome, (), None))
+    return dict(_read_results(folder, job.slots))
+
+
+def _outcome(folder: str) -> Outcome:
+    with contextlib.suppress(OSError), open(os.path.join(folder, OUTCOME), "rb") as file:
+        return msgspec.json.decode(file.read(), type=Outcome)
+    raise HoldfastError("the agent of the job ended without an outcome")
+
+
+def _read_results(folder: str, number: int) -> Iterator[tuple[int, Any]]:
+    for rank in range(number):
+        with open(result_file(folder, rank), "rb") as file:
+            yield rank, pickle.load(file)
