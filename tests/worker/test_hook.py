@@ -150,9 +150,7 @@ def test_the_users_own_customisation_runs_and_stays(runner: Runner) -> None:
     assert b"\n7 <module 'sitecustomize' from" in seen.stdout
 
 
-@pytest.mark.parametrize(
-    "text", ["1 / 0", "import there_is_no_such_module", "def broken("]
-)
+@pytest.mark.parametrize("text", ["1 / 0", "import there_is_no_such_module", "def broken("])
 def test_a_broken_customisation_of_the_users_breaks_in_the_same_way(
     runner: Runner, text: str
 ) -> None:

@@ -344,7 +344,9 @@ def test_any_text_makes_a_file_of_plain_ascii(tmp_path: Path) -> None:
     path = tmp_path / "error.json"
     error_file.write(str(path), ValueError("é \udc80 \U0001f600 \0"))
     assert path.read_bytes().isascii()
-    assert json.loads(path.read_text())["message"]["message"] == "ValueError: é \udc80 \U0001f600 \0"
+    assert (
+        json.loads(path.read_text())["message"]["message"] == "ValueError: é \udc80 \U0001f600 \0"
+    )
 
 
 def test_missing_directories_are_made_and_nothing_else_is_left(tmp_path: Path) -> None:

@@ -55,7 +55,6 @@ class Heard:
         own = {VARIABLE: self.server.name, "LOCAL_RANK": str(local_rank)}
         return subprocess.Popen([sys.executable, "-c", code], env={"PYTHONPATH": path, **own})
 
-
     def start_as(self, user: int) -> subprocess.Popen[bytes]:
         """A process of another user that has said one thing and waits for the end."""
         command = [sys.executable, "-c", SPEAK_AS, str(user)]
@@ -205,8 +204,8 @@ def test_a_callback_may_close_the_server() -> None:
     async def test(heard: Heard) -> None:
         heard.server._on_message = lambda _pid, _message: (heard.server.close(), heard.news.set())
         with heard.connect() as client:
-            await send(client, {"n": 1})
-            await send(client, {"n": 2})
+            client.send(b'{"n": 1}')
+            client.send(b'{"n": 2}')
             async with asyncio.timeout(DEADLINE_S):
                 await heard.news.wait()
 
@@ -263,7 +262,7 @@ def test_running_out_of_descriptors_is_survived(monkeypatch: pytest.MonkeyPatch)
     async def test(heard: Heard) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with heard.connect() as client:
-            await send(client, {"n": 1})
+            client.send(b'{"n": 1}')
             resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free_descriptor(), hard))
             try:
                 for _ in range(100):

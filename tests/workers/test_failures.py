@@ -198,9 +198,7 @@ def test_nobody_above_is_no_error() -> None:
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     own = str(tmp_path / "file" / "own.json")
-    assert pass_up(failure(), own) == (
-        f"the cause could not be passed up to {own}: File exists"
-    )
+    assert pass_up(failure(), own) == (f"the cause could not be passed up to {own}: File exists")
 
 
 @pytest.mark.torch
@@ -239,7 +237,9 @@ CHAINED = printed_by(
         raise OSError("at last")
     """
 )
-GROUP = printed_by("raise ExceptionGroup('all', [ValueError(1), ExceptionGroup('in', [OSError()])])")
+GROUP = printed_by(
+    "raise ExceptionGroup('all', [ValueError(1), ExceptionGroup('in', [OSError()])])"
+)
 INDENTED = printed_by("raise RuntimeError('missing:\\n\\tone\\n\\ttwo')")
 IN_THREAD = printed_by("import threading\nthreading.Thread(target=lambda: 1 / 0).start()")
 IGNORED = printed_by("class A:\n    def __del__(self): 1 / 0\nA()\n")
@@ -264,9 +264,9 @@ def test_a_prefix_of_all_lines_is_taken_away(printed: str, prefix: str) -> None:
         lines = [prefix + line if line else blank for line in printed.splitlines()]
         text = "\n".join(["before", *lines, "after"])
         found = traceback_from_stderr(text)
-        assert [line for line in found.splitlines() if line.strip() not in ("", prefix.strip())] == [
-            line for line in printed.splitlines() if line
-        ]
+        assert [
+            line for line in found.splitlines() if line.strip() not in ("", prefix.strip())
+        ] == [line for line in printed.splitlines() if line]
 
 
 def test_the_last_of_several_is_taken() -> None:

@@ -8,7 +8,7 @@ method here; what comes of it is posted back as an event. No decisions are made 
 from __future__ import annotations
 
 import os
-import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from holdfast.core.agent_io import (
     ProcessesStuck,
     SpawnerEnded,
     SpawnerLost,
+    SpawnerReady,
     StartWorkers,
     StepReported,
     WorkerExited,
@@ -51,6 +52,8 @@ from holdfast.workers.spawner_client import SpawnerClient, sweep
 from holdfast.workers.spawner_process import SpawnerProcess
 
 LOOPBACK = "127.0.0.1"
+STEP_INTERVAL_S = 1.0
+"""Steps may come thousands of times a second; the first and the last of a second count."""
 WORKERS_PER_REQUEST = 80
 """Three descriptors each; one message may carry 253."""
 
@@ -65,6 +68,8 @@ class Running(Struct):
     streams: WorkerStreams
     error_file: Path | None
     pid: int | None = None
+    unsaid_step: int | None = None
+    next_step_at: float = 0.0
 
 
 class Workplace:
@@ -224,6 +229,9 @@ class Workplace:
 
     def _on_spawner(self, message: dict[str, Any]) -> None:
         match message["say"]:
+            case "ready":
+                has_pidfd = bool(message["pidfd"])
+                self._post(SpawnerReady(message["pid"], bool(message["reaper"]), has_pidfd))
             case "started":
                 self._on_started(message)
             case "exited":
@@ -248,6 +256,7 @@ class Workplace:
     def _on_exited(self, message: dict[str, Any]) -> None:
         worker = self._workers[message["id"]]
         worker.streams.drain_now()
+        self._say_step(worker)
         status = ExitStatus.from_wait_status(message["status"])
         event = WorkerExited(worker.round, worker.ranks.local_rank, message["pid"], status)
         if not status.succeeded:
@@ -304,8 +313,18 @@ class Workplace:
     def _on_channel(self, pid: int, message: dict[str, Any]) -> None:
         worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))
         reported = message.get("progress")
-        if worker is not None and isinstance(reported, int):
-            self._post(StepReported(worker.round, worker.ranks.local_rank, reported))
+        if worker is None or not isinstance(reported, int):
+            return
+        worker.unsaid_step = reported
+        now = time.monotonic()
+        if now >= worker.next_step_at:
+            worker.next_step_at = now + STEP_INTERVAL_S
+            self._say_step(worker)
+
+    def _say_step(self, worker: Running) -> None:
+        if worker.unsaid_step is not None:
+            step, worker.unsaid_step = worker.unsaid_step, None
+            self._post(StepReported(worker.round, worker.ranks.local_rank, step))
 
     def _by_local_rank(self, local_rank: object) -> Running | None:
         """A child of a worker speaks for it."""

@@ -20,6 +20,7 @@ Phases:
 from __future__ import annotations
 
 import signal
+import sys
 from enum import StrEnum
 
 from msgspec import Struct, field
@@ -46,6 +47,7 @@ from holdfast.core.agent_io import (
     SignalWorkers,
     SpawnerEnded,
     SpawnerLost,
+    SpawnerReady,
     StartWorkers,
     StartZygote,
     StepReported,
@@ -82,6 +84,9 @@ from holdfast.core.model import (
 GRACE_TIMER = "grace"
 UNKILLABLE_TIMER = "unkillable"
 PRELOAD_TIMER = "preload"
+PRELOAD_NOTICE_TIMER = "preload notice"
+PRELOAD_NOTICE_S = 1.5
+"""An import that takes longer than this is worth a line, so that nobody wonders."""
 
 
 class Phase(StrEnum):
@@ -164,6 +169,9 @@ def _prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
     match event:
         case AgentStarted():
             effects += _started(state, event)
+        case SpawnerReady():
+            if not event.subreaper:
+                effects.append(Say("this kernel has no subreaper: daemons may outlive the job"))
         case EndpointReserved():
             state.endpoint = event.endpoint
         case ZygoteReady():
@@ -182,7 +190,12 @@ def _started(state: AgentState, event: AgentStarted) -> list[AgentEffect]:
         state.warm_pending = False
         return effects
     timeout_s = state.config.timeouts.preload_s
-    return [*effects, StartZygote(state.preload), WakeAgent(PRELOAD_TIMER, timeout_s)]
+    return [
+        *effects,
+        StartZygote(state.preload),
+        WakeAgent(PRELOAD_TIMER, timeout_s),
+        WakeAgent(PRELOAD_NOTICE_TIMER, PRELOAD_NOTICE_S),
+    ]
 
 
 def _module_rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffect]:
@@ -362,6 +375,10 @@ def _timer(state: AgentState, name: str) -> list[AgentEffect]:
     if name == PRELOAD_TIMER and state.warm_pending:
         limit = f"{state.config.timeouts.preload_s:g} s"
         return [*_zygote_lost(state, f"preloading took more than {limit}"), *_ready(state)]
+    if name == PRELOAD_NOTICE_TIMER and state.warm_pending:
+        packages = dict.fromkeys(module.partition(".")[0] for module in state.preload)
+        named = ", ".join(name for name in packages if name not in sys.stdlib_module_names)
+        return [Say(f"importing {named or 'modules'} once for all workers of this node")]
     if name == GRACE_TIMER and state.phase in (Phase.STOPPING, Phase.CLOSING):
         alive = _alive(state)
         if not alive or state.killing:

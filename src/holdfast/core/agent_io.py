@@ -33,6 +33,14 @@ class EndpointReserved(Record, frozen=True):
     endpoint: Endpoint
 
 
+class SpawnerReady(Record, frozen=True):
+    """The spawner is up; what the kernel offers it for keeping processes together."""
+
+    pid: int
+    subreaper: bool
+    pidfd: bool
+
+
 class ZygoteReady(Record, frozen=True):
     """The zygote has imported these and can fork workers."""
 
@@ -127,6 +135,7 @@ class Told(Record, frozen=True):
 AgentEvent = (
     AgentStarted
     | EndpointReserved
+    | SpawnerReady
     | ZygoteReady
     | ModuleRejected
     | ZygoteLost

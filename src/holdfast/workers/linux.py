@@ -139,6 +139,15 @@ def is_below(pid: int, root: int) -> bool:
     return False
 
 
+def has_pidfd() -> bool:
+    """Whether this kernel can pin a process, so that its pid cannot be reused meanwhile."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
 def kill_if_below(process: Process, root: int) -> None:
     """SIGKILL, unless the pid has meanwhile come to mean a process that is not ours."""
     try:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-KILLED = re.compile(r"Killed process (\d+)\b[^\n]*")
+KILLED = re.compile(r"Killed process (\d+)\b(?:[^\n]*?anon-rss:\w+|[^\n]*)")
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # the kernel's own fixed number for it
 RECORD_LIMIT = 8192  # the longest record that the kernel hands out
 
@@ -111,7 +111,8 @@ class _KernelLog:
     def _next(self) -> str | None:
         while self._descriptor is not None:
             try:
-                return os.read(self._descriptor, RECORD_LIMIT).decode(errors="replace")
+                record = os.read(self._descriptor, RECORD_LIMIT)
+                return record.decode(errors="replace") if record else None
             except BrokenPipeError:
                 self.is_complete = False  # records were overwritten before they were read
             except OSError:

@@ -67,7 +67,8 @@ class Spawner:
         signal.set_wakeup_fd(self.on_signal_fd.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.selector.register(wakeup, selectors.EVENT_READ, lambda: self.on_child(wakeup))
-        self.say({"say": "ready", "pid": os.getpid(), "reaper": linux.set_subreaper()})
+        kernel = {"reaper": linux.set_subreaper(), "pidfd": linux.has_pidfd()}
+        self.say({"say": "ready", "pid": os.getpid(), **kernel})
         while True:
             for key, mask in self.selector.select():
                 if mask & selectors.EVENT_WRITE:

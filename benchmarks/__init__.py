@@ -1,0 +1,1 @@
+"""Holdfast beside torchrun, measured in the same run. `python -m benchmarks --help`."""
