@@ -3,6 +3,9 @@
 A process that has torch imported forks children. `connect` counts from the moment at which
 all of them run and are told to go, `fork_and_connect` from before the first fork; both until
 the last of them has finished its first all-reduce over gloo.
+
+Only once rank 0 has its store open do the others connect to it. Whoever comes too early gets
+a refusal and waits for a good part of a second, and a floor has no bad luck in it.
 """
 
 from __future__ import annotations
@@ -20,6 +23,26 @@ WORLDS = (2, 4, 8)
 FORKS = 20
 
 
+class Channel:
+    """A pipe between the parent and all of its children."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+
+    def write(self, data: bytes) -> None:
+        os.write(self._writer, data)
+
+    def read(self, size: int) -> bytes:
+        got = b""
+        while len(got) < size:
+            got += os.read(self._reader, size - len(got))
+        return got
+
+    def close(self) -> None:
+        os.close(self._reader)
+        os.close(self._writer)
+
+
 def fork_and_exit() -> float:
     """Seconds from before a fork until the child, which ends at once, was reaped."""
     begun = time.monotonic()
@@ -32,49 +55,50 @@ def fork_and_exit() -> float:
 
 def connect(world_size: int, *, wait_until_all_run: bool) -> float:
     """Seconds until every one of so many forked children has finished its first all-reduce."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ready_reader, ready_writer = os.pipe()
-    go_reader, go_writer = os.pipe()
-    done_reader, done_writer = os.pipe()
+    ready, go, store_open, done = Channel(), Channel(), Channel(), Channel()
+    port = _free_port()
     begun = time.monotonic()
     children = []
     for rank in range(world_size):
         child = os.fork()
         if child == 0:
             if wait_until_all_run:
-                os.write(ready_writer, b".")
-                os.read(go_reader, 1)
-            _join(rank, world_size, port)
-            os.write(done_writer, b"%020.9f" % time.monotonic())
-            os.read(go_reader, 1)
+                ready.write(b".")
+                go.read(1)
+            _join(rank, world_size, port, store_open)
+            done.write(b"%020.9f" % time.monotonic())
+            go.read(1)
             os._exit(0)
         children.append(child)
     if wait_until_all_run:
-        _read_exactly(ready_reader, world_size)
+        ready.read(world_size)
         begun = time.monotonic()
-        os.write(go_writer, b"." * world_size)
-    ended = max(float(_read_exactly(done_reader, 20)) for _ in children)
-    os.write(go_writer, b"." * world_size)
+        go.write(b"." * world_size)
+    ended = max(float(done.read(20)) for _ in children)
+    go.write(b"." * world_size)
     for child in children:
         os.waitpid(child, 0)
-    for descriptor in (ready_reader, ready_writer, go_reader, go_writer, done_reader, done_writer):
-        os.close(descriptor)
+    for channel in (ready, go, store_open, done):
+        channel.close()
     return ended - begun
 
 
-def _join(rank: int, world_size: int, port: int) -> None:
-    where = f"tcp://127.0.0.1:{port}"
-    distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=world_size)
+def _join(rank: int, world_size: int, port: int, store_open: Channel) -> None:
+    if rank > 0:
+        store_open.read(1)
+    store = distributed.TCPStore(
+        "127.0.0.1", port, world_size, is_master=rank == 0, wait_for_workers=False
+    )
+    if rank == 0:
+        store_open.write(b"." * (world_size - 1))
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
     distributed.all_reduce(torch.ones(1))
 
 
-def _read_exactly(descriptor: int, size: int) -> bytes:
-    got = b""
-    while len(got) < size:
-        got += os.read(descriptor, size - len(got))
-    return got
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def main() -> None:

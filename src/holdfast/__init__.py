@@ -11,9 +11,10 @@ not pay for the launcher.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # As in `typing`, whose import would cost every worker milliseconds.
 if TYPE_CHECKING:
+    from typing import Any
+
     from holdfast.agent.launch import launch
     from holdfast.core.errors import HoldfastError, JobFailed, UsageError
     from holdfast.worker.channel import progress

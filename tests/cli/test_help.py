@@ -31,7 +31,7 @@ def test_the_page_at_80_columns_is_the_reviewed_one() -> None:
 def test_no_line_is_wider_than_asked_for(width: int) -> None:
     lines = render_run_help(width, color=False).splitlines()
     assert max(map(len, lines)) <= width
-    assert not any(line != line.rstrip() for line in lines)
+    assert not any(line.endswith((" ", "-")) for line in lines)
 
 
 def test_a_terminal_of_no_width_still_gets_a_page() -> None:

@@ -75,6 +75,7 @@ def refusal(*words: str, **environ: str) -> UsageError:
         (("--numa-binding", "near", "x"), "'near' is not a choice", "core-complex"),
         (("--role", "", "x"), "--role: the value is empty", "leave"),
         (("--redirects", "4", "x"), "--redirects: '4' names no streams", "3 both"),
+        (("-tx=1", "x"), "-t: 'x=1' names no streams", "0:3,1:2"),
         (("--tee", "0:4", "x"), "--tee: '0:4' names no streams", "0:3,1:2"),
         (("--tee", "a:1", "x"), "'a:1' names no streams", "0:3,1:2"),
         (("--tee", "0:1,", "x"), "'0:1,' names no streams", "0:3,1:2"),

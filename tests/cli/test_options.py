@@ -90,17 +90,16 @@ def test_every_sample_differs_from_the_default() -> None:
             assert outcome(option, UNCHANGED) != SAMPLES[option.name][1], option.name
 
 
-def spellings(option: Option, text: str) -> list[tuple[str, ...]]:
+def spellings(option: Option, text: str) -> list[list[str]]:
     dashed, underscored = f"--{option.name}", f"--{option.name.replace('-', '_')}"
     mixed = dashed[:2] + dashed[2:].replace("-", "_", 1)
     names = [dashed, underscored, mixed]
     if option.short:
         names.append(f"-{option.short}")
     if option.is_flag:
-        return [(name,) for name in names] + [(f"{dashed}=1",)]
-    joined = [(f"{name}={text}",) for name in names]
-    glued = [(f"-{option.short}{text}",)] if option.short else []
-    return [(name, text) for name in names] + joined + glued
+        return [[name] for name in names] + [[f"{dashed}=1"]]
+    glued = [[f"-{option.short}{text}"]] if option.short else []
+    return [[name, text] for name in names] + [[f"{name}={text}"] for name in names] + glued
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)

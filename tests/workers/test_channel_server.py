@@ -16,6 +16,7 @@ import pytest
 
 from holdfast.worker.channel import PACKET_LIMIT, VARIABLE, address_of
 from holdfast.workers.channel_server import ChannelServer
+from holdfast.workers.event_loop import EventLoop
 
 DEADLINE_S = 30
 Test = Callable[["Heard"], Awaitable[None]]
@@ -40,15 +41,13 @@ class Heard:
                 await self.news.wait()
         return self.messages
 
+    async def until_said(self, wanted: tuple[int, dict[str, Any]]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while wanted not in self.messages:
+                await self.until(len(self.messages) + 1)
+
     def connect(self) -> socket.socket:
-        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        client.settimeout(DEADLINE_S)
-        try:
-            client.connect(address_of(self.server.name))
-        except OSError:
-            client.close()
-            raise
-        return client
+        return connect(self.server)
 
     def start(self, code: str, local_rank: int = 0) -> subprocess.Popen[bytes]:
         path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -65,6 +64,17 @@ class Heard:
         with process.stdout as said:
             assert said.readline() == b"sent\n"
         return process
+
+
+def connect(server: ChannelServer) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client.settimeout(DEADLINE_S)
+    try:
+        client.connect(address_of(server.name))
+    except OSError:
+        client.close()
+        raise
+    return client
 
 
 def serve(test: Test) -> None:
@@ -170,9 +180,7 @@ def test_one_that_never_stops_does_not_hold_up_the_others() -> None:
             await heard.until(200)
             with heard.connect() as client:
                 await send(client, {"quiet": True})
-                async with asyncio.timeout(DEADLINE_S):
-                    while (os.getpid(), {"quiet": True}) not in heard.messages:
-                        await asyncio.sleep(0)
+                await heard.until_said((os.getpid(), {"quiet": True}))
         finally:
             chatterer.kill()
             chatterer.wait()
@@ -200,16 +208,25 @@ def test_a_callback_that_raises_costs_one_message() -> None:
     serve(test)
 
 
-def test_a_callback_may_close_the_server() -> None:
-    async def test(heard: Heard) -> None:
-        heard.server._on_message = lambda _pid, _message: (heard.server.close(), heard.news.set())
-        with heard.connect() as client:
-            client.send(b'{"n": 1}')
-            client.send(b'{"n": 2}')
-            async with asyncio.timeout(DEADLINE_S):
-                await heard.news.wait()
+def test_a_message_may_make_the_agent_close_the_channel() -> None:
+    loop, heard = EventLoop(), []
 
-    serve(test)
+    def hear(_pid: int, message: dict[str, Any]) -> None:
+        heard.append(message)
+        server.close()
+
+    server = ChannelServer(loop, hear)
+    clients = [connect(server) for _ in range(3)]
+    loop.run_until(lambda: len(server._clients) == 3)
+    late = connect(server)
+    for client in (*clients, late):
+        client.send(b'{"n": 1}')
+        client.send(b'{"n": 2}')
+    loop.run_until(lambda: bool(heard))
+    assert heard == [{"n": 1}]
+    for client in (*clients, late):
+        client.close()
+    loop.close()
 
 
 def test_closing_disconnects_everyone() -> None:

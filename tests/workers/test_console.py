@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import resource
 import socket
 import subprocess
 import sys
 import tty
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,17 @@ def close_quietly(*descriptors: int) -> None:
             os.close(descriptor)
         except OSError:
             pass  # the test has closed it already
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond `size`: the nearest thing to a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def run(stdout: int, stderr: int, body: Body) -> None:
@@ -190,20 +203,22 @@ def test_a_closed_descriptor_swallows_what_is_written() -> None:
     run(never_open, never_open, body)
 
 
-def test_a_full_disk_drops_what_does_not_fit_and_goes_on(tmp_path: Path) -> None:
-    full = os.open("/dev/full", os.O_WRONLY)
-    path = tmp_path / "err"
-    error = os.open(path, os.O_WRONLY | os.O_CREAT)
+def test_a_full_file_drops_what_does_not_fit_and_goes_on_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "out"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
 
     async def body(console: Console) -> None:
-        console.write(1, b"lost\n")
-        console.write(1, b"lost too\n")
-        console.write(2, b"kept\n")
-        assert console.dropped_bytes(1) == len(b"lost\nlost too\n")
+        with file_size_limit(8):
+            console.write(1, b"kept\nlost\n")
+            console.write(1, b"lost too\n")
+        console.write(1, b"kept too\n")
+        assert console.dropped_bytes(1) == len(b"t\nlost too\n")
 
-    run(full, error, body)
-    close_quietly(full, error)
-    assert path.read_bytes() == b"kept\n"
+    run(descriptor, descriptor, body)
+    os.close(descriptor)
+    assert path.read_bytes() == b"kept\nloskept too\n"
 
 
 def test_a_socket_is_written_without_blocking() -> None:
@@ -239,6 +254,24 @@ def test_draining_gives_up_at_its_deadline(pipe: tuple[int, int]) -> None:
         await console.drain(0.01)
 
     run(pipe[1], pipe[1], body)
+
+
+def test_a_console_closed_with_output_queued_leaves_nothing_in_the_loop(
+    pipe: tuple[int, int],
+) -> None:
+    reading, writing = pipe
+
+    async def body(console: Console) -> None:
+        console.write(1, bytes(1_000_000))
+        console.close()
+        os.read(reading, 1_000_000)
+        # The second one gets the number of the descriptor that the first one has closed.
+        second = Console(asyncio.get_running_loop(), (writing, writing))
+        second.write(1, numbered(100_000))
+        assert await read_exactly(reading, 1_000_000) == numbered(100_000)
+        second.close()
+
+    run(writing, writing, body)
 
 
 def test_a_source_never_continues_the_line_of_another(pipe: tuple[int, int]) -> None:

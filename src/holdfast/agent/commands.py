@@ -11,10 +11,10 @@ from holdfast.core.agent_io import AgentStarted
 from holdfast.core.config import JobConfig, Program
 from holdfast.workers import preload
 
-_WORKER_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "worker")
-ERROR_WRITER = os.path.join(_WORKER_FOLDER, "error_file.py")
-_RUN_PATH = os.path.join(_WORKER_FOLDER, "run_path.py")
-_FUNCTION = os.path.join(_WORKER_FOLDER, "function.py")
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ERROR_WRITER = os.path.join(_PACKAGE, "worker", "error_file.py")
+_RUN_PATH = os.path.join(_PACKAGE, "worker", "run_path.py")
+_FUNCTION = os.path.join(_PACKAGE, "workers", "function.py")
 
 
 class Launch(Struct, frozen=True):

@@ -33,7 +33,7 @@ from holdfast.core.config import (
 from holdfast.core.errors import HoldfastError, JobFailed, UsageError
 from holdfast.core.model import Outcome
 from holdfast.observe.report import render
-from holdfast.worker.function import CALL, result_file
+from holdfast.workers.function import CALL, result_file
 from holdfast.workers.preload import installed
 
 CONFIG = "config.json"

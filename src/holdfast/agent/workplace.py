@@ -359,4 +359,5 @@ def _processor_sets(config: JobConfig) -> tuple[tuple[int, ...], ...]:
         return ()
     from holdfast.workers import numa
 
-    return numa.plan(config.numa_binding, config.slots)
+    devices = numa.cuda_devices(os.environ)
+    return numa.plan(config.numa_binding, config.slots, devices=devices)

@@ -18,13 +18,15 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from holdfast.cli import values
-from holdfast.core.config import JobConfig, Rendezvous
+from holdfast.core.config import (
+    DEFAULT_PORT,
+    ETCD_PORT,
+    STATIC_MASTER,
+    JobConfig,
+    Rendezvous,
+)
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Endpoint
-
-DEFAULT_PORT = 29400
-ETCD_PORT = 2379
-STATIC_MASTER = Endpoint("127.0.0.1", 29500)
 
 EMBEDDED = ("holdfast", "c10d")
 ETCD = ("etcd", "etcd-v2")

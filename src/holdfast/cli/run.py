@@ -7,6 +7,10 @@ import sys
 
 from holdfast.workers.spawner_process import SpawnerProcess, start_spawner
 
+TYPE_CHECKING = False  # As in `typing`, which the spawner's start does not wait for.
+if TYPE_CHECKING:
+    from holdfast.core.config import JobConfig
+
 EXIT_USAGE = 2
 COLD = ("--no-warm", "--no_warm", "--no-python", "--no_python")
 """Only a first guess, before the options are parsed: a zygote that is not needed is dropped."""
@@ -38,11 +42,9 @@ def run(words: list[str]) -> int:
 
 def _run_job(words: list[str], spawner: SpawnerProcess) -> int:
     from holdfast.cli import options
-    from holdfast.core.errors import UsageError
 
     parsed = options.parse_run(words, os.environ)
-    if parsed.config.max_nodes > 1:
-        raise UsageError("jobs over several nodes are not supported yet", "use --nnodes 1")
+    _refuse_what_is_not_built(parsed.config)
     from holdfast.agent.commands import how_to_start
     from holdfast.agent.loop import Agent
     from holdfast.workers.event_loop import EventLoop
@@ -53,6 +55,21 @@ def _run_job(words: list[str], spawner: SpawnerProcess) -> int:
         print("holdfast: workers get OMP_NUM_THREADS=1; set it to change that", file=sys.stderr)
     started = how_to_start(parsed.config)
     return Agent(parsed.config, EventLoop()).run(spawner, started).exit_status
+
+
+def _refuse_what_is_not_built(config: JobConfig) -> None:
+    """Options that are understood but that nothing stands behind yet."""
+    from holdfast.core.errors import UsageError
+
+    if config.max_nodes > 1:
+        raise UsageError("jobs over several nodes are not supported yet", "use --nnodes 1")
+    if config.logs_specs is not None:
+        raise UsageError("--logs-specs is not supported yet", "use --redirects and --tee")
+    if config.event_log_handler not in ("null", "console"):
+        raise UsageError(
+            f"the event handler {config.event_log_handler} is not supported yet",
+            "--event-log-handler console prints every event; the journal has them anyway",
+        )
 
 
 def _print_help() -> int:

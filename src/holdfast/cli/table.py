@@ -17,7 +17,7 @@ from operator import attrgetter
 from msgspec import Struct
 
 from holdfast.cli import rendezvous, values
-from holdfast.core.config import JobConfig, Program
+from holdfast.core.config import DEFAULT_PORT, STATIC_MASTER, JobConfig, Program
 
 MACHINES = "Which machines"
 PROGRAM = "What to run"
@@ -99,7 +99,7 @@ OPTIONS: tuple[Option, ...] = (
            values.flag, fields=("rendezvous.standalone",)),
     Option("rdzv-endpoint", MACHINES, "where all nodes meet",
            values.plain, metavar="HOST[:PORT]", fields=("rendezvous.endpoint",),
-           shown=f"port {rendezvous.DEFAULT_PORT}"),
+           shown=f"port {DEFAULT_PORT}"),
     Option("rdzv-id", MACHINES, "the job's name, the same on all nodes",
            values.run_id, metavar="NAME", fields=("run_id",), shown="new"),
     Option("local-addr", MACHINES, "this node's address, as others see it",
@@ -156,6 +156,8 @@ OPTIONS: tuple[Option, ...] = (
            values.seconds, metavar="S", fields=("restarts.backoff_max_s",), ours=True),
     Option("same-cause-limit", FAILURE, "give up after N of one cause; 0: never",
            values.whole_number(0), metavar="N", fields=("restarts.same_cause_limit",), ours=True),
+    Option("progress-after", FAILURE, "a round this long counts as progress",
+           values.positive_seconds, metavar="S", fields=("restarts.progress_after_s",), ours=True),
     Option("non-retryable-exit-codes", FAILURE, "give up at once on these",
            values.exit_codes, metavar="CODES", fields=("restarts.non_retryable_exit_codes",),
            ours=True),
@@ -176,10 +178,10 @@ OPTIONS: tuple[Option, ...] = (
            values.pairs, metavar="KEY=VALUE,...", fields=("rendezvous.options",)),
     Option("master-addr", TORCHRUN, "rank 0's address",
            values.host, metavar="HOST", fields=("master_address",),
-           shown=rendezvous.STATIC_MASTER.address),
+           shown=STATIC_MASTER.address),
     Option("master-port", TORCHRUN, "rank 0's port",
            values.whole_number(0, values.PORT_MAX), metavar="PORT", fields=("master_port",),
-           shown=str(rendezvous.STATIC_MASTER.port)),
+           shown=str(STATIC_MASTER.port)),
     Option("monitor-interval", TORCHRUN, "accepted; nothing here polls",
            values.positive_seconds, metavar="S", fields=("monitor_interval_s",)),
     Option("start-method", TORCHRUN, "functions: spawn, fork, forkserver",

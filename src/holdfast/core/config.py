@@ -17,6 +17,12 @@ from typing import Literal
 from msgspec import Struct, field
 
 from holdfast.core.errors import UsageError
+from holdfast.core.model import Endpoint
+
+DEFAULT_PORT = 29400
+"""Where an embedded coordinator listens, unless the endpoint names another port."""
+ETCD_PORT = 2379
+STATIC_MASTER = Endpoint("127.0.0.1", 29500)
 
 ProgramKind = Literal["script", "module", "command", "run_path", "function"]
 

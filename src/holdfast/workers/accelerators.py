@@ -67,12 +67,12 @@ def count(kind: Kind, environ: Mapping[str, str], root: Path = Path("/")) -> Fou
             words = f"{workers}, one per {devices.name} ({devices.words})"
             return Found(devices.number, devices.kind, words)
         missing.append(devices.words)
-    reasons = "; ".join(missing)
+    reasons = ", ".join(missing)
     if kind == "auto":
-        return _cpus(f"; no accelerator: {reasons}")
+        return _cpus(f": {reasons}")
     raise UsageError(
         f"--nproc-per-node {kind}, but there is none: {reasons}",
-        "--nproc-per-node cpu, or a number, starts workers without",
+        "--nproc-per-node cpu, or a number, starts workers without one",
     )
 
 

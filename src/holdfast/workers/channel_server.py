@@ -21,8 +21,9 @@ import msgspec
 from holdfast.worker.channel import PACKET_LIMIT, address_of
 
 if TYPE_CHECKING:
-    from holdfast.workers.event_loop import Cancellable, Loop
     from collections.abc import Callable
+
+    from holdfast.workers.event_loop import Cancellable, Loop
 
 PACKETS_PER_TURN = 64
 BACKLOG = 128
@@ -60,6 +61,8 @@ class ChannelServer:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
+        if self._listener.fileno() < 0:
+            return  # closed by what was called before this, in the same turn of the loop
         try:
             client, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
@@ -79,6 +82,8 @@ class ChannelServer:
 
     def _read(self, client: socket.socket, pid: int) -> None:
         for _ in range(PACKETS_PER_TURN):
+            if client not in self._clients:
+                return  # a message made the agent close the channel
             try:
                 packet = client.recv(PACKET_LIMIT + 1)
             except BlockingIOError:
@@ -91,8 +96,6 @@ class ChannelServer:
             message = _decode(packet)
             if message is not None:
                 self._on_message(pid, message)
-            if client not in self._clients:
-                return  # the message made the agent close the channel
 
     def _drop(self, client: socket.socket) -> None:
         self._clients.discard(client)

@@ -10,7 +10,6 @@ Rules
 
 from __future__ import annotations
 
-
 from holdfast.workers.console import Console
 from holdfast.workers.event_loop import Cancellable, Loop
 from holdfast.workers.log_files import FilterFiles

@@ -303,7 +303,10 @@ def main() -> None:
         os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
     linux.set_title("holdfast-spawn")
-    spawner = Spawner(socket.socket(fileno=int(sys.argv[1])))
+    agent = socket.socket(fileno=int(sys.argv[1]))
+    # Else every worker would hold it too, and the agent would not see our end by it.
+    agent.set_inheritable(False)
+    spawner = Spawner(agent)
     if len(sys.argv) > 2:
         # Its interpreter starts while the agent is still finding out what to preload.
         spawner.start_zygote(sys.argv[2])

@@ -28,7 +28,7 @@ def run(folder: str) -> None:
     function, arguments = pickle.loads(payload["call"])
     try:
         value = function(*arguments)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever the user's function raises
         _leave(error)
     path = result_file(folder, int(os.environ["RANK"]))
     with open(path + ".part", "wb") as file:
@@ -40,10 +40,10 @@ def _pickled(value: Any) -> bytes:
     try:
         return pickle.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError):
-        # A closure or a class made on the spot; whoever called `launch` has this library.
-        from importlib import import_module
+        # A closure, or a class made on the spot.
+        import cloudpickle
 
-        pickled: bytes = import_module("cloudpickle").dumps(value)
+        pickled: bytes = cloudpickle.dumps(value)
         return pickled
 
 

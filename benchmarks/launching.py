@@ -1,0 +1,60 @@
+"""(a) and (b): from the command to workers that ran, and to a group that has reduced once."""
+
+from __future__ import annotations
+
+from benchmarks.figures import Figure, Target
+from benchmarks.jobs import Report
+from benchmarks.launchers import Launcher
+from benchmarks.session import Session
+
+SIZES = (2, 8)
+DEADLINE_S = 120.0
+TARGETS_NOTHING = {2: Target("ratio at least", 12)}
+TARGETS_GROUP = {2: Target("ratio at least", 1), 8: Target("ratio at least", 2.5)}
+
+
+def launch_nothing(session: Session) -> list[Figure]:
+    """(a) Workers that do nothing: all of it is the launcher's own time."""
+    figures = []
+    for size in SIZES:
+        title = f"launch {size} workers that do nothing, total"
+        figure = Figure("a", f"nothing_{size}", title, target=TARGETS_NOTHING.get(size))
+
+        def sample(launcher: Launcher, size: int = size) -> list[float]:
+            with session.job(launcher, launcher.command(size, "do_nothing.py")) as job:
+                return [job.await_success(DEADLINE_S)]
+
+        session.alternate([figure], sample)
+        figures.append(figure)
+    return figures
+
+
+def launch_group(session: Session) -> list[Figure]:
+    """(b) Workers that import torch and form a gloo group."""
+    figures = []
+    for size in SIZES:
+        title = f"launch {size} workers with torch and gloo, to the last first all-reduce"
+        own = [
+            Figure("b", f"group_{size}", title, target=TARGETS_GROUP.get(size)),
+            Figure("b", f"group_{size}_begun", f"… {size} workers, to the last one's first line"),
+            Figure("b", f"group_{size}_total", f"… {size} workers, total"),
+        ]
+
+        def sample(launcher: Launcher, size: int = size) -> list[float]:
+            return _sample_group(session, launcher, size)
+
+        session.alternate(own, sample)
+        figures += own
+    return figures
+
+
+def _sample_group(session: Session, launcher: Launcher, size: int) -> list[float]:
+    def all_reported(reports: list[Report]) -> bool:
+        return len(reports) == size
+
+    with session.job(launcher, launcher.command(size, "first_all_reduce.py")) as job:
+        job.await_reports(all_reported, DEADLINE_S)
+        total_s = job.await_success(DEADLINE_S)
+        reduced_at = max(report.reached for report in job.reports)
+        begun_at = max(report.begun for report in job.reports)
+        return [reduced_at - job.started_at, begun_at - job.started_at, total_s]

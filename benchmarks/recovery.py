@@ -1,0 +1,106 @@
+"""(c): from the SIGKILL of a worker to the first all-reduce of everybody's next attempt.
+
+The job steps; rank 1 is killed from outside. Recovered is the moment at which, of one and the
+same later attempt, every rank has finished its first all-reduce.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+
+from benchmarks.figures import TORCHRUN, Figure, Target
+from benchmarks.jobs import Job, Report, RunFailed
+from benchmarks.launchers import CONTENDERS, Launcher, torchrun_by_default
+from benchmarks.session import Session
+
+SIZES = (2, 4)
+FORM_DEADLINE_S = 120.0
+RECOVER_DEADLINE_S = 30.0
+SETTLE_S = 0.5
+DEFAULT_RUNS = 4
+OPTIONS = ("--max-restarts", "3", "--monitor-interval", "0.1")
+RATIO = Target("ratio at least", 10)
+NEVER = f"never recovered within {RECOVER_DEADLINE_S:g} s"
+
+
+class NeverRecovered(RunFailed):
+    """The group formed, lost a worker, and did not come back in time."""
+
+
+def recover(session: Session) -> list[Figure]:
+    """Both contenders in turn, then torchrun as it is without the variable that it needs."""
+    figures = []
+    for size in SIZES:
+        title = f"worker of {size} killed, to all ranks' first all-reduce of the next attempt"
+        times = [
+            Figure("c", f"recover_{size}", title, target=RATIO),
+            Figure("c", f"recover_{size}_begun", f"… of {size}, to the last one's first line"),
+        ]
+        never = Figure("c", f"never_{size}", f"… of {size}, {NEVER}", unit="", counts_runs=True)
+        never.target = Target("at most", 0)
+        for repeat in range(session.repeats):
+            for launcher in CONTENDERS:
+                _take(session, launcher, times, never, repeat)
+        figures += [*times, never]
+    return [*figures, _by_default(session)]
+
+
+def _by_default(session: Session) -> Figure:
+    """How often torchrun recovers in the set-up that it has by default."""
+    title = f"… of 2, torchrun's default set-up, {NEVER}"
+    never = Figure("c", "never_by_default", title, unit="", counts_runs=True)
+    times = Figure("c", "recover_by_default", "worker of 2 killed, torchrun's default set-up")
+    runs = min(DEFAULT_RUNS, 4 * session.repeats)
+    for repeat in range(runs):
+        _take(session, torchrun_by_default, [times], never, repeat)
+    never.samples = {TORCHRUN: never.samples.get(torchrun_by_default.name, [])}
+    return never
+
+
+def _take(
+    session: Session, launcher: Launcher, times: list[Figure], never: Figure, repeat: int
+) -> None:
+    size = 4 if times[0].name == "recover_4" else 2
+
+    def sample() -> list[float]:
+        values = _sample(session, launcher, size)
+        never.add(launcher.name, 0)
+        return values[: len(times)]
+
+    try:
+        session.take(times, launcher, sample, repeat)
+    except NeverRecovered:
+        never.add(launcher.name, 1)
+
+
+def _sample(session: Session, launcher: Launcher, size: int) -> list[float]:
+    command = launcher.command(size, "step_until_killed.py", *OPTIONS)
+    with session.job(launcher, command) as job:
+        job.await_reports(lambda reports: len(reports) == size, FORM_DEADLINE_S)
+        job.settle(SETTLE_S)
+        victim = next(report.pid for report in job.reports if report.rank == 1)
+        killed_at = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        attempt = _await_recovery(job, size)
+        again = [report for report in job.reports if report.attempt == attempt]
+        return [
+            max(report.reached for report in again) - killed_at,
+            max(report.begun for report in again) - killed_at,
+        ]
+
+
+def _await_recovery(job: Job, size: int) -> int:
+    """The number of the first later attempt in which all ranks have reduced."""
+
+    def complete(reports: list[Report]) -> list[int]:
+        counts = Counter(report.attempt for report in reports if report.attempt > 0)
+        return [attempt for attempt, count in counts.items() if count == size]
+
+    try:
+        job.await_reports(lambda reports: bool(complete(reports)), RECOVER_DEADLINE_S)
+    except RunFailed as failure:
+        raise NeverRecovered(str(failure)) from failure
+    return min(complete(job.reports))

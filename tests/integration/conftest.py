@@ -1,0 +1,217 @@
+"""What the tests of whole jobs share: a job that is marked, watched and cleaned up.
+
+Every process of a job, however deep and however detached, has the job's mark in its
+environment, so a look at /proc finds all of it. A job works in a folder of its own, which is
+the working directory of its agent and of its workers: workers leave files there, and the
+tests wait for them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import textwrap
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+DEADLINE_S = 40.0
+MARK = "HOLDFAST_TEST_MARK"
+SPAWNER_NAME = "holdfast-spawn"
+SETTINGS_PREFIXES = ("HOLDFAST_", "PET_", "TORCHELASTIC_", "TORCH_", "OMP_", "CUDA_")
+
+
+def wait_until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Return as soon as the condition holds; fail, saying for what we waited, if it never does."""
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited in vain: {what}")
+        time.sleep(0.002)
+
+
+class Job:
+    """One run of the installed command."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path, mark: str) -> None:
+        self.process = process
+        self.folder = folder
+        self.mark = mark
+
+    @property
+    def stdout(self) -> str:
+        return (self.folder / "agent.stdout").read_text(errors="backslashreplace")
+
+    @property
+    def stderr(self) -> str:
+        return (self.folder / "agent.stderr").read_text(errors="backslashreplace")
+
+    def read(self, name: str) -> str:
+        """A file that a worker left in the job's folder; empty while there is none."""
+        try:
+            return (self.folder / name).read_text()
+        except FileNotFoundError:
+            return ""
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for something to happen while the job runs."""
+        ended = False
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            # What it did last may show only after its end was seen: look once more then.
+            if ended or time.monotonic() > deadline:
+                pytest.fail(f"waited in vain: {what}\n{self.stderr}")
+            ended = self.process.poll() is not None
+            time.sleep(0.002)
+
+    def until_files(self, *names: str) -> None:
+        """Wait until workers have left all of these files."""
+        self.until(lambda: all((self.folder / name).exists() for name in names), f"{names}")
+
+    def wait(self) -> int:
+        """The exit status, once the command has ended."""
+        try:
+            return self.process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"the job did not end\n{self.stderr}")
+
+    def send(self, number: int) -> None:
+        """Send a signal to the agent."""
+        self.process.send_signal(number)
+
+    def spawner(self) -> int:
+        """The spawner's process id, once it has shown its name."""
+        found: list[int] = []
+
+        def look() -> bool:
+            found[:] = [pid for pid in self.running() if name_of(pid) == SPAWNER_NAME]
+            return bool(found)
+
+        self.until(look, "the spawner")
+        return found[0]
+
+    def running(self) -> list[int]:
+        """Every process that carries the mark of this job and is not dead."""
+        needle = f"{MARK}={self.mark}\0".encode()
+        return [pid for pid in all_pids() if needle in environment_of(pid)]
+
+    def expect_nothing_left(self) -> None:
+        """Within a deadline, no process of the job is left, and none comes after it."""
+
+        def gone() -> bool:
+            # Two looks, because one may pass by a child that is being born.
+            return not self.running() and not self.running()
+
+        wait_until(gone, f"the end of {[(p, name_of(p)) for p in self.running()]}", 15)
+
+    def journal(self) -> Path | None:
+        return next(iter(sorted(self.folder.glob("logs/*/journal.jsonl"))), None)
+
+    def journal_lines(self) -> int:
+        path = self.journal()
+        return path.read_bytes().count(b"\n") if path else 0
+
+    def clean_up(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for pid in self.running():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it ended between the look and the kill
+
+
+def all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def environment_of(pid: int) -> bytes:
+    """The environment of a process as the kernel shows it; a dead one has none."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "gone"
+
+
+StartJob = Callable[..., Job]
+
+
+@pytest.fixture
+def start_job(holdfast: Path, tmp_path: Path) -> Iterator[StartJob]:
+    """Start `holdfast run`; `script` is the program's text, or None where `words` name one."""
+    jobs: list[Job] = []
+
+    def start(
+        *words: str,
+        script: str | None = None,
+        args: tuple[str, ...] = (),
+        files: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
+        stdin: int = subprocess.DEVNULL,
+        log_dir: bool = True,
+    ) -> Job:
+        folder = tmp_path / f"job{len(jobs)}"
+        folder.mkdir()
+        command: list[str | Path] = [holdfast, "run"]
+        command += ["--log-dir", "logs"] if log_dir else []
+        command += words
+        if script is not None:
+            (folder / "program.py").write_text(textwrap.dedent(script))
+            command += ["program.py", *args]
+        for name, text in (files or {}).items():
+            (folder / name).write_text(textwrap.dedent(text))
+        mark = uuid.uuid4().hex
+        with open(folder / "agent.stdout", "wb") as out, open(folder / "agent.stderr", "wb") as err:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=job_environment({MARK: mark, **(env or {})}),
+                stdin=stdin,
+                stdout=out,
+                stderr=err,
+            )
+        job = Job(process, folder, mark)
+        jobs.append(job)
+        return job
+
+    yield start
+    for job in jobs:
+        job.clean_up()
+
+
+@pytest.fixture
+def run_job(start_job: StartJob) -> StartJob:
+    """Start a job, wait for its end, and check that nothing of it is left."""
+
+    def run(*words: str, **more: object) -> Job:
+        job = start_job(*words, **more)
+        job.wait()
+        job.expect_nothing_left()
+        return job
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def wait_for() -> Callable[..., None]:
+    """Wait until a condition holds, to a deadline: `wait_for(condition, what)`."""
+    return wait_until
+
+
+def job_environment(changes: Mapping[str, str | None]) -> dict[str, str]:
+    """The environment of the tests without any setting of a launcher, and with the changes."""
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(SETTINGS_PREFIXES)}
+    merged: dict[str, str | None] = {**plain, **changes}
+    return {name: value for name, value in merged.items() if value is not None}

@@ -1,0 +1,139 @@
+"""The agent is killed at one moment after the other of a job's life: nothing survives it.
+
+The job goes through everything that an agent does: it starts a spawner and a zygote, forks
+workers that have children of their own, stops a round in which a stubborn worker has to be
+killed, restarts, and ends well. The moments are the lines of its journal as they appear, and
+before there is one, what else can be seen of it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+LIFE = """
+import os, signal, sys
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        signal.pause()
+if os.environ["HOLDFAST_ROUND"] == "1":
+    if os.environ["RANK"] == "1":
+        sys.exit(3)
+    while True:
+        signal.pause()
+"""
+LINES = 24
+"""About as many as the journal of such a job has."""
+
+
+def start_life(start_job, *words):
+    options = ("--nproc-per-node=2", "--max-restarts=1", "--shutdown-timeout=0.1")
+    return start_job(*options, *words, script=LIFE)
+
+
+def kill_when(job, moment) -> None:
+    """Kill the agent as soon as the moment has come, or leave it if it ends before."""
+    while not moment() and job.process.poll() is None:
+        time.sleep(0)
+    job.process.kill()
+    job.wait()
+    job.expect_nothing_left()
+
+
+@pytest.mark.parametrize("line", range(1, LINES + 1))
+def test_nothing_survives_a_kill_at_a_line_of_the_journal(start_job, line) -> None:
+    job = start_life(start_job)
+    kill_when(job, lambda: job.journal_lines() >= line)
+
+
+@pytest.mark.parametrize("line", range(4, LINES + 1, 4))
+def test_nothing_survives_a_kill_at_a_line_of_the_journal_of_a_cold_job(start_job, line) -> None:
+    job = start_life(start_job, "--no-warm")
+    kill_when(job, lambda: job.journal_lines() >= line)
+
+
+def test_the_moments_cover_the_whole_life(start_job) -> None:
+    """Else the tests above would kill jobs that are over, or never reach the restart."""
+    job = start_life(start_job)
+    assert job.wait() == 0
+    assert LINES - 4 <= job.journal_lines() <= LINES + 4
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_nothing_survives_a_kill_while_the_first_processes_appear(start_job, processes) -> None:
+    """The agent itself, then its spawner, then the zygote."""
+    job = start_life(start_job)
+    kill_when(job, lambda: len(job.running()) >= processes)
+
+
+def test_nothing_survives_a_kill_as_soon_as_there_is_a_log_directory(start_job) -> None:
+    job = start_life(start_job)
+    kill_when(job, (job.folder / "logs").exists)
+
+
+def test_nothing_survives_a_kill_while_modules_are_preloaded(start_job) -> None:
+    """The zygote sits in somebody's import, which has started a process of its own."""
+    job = start_with_slow_import(start_job)
+    job.process.kill()
+    job.wait()
+    job.expect_nothing_left()
+
+
+def test_a_killed_spawner_is_reported_while_modules_are_preloaded(start_job) -> None:
+    job = start_with_slow_import(start_job)
+    os.kill(job.spawner(), signal.SIGKILL)
+    assert job.wait() == 1
+    assert "the spawner" in job.stderr
+    job.expect_nothing_left()
+
+
+def test_a_killed_zygote_costs_nothing_but_the_warm_start(start_job) -> None:
+    script = """
+        import os, signal, sys, time
+        rank, number = os.environ["RANK"], os.environ["HOLDFAST_ROUND"]
+        open(f"pid.{number}.{rank}", "w").write(str(os.getppid()))
+        while not os.path.exists("go"):
+            time.sleep(0.002)
+        sys.exit(3 if number == "1" and rank == "1" else 0)
+    """
+    job = start_job("--nproc-per-node=2", "--max-restarts=1", script=script)
+    job.until_files("pid.1.0", "pid.1.1")
+    os.kill(zygote_of(job), signal.SIGKILL)
+    job.until(lambda: "workers start cold" in job.stderr, "the agent to notice")
+    (job.folder / "go").touch()
+    assert job.wait() == 0, job.stderr
+    assert (job.folder / "pid.2.1").exists()
+    job.expect_nothing_left()
+
+
+def start_with_slow_import(start_job):
+    """A job that is preloading and never done: an import waits for a child of its own."""
+    endless = """
+        import signal, subprocess
+        child = subprocess.Popen(["sleep", "1000"])
+        open("importing", "w").close()
+        child.wait()
+    """
+    job = start_job(
+        "--preload=endless",
+        script="print('never reached')",
+        files={"endless.py": endless},
+        env={"PYTHONPATH": "."},
+    )
+    job.until_files("importing")
+    return job
+
+
+def zygote_of(job) -> int:
+    """The process whose command still names its own script."""
+    for pid in job.running():
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            if b"zygote.py" in file.read():
+                return pid
+    raise AssertionError("there is no zygote")
