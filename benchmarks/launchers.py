@@ -33,9 +33,7 @@ class Launcher(Struct, frozen=True):
 
     def environment(self, scratch: Path) -> dict[str, str]:
         """What it runs in. One thread per worker is what both would give them anyway."""
-        kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)
-        }
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
         return {**kept, "OMP_NUM_THREADS": "1", "TMPDIR": str(scratch), **self.variables}
 
 

@@ -11,6 +11,8 @@ import signal
 import time
 from collections import Counter
 
+from msgspec import Struct
+
 from benchmarks.figures import TORCHRUN, Figure, Target
 from benchmarks.jobs import Job, Report, RunFailed
 from benchmarks.launchers import CONTENDERS, Launcher, torchrun_by_default
@@ -22,7 +24,6 @@ RECOVER_DEADLINE_S = 30.0
 SETTLE_S = 0.5
 DEFAULT_RUNS = 4
 OPTIONS = ("--max-restarts", "3", "--monitor-interval", "0.1")
-RATIO = Target("ratio at least", 10)
 NEVER = f"never recovered within {RECOVER_DEADLINE_S:g} s"
 
 
@@ -30,50 +31,64 @@ class NeverRecovered(RunFailed):
     """The group formed, lost a worker, and did not come back in time."""
 
 
+class Case(Struct, frozen=True):
+    """A group of one size, and what is to be found out about it."""
+
+    size: int
+    times: list[Figure]
+    never: Figure
+
+
 def recover(session: Session) -> list[Figure]:
     """Both contenders in turn, then torchrun as it is without the variable that it needs."""
     figures = []
     for size in SIZES:
-        title = f"worker of {size} killed, to all ranks' first all-reduce of the next attempt"
-        times = [
-            Figure("c", f"recover_{size}", title, target=RATIO),
-            Figure("c", f"recover_{size}_begun", f"… of {size}, to the last one's first line"),
-        ]
-        never = Figure("c", f"never_{size}", f"… of {size}, {NEVER}", unit="", counts_runs=True)
-        never.target = Target("at most", 0)
+        case = _case(size)
         for repeat in range(session.repeats):
             for launcher in CONTENDERS:
-                _take(session, launcher, times, never, repeat)
-        figures += [*times, never]
-    return [*figures, _by_default(session)]
+                _take(session, case, launcher, repeat)
+        figures += [*case.times, case.never]
+    return [*figures, *_by_default(session)]
 
 
-def _by_default(session: Session) -> Figure:
+def _case(size: int) -> Case:
+    title = f"worker of {size} killed, to all ranks' first all-reduce of the next attempt"
+    times = [
+        Figure("c", f"recover_{size}", title, target=Target("ratio at least", 10)),
+        Figure("c", f"recover_{size}_begun", f"… of {size}, to the last one's first line"),
+    ]
+    never = Figure("c", f"never_{size}", f"… of {size}, {NEVER}", unit="", counts_runs=True)
+    never.target = Target("at most", 0)
+    return Case(size, times, never)
+
+
+def _by_default(session: Session) -> list[Figure]:
     """How often torchrun recovers in the set-up that it has by default."""
-    title = f"… of 2, torchrun's default set-up, {NEVER}"
-    never = Figure("c", "never_by_default", title, unit="", counts_runs=True)
-    times = Figure("c", "recover_by_default", "worker of 2 killed, torchrun's default set-up")
-    runs = min(DEFAULT_RUNS, 4 * session.repeats)
-    for repeat in range(runs):
-        _take(session, torchrun_by_default, [times], never, repeat)
-    never.samples = {TORCHRUN: never.samples.get(torchrun_by_default.name, [])}
-    return never
+    case = _case(2)
+    for repeat in range(min(DEFAULT_RUNS, session.repeats)):
+        _take(session, case, torchrun_by_default, repeat)
+    figures = []
+    for found in (case.times[0], case.never):
+        title = f"{found.title}; torchrun's default set-up"
+        figure = Figure("c", f"{found.name}_by_default", title, found.unit)
+        figure.counts_runs = found.counts_runs
+        figure.samples[TORCHRUN] = found.samples.get(torchrun_by_default.name, [])
+        figure.failures[TORCHRUN] = found.failures.get(torchrun_by_default.name, [])
+        figures.append(figure)
+    return figures
 
 
-def _take(
-    session: Session, launcher: Launcher, times: list[Figure], never: Figure, repeat: int
-) -> None:
-    size = 4 if times[0].name == "recover_4" else 2
-
+def _take(session: Session, case: Case, launcher: Launcher, repeat: int) -> None:
     def sample() -> list[float]:
-        values = _sample(session, launcher, size)
-        never.add(launcher.name, 0)
-        return values[: len(times)]
+        try:
+            values = _sample(session, launcher, case.size)
+        except NeverRecovered:
+            case.never.add(launcher.name, 1)
+            raise
+        case.never.add(launcher.name, 0)
+        return values
 
-    try:
-        session.take(times, launcher, sample, repeat)
-    except NeverRecovered:
-        never.add(launcher.name, 1)
+    session.take(case.times, launcher, sample, repeat)
 
 
 def _sample(session: Session, launcher: Launcher, size: int) -> list[float]:

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from benchmarks.figures import Figure, format_value
@@ -39,17 +40,15 @@ class Session:
     @contextmanager
     def job(self, launcher: Launcher, command: list[str]) -> Iterator[Job]:
         """Start a command; when this is left, all of it is gone."""
-        with self.folder() as path:
-            with Job(command, launcher.environment(self.scratch), path) as job:
-                yield job
+        environment = launcher.environment(self.scratch)
+        with self.folder() as path, Job(command, environment, path) as job:
+            yield job
 
-    def alternate(
-        self, figures: list[Figure], sample: Callable[[Launcher], list[float]]
-    ) -> None:
+    def alternate(self, figures: list[Figure], sample: Callable[[Launcher], list[float]]) -> None:
         """Take a sample of each figure from each contender in turn, again and again."""
         for repeat in range(self.repeats):
             for launcher in CONTENDERS:
-                self.take(figures, launcher, lambda chosen=launcher: sample(chosen), repeat)
+                self.take(figures, launcher, partial(sample, launcher), repeat)
 
     def take(
         self,

@@ -1,4 +1,7 @@
-"""The agent's stdout and stderr, on real pipes, terminals, sockets and files."""
+"""The agent's stdout and stderr, on real pipes, terminals, sockets and files.
+
+Every test runs on the small loop of a one-node job and on asyncio's.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,77 @@ import resource
 import socket
 import subprocess
 import sys
+import time
 import tty
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from holdfast.workers.console import CLEAR_BYTES, CONGESTED_BYTES, Console
+from holdfast.workers.event_loop import EventLoop, Loop
 
 DEADLINE_S = 30.0
 
-Body = Callable[[Console], Coroutine[Any, Any, None]]
+
+class Stage:
+    """A loop that can be let turn until something is so."""
+
+    def __init__(self, loop: Loop, run_until: Callable[[Callable[[], bool]], None]) -> None:
+        self.loop = loop
+        self._run_until = run_until
+
+    @contextmanager
+    def console(self, stdout: int, stderr: int | None = None) -> Iterator[Console]:
+        """A console on one descriptor, or on two."""
+        console = Console(self.loop, (stdout, stdout if stderr is None else stderr))
+        try:
+            yield console
+        finally:
+            console.close()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+
+        def look() -> None:
+            assert time.monotonic() < deadline, "the condition never held"
+            nonlocal glance
+            glance = self.loop.call_later(0.002, look)
+
+        glance = self.loop.call_soon(look)
+        self._run_until(condition)
+        glance.cancel()
+
+    def turn(self, times: int) -> None:
+        turns = iter(range(times))
+        self.until(lambda: next(turns, None) is None)
+
+    def read(self, descriptor: int, count: int) -> bytes:
+        """Read so much, while the loop turns."""
+        received = bytearray()
+        os.set_blocking(descriptor, False)
+        self.loop.add_reader(descriptor, lambda: received.extend(os.read(descriptor, 65536)))
+        self.until(lambda: len(received) >= count)
+        self.loop.remove_reader(descriptor)
+        return bytes(received)
+
+
+@pytest.fixture(params=["own", "asyncio"])
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    if request.param == "own":
+        own = EventLoop()
+        yield Stage(own, own.run_until)
+        own.close()
+        return
+    loop = asyncio.new_event_loop()
+
+    async def wait(condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.sleep(0)
+
+    yield Stage(loop, lambda condition: loop.run_until_complete(wait(condition)))
+    loop.close()
 
 
 @pytest.fixture
@@ -50,235 +111,164 @@ def file_size_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def run(stdout: int, stderr: int, body: Body) -> None:
-    """Run `body` with a console on the two descriptors, inside a loop."""
-
-    async def main() -> None:
-        console = Console(asyncio.get_running_loop(), (stdout, stderr))
-        try:
-            await asyncio.wait_for(body(console), DEADLINE_S)
-        finally:
-            console.close()
-
-    asyncio.run(main())
-
-
 def numbered(count: int) -> bytes:
     return b"".join(b"%09d\n" % number for number in range(count))
 
 
-async def read_exactly(descriptor: int, count: int) -> bytes:
-    """Read in a thread, as the program at the other end of a pipe would."""
-
-    def read() -> bytes:
-        parts: list[bytes] = []
-        left = count
-        while left > 0 and (part := os.read(descriptor, min(left, 65536))):
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts)
-
-    return await asyncio.to_thread(read)
-
-
-def test_what_is_written_to_a_pipe_arrives_in_order(pipe: tuple[int, int]) -> None:
+def test_what_is_written_to_a_pipe_arrives_in_order(stage: Stage, pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     text = numbered(500_000)
-
-    async def body(console: Console) -> None:
+    with stage.console(writing) as console:
         for start in range(0, len(text), 70_001):
             console.write(1, text[start : start + 70_001])
-        received = await read_exactly(reading, len(text))
-        assert received == text
-
-    run(writing, writing, body)
+        assert stage.read(reading, len(text)) == text
 
 
 def test_a_pipe_that_nobody_reads_does_not_block_the_loop_and_clears_later(
-    pipe: tuple[int, int],
+    stage: Stage, pipe: tuple[int, int]
 ) -> None:
     reading, writing = pipe
     text = numbered(1_000_000)
-    cleared: list[int] = []
-
-    async def body(console: Console) -> None:
-        queue_at_clear = asyncio.get_running_loop().create_future()
+    cleared: list[bool] = []
+    assert CLEAR_BYTES < CONGESTED_BYTES < len(text)
+    with stage.console(writing) as console:
         console.write(1, text)
         assert console.congested(1)
-        console.when_clear(1, lambda: cleared.append(1))
-        console.when_clear(1, lambda: queue_at_clear.set_result(console.congested(1)))
-        for _ in range(100):
-            await asyncio.sleep(0)
+        console.when_clear(1, lambda: cleared.append(console.congested(1)))
+        stage.turn(100)
         assert cleared == []
-        received = await read_exactly(reading, len(text))
-        assert received == text
-        assert await queue_at_clear is False
-        assert cleared == [1]
-        await console.drain(DEADLINE_S)
-
-    assert CLEAR_BYTES < CONGESTED_BYTES < len(text)
-    run(writing, writing, body)
+        assert stage.read(reading, len(text)) == text
+        stage.until(lambda: not console.pending())
+    assert cleared == [False]
 
 
-def test_when_nothing_is_queued_when_clear_calls_back_at_once(pipe: tuple[int, int]) -> None:
-    async def body(console: Console) -> None:
-        called = asyncio.Event()
-        console.when_clear(1, called.set)
-        assert not called.is_set()
-        await called.wait()
+def test_when_nothing_is_queued_when_clear_calls_back_from_the_loop(
+    stage: Stage, pipe: tuple[int, int]
+) -> None:
+    called: list[int] = []
+    with stage.console(pipe[1]) as console:
+        console.when_clear(1, lambda: called.append(1))
+        assert called == []
+        stage.until(lambda: called == [1])
 
-    run(pipe[1], pipe[1], body)
 
-
-def test_the_flags_of_the_inherited_description_stay_as_they_are(pipe: tuple[int, int]) -> None:
+def test_the_flags_of_the_inherited_description_stay_as_they_are(
+    stage: Stage, pipe: tuple[int, int]
+) -> None:
     reading, writing = pipe
     before = fcntl.fcntl(writing, fcntl.F_GETFL)
-
-    async def body(console: Console) -> None:
+    with stage.console(writing) as console:
         console.write(1, bytes(200_000))
         assert fcntl.fcntl(writing, fcntl.F_GETFL) == before
-        await read_exactly(reading, 200_000)
-
-    run(writing, writing, body)
+        stage.read(reading, 200_000)
     assert fcntl.fcntl(writing, fcntl.F_GETFL) == before
 
 
-def test_stdout_and_stderr_to_the_same_pipe_keep_their_order(pipe: tuple[int, int]) -> None:
+def test_stdout_and_stderr_to_the_same_pipe_keep_their_order(
+    stage: Stage, pipe: tuple[int, int]
+) -> None:
     reading, writing = pipe
     other = os.dup(writing)
-    expected = b"".join(b"%d %05d\n" % (1 + number % 2, number) for number in range(50_000))
-
-    async def body(console: Console) -> None:
-        for number in range(50_000):
-            console.write(1 + number % 2, b"%d %05d\n" % (1 + number % 2, number))
-        assert await read_exactly(reading, len(expected)) == expected
-
-    run(writing, other, body)
+    lines = [b"%d %05d\n" % (1 + number % 2, number) for number in range(50_000)]
+    with stage.console(writing, other) as console:
+        for number, line in enumerate(lines):
+            console.write(1 + number % 2, line)
+        expected = b"".join(lines)
+        assert stage.read(reading, len(expected)) == expected
     os.close(other)
 
 
-def test_a_file_is_written_through_the_inherited_offset(tmp_path: Path) -> None:
+def test_a_file_is_written_through_the_inherited_offset(stage: Stage, tmp_path: Path) -> None:
     path = tmp_path / "both"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     os.write(descriptor, b"before\n")
-
-    async def body(console: Console) -> None:
+    with stage.console(descriptor) as console:
         console.write(1, b"one\n")
         console.write(2, b"two\n")
-
-    run(descriptor, descriptor, body)
     os.write(descriptor, b"after\n")
     os.close(descriptor)
     assert path.read_bytes() == b"before\none\ntwo\nafter\n"
 
 
 def test_a_reader_that_goes_away_releases_everybody_and_is_counted(
-    pipe: tuple[int, int],
+    stage: Stage, pipe: tuple[int, int]
 ) -> None:
     reading, writing = pipe
     capacity = fcntl.fcntl(writing, fcntl.F_GETPIPE_SZ)
-
-    async def body(console: Console) -> None:
-        cleared = asyncio.Event()
+    cleared: list[int] = []
+    with stage.console(writing) as console:
         console.write(1, bytes(8_000_000))
-        console.when_clear(1, cleared.set)
+        console.when_clear(1, lambda: cleared.append(1))
         os.close(reading)
-        await cleared.wait()
-        await console.drain(DEADLINE_S)
+        stage.until(lambda: cleared == [1])
+        assert not console.pending()
         console.write(1, b"more")
         assert console.dropped_bytes(1) >= 8_000_000 - capacity
         assert not console.congested(1)
 
-    run(writing, writing, body)
 
-
-def test_a_closed_descriptor_swallows_what_is_written() -> None:
+def test_a_closed_descriptor_swallows_what_is_written(stage: Stage) -> None:
     never_open = 1000
-
-    async def body(console: Console) -> None:
+    with stage.console(never_open) as console:
         console.write(1, b"nobody\n")
-        await console.drain(DEADLINE_S)
+        assert not console.pending()
         assert console.dropped_bytes(1) == len(b"nobody\n")
-
-    run(never_open, never_open, body)
 
 
 def test_a_full_file_drops_what_does_not_fit_and_goes_on_when_there_is_room(
-    tmp_path: Path,
+    stage: Stage, tmp_path: Path
 ) -> None:
     path = tmp_path / "out"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
-
-    async def body(console: Console) -> None:
+    with stage.console(descriptor) as console:
         with file_size_limit(8):
             console.write(1, b"kept\nlost\n")
             console.write(1, b"lost too\n")
         console.write(1, b"kept too\n")
         assert console.dropped_bytes(1) == len(b"t\nlost too\n")
-
-    run(descriptor, descriptor, body)
     os.close(descriptor)
     assert path.read_bytes() == b"kept\nloskept too\n"
 
 
-def test_a_socket_is_written_without_blocking() -> None:
-    ours, theirs = socket.socketpair()
+def test_a_socket_is_written_without_blocking(stage: Stage) -> None:
     text = numbered(300_000)
-
-    async def body(console: Console) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, stage.console(ours.fileno()) as console:
         console.write(1, text)
         assert ours.getblocking()
-        assert await read_exactly(theirs.fileno(), len(text)) == text
-
-    with ours, theirs:
-        run(ours.fileno(), ours.fileno(), body)
+        assert stage.read(theirs.fileno(), len(text)) == text
 
 
-def test_a_terminal_that_is_not_read_does_not_block_the_loop() -> None:
+def test_a_terminal_that_is_not_read_does_not_block_the_loop(stage: Stage) -> None:
     master, slave = os.openpty()
     tty.setraw(slave)
     text = numbered(20_000)
-
-    async def body(console: Console) -> None:
+    with stage.console(slave) as console:
         assert console.terminal(1) == slave
         console.write(1, text)
-        assert await read_exactly(master, len(text)) == text
-
-    run(slave, slave, body)
+        assert console.pending()
+        assert stage.read(master, len(text)) == text
     close_quietly(master, slave)
 
 
-def test_draining_gives_up_at_its_deadline(pipe: tuple[int, int]) -> None:
-    async def body(console: Console) -> None:
-        console.write(1, bytes(1_000_000))
-        await console.drain(0.01)
-
-    run(pipe[1], pipe[1], body)
-
-
 def test_a_console_closed_with_output_queued_leaves_nothing_in_the_loop(
-    pipe: tuple[int, int],
+    stage: Stage, pipe: tuple[int, int]
 ) -> None:
     reading, writing = pipe
-
-    async def body(console: Console) -> None:
+    with stage.console(writing) as console:
         console.write(1, bytes(1_000_000))
         console.close()
         os.read(reading, 1_000_000)
         # The second one gets the number of the descriptor that the first one has closed.
-        second = Console(asyncio.get_running_loop(), (writing, writing))
-        second.write(1, numbered(100_000))
-        assert await read_exactly(reading, 1_000_000) == numbered(100_000)
-        second.close()
-
-    run(writing, writing, body)
+        with stage.console(writing) as second:
+            second.write(1, numbered(100_000))
+            assert stage.read(reading, 1_000_000) == numbered(100_000)
 
 
-def test_a_source_never_continues_the_line_of_another(pipe: tuple[int, int]) -> None:
+def test_a_source_never_continues_the_line_of_another(stage: Stage, pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     first, second = object(), object()
-
-    async def body(console: Console) -> None:
+    with stage.console(writing) as console:
         console.write(1, b"50%", first)
         assert console.continues(1, first)
         console.write(1, b" done", first)
@@ -286,9 +276,23 @@ def test_a_source_never_continues_the_line_of_another(pipe: tuple[int, int]) -> 
         assert not console.continues(1, first)
         console.write(1, b"100%", first)
         console.write(2, b"the agent\n")
-
-    run(writing, writing, body)
     assert os.read(reading, 4096) == b"50% done\nhello\n100%\nthe agent\n"
+
+
+UNPRIVILEGED = """
+import os, sys; sys.path[:0] = sys.argv[1:]
+from holdfast.workers.console import Console
+from holdfast.workers.event_loop import EventLoop
+os.setuid(65534)
+try: os.open('/proc/self/fd/1', os.O_WRONLY)
+except PermissionError: pass
+else: sys.exit('it can be opened')
+loop = EventLoop()
+console = Console(loop)
+console.write(1, b'0123456789abcde\\n' * 100_000)
+os.write(2, b'not blocked')
+loop.run_until(lambda: not console.pending())
+"""
 
 
 @pytest.mark.root
@@ -296,31 +300,14 @@ def test_a_pipe_that_may_not_be_opened_again_is_written_when_it_has_room(
     pipe: tuple[int, int],
 ) -> None:
     reading, writing = pipe
-    script = (
-        "import asyncio, os, sys; sys.path[:0] = sys.argv[1:]\n"
-        "from holdfast.workers.console import Console\n"
-        "os.setuid(65534)\n"
-        "async def main():\n"
-        "    try: os.open('/proc/self/fd/1', os.O_WRONLY)\n"
-        "    except PermissionError: pass\n"
-        "    else: sys.exit('it can be opened')\n"
-        "    console = Console(asyncio.get_running_loop())\n"
-        "    console.write(1, b'0123456789abcde\\n' * 100_000)\n"
-        "    os.write(2, b'not blocked')\n"
-        "    await console.drain(30)\n"
-        "asyncio.run(main())\n"
-    )
     child = subprocess.Popen(
-        [sys.executable, "-c", script, *sys.path],
-        stdout=writing,
-        stderr=subprocess.PIPE,
+        [sys.executable, "-c", UNPRIVILEGED, *sys.path], stdout=writing, stderr=subprocess.PIPE
     )
-    assert child.stderr is not None
     os.close(writing)
-    # Nothing is read from the pipe until the child has got past its write.
-    assert child.stderr.read(len(b"not blocked")) == b"not blocked"
-    text = asyncio.run(read_exactly(reading, 2_000_000))
-    assert child.stderr.read() == b""
-    child.stderr.close()
-    assert child.wait(DEADLINE_S) == 0
-    assert text == b"0123456789abcde\n" * 100_000
+    with child, open(reading, "rb", closefd=False) as stdout:
+        assert child.stderr is not None
+        # Nothing is read from the pipe until the child has got past its write.
+        assert child.stderr.read(len(b"not blocked")) == b"not blocked"
+        assert stdout.read() == b"0123456789abcde\n" * 100_000
+        assert child.stderr.read() == b""
+    assert child.returncode == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import mmap
 import os
 import signal
@@ -11,8 +10,8 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ import pytest
 from holdfast.core.config import Output
 from holdfast.workers import lines
 from holdfast.workers.console import Console
+from holdfast.workers.event_loop import EventLoop
 from holdfast.workers.output import (
     FilterFiles,
     WorkerIdentity,
@@ -50,20 +50,20 @@ class Worker:
         streams.close_child_ends()
         streams.set_pid(self.process.pid)
 
-    async def exited(self) -> None:
-        await asyncio.wait_for(asyncio.to_thread(self.process.wait), DEADLINE_S)
+    def has_exited(self) -> bool:
+        return self.process.poll() is not None
 
-    async def finish(self) -> None:
+    def save(self) -> None:
         """What the agent does when a worker is dead."""
-        await self.exited()
         self.streams.drain_now()
         self.streams.close()
 
 
 class Stage:
-    """A console on descriptors of the test, and a log directory."""
+    """A loop, a console on descriptors of the test, and a log directory."""
 
-    def __init__(self, console: Console, directory: Path, slots: int) -> None:
+    def __init__(self, loop: EventLoop, console: Console, directory: Path, slots: int) -> None:
+        self.loop = loop
         self.console = console
         self.directory = directory
         self.slots = slots
@@ -74,26 +74,55 @@ class Stage:
     ) -> WorkerStreams:
         identity = WorkerIdentity(local_rank, local_rank + 100, "default", self.slots)
         directory = self.directory / str(local_rank)
-        loop = asyncio.get_running_loop()
-        return open_streams(output, directory, identity, self.console, loop, filters)
+        return open_streams(output, directory, identity, self.console, self.loop, filters)
 
     def start(self, output: Output, program: str, local_rank: int = 0) -> Worker:
         worker = Worker(self.open(output, local_rank), program)
         self.workers.append(worker)
         return worker
 
+    def run(self, output: Output, program: str, local_rank: int = 0) -> Worker:
+        """Start a worker and see it to its end."""
+        worker = self.start(output, program, local_rank)
+        self.finish(worker)
+        return worker
 
-@asynccontextmanager
-async def stage(
+    def finish(self, *workers: Worker) -> None:
+        for worker in workers:
+            self.until(worker.has_exited)
+            worker.save()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Let the loop turn until the condition holds."""
+        deadline = time.monotonic() + DEADLINE_S
+
+        def look() -> None:
+            assert time.monotonic() < deadline, "the condition never held"
+            nonlocal glance
+            glance = self.loop.call_later(0.002, look)
+
+        glance = self.loop.call_soon(look)
+        self.loop.run_until(condition)
+        glance.cancel()
+
+    def turn(self, times: int) -> None:
+        """Let the loop turn a number of times, and no more."""
+        turns = iter(range(times))
+        self.until(lambda: next(turns, None) is None)
+
+
+@contextmanager
+def stage(
     tmp_path: Path, descriptors: tuple[int, int] | None = None, slots: int = 1
-) -> AsyncIterator[Stage]:
+) -> Iterator[Stage]:
     """Give a console on files `out` and `err`, or on `descriptors`; end all workers after."""
     files = descriptors or (
         os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT | os.O_APPEND),
         os.open(tmp_path / "err", os.O_WRONLY | os.O_CREAT | os.O_APPEND),
     )
-    console = Console(asyncio.get_running_loop(), files)
-    scene = Stage(console, tmp_path / "logs", slots)
+    loop = EventLoop()
+    console = Console(loop, files)
+    scene = Stage(loop, console, tmp_path / "logs", slots)
     try:
         yield scene
     finally:
@@ -102,6 +131,7 @@ async def stage(
             worker.process.wait()
             worker.streams.close()
         console.close()
+        loop.close()
         if descriptors is None:
             os.close(files[0])
             os.close(files[1])
@@ -113,7 +143,6 @@ def terminal() -> Iterator[tuple[int, int]]:
     master, slave = os.openpty()
     tty.setraw(slave)
     termios.tcsetwinsize(slave, (33, 99))
-    os.set_blocking(master, False)
     try:
         yield master, slave
     finally:
@@ -121,27 +150,17 @@ def terminal() -> Iterator[tuple[int, int]]:
         os.close(slave)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until the condition holds."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        await asyncio.sleep(0.002)
-
-
 class Reader:
     """Collects what a descriptor gives, as it comes."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, loop: EventLoop, descriptor: int) -> None:
         self.text = b""
         self._descriptor = descriptor
-        asyncio.get_running_loop().add_reader(descriptor, self._read)
+        os.set_blocking(descriptor, False)
+        loop.add_reader(descriptor, self._read)
 
     def _read(self) -> None:
         self.text += os.read(self._descriptor, 1 << 20)
-
-    def stop(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._descriptor)
 
 
 # --- redirect, tee, neither -----------------------------------------------------------------
@@ -152,11 +171,8 @@ BOTH = "import sys; print('to stdout'); print('to stderr', file=sys.stderr)"
 def test_tee_writes_raw_bytes_to_the_file_and_prefixed_lines_to_the_console(
     tmp_path: Path,
 ) -> None:
-    async def main() -> None:
-        async with stage(tmp_path, slots=2) as scene:
-            await scene.start(TEE, BOTH, local_rank=1).finish()
-
-    asyncio.run(main())
+    with stage(tmp_path, slots=2) as scene:
+        scene.run(TEE, BOTH, local_rank=1)
     assert (tmp_path / "logs/1/stdout.log").read_bytes() == b"to stdout\n"
     assert (tmp_path / "logs/1/stderr.log").read_bytes() == b"to stderr\n"
     assert (tmp_path / "out").read_bytes() == b"[default1]:to stdout\n"
@@ -166,11 +182,8 @@ def test_tee_writes_raw_bytes_to_the_file_and_prefixed_lines_to_the_console(
 def test_a_redirected_worker_writes_into_its_file_itself(tmp_path: Path) -> None:
     program = "import os; print(os.path.realpath('/proc/self/fd/1'))"
 
-    async def main() -> None:
-        async with stage(tmp_path) as scene:
-            await scene.start(REDIRECT, program).finish()
-
-    asyncio.run(main())
+    with stage(tmp_path) as scene:
+        scene.run(REDIRECT, program)
     log = tmp_path / "logs/0/stdout.log"
     assert log.read_text() == f"{log}\n"
     assert (tmp_path / "out").read_bytes() == b""
@@ -179,11 +192,8 @@ def test_a_redirected_worker_writes_into_its_file_itself(tmp_path: Path) -> None
 def test_the_two_streams_can_be_treated_differently(tmp_path: Path) -> None:
     output = Output(redirects={0: 1}, tee={0: 2})
 
-    async def main() -> None:
-        async with stage(tmp_path) as scene:
-            await scene.start(output, BOTH).finish()
-
-    asyncio.run(main())
+    with stage(tmp_path) as scene:
+        scene.run(output, BOTH)
     assert (tmp_path / "logs/0/stdout.log").read_bytes() == b"to stdout\n"
     assert (tmp_path / "out").read_bytes() == b""
     assert (tmp_path / "logs/0/stderr.log").read_bytes() == b"to stderr\n"
@@ -191,25 +201,18 @@ def test_the_two_streams_can_be_treated_differently(tmp_path: Path) -> None:
 
 
 def test_with_neither_the_console_gets_the_bytes_as_they_are(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with stage(tmp_path) as scene:
-            await scene.start(PLAIN, BOTH).finish()
-
-    asyncio.run(main())
+    with stage(tmp_path) as scene:
+        scene.run(PLAIN, BOTH)
     assert (tmp_path / "out").read_bytes() == b"to stdout\n"
     assert (tmp_path / "err").read_bytes() == b"to stderr\n"
     assert not (tmp_path / "logs").exists()
 
 
 def test_a_later_round_of_the_same_attempt_adds_to_the_files(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with stage(tmp_path) as scene:
-            for output in (TEE, REDIRECT):
-                worker = scene.start(output, BOTH)
-                await worker.finish()
-                assert worker.streams.stderr_tail() == "to stderr"
-
-    asyncio.run(main())
+    with stage(tmp_path) as scene:
+        for output in (TEE, REDIRECT):
+            worker = scene.run(output, BOTH)
+            assert worker.streams.stderr_tail() == "to stderr"
     assert (tmp_path / "logs/0/stderr.log").read_bytes() == b"to stderr\n" * 2
 
 
@@ -225,14 +228,10 @@ def test_without_a_log_directory_everything_is_shown(output: Output) -> None:
 def test_ranks_outside_the_filter_are_not_shown_but_kept(tmp_path: Path) -> None:
     output = Output(tee_default=3, local_ranks_filter=(1,))
 
-    async def main() -> None:
-        async with stage(tmp_path, slots=2) as scene:
-            for local_rank in (0, 1):
-                worker = scene.start(output, BOTH, local_rank)
-                await worker.finish()
-                assert worker.streams.stderr_tail() == "to stderr"
-
-    asyncio.run(main())
+    with stage(tmp_path, slots=2) as scene:
+        for local_rank in (0, 1):
+            worker = scene.run(output, BOTH, local_rank)
+            assert worker.streams.stderr_tail() == "to stderr"
     assert (tmp_path / "logs/0/stdout.log").read_bytes() == b"to stdout\n"
     assert (tmp_path / "out").read_bytes() == b"[default1]:to stdout\n"
 
@@ -245,13 +244,9 @@ def test_a_prefix_template_knows_role_ranks_and_pid(tmp_path: Path) -> None:
     output = Output(tee_default=1, prefix_template=template)
     program = "print('one'); print(); print('three')"
 
-    async def main() -> int:
-        async with stage(tmp_path, slots=2) as scene:
-            worker = scene.start(output, program, local_rank=1)
-            await worker.finish()
-            return worker.process.pid
-
-    pid = asyncio.run(main())
+    with stage(tmp_path, slots=2) as scene:
+        worker = scene.run(output, program, local_rank=1)
+    pid = worker.process.pid
     prefix = f"<default 1 101 {pid} ${{unknown}} $> "
     expected = f"{prefix}one\n{prefix}\n{prefix}three\n"
     assert (tmp_path / "out").read_text() == expected
@@ -260,32 +255,25 @@ def test_a_prefix_template_knows_role_ranks_and_pid(tmp_path: Path) -> None:
 def test_what_comes_before_the_pid_is_known_waits_for_it(tmp_path: Path) -> None:
     output = Output(tee_default=1, prefix_template="${pid}:")
 
-    async def main() -> None:
-        async with stage(tmp_path) as scene:
-            streams = scene.open(output)
-            os.write(streams.child_stdout, b"early\n")
-            streams.close_child_ends()
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert (tmp_path / "out").read_bytes() == b""
-            streams.set_pid(4711)
-            await until(lambda: (tmp_path / "out").read_bytes() == b"4711:early\n")
-            streams.close()
-
-    asyncio.run(main())
+    with stage(tmp_path) as scene:
+        streams = scene.open(output)
+        os.write(streams.child_stdout, b"early\n")
+        streams.close_child_ends()
+        scene.turn(20)
+        assert (tmp_path / "out").read_bytes() == b""
+        streams.set_pid(4711)
+        scene.until(lambda: (tmp_path / "out").read_bytes() == b"4711:early\n")
+        streams.close()
 
 
 def test_a_worker_that_never_got_a_pid_is_not_lost(tmp_path: Path) -> None:
     output = Output(tee_default=1, prefix_template="${pid}:")
 
-    async def main() -> None:
-        async with stage(tmp_path) as scene:
-            streams = scene.open(output)
-            os.write(streams.child_stdout, b"early\n")
-            streams.close()
-            streams.close()
-
-    asyncio.run(main())
+    with stage(tmp_path) as scene:
+        streams = scene.open(output)
+        os.write(streams.child_stdout, b"early\n")
+        streams.close()
+        streams.close()
     assert (tmp_path / "out").read_bytes() == b"?:early\n"
     assert (tmp_path / "logs/0/stdout.log").read_bytes() == b"early\n"
 
@@ -313,22 +301,18 @@ def test_all_that_a_killed_worker_wrote_is_in_its_file(
     counter = tmp_path / "total"
     counter.write_bytes(bytes(8))
 
-    async def main() -> int:
-        async with stage(tmp_path, slots=2) as scene:
-            with counter.open("r+b") as file, mmap.mmap(file.fileno(), 8) as total:
-                worker = scene.start(TEE, COUNTING.format(total=str(counter)))
-                await until(lambda: int.from_bytes(total[:8], "little") >= death_after_bytes)
-                os.kill(worker.process.pid, signal.SIGKILL)
-                await worker.exited()
-                worker.streams.drain_now()
-                claimed = int.from_bytes(total[:8], "little")
-                # The file is complete here, before anything waits for the end of the pipe.
-                assert (tmp_path / "logs/0/stdout.log").stat().st_size >= claimed
-                worker.streams.close()
-                assert worker.process.returncode == -signal.SIGKILL
-                return claimed
-
-    claimed = asyncio.run(main())
+    with stage(tmp_path, slots=2) as scene:
+        with counter.open("r+b") as file, mmap.mmap(file.fileno(), 8) as total:
+            worker = scene.start(TEE, COUNTING.format(total=str(counter)))
+            scene.until(lambda: int.from_bytes(total[:8], "little") >= death_after_bytes)
+            os.kill(worker.process.pid, signal.SIGKILL)
+            scene.until(worker.has_exited)
+            worker.streams.drain_now()
+            claimed = int.from_bytes(total[:8], "little")
+            # The file is complete here, before anything waits for the end of the pipe.
+            assert (tmp_path / "logs/0/stdout.log").stat().st_size >= claimed
+            worker.streams.close()
+            assert worker.process.returncode == -signal.SIGKILL
     log = (tmp_path / "logs/0/stdout.log").read_bytes()
     assert len(log) >= claimed >= death_after_bytes
     expected = b"".join(b"%015d\n" % number for number in range(len(log) // 16 + 1))
@@ -343,32 +327,25 @@ def test_a_congested_console_holds_the_worker_back_and_not_the_loop(tmp_path: Pa
     size = 30_000_000
     program = f"import os\nfor n in range({size // 100}): os.write(1, b'%099d\\n' % n)"
 
-    async def main() -> bytes:
-        async with stage(tmp_path, (writing, writing), slots=2) as scene:
-            worker = scene.start(TEE, program)
-            await until(lambda: scene.console.congested(1))
-            # The loop turns (we are here), and the worker waits.
-            assert worker.process.poll() is None
-            log = tmp_path / "logs/0/stdout.log"
-            held_at = log.stat().st_size
-            assert held_at < size
-            for _ in range(100):
-                await asyncio.sleep(0)
-            assert log.stat().st_size == held_at
-            os.set_blocking(reading, False)
-            reader = Reader(reading)
-            await worker.finish()
-            await scene.console.drain(DEADLINE_S)
-            await until(lambda: reader.text.endswith(b"%099d\n" % (size // 100 - 1)))
-            reader.stop()
-            return reader.text
-
-    text = asyncio.run(main())
+    with stage(tmp_path, (writing, writing), slots=2) as scene:
+        worker = scene.start(TEE, program)
+        scene.until(lambda: scene.console.congested(1))
+        # The loop turns (we are here), and the worker waits.
+        assert worker.process.poll() is None
+        log = tmp_path / "logs/0/stdout.log"
+        held_at = log.stat().st_size
+        assert held_at < size
+        scene.turn(100)
+        assert log.stat().st_size == held_at
+        reader = Reader(scene.loop, reading)
+        scene.finish(worker)
+        scene.until(lambda: not scene.console.pending())
+        scene.until(lambda: reader.text.endswith(b"%099d\n" % (size // 100 - 1)))
     os.close(reading)
     os.close(writing)
     expected = b"".join(b"%099d\n" % number for number in range(size // 100))
     assert (tmp_path / "logs/0/stdout.log").read_bytes() == expected
-    assert text == b"[default0]:" + expected[:-1].replace(b"\n", b"\n[default0]:") + b"\n"
+    assert reader.text == b"[default0]:" + expected[:-1].replace(b"\n", b"\n[default0]:") + b"\n"
 
 
 def test_a_worker_that_dies_under_a_congested_console_is_saved_at_once(tmp_path: Path) -> None:
@@ -376,16 +353,13 @@ def test_a_worker_that_dies_under_a_congested_console_is_saved_at_once(tmp_path:
     counter = tmp_path / "total"
     counter.write_bytes(bytes(8))
 
-    async def main() -> None:
-        async with stage(tmp_path, (writing, writing), slots=2) as scene:
-            worker = scene.start(TEE, COUNTING.format(total=str(counter)))
-            await until(lambda: scene.console.congested(1))
-            worker.process.kill()
-            await worker.finish()
-            claimed = int.from_bytes(counter.read_bytes(), "little")
-            assert (tmp_path / "logs/0/stdout.log").stat().st_size >= claimed
-
-    asyncio.run(main())
+    with stage(tmp_path, (writing, writing), slots=2) as scene:
+        worker = scene.start(TEE, COUNTING.format(total=str(counter)))
+        scene.until(lambda: scene.console.congested(1))
+        worker.process.kill()
+        scene.finish(worker)
+        claimed = int.from_bytes(counter.read_bytes(), "little")
+        assert (tmp_path / "logs/0/stdout.log").stat().st_size >= claimed
     os.close(reading)
     os.close(writing)
 
@@ -400,17 +374,14 @@ def test_a_grandchild_that_holds_the_pipe_and_writes_for_ever_holds_nobody_up(
         "os._exit(3)\n"
     )
 
-    async def main() -> None:
-        async with stage(tmp_path, slots=2) as scene:
-            worker = scene.start(TEE, program)
-            await worker.exited()
-            worker.streams.drain_now()
-            pid = int(worker.streams.stderr_tail())
-            os.kill(pid, 0)
-            worker.streams.close()
-            os.kill(pid, signal.SIGKILL)
-
-    asyncio.run(main())
+    with stage(tmp_path, slots=2) as scene:
+        worker = scene.start(TEE, program)
+        scene.until(worker.has_exited)
+        worker.streams.drain_now()
+        pid = int(worker.streams.stderr_tail())
+        os.kill(pid, 0)
+        worker.streams.close()
+        os.kill(pid, signal.SIGKILL)
     assert (tmp_path / "logs/0/stderr.log").read_bytes().strip().isdigit()
 
 
@@ -430,13 +401,10 @@ for number in range(400):
 
 @pytest.mark.parametrize("output", [TEE, PLAIN])
 def test_lines_of_eight_writers_are_whole_and_in_order(tmp_path: Path, output: Output) -> None:
-    async def main() -> None:
-        async with stage(tmp_path, slots=8) as scene:
-            for rank in range(8):
-                scene.start(output, INTERLEAVING.format(rank=rank), rank)
-            await asyncio.gather(*(worker.finish() for worker in scene.workers))
-
-    asyncio.run(main())
+    with stage(tmp_path, slots=8) as scene:
+        for rank in range(8):
+            scene.start(output, INTERLEAVING.format(rank=rank), rank)
+        scene.finish(*scene.workers)
     seen: dict[int, int] = dict.fromkeys(range(8), 0)
     for line in (tmp_path / "out").read_bytes().splitlines():
         prefix, bracket, text = line.partition(b"<")
@@ -451,12 +419,9 @@ def test_lines_of_eight_writers_are_whole_and_in_order(tmp_path: Path, output: O
 
 
 def test_a_last_line_without_newline_ends_where_another_begins(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with stage(tmp_path, slots=2) as scene:
-            await scene.start(TEE, "print('no newline', end='')", 0).finish()
-            await scene.start(TEE, "print('and none here', end='')", 1).finish()
-
-    asyncio.run(main())
+    with stage(tmp_path, slots=2) as scene:
+        scene.run(TEE, "print('no newline', end='')", 0)
+        scene.run(TEE, "print('and none here', end='')", 1)
     expected = b"[default0]:no newline\n[default1]:and none here"
     assert (tmp_path / "out").read_bytes() == expected
     assert (tmp_path / "logs/0/stdout.log").read_bytes() == b"no newline"
@@ -465,22 +430,16 @@ def test_a_last_line_without_newline_ends_where_another_begins(tmp_path: Path) -
 def test_the_start_of_a_line_of_the_only_worker_is_shown_at_once(tmp_path: Path) -> None:
     program = "import sys, time; print('? ', end='', flush=True); time.sleep(1000)"
 
-    async def main() -> None:
-        async with stage(tmp_path, slots=1) as scene:
-            scene.start(PLAIN, program)
-            await until(lambda: (tmp_path / "out").read_bytes() == b"? ")
-
-    asyncio.run(main())
+    with stage(tmp_path, slots=1) as scene:
+        scene.start(PLAIN, program)
+        scene.until(lambda: (tmp_path / "out").read_bytes() == b"? ")
 
 
 def test_a_line_of_ten_megabytes_stays_one_line(tmp_path: Path) -> None:
     program = "import os\nfor _ in range(10): os.write(1, b'x' * 1_000_000)\nos.write(1, b'\\n')"
 
-    async def main() -> None:
-        async with stage(tmp_path, slots=2) as scene:
-            await scene.start(TEE, program).finish()
-
-    asyncio.run(main())
+    with stage(tmp_path, slots=2) as scene:
+        scene.run(TEE, program)
     line = b"x" * 10_000_000 + b"\n"
     assert (tmp_path / "logs/0/stdout.log").read_bytes() == line
     assert (tmp_path / "out").read_bytes() == b"[default0]:" + line
@@ -490,11 +449,8 @@ def test_a_line_beyond_the_limit_is_broken_on_the_console_only(tmp_path: Path) -
     size = lines.LINE_BYTES_MAX + 1_000_000
     program = f"import os\nfor _ in range(64): os.write(1, b'x' * {size // 64})"
 
-    async def main() -> None:
-        async with stage(tmp_path, slots=2) as scene:
-            await scene.start(TEE, program).finish()
-
-    asyncio.run(main())
+    with stage(tmp_path, slots=2) as scene:
+        scene.run(TEE, program)
     written = size // 64 * 64
     assert (tmp_path / "logs/0/stdout.log").read_bytes() == b"x" * written
     shown = (tmp_path / "out").read_bytes().replace(b"[default0]:", b"").split(b"\n")
@@ -508,14 +464,9 @@ def test_binary_junk_does_no_harm(tmp_path: Path) -> None:
     source.write_bytes(junk)
     program = f"import os; d = open({str(source)!r}, 'rb').read()\nwhile d: d = d[os.write(2, d):]"
 
-    async def main() -> str:
-        async with stage(tmp_path, slots=2) as scene:
-            worker = scene.start(TEE, program)
-            await worker.finish()
-            return worker.streams.stderr_tail()
-
-    tail = asyncio.run(main())
-    assert tail
+    with stage(tmp_path, slots=2) as scene:
+        worker = scene.run(TEE, program)
+    assert worker.streams.stderr_tail()
     assert (tmp_path / "logs/0/stderr.log").read_bytes() == junk
     prefix = b"[default0]:"
     assert (tmp_path / "err").read_bytes() == prefix + junk.replace(b"\n", b"\n" + prefix)
@@ -535,16 +486,13 @@ print("loss, at the end", end="")
 def test_lines_that_match_a_filter_also_go_to_the_filtered_file(tmp_path: Path) -> None:
     output = Output(tee_default=3, stdout_filters=("step 77", "loss,"), stderr_filters=("warn",))
 
-    async def main() -> None:
-        async with stage(tmp_path, slots=2) as scene:
-            filters = open_filter_files(output, tmp_path / "logs", scene.console)
-            for local_rank in (0, 1):
-                streams = scene.open(output, local_rank, filters)
-                await Worker(streams, FILTERED).finish()
-            assert filters is not None
-            filters.close()
-
-    asyncio.run(main())
+    with stage(tmp_path, slots=2) as scene:
+        filters = open_filter_files(output, tmp_path / "logs", scene.console)
+        for local_rank in (0, 1):
+            streams = scene.open(output, local_rank, filters)
+            scene.finish(Worker(streams, FILTERED))
+        assert filters is not None
+        filters.close()
     matching = [b"step 77", *(b"step %d" % n for n in range(770, 780)), b"loss, at the end"]
     expected = [b"[default%d]:%s" % (rank, line) for rank in (0, 1) for line in matching]
     filtered = (tmp_path / "logs/filtered_stdout.log").read_bytes()
@@ -554,16 +502,13 @@ def test_lines_that_match_a_filter_also_go_to_the_filtered_file(tmp_path: Path) 
 
 
 def test_without_filters_or_directory_there_are_no_filtered_files(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with stage(tmp_path) as scene:
-            wanted = Output(stdout_filters=("x",))
-            assert open_filter_files(PLAIN, tmp_path / "logs", scene.console) is None
-            assert open_filter_files(wanted, None, scene.console) is None
-            filters = open_filter_files(wanted, tmp_path / "logs", scene.console)
-            assert filters is not None
-            filters.close()
-
-    asyncio.run(main())
+    with stage(tmp_path) as scene:
+        wanted = Output(stdout_filters=("x",))
+        assert open_filter_files(PLAIN, tmp_path / "logs", scene.console) is None
+        assert open_filter_files(wanted, None, scene.console) is None
+        filters = open_filter_files(wanted, tmp_path / "logs", scene.console)
+        assert filters is not None
+        filters.close()
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["filtered_stdout.log"]
 
 
@@ -579,14 +524,10 @@ def test_the_tail_has_the_last_lines_of_stderr(tmp_path: Path, output: Output) -
         "sys.stderr.buffer.write(b'\\r10%\\r90%\\xff\\n' + b'y' * 50_000 + b'end')\n"
     )
 
-    async def main() -> str:
-        async with stage(tmp_path) as scene:
-            worker = scene.start(output, program)
-            await worker.finish()
-            assert worker.streams.stderr_tail(max_lines=1).count("\n") == 0
-            return worker.streams.stderr_tail()
-
-    tail = asyncio.run(main()).split("\n")
+    with stage(tmp_path) as scene:
+        worker = scene.run(output, program)
+        assert worker.streams.stderr_tail(max_lines=1).count("\n") == 0
+    tail = worker.streams.stderr_tail().split("\n")
     assert tail[:18] == [f"line {number}" for number in range(99_982, 100_000)]
     assert tail[18] == "90%�"
     assert tail[19].startswith("…yyy")
@@ -596,14 +537,10 @@ def test_the_tail_has_the_last_lines_of_stderr(tmp_path: Path, output: Output) -
 
 
 def test_the_tail_of_a_silent_worker_is_empty(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with stage(tmp_path) as scene:
-            for output in (PLAIN, REDIRECT):
-                worker = scene.start(output, "pass")
-                await worker.finish()
-                assert worker.streams.stderr_tail() == ""
-
-    asyncio.run(main())
+    with stage(tmp_path) as scene:
+        for output in (PLAIN, REDIRECT):
+            worker = scene.run(output, "pass")
+            assert worker.streams.stderr_tail() == ""
 
 
 # --- terminals ------------------------------------------------------------------------------
@@ -616,27 +553,18 @@ def test_a_worker_under_a_terminal_sees_a_terminal_of_that_size(tmp_path: Path) 
         "print('x' * 200_000)\n"
     )
 
-    async def main() -> bytes:
-        with terminal() as (master, slave):
-            async with stage(tmp_path, (slave, slave)) as scene:
-                reader = Reader(master)
-                await scene.start(PLAIN, program).finish()
-                await scene.console.drain(DEADLINE_S)
-                await until(lambda: reader.text.endswith(b"x\n"))
-                reader.stop()
-                return reader.text
-
+    with terminal() as (master, slave), stage(tmp_path, (slave, slave)) as scene:
+        reader = Reader(scene.loop, master)
+        scene.run(PLAIN, program)
+        scene.until(lambda: not scene.console.pending())
+        scene.until(lambda: reader.text.endswith(b"x\n"))
     expected = b"True True 99 33\n" + b"x" * 200_000 + b"\n"
-    assert asyncio.run(main()) == expected
+    assert reader.text == expected
 
 
 def test_a_teed_worker_sees_no_terminal(tmp_path: Path) -> None:
-    async def main() -> None:
-        with terminal() as (_, slave):
-            async with stage(tmp_path, (slave, slave)) as scene:
-                await scene.start(TEE, "import os; print(os.isatty(1), os.isatty(2))").finish()
-
-    asyncio.run(main())
+    with terminal() as (_, slave), stage(tmp_path, (slave, slave)) as scene:
+        scene.run(TEE, "import os; print(os.isatty(1), os.isatty(2))")
     assert (tmp_path / "logs/0/stdout.log").read_bytes() == b"False False\n"
 
 
@@ -647,33 +575,28 @@ def test_a_teed_worker_sees_no_terminal(tmp_path: Path) -> None:
 def test_on_a_terminal_a_pause_shows_the_start_of_a_line_and_others_begin_a_new_one(
     tmp_path: Path, output: Output, first: bytes, second: bytes
 ) -> None:
-    async def main() -> bytes:
-        with terminal() as (master, slave):
-            async with stage(tmp_path, (slave, slave), slots=2) as scene:
-                reader = Reader(master)
-                one, two = scene.open(output, 0), scene.open(output, 1)
-                os.write(one.child_stdout, b"\r10%")
-                await until(lambda: reader.text.endswith(b"10%"))
-                os.write(one.child_stdout, b"\r20%")
-                await until(lambda: reader.text.endswith(b"20%"))
-                os.write(two.child_stdout, b"hello\nwor")
-                await until(lambda: reader.text.endswith(b"wor"))
-                os.write(one.child_stdout, b"\r30%\n")
-                await until(lambda: reader.text.endswith(b"30%\n"))
-                os.write(two.child_stdout, b"\nld\n")
-                await until(lambda: reader.text.endswith(b"ld\n"))
-                one.close()
-                two.close()
-                reader.stop()
-                return reader.text
-
+    with terminal() as (master, slave), stage(tmp_path, (slave, slave), slots=2) as scene:
+        reader = Reader(scene.loop, master)
+        one, two = scene.open(output, 0), scene.open(output, 1)
+        os.write(one.child_stdout, b"\r10%")
+        scene.until(lambda: reader.text.endswith(b"10%"))
+        os.write(one.child_stdout, b"\r20%")
+        scene.until(lambda: reader.text.endswith(b"20%"))
+        os.write(two.child_stdout, b"hello\nwor")
+        scene.until(lambda: reader.text.endswith(b"wor"))
+        os.write(one.child_stdout, b"\r30%\n")
+        scene.until(lambda: reader.text.endswith(b"30%\n"))
+        os.write(two.child_stdout, b"\nld\n")
+        scene.until(lambda: reader.text.endswith(b"ld\n"))
+        one.close()
+        two.close()
     expected = (
         first + b"\r10%\r20%\n"
         + second + b"hello\n" + second + b"wor\n"
         + first + b"\r30%\n"
         + second + b"ld\n"
     )  # fmt: skip
-    assert asyncio.run(main()) == expected
+    assert reader.text == expected
 
 
 # --- files that cannot be written -----------------------------------------------------------
@@ -685,11 +608,8 @@ def test_a_full_disk_is_said_once_and_the_console_goes_on(tmp_path: Path) -> Non
     (directory / "stdout.log").symlink_to("/dev/full")
     program = "import os\nfor n in range(1000): os.write(1, b'%d\\n' % n)"
 
-    async def main() -> None:
-        async with stage(tmp_path) as scene:
-            await scene.start(TEE, program).finish()
-
-    asyncio.run(main())
+    with stage(tmp_path) as scene:
+        scene.run(TEE, program)
     shown = b"".join(b"[default0]:%d\n" % number for number in range(1000))
     assert (tmp_path / "out").read_bytes() == shown
     said = (tmp_path / "err").read_text()
@@ -701,11 +621,8 @@ def test_a_full_disk_is_said_once_and_the_console_goes_on(tmp_path: Path) -> Non
 def test_output_whose_file_cannot_be_opened_goes_to_the_console(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file where a directory should be")
 
-    async def main() -> None:
-        async with stage(tmp_path) as scene:
-            await scene.start(REDIRECT, BOTH).finish()
-
-    asyncio.run(main())
+    with stage(tmp_path) as scene:
+        scene.run(REDIRECT, BOTH)
     assert (tmp_path / "out").read_bytes() == b"[default0]:to stdout\n"
     said = (tmp_path / "err").read_text().splitlines()
     assert said[-1] == "[default0]:to stderr"
