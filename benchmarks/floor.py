@@ -23,9 +23,9 @@ FORKED = {
     "connect_2": "gloo group and first all-reduce of 2 running processes",
     "connect_4": "gloo group and first all-reduce of 4 running processes",
     "connect_8": "gloo group and first all-reduce of 8 running processes",
-    "fork_and_connect_2": "the same for 2, forked for it",
-    "fork_and_connect_4": "the same for 4, forked for it",
-    "fork_and_connect_8": "the same for 8, forked for it",
+    "fork_and_connect_2": "gloo group and first all-reduce of 2 processes, forked for it",
+    "fork_and_connect_4": "gloo group and first all-reduce of 4 processes, forked for it",
+    "fork_and_connect_8": "gloo group and first all-reduce of 8 processes, forked for it",
 }
 
 

@@ -100,7 +100,7 @@ class Job:
         while not enough(self.reports):
             ready = _wait_for([self._pipe, self._exit], until)
             if not ready:
-                raise RunFailed(f"{len(self.reports)} reports within {deadline_s:g} s")
+                raise RunFailed(f"too few workers reported within {deadline_s:g} s")
             self._read_reports()
             if self._exit in ready and not enough(self.reports):
                 raise self._ended_early()

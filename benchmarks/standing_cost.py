@@ -20,7 +20,7 @@ from benchmarks.session import Session
 
 WORKERS = 2
 START_DEADLINE_S = 60.0
-SETTLE_S = 2.0
+SETTLE_S = 1.0
 WATCH_S = 30.0
 SPAWNER_NAME = "holdfast-spawn"
 MEGABYTE = 1_000_000
@@ -42,8 +42,7 @@ class Variant(Struct, frozen=True):
 
 
 COLD = Variant(holdfast, HOLDFAST, ("--no-warm",))
-WARM = Variant(holdfast, HOLDFAST)
-WARM_TORCH = Variant(holdfast, HOLDFAST, ("--preload", "torch"))
+WARM = Variant(holdfast, HOLDFAST, ("--preload", "torch"))
 PEER = Variant(torchrun, TORCHRUN)
 
 
@@ -52,23 +51,20 @@ def memory(session: Session) -> list[Figure]:
     resident = Figure("d", "resident", "resident memory of agent and spawner, not warm", "MB")
     resident.target = Target("at most", 45)
     shared = Figure("d", "proportional", "… proportional (PSS)", "MB")
-    warm = Figure("d", "zygote_bare", "zygote without imports, proportional (PSS)", "MB")
-    torch = Figure("d", "zygote_torch", "zygote with torch, proportional (PSS)", "MB")
+    zygote = Figure("d", "zygote_resident", "resident memory of a zygote with torch", "MB")
+    zygote_shared = Figure("d", "zygote_proportional", "… proportional (PSS)", "MB")
     for repeat in range(session.repeats):
-        for variant, figures in ((COLD, [resident, shared]), (PEER, [resident, shared])):
-            _take_memory(session, variant, figures, repeat)
-        for variant, figures in ((WARM, [warm]), (WARM_TORCH, [torch])):
-            _take_memory(session, variant, figures, repeat)
-    return [resident, shared, warm, torch]
+        _take_memory(session, COLD, [resident, shared], repeat)
+        _take_memory(session, PEER, [resident, shared], repeat)
+        _take_memory(session, WARM, [zygote, zygote_shared], repeat)
+    return [resident, shared, zygote, zygote_shared]
 
 
 def _take_memory(session: Session, variant: Variant, figures: list[Figure], repeat: int) -> None:
     def sample() -> list[float]:
         with _started(session, variant) as job:
             staff = _staff(job)
-            if variant in (WARM, WARM_TORCH):
-                return [_megabytes(staff.zygote).proportional]
-            return list(_megabytes(staff.launcher))
+            return list(_megabytes(staff.zygote if variant is WARM else staff.launcher))
 
     session.take(figures, variant.launcher, sample, repeat)
 
@@ -128,7 +124,7 @@ def idle(session: Session) -> list[Figure]:
 def _watch(session: Session) -> list[Activity]:
     """What each used in the time: Holdfast's agent and spawner, torchrun's agent, a zygote."""
     with ExitStack() as stack:
-        jobs = [stack.enter_context(_started(session, each)) for each in (COLD, PEER, WARM_TORCH)]
+        jobs = [stack.enter_context(_started(session, each)) for each in (COLD, PEER, WARM)]
         cold, peer, warm = (_staff(job) for job in jobs)
         watched = (cold.launcher, peer.launcher, warm.zygote)
         before = [Activity.of(pids) for pids in watched]

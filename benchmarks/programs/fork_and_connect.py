@@ -86,7 +86,9 @@ def connect(world_size: int, *, wait_until_all_run: bool) -> float:
 def _join(rank: int, world_size: int, port: int, store_open: Channel) -> None:
     if rank > 0:
         store_open.read(1)
-    store = distributed.TCPStore("127.0.0.1", port, world_size, is_master=rank == 0, wait_for_workers=False)
+    store = distributed.TCPStore(
+        "127.0.0.1", port, world_size, is_master=rank == 0, wait_for_workers=False
+    )
     if rank == 0:
         store_open.write(b"." * (world_size - 1))
     distributed.init_process_group("gloo", store=store, rank=rank, world_size=world_size)

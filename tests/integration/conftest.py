@@ -8,9 +8,11 @@ tests wait for them.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
+import termios
 import textwrap
 import time
 import uuid
@@ -145,6 +147,11 @@ def name_of(pid: int) -> str:
         return "gone"
 
 
+def take_terminal() -> None:
+    """In the child: make the terminal on standard input the controlling one."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 StartJob = Callable[..., Job]
 
 
@@ -160,6 +167,7 @@ def start_job(holdfast: Path, tmp_path: Path) -> Iterator[StartJob]:
         files: Mapping[str, str] | None = None,
         env: Mapping[str, str | None] | None = None,
         stdin: int = subprocess.DEVNULL,
+        terminal: bool = False,
         log_dir: bool = True,
     ) -> Job:
         folder = tmp_path / f"job{len(jobs)}"
@@ -181,6 +189,8 @@ def start_job(holdfast: Path, tmp_path: Path) -> Iterator[StartJob]:
                 stdin=stdin,
                 stdout=out,
                 stderr=err,
+                start_new_session=terminal,
+                preexec_fn=take_terminal if terminal else None,
             )
         job = Job(process, folder, mark)
         jobs.append(job)

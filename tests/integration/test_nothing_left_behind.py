@@ -55,7 +55,10 @@ STARTS = ("--preload=json", "--no-warm")
 MEMBERS = {"plain": 2, "children": 6, "daemon": 4, "stubborn": 2, "everything": 8}
 
 
-@pytest.fixture(params=[(shape, STARTS[0]) for shape in SHAPES] + [("everything", STARTS[1])])
+CASES = [(shape, STARTS[0]) for shape in SHAPES] + [("everything", STARTS[1])]
+
+
+@pytest.fixture(params=CASES, ids=" ".join)
 def start_family(request, start_job):
     """Start two workers with a family of one shape; returns once all of it lives."""
     shape, start = request.param
@@ -102,6 +105,17 @@ def test_nothing_is_left_after_the_spawner_was_killed_and_the_agent_says_so(star
     assert job.wait() == 1
     assert "the spawner" in job.stderr
     assert "SIGKILL" in job.stderr
+    job.expect_nothing_left()
+
+
+def test_nothing_is_left_after_the_spawner_was_killed_while_it_ended_the_job(start_family) -> None:
+    job, _ = start_family("stay")
+    spawner = job.spawner()
+    os.kill(spawner, signal.SIGSTOP)  # It is asked to end, and does not get to it.
+    job.send(signal.SIGTERM)
+    job.until(lambda: '"EndSpawner"' in job.journal().read_text(), "the end of the grace")
+    os.kill(spawner, signal.SIGKILL)
+    assert job.wait() == 128 + signal.SIGTERM
     job.expect_nothing_left()
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.workers.console import CLEAR_BYTES, CONGESTED_BYTES, Console
-from holdfast.workers.event_loop import EventLoop, Loop
+from holdfast.workers.event_loop import Cancellable, EventLoop, Loop
 
 DEADLINE_S = 30.0
 
@@ -45,14 +45,15 @@ class Stage:
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE_S
 
+        glances: list[Cancellable] = []
+
         def look() -> None:
             assert time.monotonic() < deadline, "the condition never held"
-            nonlocal glance
-            glance = self.loop.call_later(0.002, look)
+            glances[:] = [self.loop.call_later(0.002, look)]
 
-        glance = self.loop.call_soon(look)
+        look()
         self._run_until(condition)
-        glance.cancel()
+        glances[0].cancel()
 
     def turn(self, times: int) -> None:
         turns = iter(range(times))
@@ -77,11 +78,12 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
         return
     loop = asyncio.new_event_loop()
 
-    async def wait(condition: Callable[[], bool]) -> None:
+    def run_until(condition: Callable[[], bool]) -> None:
         while not condition():
-            await asyncio.sleep(0)
+            loop.call_soon(loop.stop)
+            loop.run_forever()
 
-    yield Stage(loop, lambda condition: loop.run_until_complete(wait(condition)))
+    yield Stage(loop, run_until)
     loop.close()
 
 

@@ -126,16 +126,22 @@ SAMPLE = json.dumps(error_file.describe(ValueError("é" * 20))).encode()
 
 def test_what_is_not_a_file_is_nothing_and_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "held")
+    writer = os.open(tmp_path / "held", os.O_RDWR)
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for name in ("pipe", "loop", "missing", ".", "missing/error.json"):
-        assert read_error(tmp_path / name) == ErrorDetail()
+    try:
+        for name in ("pipe", "held", "loop", "missing", ".", "missing/error.json"):
+            assert read_error(tmp_path / name) == ErrorDetail()
+    finally:
+        os.close(writer)
 
 
 def test_a_file_of_absurd_size_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "error.json"
-    with path.open("w") as file:
-        file.write('{"message": "x"}')
-        file.truncate(failures.READ_LIMIT + 1)
+    text = '{"message": "x"}'
+    path.write_text(text.ljust(failures.READ_LIMIT))
+    assert read_error(path).message == "x"
+    path.write_text(text.ljust(failures.READ_LIMIT + 1))
     assert read_error(path) == ErrorDetail()
 
 

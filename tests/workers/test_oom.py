@@ -232,6 +232,7 @@ def test_a_machine_that_tells_nothing_gives_no_evidence(tmp_path: Path) -> None:
             ["9:name=systemd:/s", "4:cpu,memory:/docker/1"],
             "memory.oom_control",
         ),
+        ("/docker/1 {m} rw - cgroup cgroup rw,memory", ["4:memory:/"], "memory.oom_control"),
     ],
 )
 def test_the_own_control_group_is_found(
@@ -279,4 +280,19 @@ def test_only_the_kernels_own_words_count(machine: Machine, record: str, counts:
     found = watch.evidence(44)
     assert ("Killed process 44 (" in found) is counts
     assert "\n" not in found
+    watch.close()
+
+
+def test_what_the_log_said_before_the_snapshot_does_not_count(machine: Machine) -> None:
+    machine.has_log()
+    record = "3,1,5,-;Out of memory: Killed process {} (python) total-vm:9kB\n"
+    machine.log.write_text(record.format(43))
+    watch = OutOfMemoryWatch(machine.places)
+    assert watch.evidence(43) == ""
+    with machine.log.open("a") as log:
+        log.write(record.format(44))
+    assert "Killed process 44 (" in watch.evidence(44)
+    assert "Killed process 44 (" in watch.evidence(44), "asking does not use it up"
+    watch.snapshot()
+    assert watch.evidence(44) == "", "the number may belong to another process by now"
     watch.close()

@@ -37,8 +37,8 @@ def main(folder: str, lifeline: int) -> int:
     if lost:
         shutil.rmtree(folder, ignore_errors=True)
     else:
-        with open(os.path.join(folder, OUTCOME), "wb") as file:
-            file.write(msgspec.json.encode(outcome))
+        with open(os.path.join(folder, OUTCOME), "wb") as result:
+            result.write(msgspec.json.encode(outcome))
     return outcome.exit_status
 
 

@@ -193,7 +193,7 @@ class Workplace:
         ]
         streams.close_child_ends()
         arguments = environment.arguments(self.config, ranks)
-        order = {"id": name, "env": variables, "arguments": arguments}
+        order: dict[str, Any] = {"id": name, "env": variables, "arguments": arguments}
         if self._processor_sets:
             order["cpus"] = self._processor_sets[local_rank]
         return order, descriptors

@@ -38,7 +38,7 @@ class Channel:
         if len(packet) > PACKET_LIMIT:
             return False
         try:
-            self._connected(name).send(packet, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            self._connected(name).send(packet, socket.MSG_NOSIGNAL)
         except BlockingIOError:
             return False  # the agent is behind: it will want the next one, not this
         except OSError:

@@ -11,8 +11,8 @@ Rules
 4. Exits are seen through SIGCHLD. A pid is only signalled while it cannot have been reused:
    it is our own unreaped child, or pinned by a pidfd and seen below us while pinned.
 
-It is started as a script (`python -I -S spawner.py FD [INTERPRETER]`), so it imports nothing of Holdfast
-but its neighbours in this folder, by path.
+It is started as a script (`python -I -S spawner.py FD [INTERPRETER]`), so it imports nothing
+of Holdfast but its neighbours in this folder, by path.
 
 Requests, one JSON object each (see `wire.py`), with descriptors where noted:
 
@@ -35,12 +35,16 @@ import socket
 import sys
 from typing import Any
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+ZYGOTE = os.path.join(FOLDER, "zygote.py")
 
-import linux
-import wire
-
-ZYGOTE = os.path.join(sys.path[0], "zygote.py")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.workers import linux, wire
+else:
+    sys.path.insert(0, FOLDER)
+    import linux
+    import wire
 
 
 class Spawner:
