@@ -66,11 +66,10 @@ def prepare(session: Session) -> None:
     assert spec is not None, "holdfast is not installed beside this interpreter"
     for place in spec.submodule_search_locations or ():
         compileall.compile_dir(place, quiet=1)
-    for program in ("do_nothing.py", "first_all_reduce.py"):
-        for launcher in CONTENDERS:
-            session.say(f"warming up: {launcher.name} {program}")
-            with session.job(launcher, launcher.command(2, program)) as job:
-                job.await_success(WARM_UP_DEADLINE_S)
+    for launcher in CONTENDERS:
+        session.say(f"warming up: {launcher.name}")
+        with session.job(launcher, launcher.command(2, "first_all_reduce.py")) as job:
+            job.await_success(WARM_UP_DEADLINE_S)
 
 
 def _options() -> argparse.Namespace:

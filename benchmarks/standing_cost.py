@@ -63,6 +63,7 @@ def memory(session: Session) -> list[Figure]:
 def _take_memory(session: Session, variant: Variant, figures: list[Figure], repeat: int) -> None:
     def sample() -> list[float]:
         with _started(session, variant) as job:
+            job.settle(SETTLE_S)
             staff = _staff(job)
             return list(_megabytes(staff.zygote if variant is WARM else staff.launcher))
 
@@ -125,6 +126,7 @@ def _watch(session: Session) -> list[Activity]:
     """What each used in the time: Holdfast's agent and spawner, torchrun's agent, a zygote."""
     with ExitStack() as stack:
         jobs = [stack.enter_context(_started(session, each)) for each in (COLD, PEER, WARM)]
+        jobs[0].settle(SETTLE_S)
         cold, peer, warm = (_staff(job) for job in jobs)
         watched = (cold.launcher, peer.launcher, warm.zygote)
         before = [Activity.of(pids) for pids in watched]
@@ -138,11 +140,10 @@ def _watch(session: Session) -> list[Activity]:
 
 @contextmanager
 def _started(session: Session, variant: Variant) -> Iterator[Job]:
-    """A job whose workers sleep, after it has come to rest."""
+    """A job whose workers sleep."""
     command = variant.launcher.command(WORKERS, "wait_to_be_stopped.py", *variant.options)
     with session.job(variant.launcher, command) as job:
         job.await_reports(lambda reports: len(reports) == WORKERS, START_DEADLINE_S)
-        job.settle(SETTLE_S)
         yield job
 
 

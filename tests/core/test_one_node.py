@@ -560,7 +560,7 @@ starts = st.sampled_from(
 )
 
 
-@hypothesis.settings(max_examples=int(__import__("os").environ.get("EX","300")))
+@hypothesis.settings(max_examples=int(__import__("os").environ.get("EX", "300")))
 @hypothesis.given(
     config=jobs,
     started=starts,

@@ -312,3 +312,28 @@ def test_carriage_returns_do_not_hide_it() -> None:
 @given(st.lists(st.sampled_from([*PLAIN.splitlines(), *GROUP.splitlines(), "", "x"])))
 def test_no_text_whatever_raises(lines: list[str]) -> None:
     assert isinstance(traceback_from_stderr("\n".join(lines)), str)
+
+
+def test_a_printed_traceback_completes_what_the_worker_left() -> None:
+    tail = "noise\n" + "\n".join(
+        [
+            "Traceback (most recent call last):",
+            '  File "train.py", line 3, in <module>',
+            "    load()",
+            "ValueError: first line",
+            "second line",
+        ]
+    )
+    left = ErrorDetail(non_retryable=True)
+
+    completed = failures.completed_from_stderr(left, tail + "\n")
+
+    assert completed.message == "ValueError: first line"
+    assert completed.traceback.startswith("Traceback")
+    assert completed.non_retryable
+
+
+def test_stderr_without_a_traceback_changes_nothing() -> None:
+    left = ErrorDetail(message="said by the worker")
+
+    assert failures.completed_from_stderr(left, "just text\n") is left

@@ -268,11 +268,8 @@ class Workplace:
         error = ErrorDetail()
         if worker.error_file is not None:
             error = failures.read_error(worker.error_file)
-        if not error.traceback:
-            trace = failures.traceback_from_stderr(tail)
-            if trace:
-                last = trace.rstrip().splitlines()[-1]
-                error = ErrorDetail(error.message or last, trace, error.timestamp)
+        if not error.traceback and event.status.signal is None:
+            error = failures.completed_from_stderr(error, tail)
         killed = event.status.signal == 9
         return WorkerExited(
             event.round,
@@ -313,7 +310,7 @@ class Workplace:
     def _on_channel(self, pid: int, message: dict[str, Any]) -> None:
         worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))
         reported = message.get("progress")
-        if worker is None or not isinstance(reported, int):
+        if worker is None or type(reported) is not int:
             return
         worker.unsaid_step = reported
         now = time.monotonic()

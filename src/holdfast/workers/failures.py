@@ -18,6 +18,8 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from holdfast.core.model import ErrorDetail, Failure
 
 if TYPE_CHECKING:
@@ -61,6 +63,24 @@ def read_error(path: Path) -> ErrorDetail:
         timestamp=_timestamp(extra),
         non_retryable=extra.get("non_retryable") is True,
     )
+
+
+def completed_from_stderr(error: ErrorDetail, tail: str) -> ErrorDetail:
+    """The same, with the traceback that the worker printed, for one that left none."""
+    trace = traceback_from_stderr(tail)
+    if not trace:
+        return error
+    return replace(error, traceback=trace, message=error.message or _exception_line(trace))
+
+
+def _exception_line(trace: str) -> str:
+    """The line that names the exception: the first that is not indented below the frames."""
+    named = ""
+    for line in reversed(trace.splitlines()):
+        if line.startswith((" ", "\t")):
+            break
+        named = line or named
+    return named
 
 
 def pass_up(cause: Failure, own_error_file: str | None) -> str:
