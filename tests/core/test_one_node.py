@@ -291,7 +291,8 @@ class Node:
     def chance_of_failure(self) -> Iterator[Possibility]:
         for worker in self.reported_workers():
             for how, (status, error) in ENDS.items():
-                yield self.ending(worker, how, status, error)
+                if not self.spawner.alive[worker].stuck:
+                    yield self.ending(worker, how, status, error)
 
     def chance_of_stubbornness(self) -> Iterator[Possibility]:
         for worker in self.reported_workers():

@@ -306,10 +306,15 @@ def test_a_pipe_that_may_not_be_opened_again_is_written_when_it_has_room(
         [sys.executable, "-c", UNPRIVILEGED, *sys.path], stdout=writing, stderr=subprocess.PIPE
     )
     os.close(writing)
-    with child, open(reading, "rb", closefd=False) as stdout:
-        assert child.stderr is not None
+    assert child.stderr is not None
+    try:
         # Nothing is read from the pipe until the child has got past its write.
         assert child.stderr.read(len(b"not blocked")) == b"not blocked"
-        assert stdout.read() == b"0123456789abcde\n" * 100_000
+        with open(reading, "rb", closefd=False) as stdout:
+            assert stdout.read() == b"0123456789abcde\n" * 100_000
         assert child.stderr.read() == b""
-    assert child.returncode == 0
+        assert child.wait(DEADLINE_S) == 0
+    finally:
+        child.kill()
+        child.wait()
+        child.stderr.close()

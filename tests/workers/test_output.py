@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import signal
@@ -394,12 +395,15 @@ def test_a_grandchild_that_holds_the_pipe_and_writes_for_ever_holds_nobody_up(
 # --- lines ----------------------------------------------------------------------------------
 
 INTERLEAVING = """
-import os, random
+import fcntl, os, random
+with open({gate!r}) as gate:
+    fcntl.flock(gate, fcntl.LOCK_SH)
 for number in range(400):
     line = b"<rank {rank} line %d %s>" % (number, b"x" * random.randrange(3000))
     while line:
-        cut = random.randrange(1, 4000)
+        cut = random.randrange(1, 800)
         os.write(1, line[:cut])
+        os.sched_yield()
         line = line[cut:]
     os.write(1, b"\\n")
 """
@@ -407,9 +411,12 @@ for number in range(400):
 
 @pytest.mark.parametrize("output", [TEE, PLAIN])
 def test_lines_of_eight_writers_are_whole_and_in_order(tmp_path: Path, output: Output) -> None:
+    gate = tmp_path / "gate"
     with stage(tmp_path, slots=8) as scene:
-        for rank in range(8):
-            scene.start(output, INTERLEAVING.format(rank=rank), rank)
+        with gate.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            for rank in range(8):
+                scene.start(output, INTERLEAVING.format(rank=rank, gate=str(gate)), rank)
         scene.finish(*scene.workers)
     seen: dict[int, int] = dict.fromkeys(range(8), 0)
     for line in (tmp_path / "out").read_bytes().splitlines():

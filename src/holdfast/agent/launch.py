@@ -27,7 +27,6 @@ from holdfast.core.config import (
     Output,
     Program,
     RestartPolicy,
-    Timeouts,
     WarmStart,
 )
 from holdfast.core.errors import HoldfastError, JobFailed, UsageError
@@ -47,53 +46,38 @@ def launch(
     max_restarts: int = 0,
     log_dir: str | None = None,
     env: Mapping[str, str] | None = None,
-    config: JobConfig | None = None,
 ) -> dict[int, Any]:
     """Call `function(*args)` on `nproc` workers and return what each returned, by rank.
 
     The function may be a closure, a lambda or defined in a notebook. Each worker has the
     environment of `holdfast run` (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, …), plus `env`. When
-    the job fails for good, `JobFailed` is raised with the report. `config` sets everything
-    else that `holdfast run` has an option for; what the other arguments say goes into it.
+    the job fails for good, `JobFailed` is raised with the report; an interrupt reaches the
+    workers, which have their grace, and is raised then.
     """
     if not callable(function):
         raise UsageError(f"{function!r} cannot be called", "launch takes a function")
     folder = tempfile.mkdtemp(prefix="holdfast_call_")
     try:
-        job = _configure(config, folder, nproc, max_restarts, log_dir).validate()
-        _write_call(folder, function, args, _with_modules(job, function))
+        job = JobConfig(
+            run_id=f"launch-{os.urandom(4).hex()}",
+            program=Program("function", folder, interpreter=sys.executable),
+            slots=nproc,
+            restarts=RestartPolicy(max_restarts=max_restarts),
+            output=Output(log_dir=log_dir),
+            warm=WarmStart(preload=_modules_in_sight(function)),
+        ).validate()
+        _write_call(folder, function, args, job)
         _run_agent(folder, {**os.environ, **(env or {})})
         return _results(folder, job)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _configure(
-    given: JobConfig | None, folder: str, nproc: int, max_restarts: int, log_dir: str | None
-) -> JobConfig:
-    program = Program("function", folder, interpreter=sys.executable)
-    run_id = f"launch-{os.urandom(4).hex()}"
-    if given is not None:
-        return msgspec.structs.replace(given, program=program)
-    return JobConfig(
-        run_id=run_id,
-        program=program,
-        slots=nproc,
-        restarts=RestartPolicy(max_restarts=max_restarts),
-        output=Output(log_dir=log_dir),
-        timeouts=Timeouts(),
-        warm=WarmStart(),
-    )
-
-
-def _with_modules(job: JobConfig, function: Callable[..., Any]) -> JobConfig:
-    """Preload the installed modules that the function can see by name."""
+def _modules_in_sight(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The installed modules that the function can name: worth importing ahead."""
     seen = getattr(function, "__globals__", {}).values()
-    names = [value.__name__ for value in seen if isinstance(value, ModuleType)]
-    fit = [name for name in dict.fromkeys(names) if installed(name, None)]
-    preload = tuple(dict.fromkeys([*fit, *job.warm.preload]))
-    warm = msgspec.structs.replace(job.warm, preload=preload)
-    return msgspec.structs.replace(job, warm=warm)
+    names = dict.fromkeys(value.__name__ for value in seen if isinstance(value, ModuleType))
+    return tuple(name for name in names if installed(name, None))
 
 
 def _write_call(

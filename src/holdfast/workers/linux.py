@@ -127,6 +127,15 @@ def descendants(root: int, without: int | None) -> list[Process]:
     return found
 
 
+def has_children() -> bool:
+    """Whether this process has a child, dead or alive. A subreaper without one has nothing below."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
 def is_below(pid: int, root: int) -> bool:
     """Whether `root` is an ancestor of `pid`, right now."""
     for _ in range(1000):

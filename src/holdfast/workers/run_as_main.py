@@ -3,19 +3,20 @@
 What a program could notice, and what is done about it:
 
     argv, orig_argv, path[0]     set as the interpreter sets them
-    __main__                     a fresh module with the attributes the interpreter gives it
+    __main__                     a fresh module with the attributes the interpreter gave ours
     environment                  the worker's own, plus what the preloaded modules changed
     /proc/<pid>/cmdline, environ point to the worker's command and environment
-    standard streams             made anew over the worker's descriptors
+    standard streams             the same objects, made anew over the worker's descriptors
     what importing printed       printed again, in every worker
     unhandled exceptions         our frames are cut off; the interpreter itself prints them,
                                  runs `atexit`, waits for threads, and chooses the status
+    what is no Python source     (an archive, a compiled file, a syntax error, no file at all)
+                                 is left to the interpreter, which starts over in this process
     random state                 NumPy's is seeded anew; `random` does so itself after a
                                  fork; PyTorch starts from a constant, fork or not
     modules                      ours are taken out of `sys.modules` again
 
-What stays different is harmless and documented: one hash seed for all workers of a node,
-and the modules of the standard library that the zygote needed are already imported.
+What stays different is harmless and listed in docs/warm-start.md.
 
 Standard library only: loaded by path, in the zygote.
 """
@@ -27,16 +28,50 @@ import os
 import runpy
 import sys
 import types
+from importlib.machinery import BuiltinImporter, SourceFileLoader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 OWN_MODULES = ("wire", "linux", "run_as_main")
+PROGRAM_IS_NO_SOURCE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
-def divert_output() -> tuple[int, int]:
-    """Keep what importing prints, in memory, to be printed by each worker."""
-    kept = (os.memfd_create("holdfast-stdout"), os.memfd_create("holdfast-stderr"))
-    for target, descriptor in enumerate(kept, start=1):
-        os.dup2(descriptor, target)
-    return kept
+class KeptOutput:
+    """What importing prints, kept in memory, to be printed by each worker."""
+
+    def __init__(self) -> None:
+        """From here on, all that this process writes to stdout and stderr is kept."""
+        self._files = (os.memfd_create("holdfast-stdout"), os.memfd_create("holdfast-stderr"))
+        for target, file in enumerate(self._files, start=1):
+            os.dup2(file, target)
+        self.sizes = (0, 0)
+
+    def measure(self) -> tuple[int, int]:
+        """How much has been written so far."""
+        stdout, stderr = (os.fstat(file).st_size for file in self._files)
+        return stdout, stderr
+
+    def errors_since(self, sizes: tuple[int, int]) -> bytes:
+        """What stderr got since then."""
+        start = sizes[1]
+        return os.pread(self._files[1], self.measure()[1] - start, start)
+
+    def cut(self, sizes: tuple[int, int]) -> None:
+        """Forget what was written since then."""
+        for file, size in zip(self._files, sizes, strict=True):
+            os.ftruncate(file, size)
+            os.lseek(file, size, os.SEEK_SET)
+        self.sizes = sizes
+
+    def print_again(self) -> None:
+        """In a worker: write it all out, as far as it was kept when last cut."""
+        for target, (file, size) in enumerate(zip(self._files, self.sizes, strict=True), start=1):
+            offset = 0
+            while offset < size:
+                offset += os.write(target, os.pread(file, min(65536, size - offset), offset))
+            os.close(file)
 
 
 def changes(before: dict[str, str], after: dict[str, str]) -> dict[str, str | None]:
@@ -48,8 +83,33 @@ def changes(before: dict[str, str], after: dict[str, str]) -> dict[str, str | No
     return changed
 
 
-def become(order: dict) -> None:
-    """Take on the worker's identity: environment, streams, command line, random state."""
+def run(order: dict[str, Any]) -> None:
+    """Run the program as `__main__`; what it raises leaves through the interpreter."""
+    _take_identity(order)
+    main = _fresh_main(order)
+    # Code and loop are here, not in functions of their own: each would be one more frame
+    # of ours in a stack that the program prints.
+    code = _compile(order) if order["kind"] == "script" else None
+    order["printed"].print_again()
+    try:
+        if code is None:
+            runpy._run_module_as_main(order["target"])  # type: ignore[attr-defined]
+        else:
+            exec(code, main)
+            _end_of_script(main)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        error.__traceback__ = _without_our_frames(error.__traceback__)
+        _leave_error_file(order, error)
+        _let_interpreter_print(error, {} if code is None else main)
+        raise
+
+
+# The identity of a worker.
+
+
+def _take_identity(order: dict[str, Any]) -> None:
     environment = dict(order["env"])
     for name, value in order["preload_changes"].items():
         if value is None:
@@ -58,106 +118,146 @@ def become(order: dict) -> None:
             environment[name] = value
     os.environ.clear()
     os.environ.update(environment)
-    _replay_output(order["printed"])
-    _renew_streams()
-    command = [*order["interpreter"], *order["command"]]
-    sys.modules["linux"].show_as(command, order["env"])
-    sys.argv = list(order["argv"])
-    sys.orig_argv = command
+    sys.argv[:] = order["argv"]
+    sys.orig_argv[:] = _command(order)
+    sys.modules["linux"].show_as(_command(order), order["env"])
     for name in OWN_MODULES:
         sys.modules.pop(name, None)
-    sys.path_importer_cache.pop(os.path.dirname(os.path.abspath(__file__)), None)
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
+    _renew_streams()
+    _renew_memories()
+    if not order["folder_is_on_path"] and not sys.flags.safe_path:
+        sys.path.insert(0, _program_folder(order))
 
 
-def run(order: dict) -> None:
-    """Run the program as `__main__`; what it raises leaves through the interpreter."""
-    try:
-        if order["kind"] == "module":
-            _put_first_on_path(os.getcwd())
-            sys.modules["__main__"] = types.ModuleType("__main__")
-            runpy._run_module_as_main(order["target"])
-        else:
-            _run_script(order["target"])
-    except SystemExit as request:
-        request.__traceback__ = None
-        raise
-    except BaseException as error:
-        # The frame of this function is the first, those of the program follow.
-        error.__traceback__ = _without_our_frames(error.__traceback__)
-        _leave_error_file(order, error)
-        _let_interpreter_print(error)
-        raise
+def _command(order: dict[str, Any]) -> list[str]:
+    return [*order["interpreter"], *order["command"]]
 
 
-def _run_script(path: str) -> None:
-    absolute = os.path.abspath(path)
-    _put_first_on_path(os.path.dirname(os.path.realpath(path)))
-    main = types.ModuleType("__main__")
-    from importlib.machinery import SourceFileLoader
-
-    main.__dict__.update(
-        __file__=absolute,
-        __cached__=None,
-        __loader__=SourceFileLoader("__main__", absolute),
-        __builtins__=sys.modules["builtins"],
-        __annotations__={},
-    )
-    sys.modules["__main__"] = main
-    try:
-        with io.open_code(absolute) as file:
-            source = file.read()
-    except OSError as error:
-        text = f"{sys.executable}: can't open file {absolute!r}: [Errno {error.errno}] {error.strerror}"
-        print(text, file=sys.stderr)
-        raise SystemExit(2) from None
-    exec(compile(source, absolute, "exec", dont_inherit=True), main.__dict__)
-
-
-def _put_first_on_path(folder: str) -> None:
-    if not sys.flags.safe_path:
-        sys.path.insert(0, folder)
-
-
-def _replay_output(printed: tuple[int, int]) -> None:
-    for target, kept in enumerate(printed, start=1):
-        size = os.fstat(kept).st_size
-        offset = 0
-        while offset < size:
-            offset += os.write(target, os.pread(kept, min(65536, size - offset), offset))
-        os.close(kept)
+def _program_folder(order: dict[str, Any]) -> str:
+    if order["kind"] == "module":
+        return os.getcwd()
+    target: str = order["target"]
+    return os.path.dirname(os.path.realpath(target))
 
 
 def _renew_streams() -> None:
-    """Make `sys.stdin` and its kin anew: they remember what their descriptors once were."""
-    for name, descriptor in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
-        old = getattr(sys, name)
-        if old is None:
+    """Make the streams anew, as they remember what their descriptors once were.
+
+    The objects stay: a handler that a preloaded module made may hold one of them.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        stream: Any = getattr(sys, f"__{name}__")
+        if stream is None:
             continue
-        raw: io.RawIOBase = io.FileIO(descriptor, "r" if descriptor == 0 else "w", closefd=False)
-        raw.name = f"<{name}>"  # type: ignore[attr-defined]
-        stream = io.TextIOWrapper(
-            io.BufferedReader(raw) if descriptor == 0 else raw,  # type: ignore[arg-type]
-            encoding=old.encoding,
-            errors=old.errors,
-            newline="\n",
-            line_buffering=False,
-            write_through=descriptor != 0,
-        )
-        stream.mode = "r" if descriptor == 0 else "w"  # type: ignore[misc]
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
+        mode, buffering = ("rb", -1) if descriptor == 0 else ("wb", 0)
+        buffer: Any = io.open(descriptor, mode, buffering=buffering, closefd=False)  # noqa: SIM115, UP020
+        getattr(buffer, "raw", buffer).name = f"<{name}>"
+        encoding, errors = stream.encoding, stream.errors
+        stream.__init__(buffer, encoding, errors, newline="\n", write_through=True)
+
+
+def _renew_memories() -> None:
+    """Have the preloaded modules forget what they know of the process that loaded them."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    for path in (folder, os.path.join(folder, "zygote.py")):
+        sys.path_importer_cache.pop(path, None)
+    loaded: Any = sys.modules.get
+    if threading := loaded("threading"):
+        threading.main_thread()._set_native_id()
+    if logging := loaded("logging"):
+        import time
+
+        in_nanoseconds = isinstance(logging._startTime, int)
+        logging._startTime = time.time_ns() if in_nanoseconds else time.time()
+    if process := loaded("multiprocessing.process"):
+        process.current_process().authkey = os.urandom(32)
+    if numpy_random := loaded("numpy.random"):
+        numpy_random.seed()
+
+
+# The program.
+
+
+def _fresh_main(order: dict[str, Any]) -> dict[str, Any]:
+    """A new `__main__`: the attributes that the interpreter gave to ours, in their order."""
+    ours = vars(sys.modules["__main__"])
+    given = list(ours)
+    # Our frame lies below the program's. A warning that points there is to be filtered as
+    # one that points beyond the first frame, which the interpreter files under this name.
+    ours["__name__"] = "sys"
+    module = types.ModuleType("__main__")
+    values = {
+        **vars(module),
+        "__loader__": BuiltinImporter,
+        "__annotations__": {},
+        "__builtins__": sys.modules["builtins"],
+    }
+    if order["kind"] == "script":
+        path = _script_path(order)
+        values.update(__loader__=SourceFileLoader("__main__", path), __file__=path, __cached__=None)
+        # The interpreter asks first whether it is an archive, and remembers the answer.
+        sys.path_importer_cache.setdefault(path, None)
+    main = vars(module)
+    main.clear()
+    main.update((name, values[name]) for name in given if name in values)
+    sys.modules["__main__"] = module
+    return main
+
+
+def _script_path(order: dict[str, Any]) -> str:
+    """The script as the interpreter names it: absolute, and otherwise as it was given."""
+    target: str = order["target"]
+    return target if target.startswith("/") else f"{os.getcwd()}/{target.removeprefix('./')}"
+
+
+def _compile(order: dict[str, Any]) -> types.CodeType:
+    """The code of a script. Whatever is no source is left to the interpreter itself."""
+    path = _script_path(order)
+    stderr, held_back = sys.stderr, io.StringIO()
+    source = b""
+    sys.stderr = held_back
+    try:
+        with io.open_code(path) as file:
+            source = file.read()
+        code = compile(source, path, "exec", dont_inherit=True)
+    except OSError:
+        _start_over(order)
+    except PROGRAM_IS_NO_SOURCE as error:
+        if b"\0" not in source:
+            error.__traceback__ = _without_our_frames(error.__traceback__)
+            _leave_error_file(order, error)
+        _start_over(order)
+    finally:
+        sys.stderr = stderr
+    # Warnings about its syntax; the interpreter would have given them, had it started over.
+    stderr.write(held_back.getvalue())
+    return code
+
+
+def _start_over(order: dict[str, Any]) -> NoReturn:
+    """Become a cold worker after all: same process, same descriptors."""
+    command = _command(order)
+    os.execvpe(command[0], command, order["env"])
+
+
+def _end_of_script(main: dict[str, Any]) -> None:
+    """What the interpreter takes away before `atexit`; it tries on the main of the zygote."""
+    for name in ("__file__", "__cached__"):
+        main.pop(name, None)
+
+
+# Its end by an exception.
 
 
 def _without_our_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    """The traceback from the first frame on that is not of a file in this folder."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == folder:
         trace = trace.tb_next
     return trace
 
 
-def _let_interpreter_print(error: BaseException) -> None:
+def _let_interpreter_print(error: BaseException, main: dict[str, Any]) -> None:
     """Have the program's own hook called with the program's own frames only.
 
     The exception leaves through our frames once more; the hook that the interpreter
@@ -165,22 +265,18 @@ def _let_interpreter_print(error: BaseException) -> None:
     """
     hook = sys.excepthook
 
-    def print_without_our_frames(kind: type, value: BaseException, trace: object) -> None:
+    def print_without_our_frames(kind: Any, value: BaseException, trace: object) -> None:
         sys.excepthook = hook
-        own = error.__traceback__ = _without_launcher_frames(error.__traceback__)
-        hook(kind, value, own)
+        own = error.__traceback__ = sys.last_traceback = _without_our_frames(error.__traceback__)
+        try:
+            hook(kind, value, own)
+        finally:
+            _end_of_script(main)
 
     sys.excepthook = print_without_our_frames
 
 
-def _without_launcher_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
-    folder = os.path.dirname(os.path.abspath(__file__))
-    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == folder:
-        trace = trace.tb_next
-    return trace
-
-
-def _leave_error_file(order: dict, error: BaseException) -> None:
+def _leave_error_file(order: dict[str, Any], error: BaseException) -> None:
     path = order["env"].get("TORCHELASTIC_ERROR_FILE")
     if not path or isinstance(error, KeyboardInterrupt):
         return

@@ -59,6 +59,7 @@ class Spawner:
         self.unclaimed_exits: dict[int, tuple[int, int]] = {}
         self.forks_pending: set[str] = set()
         self.killing = False
+        self.ending = False
         self.selector = selectors.DefaultSelector()
 
     # The loop.
@@ -183,7 +184,11 @@ class Spawner:
         self.say({"say": "stuck", "processes": named})
 
     def do_end(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        self.end()
+        """Kill all of it, the zygote too, and go when nothing is left; listen meanwhile."""
+        self.do_drop_zygote(request, [])
+        self.forks_pending.clear()
+        self.ending = self.killing = True
+        self.kill_below()
 
     # Children.
 
@@ -219,13 +224,18 @@ class Spawner:
         Called again after every exit: children of the dead come up to us, and whoever
         forked between the look and the kill is caught the next time.
         """
-        alive = linux.descendants(os.getpid(), without=self.zygote_pid)
+        alive = []
+        if linux.has_children():
+            alive = linux.descendants(os.getpid(), without=self.zygote_pid)
         for process in alive:
             if process.state != "Z":
                 linux.kill_if_below(process, os.getpid())
-        if not alive and not self.forks_pending:
-            self.killing = False
-            self.say({"say": "gone"})
+        if alive or self.forks_pending:
+            return
+        if self.ending:
+            os._exit(0)
+        self.killing = False
+        self.say({"say": "gone"})
 
     # The zygote.
 
@@ -251,6 +261,8 @@ class Spawner:
         if pid in self.unclaimed_exits:
             del self.workers[pid]
             self.report_exit(worker, pid, *self.unclaimed_exits.pop(pid))
+        if not self.forks_pending:
+            self.unclaimed_exits.clear()  # They were nobody's, and a pid may come again.
         if self.killing:
             self.kill_below()
 
@@ -264,7 +276,7 @@ class Spawner:
     # The end.
 
     def end(self) -> None:
-        """Kill everything below, reap it, and go."""
+        """Nobody listens any more: kill everything below, reap it, and go."""
         signal.set_wakeup_fd(-1)
         linux.kill_all_below(os.getpid())
         os._exit(0)
