@@ -27,16 +27,16 @@ from importlib.machinery import ModuleSpec
 OWN_TREE_LIMIT = 128 * 1024
 """Bytes of the program's own modules that are read: the job waits for it."""
 
-CALLS_WITHOUT_EFFECT = frozenset(
-    """
-    bool bytes dict float frozenset int len list max min object range set sorted str sum tuple
-    collections.namedtuple namedtuple logging.getLogger getLogger re.compile struct.Struct
-    os.environ.get os.getcwd os.getenv os.getpid os.path.abspath os.path.basename
-    os.path.dirname os.path.exists os.path.expanduser os.path.join os.path.realpath
-    Path pathlib.Path TypeVar typing.TypeVar NewType typing.NewType
-    time.monotonic time.monotonic_ns time.perf_counter time.perf_counter_ns time.time
-    """.split()
-)
+CALLS_WITHOUT_EFFECT = frozenset({
+    "bool", "bytes", "dict", "float", "frozenset", "int", "len", "list", "max", "min", "object",
+    "range", "set", "sorted", "str", "sum", "tuple",
+    "collections.namedtuple", "namedtuple", "logging.getLogger", "getLogger", "re.compile",
+    "os.environ.get", "os.getcwd", "os.getenv", "os.getpid", "os.path.abspath",
+    "os.path.basename", "os.path.dirname", "os.path.exists", "os.path.expanduser",
+    "os.path.join", "os.path.realpath", "Path", "pathlib.Path", "struct.Struct",
+    "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.perf_counter_ns",
+    "time.time", "TypeVar", "typing.TypeVar", "NewType", "typing.NewType",
+})  # fmt: skip
 
 
 class Unforeseeable(Exception):

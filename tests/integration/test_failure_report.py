@@ -1,0 +1,275 @@
+"""What is said about a failed job: who, where, how, why, and what was decided."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+STARTS = pytest.mark.parametrize("start", ["--preload=json", "--no-warm"])
+HOST = socket.gethostname()
+
+# Rank 1 fails in the way the test adds; rank 0 waits to be stopped.
+ONE_FAILS = """
+import ctypes, os, signal, sys, time
+if os.environ["RANK"] == "0":
+    open("ready", "w").close()
+    while True:
+        signal.pause()
+while not os.path.exists("ready"):
+    time.sleep(0.002)
+open("pid", "w").write(str(os.getpid()))
+"""
+
+
+def report_of(job) -> str:
+    """The last thing that the agent said: the report."""
+    _, found, report = job.stderr.partition("holdfast: the job failed:")
+    assert found, job.stderr
+    return report
+
+
+@pytest.fixture
+def run_failing(run_job):
+    """Run two workers of which rank 1 fails as `how` says; returns the job and its report."""
+
+    def run(how, *words, first="", **more):
+        script = f"{first}\n{ONE_FAILS}\n{how}"
+        job = run_job("--nproc-per-node=2", *words, script=script, **more)
+        assert job.process.returncode == 1, job.stderr
+        report = report_of(job)
+        assert "rank 1" in report
+        assert HOST in report
+        assert f"pid {job.read('pid')}" in report
+        assert "no restarts were allowed" in report
+        return job, report
+
+    return run
+
+
+@STARTS
+@pytest.mark.parametrize("decorator", ["", "@holdfast.record"], ids=["plain", "recorded"])
+def test_an_exception_is_reported_with_its_traceback(run_failing, start, decorator) -> None:
+    how = f"""
+import holdfast
+
+def innermost():
+    raise ValueError("the loss is not a number")
+
+{decorator}
+def main():
+    innermost()
+
+main()
+"""
+    _, report = run_failing(how, start)
+    assert "exit code 1" in report
+    assert "ValueError: the loss is not a number" in report
+    assert re.search(r"program\.py\", line \d+, in innermost", report)
+    assert decorator or "/holdfast/" not in report, "a frame of ours is in the traceback"
+
+
+@STARTS
+def test_an_exception_is_reported_with_its_traceback_where_no_file_can_be_written(
+    run_failing, start
+) -> None:
+    how = "def innermost():\n    raise ValueError('out of range')\ninnermost()"
+    _, report = run_failing(how, start, "--log-dir=/dev/null", log_dir=False)
+    assert "ValueError: out of range" in report
+    assert "in innermost" in report
+
+
+@STARTS
+def test_an_exit_code_is_reported_with_the_last_lines_of_stderr(run_failing, start) -> None:
+    how = """
+for number in range(100):
+    print("line", number, file=sys.stderr)
+sys.exit(3)
+"""
+    _, report = run_failing(how, start)
+    assert "exit code 3" in report
+    assert "line 99" in report
+    assert "line 10\n" not in report
+
+
+@STARTS
+def test_a_text_to_exit_with_is_reported(run_failing, start) -> None:
+    _, report = run_failing("sys.exit('the data set is empty')", start)
+    assert "exit code 1" in report
+    assert "the data set is empty" in report
+
+
+@pytest.mark.parametrize("streams", ["--redirects=3", "--tee=3", "--redirects=0"])
+def test_what_was_written_before_an_exception_is_reported_beside_it(run_failing, streams) -> None:
+    how = "print('the disk is nearly full', file=sys.stderr)\nraise ValueError('no space')"
+    _, report = run_failing(how, streams)
+    assert "ValueError: no space" in report
+    assert "the disk is nearly full" in report
+
+
+@STARTS
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("ctypes.string_at(0)", "signal 11 (SIGSEGV)"),
+        ("os.abort()", "signal 6 (SIGABRT)"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "signal 9 (SIGKILL)"),
+        ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "SIGRTMIN+3"),
+    ],
+)
+def test_a_signal_is_reported_in_words(run_failing, start, how, words) -> None:
+    _, report = run_failing(f"print('last words', file=sys.stderr)\n{how}", start)
+    assert f"killed by {words}" in report or words in report
+    assert "last words" in report
+    assert "memory" not in report
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with little memory."""
+    mount, limit = _memory_mount()
+    if mount is None:
+        pytest.skip("needs control groups that limit memory, and none can be used here")
+    group = mount / f"holdfast-test-{uuid.uuid4().hex}"
+    group.mkdir()
+    try:
+        (group / limit).write_text(str(64 * 1024 * 1024))
+        yield group
+    finally:
+        group.rmdir()
+
+
+def _memory_mount() -> tuple[Path | None, str]:
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        where, _, what = line.partition(" - ")
+        kind, _, options = what.split(" ", 2)
+        point = Path(where.split(" ")[4])
+        if kind == "cgroup" and "memory" in options.split(","):
+            return point, "memory.limit_in_bytes"
+        if kind == "cgroup2" and "memory" in _delegated(point):
+            return point, "memory.max"
+    return None, ""
+
+
+def _delegated(point: Path) -> list[str]:
+    return (point / "cgroup.subtree_control").read_text().split()
+
+
+@pytest.mark.root
+@STARTS
+def test_the_kernels_out_of_memory_killer_is_named(run_failing, small_group, start) -> None:
+    how = """
+open(os.path.join(os.environ["SMALL_GROUP"], "cgroup.procs"), "w").write(str(os.getpid()))
+hoard = []
+while True:
+    hoard.append(bytearray(os.urandom(1024)) * 1024)
+"""
+    _, report = run_failing(how, start, env={"SMALL_GROUP": str(small_group)})
+    assert "SIGKILL" in report
+    assert "out-of-memory killer" in report
+
+
+def test_who_only_lost_a_peer_is_told_apart_from_the_cause(run_failing) -> None:
+    """Rank 0 fails too, after the first, and only because the first is gone."""
+    before = """
+        import signal
+        def lose_peer(*_):
+            raise ConnectionResetError(104, "Connection reset by peer")
+        signal.signal(signal.SIGTERM, lose_peer)
+    """
+    _, report = run_failing("from none import this", files={"before.py": before}, first="import before")
+    cause, _, then = report.partition("Then")
+    assert "ModuleNotFoundError" in cause
+    assert "ConnectionResetError" not in cause
+    assert "rank 0" in then
+    assert "lost a peer" in then
+
+
+@pytest.mark.parametrize(
+    ("how", "named"),
+    [
+        ("raise ValueError('the cause')", "ValueError: the cause"),
+        ("ctypes.string_at(0)", "signal 11 (SIGSEGV)"),
+        ("os.abort()", "signal 6 (SIGABRT)"),
+    ],
+)
+def test_the_cause_is_named_also_where_its_victim_was_seen_first(start_job, how, named) -> None:
+    """Rank 0 lost its peer and has ended; the peer itself takes longer to die."""
+    script = f"""
+        import ctypes, os, signal, sys, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if os.environ["RANK"] == "0":
+            while not os.path.exists("ready"):
+                time.sleep(0.002)
+            raise ConnectionResetError(104, "Connection reset by peer")
+        open("ready", "w").close()
+        while not os.path.exists("go"):
+            time.sleep(0.002)
+        {how}
+    """
+    job = start_job("--nproc-per-node=2", "--shutdown-timeout=600", script=script)
+    job.until(lambda: "round 1 ends" in job.stderr, "the victim to be seen")
+    (job.folder / "go").touch()
+    assert job.wait() == 1
+    report = report_of(job)
+    cause, _, then = report.partition("Then")
+    assert named in cause
+    assert "rank 1" in cause
+    assert "rank 0" in then
+    assert "lost a peer" in then
+
+
+def test_workers_that_were_stopped_are_told_apart_from_those_that_failed(run_failing) -> None:
+    _, report = run_failing("sys.exit(3)")
+    cause, _, then = report.partition("Then")
+    assert "rank 1" in cause
+    assert "rank 0" in then
+    assert "stopped by us" in then
+
+
+def test_the_cause_is_passed_up_to_whoever_launched_the_agent(run_failing) -> None:
+    how = "raise ValueError('the cause')"
+    job, _ = run_failing(how, env={"TORCHELASTIC_ERROR_FILE": "up.json"})
+    passed_up = json.loads(job.read("up.json"))["message"]
+    assert passed_up["message"] == "ValueError: the cause"
+    assert "program.py" in passed_up["extraInfo"]["py_callstack"]
+    assert passed_up["errorCode"] == 1
+    assert passed_up["extraInfo"]["timestamp"].isdecimal()
+
+
+def test_a_cause_without_words_is_passed_up_in_ours(run_failing) -> None:
+    how = "os.kill(os.getpid(), signal.SIGKILL)"
+    job, _ = run_failing(how, env={"TORCHELASTIC_ERROR_FILE": "up.json"})
+    passed_up = json.loads(job.read("up.json"))["message"]
+    assert passed_up["errorCode"] == -9
+    for word in ("rank 1", "SIGKILL", HOST):
+        assert word in passed_up["message"]
+
+
+def test_a_success_leaves_the_launchers_error_file_alone(run_job) -> None:
+    job = run_job(script="pass", env={"TORCHELASTIC_ERROR_FILE": "up.json"})
+    assert job.process.returncode == 0
+    assert not (job.folder / "up.json").exists()
+
+
+def test_the_cause_comes_up_through_a_launcher_in_a_launcher(holdfast, run_job) -> None:
+    inner = "raise ValueError('deep down')"
+    job = run_job("--no-python", str(holdfast), "run", "inner.py", files={"inner.py": inner})
+    assert job.process.returncode == 1
+    outer_report = job.stderr.rpartition("holdfast: the job failed:")[2]
+    assert "ValueError: deep down" in outer_report
+    assert "inner.py" in outer_report
+
+
+def test_many_failures_at_once_are_all_counted(run_job) -> None:
+    script = "import os\nraise ValueError('rank ' + os.environ['RANK'])"
+    job = run_job("--nproc-per-node=12", script=script)
+    assert job.process.returncode == 1
+    assert "First observed failure" in report_of(job)
+    assert os.linesep + "  Then" in report_of(job)
