@@ -52,7 +52,7 @@ def recover(session: Session) -> list[Figure]:
 
 
 def _case(size: int) -> Case:
-    title = f"worker of {size} killed, to all ranks' first all-reduce of the next attempt"
+    title = f"worker of {size} killed, to the next attempt's last first all-reduce"
     times = [
         Figure("c", f"recover_{size}", title, target=Target("ratio at least", 10)),
         Figure("c", f"recover_{size}_begun", f"… of {size}, to the last one's first line"),
@@ -69,7 +69,7 @@ def _by_default(session: Session) -> list[Figure]:
         _take(session, case, torchrun_by_default, repeat)
     figures = []
     for found in (case.times[0], case.never):
-        title = f"{found.title}; torchrun's default set-up"
+        title = f"{found.title} (default set-up)"
         figure = Figure("c", f"{found.name}_by_default", title, found.unit)
         figure.counts_runs = found.counts_runs
         figure.samples[TORCHRUN] = found.samples.get(torchrun_by_default.name, [])

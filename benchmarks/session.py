@@ -61,7 +61,8 @@ class Session:
         what = f"{figures[0].measure}  {figures[0].title}: {launcher.name} {repeat + 1}"
         try:
             values = sample()
-        except RunFailed as failure:
+        except (RunFailed, OSError) as failure:
+            # An OSError: a process that was looked at had ended.
             for figure in figures:
                 figure.add_failure(launcher.name, str(failure))
             self.say(f"{what}: FAILED: {failure}")

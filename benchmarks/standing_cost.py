@@ -108,7 +108,7 @@ def idle(session: Session) -> list[Figure]:
     for repeat in range(session.repeats):
         try:
             ours, theirs, warm = _watch(session)
-        except RunFailed as failure:
+        except (RunFailed, OSError) as failure:
             cpu.add_failure(HOLDFAST, str(failure))
             session.say(f"e  {repeat + 1}: FAILED: {failure}")
             continue

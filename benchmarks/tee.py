@@ -150,7 +150,7 @@ def _wrong_lines(path: Path, rank: int, blocks: int) -> int:
             expected = line_pattern.block(template, number)
             found = file.read(len(expected))
             if found != expected:
-                wrong += _differing(found.split(b"\n"), expected.split(b"\n"))
+                wrong += _differing(found.splitlines(), expected.splitlines())
         surplus = len(file.read())
     return wrong + -(-surplus // line_pattern.LINE_BYTES)
 

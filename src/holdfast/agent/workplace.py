@@ -52,6 +52,9 @@ from holdfast.workers.spawner_client import SpawnerClient, sweep
 from holdfast.workers.spawner_process import SpawnerProcess
 
 LOOPBACK = "127.0.0.1"
+SEARCHED_LINES = 200
+"""How far back in stderr a traceback is looked for."""
+SHOWN_LINES = 20
 STEP_INTERVAL_S = 1.0
 """Steps may come thousands of times a second; the first and the last of a second count."""
 WORKERS_PER_REQUEST = 80
@@ -179,6 +182,7 @@ class Workplace:
         variables = environment.of_worker(self.config, self._shared_environment, assignment, ranks)
         if error_file is not None:
             error_file.parent.mkdir(parents=True, exist_ok=True)
+            error_file.unlink(missing_ok=True)  # What an earlier round left is not its own.
             variables["TORCHELASTIC_ERROR_FILE"] = str(error_file)
         identity = WorkerIdentity(local_rank, ranks.rank, self.config.role, self.config.slots)
         streams = open_streams(
@@ -264,7 +268,7 @@ class Workplace:
         self._post(event)
 
     def _with_details(self, event: WorkerExited, worker: Running) -> WorkerExited:
-        tail = worker.streams.stderr_tail()
+        tail = worker.streams.stderr_tail(SEARCHED_LINES)
         error = ErrorDetail()
         if worker.error_file is not None:
             error = failures.read_error(worker.error_file)
@@ -277,7 +281,7 @@ class Workplace:
             event.pid,
             event.status,
             error=error,
-            stderr_tail=tail,
+            stderr_tail="\n".join(tail.splitlines()[-SHOWN_LINES:]),
             out_of_memory=self._memory.evidence(event.pid) if killed else "",
             error_file=str(worker.error_file or ""),
         )
@@ -299,13 +303,10 @@ class Workplace:
                 self._post(ZygoteLost(message["reason"]))
 
     def _on_spawner_end(self, how: str) -> None:
-        if self._ending:
-            self._close_round()
-            self._post(SpawnerEnded())
-            return
+        # Also when it was asked to: it may have been killed before it had done all of it.
         sweep()
         self._close_round()
-        self._post(SpawnerLost(how))
+        self._post(SpawnerEnded() if self._ending else SpawnerLost(how))
 
     def _on_channel(self, pid: int, message: dict[str, Any]) -> None:
         worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))

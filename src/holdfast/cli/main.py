@@ -28,6 +28,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     verb = words[0] if words else ""
     if verb == "run":
+        if argv is None:
+            _die_of_an_interrupt()
         from holdfast.cli.run import run
 
         status = run(words[1:])
@@ -45,6 +47,14 @@ def main(argv: list[str] | None = None) -> int:
     problem = f"{verb!r} is not a verb" if verb else "what should it do?"
     print(f"holdfast: {problem}\nhint: try `holdfast run --help`", file=sys.stderr)
     return 2
+
+
+def _die_of_an_interrupt() -> None:
+    """Until there is a job, Ctrl-C just ends us, with no traceback of a half-done import."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _leave(status: int) -> None:

@@ -311,14 +311,17 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         error=event.error,
         stderr_tail=event.stderr_tail,
         out_of_memory=event.out_of_memory,
-        stopped_by_us=state.stopped_by_us and not _failed_on_its_own(event),
+        stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
         error_file=event.error_file,
     )
 
 
-def _failed_on_its_own(event: WorkerExited) -> bool:
-    """Whether a worker that we were stopping ended of an error instead."""
-    return event.status.signal is None and bool(event.error.message)
+def _failed_on_its_own(state: AgentState, event: WorkerExited) -> bool:
+    """Whether a worker that we were stopping ended of something else than that."""
+    if event.status.signal is None:
+        return bool(event.error.message)
+    ours = (signal.SIGTERM, signal.SIGKILL, state.interrupted_by)
+    return event.status.signal not in ours or bool(event.out_of_memory)
 
 
 def _step_reported(state: AgentState, event: StepReported) -> list[AgentEffect]:

@@ -50,9 +50,16 @@ def _cause(cause: Failure) -> list[str]:
         lines.append(f"    error    {cause.error.message.splitlines()[0]}")
     if cause.error.traceback:
         lines += ["", *_indented(cause.error.traceback, MAX_TRACEBACK_LINES)]
-    elif cause.stderr_tail:
-        lines += ["", "    last lines of stderr:", *_indented(cause.stderr_tail, 20)]
+    tail = _without(cause.stderr_tail, cause.error.traceback)
+    if tail:
+        lines += ["", "    last lines of stderr:", *_indented(tail, 20)]
     return lines
+
+
+def _without(tail: str, traceback: str) -> str:
+    """What else stands at the end of stderr, where the traceback was printed too."""
+    shown = set(traceback.splitlines())
+    return "\n".join(line for line in tail.splitlines() if line.strip() and line not in shown)
 
 
 def _how(cause: Failure) -> str:

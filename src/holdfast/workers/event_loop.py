@@ -84,7 +84,9 @@ class EventLoop:
         """Set or clear what is called for one kind of readiness; whether one was there."""
         key = self._selector.get_map().get(fd)
         calls: dict[int, Call] = dict(key.data) if key is not None else {}
-        was_there = calls.pop(event, None) is not None
+        removed = calls.pop(event, None)
+        if removed is not None:
+            removed.cancel()  # It may be queued in this very turn.
         if call is not None:
             calls[event] = call
         events = sum(calls)
@@ -95,7 +97,7 @@ class EventLoop:
             self._selector.modify(fd, events, calls)
         else:
             self._selector.unregister(fd)
-        return was_there
+        return removed is not None
 
     # Calls.
 

@@ -199,8 +199,8 @@ class PipedStream:
     def drain_now(self) -> None:
         """Take all that is there, congested or not, and wait for nothing.
 
-        What was in the pipe when we came is at most what the largest can hold: no more is read, or a
-        descendant that goes on writing could keep us here.
+        What was in the pipe when we came is at most what the largest pipe holds. No more is
+        read, or a descendant that goes on writing could keep us here.
         """
         self.set_prefix("?")
         left = _PIPE_BYTES

@@ -3,14 +3,14 @@
 What a program could notice, and what is done about it:
 
     argv, orig_argv, path[0]     set as the interpreter sets them
-    __main__                     a fresh module with the attributes the interpreter gave ours
+    __main__                     ours, with nothing left in it but what the interpreter puts there
     environment                  the worker's own, plus what the preloaded modules changed
     /proc/<pid>/cmdline, environ point to the worker's command and environment
     standard streams             the same objects, made anew over the worker's descriptors
     what importing printed       printed again, in every worker
     unhandled exceptions         our frames are cut off; the interpreter itself prints them,
                                  runs `atexit`, waits for threads, and chooses the status
-    what is no Python source     (an archive, a compiled file, a syntax error, no file at all)
+    what is not plain source     (an archive, a compiled file, a syntax error, no file at all)
                                  is left to the interpreter, which starts over in this process
     random state                 NumPy's is seeded anew; `random` does so itself after a
                                  fork; PyTorch starts from a constant, fork or not
@@ -23,6 +23,7 @@ Standard library only: loaded by path, in the zygote.
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import runpy
@@ -33,6 +34,10 @@ from importlib.machinery import BuiltinImporter, SourceFileLoader
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
+
+    from holdfast.workers import linux
+else:
+    import linux
 
 OWN_MODULES = ("wire", "linux", "run_as_main")
 PROGRAM_IS_NO_SOURCE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
@@ -86,23 +91,22 @@ def changes(before: dict[str, str], after: dict[str, str]) -> dict[str, str | No
 def run(order: dict[str, Any]) -> None:
     """Run the program as `__main__`; what it raises leaves through the interpreter."""
     _take_identity(order)
-    main = _fresh_main(order)
-    # Code and loop are here, not in functions of their own: each would be one more frame
-    # of ours in a stack that the program prints.
+    main = _clean_main(order)
     code = _compile(order) if order["kind"] == "script" else None
     order["printed"].print_again()
     try:
+        # Not in functions of their own: each would be one more frame of ours in a stack
+        # that the program prints.
         if code is None:
             runpy._run_module_as_main(order["target"])  # type: ignore[attr-defined]
         else:
             exec(code, main)
-            _end_of_script(main)
     except SystemExit:
         raise
     except BaseException as error:
         error.__traceback__ = _without_our_frames(error.__traceback__)
         _leave_error_file(order, error)
-        _let_interpreter_print(error, {} if code is None else main)
+        _let_interpreter_print(error)
         raise
 
 
@@ -120,7 +124,9 @@ def _take_identity(order: dict[str, Any]) -> None:
     os.environ.update(environment)
     sys.argv[:] = order["argv"]
     sys.orig_argv[:] = _command(order)
-    sys.modules["linux"].show_as(_command(order), order["env"])
+    linux.show_as(_command(order), order["env"])
+    # That is in memory of the module's, which may be gone before the process is.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(linux))
     for name in OWN_MODULES:
         sys.modules.pop(name, None)
     _renew_streams()
@@ -178,17 +184,18 @@ def _renew_memories() -> None:
 # The program.
 
 
-def _fresh_main(order: dict[str, Any]) -> dict[str, Any]:
-    """A new `__main__`: the attributes that the interpreter gave to ours, in their order."""
-    ours = vars(sys.modules["__main__"])
-    given = list(ours)
-    # Our frame lies below the program's. A warning that points there is to be filtered as
-    # one that points beyond the first frame, which the interpreter files under this name.
-    ours["__name__"] = "sys"
-    module = types.ModuleType("__main__")
-    values = {
-        **vars(module),
+def _clean_main(order: dict[str, Any]) -> dict[str, Any]:
+    """Leave in `__main__` only the attributes that the interpreter gives, in their order.
+
+    It has to be the very module that was there before: others may hold on to it, as
+    `multiprocessing` does, and the interpreter does so too.
+    """
+    values: dict[str, Any] = {
+        "__name__": "__main__",
+        "__doc__": None,
+        "__package__": None,
         "__loader__": BuiltinImporter,
+        "__spec__": None,
         "__annotations__": {},
         "__builtins__": sys.modules["builtins"],
     }
@@ -197,39 +204,40 @@ def _fresh_main(order: dict[str, Any]) -> dict[str, Any]:
         values.update(__loader__=SourceFileLoader("__main__", path), __file__=path, __cached__=None)
         # The interpreter asks first whether it is an archive, and remembers the answer.
         sys.path_importer_cache.setdefault(path, None)
-    main = vars(module)
+    main = vars(sys.modules["__main__"])
+    given = [name for name in main if name in values]
     main.clear()
-    main.update((name, values[name]) for name in given if name in values)
-    sys.modules["__main__"] = module
+    main.update((name, values[name]) for name in given)
     return main
 
 
 def _script_path(order: dict[str, Any]) -> str:
     """The script as the interpreter names it: absolute, and otherwise as it was given."""
     target: str = order["target"]
-    return target if target.startswith("/") else f"{os.getcwd()}/{target.removeprefix('./')}"
+    return target if target.startswith("/") else f"{os.getcwd()}/{target}"
 
 
 def _compile(order: dict[str, Any]) -> types.CodeType:
-    """The code of a script. Whatever is no source is left to the interpreter itself."""
+    """The code of a script. Whatever is not plain source is left to the interpreter itself."""
     path = _script_path(order)
-    stderr, held_back = sys.stderr, io.StringIO()
     source = b""
+    stderr, held_back = sys.stderr, io.StringIO()
     sys.stderr = held_back
     try:
         with io.open_code(path) as file:
             source = file.read()
+        source.decode()
         code = compile(source, path, "exec", dont_inherit=True)
     except OSError:
         _start_over(order)
     except PROGRAM_IS_NO_SOURCE as error:
-        if b"\0" not in source:
+        if isinstance(error, SyntaxError) and b"\0" not in source:
             error.__traceback__ = _without_our_frames(error.__traceback__)
             _leave_error_file(order, error)
         _start_over(order)
     finally:
         sys.stderr = stderr
-    # Warnings about its syntax; the interpreter would have given them, had it started over.
+    # Warnings about the syntax. Had the interpreter started over, it would give them.
     stderr.write(held_back.getvalue())
     return code
 
@@ -238,12 +246,6 @@ def _start_over(order: dict[str, Any]) -> NoReturn:
     """Become a cold worker after all: same process, same descriptors."""
     command = _command(order)
     os.execvpe(command[0], command, order["env"])
-
-
-def _end_of_script(main: dict[str, Any]) -> None:
-    """What the interpreter takes away before `atexit`; it tries on the main of the zygote."""
-    for name in ("__file__", "__cached__"):
-        main.pop(name, None)
 
 
 # Its end by an exception.
@@ -257,7 +259,7 @@ def _without_our_frames(trace: types.TracebackType | None) -> types.TracebackTyp
     return trace
 
 
-def _let_interpreter_print(error: BaseException, main: dict[str, Any]) -> None:
+def _let_interpreter_print(error: BaseException) -> None:
     """Have the program's own hook called with the program's own frames only.
 
     The exception leaves through our frames once more; the hook that the interpreter
@@ -268,10 +270,7 @@ def _let_interpreter_print(error: BaseException, main: dict[str, Any]) -> None:
     def print_without_our_frames(kind: Any, value: BaseException, trace: object) -> None:
         sys.excepthook = hook
         own = error.__traceback__ = sys.last_traceback = _without_our_frames(error.__traceback__)
-        try:
-            hook(kind, value, own)
-        finally:
-            _end_of_script(main)
+        hook(kind, value, own)
 
     sys.excepthook = print_without_our_frames
 

@@ -160,7 +160,13 @@ def standard_error():
 
 def open_descriptors():
     """Which are open, and what kind of thing each is."""
-    return {number: target.split(":")[0].split("[")[0] for number, target in OPEN.items()}
+    return {number: _kind(target) for number, target in OPEN.items()}
+
+
+def _kind(target):
+    if target.startswith("/") and not target.startswith("/dev/"):
+        return "file"
+    return target.partition(":[")[0]
 
 
 def command_line():
@@ -289,7 +295,7 @@ def modules_of_holdfast():
 
 def modules_not_of_the_library():
     outside = {name for name in LOADED if name.partition(".")[0] not in sys.stdlib_module_names}
-    return sorted(outside - {"__main__"})
+    return sorted(outside - {"__main__", "__mp_main__"})
 
 
 def exit_handlers():
@@ -321,6 +327,7 @@ def processes():
         process.name,
         process.pid == os.getpid(),
         multiprocessing.parent_process() is None,
+        sys.modules["__mp_main__"] is sys.modules["__main__"],
         len(process.authkey),
         multiprocessing.get_start_method(),
     ]

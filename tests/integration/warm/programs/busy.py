@@ -1,0 +1,165 @@
+"""A program that does what programs do, with processes, threads, files and modules.
+
+Each function of `OBSERVATIONS` does one thing and returns what came of it. The results go as
+JSON to the file `$SAW.$RANK`.
+"""
+
+import asyncio
+import concurrent.futures
+import json
+import linecache
+import logging
+import multiprocessing
+import os
+import pickle
+import runpy
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+import warnings
+
+import queue_of_mine
+import rank_at_import
+
+
+def square(number):
+    return number * number, __name__ in ("__main__", "__mp_main__")
+
+
+def put_square(number, results):
+    results.put((square(number), multiprocessing.current_process().name))
+
+
+def _processes(method):
+    context = multiprocessing.get_context(method)
+    results = context.Queue()
+    process = context.Process(target=put_square, args=(3, results))
+    process.start()
+    answer = results.get()
+    process.join()
+    with context.Pool(2) as pool:
+        squares = pool.map(square, range(4))
+    return [answer, process.exitcode, squares]
+
+
+def processes_by_spawn():
+    return _processes("spawn")
+
+
+def processes_by_fork():
+    return _processes("fork")
+
+
+def processes_by_forkserver():
+    return _processes("forkserver")
+
+
+def process_pool_executor():
+    with concurrent.futures.ProcessPoolExecutor(2) as executor:
+        return list(executor.map(square, range(4)))
+
+
+def child_sees_its_own_thread():
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.write(writer, json.dumps(threading.main_thread() is threading.current_thread()).encode())
+        os._exit(0)
+    os.wait()
+    return os.read(reader, 100).decode()
+
+
+def descriptors_of_a_child():
+    """What is inherited beyond 0, 1 and 2; `ls` itself opens the directory."""
+    listed = subprocess.run(["ls", "/proc/self/fd"], capture_output=True, text=True, check=True)
+    all_of_them = subprocess.run(
+        ["ls", "/proc/self/fd"], capture_output=True, text=True, check=True, close_fds=False
+    )
+    return [listed.stdout.split(), all_of_them.stdout.split()]
+
+
+def signals_of_a_child():
+    code = "import signal; print([str(signal.getsignal(n)) for n in signal.valid_signals()])"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+
+
+def output_of_a_child():
+    return subprocess.run(["sh", "-c", "echo one; echo two >&2; exit 3"], capture_output=True,
+                          text=True).args[-1]  # fmt: skip
+
+
+def asynchronous_child():
+    async def run():
+        process = await asyncio.create_subprocess_exec("echo", "text", stdout=subprocess.PIPE)
+        return (await process.communicate())[0].decode()
+
+    return asyncio.run(run())
+
+
+def temporary_files():
+    with tempfile.NamedTemporaryFile() as file, tempfile.TemporaryDirectory() as folder:
+        return [os.path.dirname(file.name), os.path.dirname(folder), oct(os.stat(folder).st_mode)]
+
+
+def pickles():
+    return [pickle.loads(pickle.dumps(square)) is square, b"__main__" in pickle.dumps(square)]
+
+
+def other_programs():
+    return runpy.run_path("other.py", run_name="__main__")["told"]
+
+
+def modules_of_the_tree():
+    return [queue_of_mine.NAME, rank_at_import.RANK, os.path.basename(rank_at_import.__file__)]
+
+
+def lines_of_tracebacks():
+    try:
+        square("x")
+    except TypeError:
+        return [traceback.format_exc(), linecache.getline(__file__, 1)]
+
+
+def log_records():
+    logging.basicConfig(stream=sys.stdout, format="%(processName)s %(threadName)s %(module)s")
+    logging.getLogger("x").warning("text")
+    record = logging.LogRecord("x", 10, __file__, 1, "text", (), None)
+    return [record.process == os.getpid(), record.processName, record.thread == record.thread]
+
+
+def caught_warnings():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.warn("text", DeprecationWarning, stacklevel=1)
+    return [str(entry.message) for entry in caught]
+
+
+def main_imported_by_name():
+    import __main__
+
+    return __main__.square is square
+
+
+def locks_and_threads():
+    done = []
+    threads = [threading.Thread(target=done.append, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [sorted(done), threading.active_count(), [thread.name for thread in threads]]
+
+
+OBSERVATIONS = [
+    processes_by_spawn, processes_by_fork, processes_by_forkserver, process_pool_executor,
+    child_sees_its_own_thread, descriptors_of_a_child, signals_of_a_child, output_of_a_child,
+    asynchronous_child, temporary_files, pickles, other_programs, modules_of_the_tree,
+    lines_of_tracebacks, log_records, caught_warnings, main_imported_by_name, locks_and_threads,
+]  # fmt: skip
+
+
+if __name__ == "__main__":
+    saw = {look.__name__: look() for look in OBSERVATIONS}
+    with open(f"{os.environ['SAW']}.{os.environ.get('RANK', '0')}", "w") as _file:
+        json.dump(saw, _file)

@@ -1,0 +1,190 @@
+"""What a program does works in the same way: processes, threads, modules, streams, ranks."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+BESIDE = {
+    "queue_of_mine.py": "NAME = __name__\n",
+    "rank_at_import.py": "import os\nRANK = os.environ.get('RANK', '0')\n",
+    "other.py": "told = [__name__, __file__]\n",
+}
+
+
+def observations(name):
+    """The names in a program's list of what it looks at, which is not imported to be read."""
+    for statement in ast.parse((PROGRAMS / name).read_bytes()).body:
+        if isinstance(statement, ast.Assign) and statement.targets[0].id == "OBSERVATIONS":
+            return [element.id for element in statement.value.elts]
+    raise AssertionError(f"{name} does not say what it looks at")
+
+
+@pytest.fixture(scope="module")
+def busy(shared_program):
+    shared_program.write({"busy.py": (PROGRAMS / "busy.py").read_text(), **BESIDE})
+    each = shared_program.each("busy.py")
+    assert all(run.saw for run in each.values()), {how: run.stderr for how, run in each.items()}
+    return each
+
+
+@pytest.mark.parametrize("what", observations("busy.py"))
+def test_what_a_program_does_has_the_same_result(busy, what) -> None:
+    warm, cold, plain = (busy[how].saw[0][what] for how in ("warm", "cold", "plain"))
+    assert warm == cold == plain
+
+
+def test_a_busy_program_writes_the_same(busy) -> None:
+    assert busy["warm"].ending == busy["cold"].ending == busy["plain"].ending
+
+
+SCRIPTS = {
+    "exit handlers run in their order, without the name of the file": """
+        import atexit
+        import logging
+        atexit.register(print, 'first')
+        atexit.register(lambda: print('second', '__file__' in globals(), __name__))
+        atexit.register(lambda: 1 / 0)
+        """,
+    "exit handlers run after an error": """
+        import atexit
+        import sys
+        def last():
+            names = sorted(name for name in vars(sys) if name.startswith('last'))
+            print('last', names, sys.last_value, sys.last_traceback.tb_frame.f_code.co_name)
+            print('__file__' in globals())
+        atexit.register(last)
+        raise ValueError('text')
+        """,
+    "exit handlers run after an exit": """
+        import atexit
+        atexit.register(lambda: print('__file__' in globals()))
+        raise SystemExit(3)
+        """,
+    "a thread is waited for, a daemon is not": """
+        import atexit
+        import threading
+        import time
+        def work():
+            time.sleep(0.2)
+            print('worked', threading.main_thread().is_alive())
+        def forever():
+            threading.Event().wait()
+        threading.Thread(target=work).start()
+        threading.Thread(target=forever, daemon=True).start()
+        atexit.register(print, 'exit')
+        print('end')
+        """,
+    "a deprecation in the program is shown once": """
+        import warnings
+        for _ in range(2):
+            warnings.warn('old', DeprecationWarning)
+        warnings.warn('other', UserWarning)
+        def call():
+            warnings.warn('caller', DeprecationWarning, stacklevel=2)
+        call()
+        """,
+    "a deprecation in another module is not": """
+        import loud
+        loud.warn()
+        """,
+    "a resource that is not closed is not mentioned": """
+        import socket
+        open(__file__)
+        """,
+    "objects are finalized": """
+        class Thing:
+            def __del__(self):
+                print('gone')
+        thing = Thing()
+        """,
+    "the debugger reads standard input": """
+        x = 1
+        breakpoint()
+        print('after')
+        """,
+    "a question reads standard input": """
+        import sys
+        print(input('name? '))
+        print(repr(sys.stdin.readline()), repr(sys.stdin.buffer.read()))
+        """,
+    "the C library writes in order": """
+        import ctypes
+        libc = ctypes.CDLL(None)
+        print('one')
+        libc.printf(b'two\\n')
+        print('three')
+        libc.puts(b'four')
+        """,
+    "partial lines and bytes go out at once": """
+        import os
+        import sys
+        sys.stdout.write('a')
+        os.write(1, b'b')
+        sys.stdout.buffer.write(b'c')
+        sys.stderr.write('d\\udc80')
+        os._exit(0)
+        """,
+    "replaced streams": """
+        import io
+        import sys
+        sys.stdout = io.StringIO()
+        print('lost')
+        sys.stdout = sys.__stdout__
+        print('kept')
+        sys.stdout.reconfigure(line_buffering=True, encoding='ascii', errors='replace')
+        print('\\u20ac')
+        """,
+    "closed streams": """
+        import sys
+        print('one')
+        sys.stdout.close()
+        """,
+}
+
+
+@pytest.mark.parametrize("what", SCRIPTS)
+def test_programs_write_the_same(same, what) -> None:
+    loud = "import warnings\ndef warn():\n    warnings.warn('old', DeprecationWarning)\n"
+    files = {"program.py": SCRIPTS[what], "loud.py": loud}
+    assert same("program.py", files=files, stdin=b"p x\nc\nlast\n").ending[1:] != (b"", b"")
+
+
+SETTINGS = {
+    "PYTHONWARNINGS": "error",
+    "PYTHONHASHSEED": "7",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONSAFEPATH": "1",
+    "PYTHONDEVMODE": "1",
+    "PYTHONOPTIMIZE": "2",
+    "PYTHONIOENCODING": "latin-1:replace",
+    "PYTHONUTF8": "1",
+    "PYTHONFAULTHANDLER": "1",
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONMALLOC": "debug",
+    "PYTHONPATH": "/tmp",
+    "LC_ALL": "C",
+    "TZ": "Asia/Tokyo",
+}
+LOOK = """
+    import os, sys, time, warnings, faulthandler, json
+    assert sys.flags.optimize
+    print(sys.flags, sys.warnoptions, sys.path, hash('text') if sys.flags.hash_randomization == 0
+          or os.environ.get('PYTHONHASHSEED') else None, sys.dont_write_bytecode)
+    print([str(entry) for entry in warnings.filters], faulthandler.is_enabled(), time.tzname)
+    print([(s.encoding, s.errors) for s in (sys.stdin, sys.stdout, sys.stderr)], __debug__)
+    print(sys.getfilesystemencoding(), os.environ.get('PYTHONPATH'))
+    warnings.warn('text')
+    """
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_of_the_interpreter_are_respected(same, name) -> None:
+    text = LOOK.replace("    assert sys.flags.optimize\n", "")
+    same("program.py", files={"program.py": text}, env={name: SETTINGS[name]})
