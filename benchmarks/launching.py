@@ -36,7 +36,6 @@ def launch_group(session: Session) -> list[Figure]:
         title = f"launch {size} workers with torch and gloo, to the last first all-reduce"
         own = [
             Figure("b", f"group_{size}", title, target=TARGETS_GROUP.get(size)),
-            Figure("b", f"group_{size}_begun", f"… {size} workers, to the last one's first line"),
             Figure("b", f"group_{size}_total", f"… {size} workers, total"),
         ]
 
@@ -56,5 +55,4 @@ def _sample_group(session: Session, launcher: Launcher, size: int) -> list[float
         job.await_reports(all_reported, DEADLINE_S)
         total_s = job.await_success(DEADLINE_S)
         reduced_at = max(report.reached for report in job.reports)
-        begun_at = max(report.begun for report in job.reports)
-        return [reduced_at - job.started_at, begun_at - job.started_at, total_s]
+        return [reduced_at - job.started_at, total_s]

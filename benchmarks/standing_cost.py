@@ -34,16 +34,17 @@ class Staff(NamedTuple):
 
 
 class Variant(Struct, frozen=True):
-    """A launcher with options, and whose column its figures belong to."""
+    """A launcher with options, and who stands around its workers then."""
 
     launcher: Launcher
-    contender: str
+    staff: tuple[int, int]
+    """How many processes belong to the launcher, and how many are zygotes."""
     options: tuple[str, ...] = ()
 
 
-COLD = Variant(holdfast, HOLDFAST, ("--no-warm",))
-WARM = Variant(holdfast, HOLDFAST, ("--preload", "torch"))
-PEER = Variant(torchrun, TORCHRUN)
+COLD = Variant(holdfast, (2, 0), ("--no-warm",))
+WARM = Variant(holdfast, (2, 1), ("--preload", "torch"))
+PEER = Variant(torchrun, (1, 0))
 
 
 def memory(session: Session) -> list[Figure]:
@@ -64,7 +65,7 @@ def _take_memory(session: Session, variant: Variant, figures: list[Figure], repe
     def sample() -> list[float]:
         with _started(session, variant) as job:
             job.settle(SETTLE_S)
-            staff = _staff(job)
+            staff = _staff(job, variant)
             return list(_megabytes(staff.zygote if variant is WARM else staff.launcher))
 
     session.take(figures, variant.launcher, sample, repeat)
@@ -125,9 +126,10 @@ def idle(session: Session) -> list[Figure]:
 def _watch(session: Session) -> list[Activity]:
     """What each used in the time: Holdfast's agent and spawner, torchrun's agent, a zygote."""
     with ExitStack() as stack:
-        jobs = [stack.enter_context(_started(session, each)) for each in (COLD, PEER, WARM)]
+        variants = (COLD, PEER, WARM)
+        jobs = [stack.enter_context(_started(session, variant)) for variant in variants]
         jobs[0].settle(SETTLE_S)
-        cold, peer, warm = (_staff(job) for job in jobs)
+        cold, peer, warm = map(_staff, jobs, variants)
         watched = (cold.launcher, peer.launcher, warm.zygote)
         before = [Activity.of(pids) for pids in watched]
         jobs[0].settle(WATCH_S)
@@ -147,9 +149,12 @@ def _started(session: Session, variant: Variant) -> Iterator[Job]:
         yield job
 
 
-def _staff(job: Job) -> Staff:
-    """Who is who among the processes of a job."""
+def _staff(job: Job, variant: Variant) -> Staff:
+    """Who is who among the processes of a job. Raises `RunFailed` if somebody is missing."""
     workers = {report.pid for report in job.reports}
     spawners = [pid for pid in processes.children(job.pid) if processes.name(pid) == SPAWNER_NAME]
     zygotes = [pid for spawner in spawners for pid in processes.children(spawner)]
-    return Staff([job.pid, *spawners], [pid for pid in zygotes if pid not in workers])
+    staff = Staff([job.pid, *spawners], [pid for pid in zygotes if pid not in workers])
+    if (len(staff.launcher), len(staff.zygote)) != variant.staff:
+        raise RunFailed(f"{staff} are not the processes that should stand around the workers")
+    return staff

@@ -59,6 +59,7 @@ def _die_of_an_interrupt() -> None:
 
 def _leave(status: int) -> None:
     """End without taking the interpreter down piece by piece: that takes a job's time."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # None where it was closed when we were started.
+            stream.flush()
     os._exit(status)

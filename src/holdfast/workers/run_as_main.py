@@ -12,8 +12,8 @@ What a program could notice, and what is done about it:
                                  runs `atexit`, waits for threads, and chooses the status
     what is not plain source     (an archive, a compiled file, a syntax error, no file at all)
                                  is left to the interpreter, which starts over in this process
-    random state                 NumPy's is seeded anew; `random` does so itself after a
-                                 fork; PyTorch starts from a constant, fork or not
+    random state                 that of NumPy and PyTorch is seeded anew, as each worker would
+                                 have done; `random` does so itself after a fork
     modules                      ours are taken out of `sys.modules` again
 
 What stays different is harmless and listed in docs/warm-start.md.
@@ -24,6 +24,7 @@ Standard library only: loaded by path, in the zygote.
 from __future__ import annotations
 
 import ctypes
+import gc
 import io
 import os
 import runpy
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 else:
     import linux
 
-OWN_MODULES = ("wire", "linux", "run_as_main")
+OWN_MODULES = ("wire", "linux", "fitness", "zygote_server", "run_as_main")
 PROGRAM_IS_NO_SOURCE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
@@ -179,6 +180,8 @@ def _renew_memories() -> None:
         process.current_process().authkey = os.urandom(32)
     if numpy_random := loaded("numpy.random"):
         numpy_random.seed()
+    if torch_random := loaded("torch.random"):
+        torch_random.default_generator.seed()
 
 
 # The program.
@@ -207,7 +210,11 @@ def _clean_main(order: dict[str, Any]) -> dict[str, Any]:
     main = vars(sys.modules["__main__"])
     given = [name for name in main if name in values]
     main.clear()
+    # It was frozen with all that the zygote had, and what it holds would never be collected.
+    ctypes.pythonapi.PyObject_GC_UnTrack(ctypes.py_object(main))
     main.update((name, values[name]) for name in given)
+    if not gc.is_tracked(main):
+        ctypes.pythonapi.PyObject_GC_Track(ctypes.py_object(main))
     return main
 
 

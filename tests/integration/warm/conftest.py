@@ -38,6 +38,8 @@ class Run(NamedTuple):
     journal: list[dict[str, Any]]
     console: str
     """What the launcher itself wrote to stderr."""
+    logs: Path
+    """The job's log directory."""
 
     @property
     def ending(self) -> tuple[int, bytes, bytes]:
@@ -147,7 +149,8 @@ def read_run(how: str, results: Path, done: subprocess.CompletedProcess[bytes]) 
         for line in path.read_text().splitlines()
     ]
     saw = [json.loads(path.read_text()) for path in sorted(results.glob("saw.*"))]
-    run = Run(done.returncode, *outputs, saw, journal, console.decode(errors="replace"))
+    directory = next(results.glob("logs/*"), results)
+    run = Run(done.returncode, *outputs, saw, journal, console.decode(errors="replace"), directory)
     exits = run.events("WorkerExited")
     if exits:
         ended = exits[-1]["status"]

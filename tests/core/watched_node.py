@@ -1,0 +1,145 @@
+"""What must hold on a node at every moment, whatever happens.
+
+1. The workers of a round start only when no process of an older round is left, or may still
+   be born; and no worker of a round runs twice at once.
+2. Round numbers only grow, and there are at most one more rounds than restarts allowed.
+3. Workers are started warm only while there is a zygote.
+4. After `EndSpawner` nothing more is started or prepared.
+5. Nobody is given a grace who is not there, and nobody is left running at the end, unless
+   the wait for its death was in vain.
+6. The job closes once, and nothing is asked of the node after that.
+7. `Finish` comes once, is the last thing, and its outcome is true.
+8. Everything that is said has words in it, and every timer a time.
+"""
+
+from __future__ import annotations
+
+from holdfast.core import agent
+from holdfast.core.agent_io import (
+    AgentEffect,
+    AgentEvent,
+    AgentTimerFired,
+    DropZygote,
+    Finish,
+    Say,
+    SpawnerLost,
+    StartWorkers,
+    StartZygote,
+    WakeAgent,
+    WorkerExited,
+)
+from holdfast.core.config import JobConfig
+from holdfast.core.coordinator import (
+    CoordinatorEffect,
+    CoordinatorEvent,
+    Explain,
+    Tell,
+    WakeCoordinator,
+)
+from holdfast.core.messages import CloseJob, RunRound
+from holdfast.core.model import ExitStatus, Outcome
+
+from .imaginary_node import Node
+from .imaginary_spawner import Worker
+
+
+class WatchedNode(Node):
+    """A node that fails the test as soon as a rule is broken."""
+
+    def __init__(self, config: JobConfig, tick_s: float = 0.001) -> None:
+        super().__init__(config, tick_s)
+        self.rounds: list[int] = []
+        self.has_zygote = False
+        self.closed = False
+        self.waited_in_vain = False
+        self.spawner_lost = False
+        self.exits: dict[Worker, ExitStatus] = {}
+
+    def on_agent_step(self, event: AgentEvent, effects: list[AgentEffect]) -> None:
+        assert not (effects and self.finished), f"after the end: {effects}"
+        match event:
+            case WorkerExited():
+                self.exits[Worker(event.round, event.local_rank)] = event.status
+            case SpawnerLost():
+                self.spawner_lost = True
+            case AgentTimerFired():
+                self.waited_in_vain |= event.name == agent.UNKILLABLE_TIMER
+                if event.name == agent.GRACE_TIMER and effects:
+                    self.check_grace()
+        for effect in effects:
+            self.check_effect(effect)
+        assert not any(isinstance(effect, Finish) for effect in effects[:-1])
+
+    def check_effect(self, effect: AgentEffect) -> None:
+        prepares = isinstance(effect, StartWorkers | StartZygote | DropZygote)
+        assert not (prepares and self.asked_to_end), f"after EndSpawner: {effect}"
+        match effect:
+            case StartZygote():
+                self.has_zygote = True
+            case DropZygote():
+                self.has_zygote = False
+            case StartWorkers():
+                self.check_start(effect)
+            case Say():
+                assert effect.text
+            case WakeAgent():
+                assert effect.after_s >= 0
+            case Finish():
+                self.check_outcome(effect.outcome)
+
+    def check_start(self, effect: StartWorkers) -> None:
+        number = effect.assignment.round
+        assert self.has_zygote or not effect.warm, "warm workers without a zygote"
+        if number not in self.rounds:
+            assert number > max(self.rounds, default=0), "the round's number did not grow"
+            assert not self.spawner.alive, "a worker of an older round is left"
+            assert not self.spawner.unforked, "a worker of an older round may still be born"
+            self.rounds.append(number)
+        assert number == self.rounds[-1], "an old round starts workers"
+        assert len(self.rounds) <= 1 + self.config.restarts.max_restarts, "too many rounds"
+
+    def check_grace(self) -> None:
+        on_the_way = self.spawner.requests or self.spawner.answers or self.spawner.unforked
+        there = self.spawner.alive or self.spawner.silent
+        assert there or on_the_way, "a grace was given to nobody"
+
+    def check_outcome(self, outcome: Outcome) -> None:
+        running = [str(w) for w, process in self.spawner.alive.items() if not process.stuck]
+        assert not running or self.waited_in_vain, f"still there at the end: {running}"
+        assert outcome.reason
+        match outcome.verdict:
+            case "succeeded":
+                assert outcome.exit_status == 0
+                workers = [Worker(self.rounds[-1], local) for local in range(self.config.slots)]
+                assert all(self.exits[worker].succeeded for worker in workers)
+            case "interrupted":
+                by_signal = [128 + number for number in self.signals[:1]]
+                assert outcome.exit_status in by_signal + [1] * self.launcher_lost
+            case "failed":
+                assert outcome.exit_status == 1
+                self.check_cause(outcome)
+            case _:
+                raise AssertionError(f"one node is always enough: {outcome}")
+
+    def check_cause(self, outcome: Outcome) -> None:
+        if outcome.cause is None:
+            assert self.spawner_lost or self.waited_in_vain, "a failure without a cause"
+            return
+        worker = Worker(self.rounds[-1], outcome.cause.local_rank)
+        assert self.exits[worker] == outcome.cause.status
+        assert not outcome.cause.status.succeeded
+
+    def on_coordinator_step(
+        self, event: CoordinatorEvent, effects: list[CoordinatorEffect]
+    ) -> None:
+        for effect in effects:
+            match effect:
+                case Tell():
+                    assert not self.closed, f"after the job closed: {effect}"
+                    self.closed = isinstance(effect.message, CloseJob)
+                    if isinstance(effect.message, RunRound):
+                        assert effect.message.assignment.round == len(self.rounds) + 1
+                case Explain():
+                    assert effect.text
+                case WakeCoordinator():
+                    assert effect.after_s >= 0

@@ -1,0 +1,38 @@
+"""A program that computes with NumPy: seeds, and more than one thread."""
+
+import json
+import os
+import random
+import uuid
+
+import numpy as np
+
+
+def seeded_random_numbers():
+    random.seed(7)
+    np.random.seed(7)
+    return [random.random(), np.random.rand(3).tolist(), np.random.default_rng(7).random(3).tolist()]
+
+
+def kind_of_random_state():
+    return [np.random.get_state()[0], len(np.random.get_state()[1])]
+
+
+def parallel_operations():
+    left = np.arange(600 * 600, dtype=np.float64).reshape(600, 600) % 7
+    product = left @ left.T
+    return [product.sum(), product[3, 5], np.linalg.matrix_rank(left)]
+
+
+def threads_in_use():
+    return len(os.listdir("/proc/self/task"))
+
+
+OBSERVATIONS = [seeded_random_numbers, kind_of_random_state, parallel_operations, threads_in_use]
+
+
+if __name__ == "__main__":
+    drawn = [random.random(), np.random.rand(), np.random.default_rng().random(), str(uuid.uuid4())]
+    saw = {look.__name__: look() for look in OBSERVATIONS}
+    with open(f"{os.environ['SAW']}.{os.environ.get('RANK', '0')}", "w") as _file:
+        json.dump({**saw, "drawn": drawn}, _file, default=float)
