@@ -51,6 +51,7 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "restart-backoff": ("0.5", (0.5,)),
     "restart-backoff-max": ("5", (5.0,)),
     "same-cause-limit": ("0", (0,)),
+    "worker-store": ("1", (True,)),
     "progress-after": ("20", (20.0,)),
     "non-retryable-exit-codes": ("3,4", ((3, 4),)),
     "unkillable-timeout": ("2", (2.0,)),

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import signal
 import subprocess
 import termios
 import textwrap
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -152,53 +153,71 @@ def take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
+def in_shell(command: Sequence[str | Path], rest: str) -> list[str]:
+    """A shell that runs the command with `rest` behind it, and ends with the command's status."""
+    line = shlex.join(map(str, command))
+    return ["bash", "-c", f"{line} {rest}; exit ${{PIPESTATUS[0]}}"]
+
+
 StartJob = Callable[..., Job]
 
 
 @pytest.fixture
-def start_job(holdfast: Path, tmp_path: Path) -> Iterator[StartJob]:
-    """Start `holdfast run`; `script` is the program's text, or None where `words` name one."""
+def start_program(tmp_path: Path) -> Iterator[StartJob]:
+    """Start a command in a fresh folder, marked; everything of it is killed after the test."""
     jobs: list[Job] = []
 
     def start(
-        *words: str,
-        script: str | None = None,
-        args: tuple[str, ...] = (),
+        *command: str | Path,
         files: Mapping[str, str] | None = None,
         env: Mapping[str, str | None] | None = None,
         stdin: int = subprocess.DEVNULL,
         terminal: bool = False,
-        log_dir: bool = True,
+        shell: str = "",
     ) -> Job:
         folder = tmp_path / f"job{len(jobs)}"
-        folder.mkdir()
-        command: list[str | Path] = [holdfast, "run"]
-        command += ["--log-dir", "logs"] if log_dir else []
-        command += words
-        if script is not None:
-            (folder / "program.py").write_text(textwrap.dedent(script))
-            command += ["program.py", *args]
+        (folder / "tmp").mkdir(parents=True)
         for name, text in (files or {}).items():
             (folder / name).write_text(textwrap.dedent(text))
         mark = uuid.uuid4().hex
+        own = {MARK: mark, "TMPDIR": str(folder / "tmp")}
         with open(folder / "agent.stdout", "wb") as out, open(folder / "agent.stderr", "wb") as err:
             process = subprocess.Popen(
-                command,
+                in_shell(command, shell) if shell else command,
                 cwd=folder,
-                env=job_environment({MARK: mark, **(env or {})}),
+                env=job_environment({**own, **(env or {})}),
                 stdin=stdin,
                 stdout=out,
                 stderr=err,
                 start_new_session=terminal,
                 preexec_fn=take_terminal if terminal else None,
             )
-        job = Job(process, folder, mark)
-        jobs.append(job)
-        return job
+        jobs.append(Job(process, folder, mark))
+        return jobs[-1]
 
     yield start
     for job in jobs:
         job.clean_up()
+
+
+@pytest.fixture
+def start_job(holdfast: Path, start_program: StartJob) -> StartJob:
+    """Start `holdfast run`; `script` is the program's text, or None where `words` name one."""
+
+    def start(
+        *words: str,
+        script: str | None = None,
+        args: tuple[str, ...] = (),
+        files: Mapping[str, str] | None = None,
+        log_dir: bool = True,
+        **more: object,
+    ) -> Job:
+        command = [holdfast, "run", *(["--log-dir", "logs"] if log_dir else []), *words]
+        program = {} if script is None else {"program.py": script}
+        command += [*program, *args]
+        return start_program(*command, files={**program, **(files or {})}, **more)
+
+    return start
 
 
 @pytest.fixture

@@ -119,6 +119,17 @@ def test_nothing_is_left_after_the_spawner_was_killed_while_it_ended_the_job(sta
     job.expect_nothing_left()
 
 
+@pytest.mark.parametrize("shape", ["plain", "everything"])
+def test_a_spawner_that_does_not_answer_does_not_hold_the_agent_up(start_job, shape) -> None:
+    words = ("--nproc-per-node=2", "--shutdown-timeout=0.1", "--unkillable-timeout=0.2")
+    job = start_job(*words, script=FAMILY, args=(shape, "stay"))
+    job.until_files("ready.0", "ready.1")
+    os.kill(job.spawner(), signal.SIGSTOP)
+    job.send(signal.SIGTERM)
+    assert job.wait() == 128 + signal.SIGTERM
+    job.expect_nothing_left()
+
+
 @pytest.mark.parametrize("start", STARTS)
 def test_no_worker_survives_when_agent_and_spawner_are_killed_at_once(start_job, start) -> None:
     job = start_job(start, "--nproc-per-node=2", script=FAMILY, args=("plain", "stay"))

@@ -13,6 +13,7 @@ from holdfast.workers import preload
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ERROR_WRITER = os.path.join(_PACKAGE, "worker", "error_file.py")
+STORE_HOST = os.path.join(_PACKAGE, "workers", "store_host.py")
 _RUN_PATH = os.path.join(_PACKAGE, "worker", "run_path.py")
 _FUNCTION = os.path.join(_PACKAGE, "workers", "function.py")
 

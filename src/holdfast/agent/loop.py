@@ -133,7 +133,7 @@ class Agent:
     def _carry_out(self, effect: AgentEffect) -> None:
         match effect:
             case ReserveEndpoint():
-                self.workplace.reserve_endpoint()
+                self.workplace.reserve_endpoint(effect.store)
             case StartZygote():
                 self.workplace.start_zygote(effect.modules)
             case DropZygote():

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.agent.commands import ERROR_WRITER, Launch, launch_form, program_folder
+from holdfast.agent.commands import ERROR_WRITER, STORE_HOST, Launch, launch_form, program_folder
 from holdfast.core.agent_io import (
     AgentEvent,
     AllGone,
@@ -27,6 +27,7 @@ from holdfast.core.agent_io import (
     SpawnerReady,
     StartWorkers,
     StepReported,
+    StoreFailed,
     WorkerExited,
     WorkerStarted,
     ZygoteLost,
@@ -52,6 +53,8 @@ from holdfast.workers.spawner_client import SpawnerClient, sweep
 from holdfast.workers.spawner_process import SpawnerProcess
 
 LOOPBACK = "127.0.0.1"
+STORE = "store"
+"""The name of the store's process in what we say to the spawner; workers have numbers."""
 SEARCHED_LINES = 200
 """How far back in stderr a traceback is looked for."""
 SHOWN_LINES = 20
@@ -91,6 +94,8 @@ class Workplace:
         self._port: ReservedPort | None = None
         self._memory = OutOfMemoryWatch()
         self._processor_sets = _processor_sets(config)
+        self._store_started = False
+        self._killing = False
         self._ending = False
 
     def open(self, process: SpawnerProcess, loop: Loop) -> None:
@@ -112,17 +117,19 @@ class Workplace:
 
     # Effects.
 
-    def reserve_endpoint(self) -> None:
+    def reserve_endpoint(self, store: bool) -> None:
         """Hold a fresh port, unless the user has named one."""
         if self._port is not None:
             self._port.release()
             self._port = None
+        address = self.config.master_address or LOOPBACK
         port = self.config.master_port
         if not port:
-            self._port = ReservedPort()
+            self._port = ReservedPort(LOOPBACK if store else None)
             port = self._port.number
-        address = self.config.master_address or LOOPBACK
-        self._post(EndpointReserved(Endpoint(address, port)))
+            if store:
+                self._port.listen()
+        self._post(EndpointReserved(Endpoint(address, port, serves_store=store)))
 
     def start_zygote(self, modules: tuple[str, ...]) -> None:
         self._spawner.request(
@@ -150,11 +157,13 @@ class Workplace:
             self._order(assignment, assignment.workers[local_rank])
             for local_rank in effect.local_ranks
         ]
+        if assignment.master.serves_store and not self._store_started:
+            self._start_store(assignment.master, effect.warm)
         if effect.warm:
-            self._fork(orders)
+            self._fork(orders, self._launch)
         else:
             for order, descriptors in orders:
-                self._execute(order, descriptors)
+                self._execute(order, descriptors, self._launch)
 
     def signal_workers(self, number: int, local_ranks: tuple[int, ...]) -> None:
         ids = [
@@ -163,13 +172,14 @@ class Workplace:
         self._spawner.request({"do": "signal", "signal": number, "ids": ids})
 
     def kill_everything(self) -> None:
+        self._killing = True
         self._spawner.request({"do": "kill"})
 
     def list_stuck(self) -> None:
         self._spawner.request({"do": "list"})
 
     def end_spawner(self) -> None:
-        self._ending = True
+        self._ending = self._killing = True
         self._spawner.request({"do": "end"})
 
     # Starting.
@@ -202,27 +212,40 @@ class Workplace:
             order["cpus"] = self._processor_sets[local_rank]
         return order, descriptors
 
-    def _execute(self, order: dict[str, Any], descriptors: list[int]) -> None:
+    def _execute(self, order: dict[str, Any], descriptors: list[int], launch: Launch) -> None:
         arguments = order.pop("arguments")
-        if self._launch.interpreter:
-            order["env"].update(failures.hook_environment(order["env"]))
-        self._spawner.request(
-            {"do": "exec", **order, "argv": self._launch.command(arguments)}, descriptors
-        )
+        if launch.interpreter:
+            order["env"] = order["env"] | failures.hook_environment(order["env"])
+        argv = launch.command(arguments)
+        self._spawner.request({"do": "exec", **order, "argv": argv}, descriptors)
 
-    def _fork(self, orders: list[tuple[dict[str, Any], list[int]]]) -> None:
+    def _start_store(self, endpoint: Endpoint, warm: bool) -> None:
+        """Hand the socket, on which workers can already knock, to a process that answers."""
+        assert self._port is not None
+        self._store_started = True
+        null = [os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC) for _ in range(2)]
+        descriptors = [self._port.duplicate(), *null]
+        launch = Launch(self._launch.interpreter, "script", STORE_HOST)
+        where = [endpoint.address, str(endpoint.port)]
+        order = {"id": STORE, "env": self._shared_environment, "arguments": where}
+        if warm:
+            self._fork([(order, descriptors)], launch)
+        else:
+            self._execute(order, descriptors, launch)
+
+    def _fork(self, orders: list[tuple[dict[str, Any], list[int]]], launch: Launch) -> None:
         common = {
-            "kind": self._launch.kind,
-            "target": self._launch.target,
-            "interpreter": self._launch.interpreter,
+            "kind": launch.kind,
+            "target": launch.target,
+            "interpreter": launch.interpreter,
             "shared_env": self._shared_environment,
             "spawner": self._spawner.pid,
             "error_writer": ERROR_WRITER,
         }
         for order, _ in orders:
             arguments = order.pop("arguments")
-            order["command"] = self._launch.options(arguments)
-            order["argv"] = self._launch.argv(arguments)
+            order["command"] = launch.options(arguments)
+            order["argv"] = launch.argv(arguments)
         for first in range(0, len(orders), WORKERS_PER_REQUEST):
             part = orders[first : first + WORKERS_PER_REQUEST]
             descriptors = [descriptor for _, three in part for descriptor in three]
@@ -245,12 +268,17 @@ class Workplace:
             case "zygote":
                 self._on_zygote(message)
             case "gone":
+                self._killing = False
                 self._close_round()
                 self._post(AllGone())
             case "stuck":
                 self._post(ProcessesStuck(tuple(message["processes"])))
 
     def _on_started(self, message: dict[str, Any]) -> None:
+        if message["id"] == STORE:
+            if self._port is not None:
+                self._port.release()  # The process has it now, and takes it along when it dies.
+            return
         worker = self._workers[message["id"]]
         worker.pid = message["pid"]
         self._by_pid[message["pid"]] = worker
@@ -258,6 +286,9 @@ class Workplace:
         self._post(WorkerStarted(worker.round, worker.ranks.local_rank, message["pid"]))
 
     def _on_exited(self, message: dict[str, Any]) -> None:
+        if message["id"] == STORE:
+            self._on_store_exited(ExitStatus.from_wait_status(message["status"]))
+            return
         worker = self._workers[message["id"]]
         worker.streams.drain_now()
         self._say_step(worker)
@@ -266,6 +297,10 @@ class Workplace:
         if not status.succeeded:
             event = self._with_details(event, worker)
         self._post(event)
+
+    def _on_store_exited(self, status: ExitStatus) -> None:
+        if not self._killing:
+            self._post(StoreFailed(f"ended with {status}"))
 
     def _with_details(self, event: WorkerExited, worker: Running) -> WorkerExited:
         tail = worker.streams.stderr_tail(SEARCHED_LINES)
@@ -337,6 +372,7 @@ class Workplace:
             worker.streams.close()
         self._workers.clear()
         self._by_pid.clear()
+        self._store_started = False
         if self._filters is not None:
             self._filters.close()
             self._filters = None

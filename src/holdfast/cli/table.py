@@ -169,6 +169,8 @@ OPTIONS: tuple[Option, ...] = (
            values.inverted_flag, fields=("warm.enabled",), ours=True),
     Option("preload", WARM, "import these too, once for all workers",
            values.modules, metavar="MODULES", fields=("warm.preload",), ours=True),
+    Option("worker-store", WARM, "rank 0 serves PyTorch's store, not we",
+           values.flag, fields=("worker_store",), ours=True),
     Option("preload-timeout", WARM, "start cold if that takes longer",
            values.seconds, metavar="S", fields=("timeouts.preload_s",), ours=True),
 

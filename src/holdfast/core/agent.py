@@ -51,6 +51,7 @@ from holdfast.core.agent_io import (
     StartWorkers,
     StartZygote,
     StepReported,
+    StoreFailed,
     Told,
     WakeAgent,
     WorkerExited,
@@ -114,6 +115,7 @@ class AgentState(Struct):
     host: str
     phase: Phase = Phase.PREPARING
     endpoint: Endpoint | None = None
+    store_failed: bool = False
     preload: tuple[str, ...] = ()
     warm_pending: bool = True
     """It is not yet known whether a zygote will be there."""
@@ -174,8 +176,11 @@ def _prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
                 effects.append(Say("this kernel has no subreaper: daemons may outlive the job"))
         case EndpointReserved():
             state.endpoint = event.endpoint
-        case ZygoteReady():
+        case StoreFailed():
+            effects += _store_failed(state, event.reason)
+        case ZygoteReady() if state.warm_pending:
             state.warm_pending, state.warm = False, True
+            effects += _reserve(state)
         case ModuleRejected():
             effects += _module_rejected(state, event)
         case ZygoteLost():
@@ -184,14 +189,12 @@ def _prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
 
 
 def _started(state: AgentState, event: AgentStarted) -> list[AgentEffect]:
-    effects: list[AgentEffect] = [ReserveEndpoint()]
     state.preload = event.preload
     if event.cold:
         state.warm_pending = False
-        return effects
+        return _reserve(state)
     timeout_s = state.config.timeouts.preload_s
     return [
-        *effects,
         StartZygote(state.preload),
         WakeAgent(PRELOAD_TIMER, timeout_s),
         WakeAgent(PRELOAD_NOTICE_TIMER, PRELOAD_NOTICE_S),
@@ -210,12 +213,33 @@ def _module_rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffe
 
 
 def _zygote_lost(state: AgentState, reason: str) -> list[AgentEffect]:
+    was_pending = state.warm_pending
     state.warm_pending, state.warm = False, False
     effects: list[AgentEffect] = [DropZygote(), Say(f"workers start cold: {reason}")]
+    if was_pending:
+        effects += _reserve(state)
     unborn = tuple(rank for rank, worker in state.workers.items() if worker.pid is None)
     if state.phase is Phase.RUNNING and unborn and state.assignment is not None:
         effects.append(StartWorkers(state.assignment, unborn, warm=False))
     return effects
+
+
+def _reserve(state: AgentState) -> list[AgentEffect]:
+    """Ask for the next round's endpoint; with a store where PyTorch is loaded already."""
+    store = (
+        state.warm
+        and any(module.partition(".")[0] == "torch" for module in state.preload)
+        and state.config.master_port is None
+        and not state.config.worker_store
+        and not state.store_failed
+    )
+    return [ReserveEndpoint(store)]
+
+
+def _store_failed(state: AgentState, reason: str) -> list[AgentEffect]:
+    """A round that uses it fails on its own; in the next one rank 0 serves the store."""
+    state.store_failed = True
+    return [Say(f"the process that serves the store {reason}; rank 0 will serve the next one")]
 
 
 def _ready(state: AgentState) -> list[AgentEffect]:
@@ -371,7 +395,7 @@ def _all_gone(state: AgentState) -> list[AgentEffect]:
         return []
     state.workers = {}
     state.killing = False
-    return [ReserveEndpoint(), *_ready(state)]
+    return _reserve(state)
 
 
 def _timer(state: AgentState, name: str) -> list[AgentEffect]:

@@ -33,6 +33,12 @@ class EndpointReserved(Record, frozen=True):
     endpoint: Endpoint
 
 
+class StoreFailed(Record, frozen=True):
+    """The process that was to serve the store ended."""
+
+    reason: str
+
+
 class SpawnerReady(Record, frozen=True):
     """The spawner is up; what the kernel offers it for keeping processes together."""
 
@@ -135,6 +141,7 @@ class Told(Record, frozen=True):
 AgentEvent = (
     AgentStarted
     | EndpointReserved
+    | StoreFailed
     | SpawnerReady
     | ZygoteReady
     | ModuleRejected
@@ -157,7 +164,13 @@ AgentEvent = (
 
 
 class ReserveEndpoint(Record, frozen=True):
-    """Hold a fresh port for the next round's master, and say `EndpointReserved`."""
+    """Hold a fresh port for the next round's master, and say `EndpointReserved`.
+
+    With `store`, let clients of PyTorch's store knock there from now on; the process that
+    answers is started with the workers.
+    """
+
+    store: bool = False
 
 
 class StartZygote(Record, frozen=True):

@@ -128,6 +128,8 @@ class JobConfig(Struct, frozen=True):
     logs_specs: str | None = None
     numa_binding: str | None = None
     virtual_local_rank: bool = False
+    worker_store: bool = False
+    """Rank 0 serves PyTorch's store itself, instead of a process of ours."""
 
     def validate(self) -> JobConfig:
         """Return self, or raise `UsageError` naming the first thing that cannot work."""

@@ -20,11 +20,13 @@ class Record(Struct, frozen=True, tag=True, omit_defaults=True):
     """The parent of everything that is journalled: immutable, tagged with its name."""
 
 
-class Endpoint(Struct, frozen=True):
+class Endpoint(Struct, frozen=True, omit_defaults=True):
     """An address and port that peers can connect to."""
 
     address: str
     port: int
+    serves_store: bool = False
+    """PyTorch's store listens there already, so rank 0 need not serve it."""
 
     def __str__(self) -> str:
         host = f"[{self.address}]" if ":" in self.address else self.address

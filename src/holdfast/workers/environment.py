@@ -15,7 +15,7 @@ PER_WORKER = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME",
     "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE",
     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE",
-    "HOLDFAST_ROUND",
+    "TORCHELASTIC_USE_AGENT_STORE", "HOLDFAST_ROUND",
 )  # fmt: skip
 """Variables that differ between workers or rounds: a module that reads one when it is
 imported cannot be imported ahead."""
@@ -26,7 +26,6 @@ def shared(config: JobConfig, inherited: Mapping[str, str]) -> dict[str, str]:
     environment = {name: value for name, value in inherited.items() if name not in PER_WORKER}
     environment["TORCHELASTIC_MAX_RESTARTS"] = str(config.restarts.max_restarts)
     environment["TORCHELASTIC_RUN_ID"] = config.run_id
-    environment["TORCHELASTIC_USE_AGENT_STORE"] = "False"
     environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     if config.slots > 1:
         environment.setdefault("OMP_NUM_THREADS", "1")
@@ -51,6 +50,7 @@ def of_worker(
         MASTER_ADDR=assignment.master.address,
         MASTER_PORT=str(assignment.master.port),
         TORCHELASTIC_RESTART_COUNT=str(assignment.restart_count),
+        TORCHELASTIC_USE_AGENT_STORE=str(assignment.master.serves_store),
         HOLDFAST_ROUND=str(assignment.round),
     )
     if config.virtual_local_rank:

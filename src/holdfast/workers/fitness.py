@@ -67,7 +67,7 @@ class Watch:
     def __enter__(self) -> Watch:
         for name, verb in (("getitem", "reads"), ("setitem", "sets"), ("delitem", "removes")):
             setattr(Environment, f"__{name}__", self._noting(self._plain[f"__{name}__"], verb))
-        Environment.__iter__ = lambda this: self._names_of_worker(this)
+        Environment.__iter__ = self._showing_names(self._plain["__iter__"])
         self._argv = sys.argv
         sys.argv = watched = Arguments(sys.argv)
         watched.look = lambda: self._note("reads", "the command line")
@@ -87,9 +87,12 @@ class Watch:
 
         return noting
 
-    def _names_of_worker(self, this: Any) -> Iterator[Any]:
-        yield from self._plain["__iter__"](this)
-        yield from (this.decodekey(os.fsencode(name)) for name in self._names)
+    def _showing_names(self, method: Any) -> Any:
+        def names_of_worker(this: Any) -> Iterator[Any]:
+            yield from method(this)
+            yield from (this.decodekey(os.fsencode(name)) for name in self._names)
+
+        return names_of_worker
 
     def _note(self, verb: str, what: str) -> None:
         self.noticed = self.noticed or f"it {verb} {what} when imported"
@@ -107,21 +110,19 @@ class OwnTree:
         self.refused = ""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if self.folder is not None and self._has(name, path):
+        if self.hides(name, path):
             self.refused = f"it imports {name}, of which the program has its own"
             raise ModuleNotFoundError(f"{name} is the program's own", name=name)
 
-    def hides(self, name: str) -> bool:
-        """Whether the program has a top-level module of that name."""
-        spec = PathFinder.find_spec(name, [self.folder]) if self.folder is not None else None
+    def hides(self, name: str, path: Any = None) -> bool:
+        """Whether the program has that module, at its top level or in its part of a package."""
+        if self.folder is None:
+            return False
+        folder = os.path.join(self.folder, *name.split(".")[:-1])
+        if path is not None and folder not in path:
+            return False
+        spec = PathFinder.find_spec(name, [folder])
         return spec is not None and spec.origin is not None
-
-    def _has(self, name: str, path: Any) -> bool:
-        if path is None:
-            return self.hides(name)
-        # The program's part of a package that is spread over several folders.
-        assert self.folder is not None
-        return os.path.join(self.folder, *name.split(".")[:-1]) in path
 
 
 def try_import(

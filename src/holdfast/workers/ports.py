@@ -8,21 +8,36 @@ does, can still bind it and listen. No port is ever picked, released and hoped f
 
 from __future__ import annotations
 
+import os
 import socket
 
 
 class ReservedPort:
     """A held port. Keep the object for as long as the port is to be held."""
 
-    def __init__(self) -> None:
-        self._socket = _bound_to_any_port()
+    def __init__(self, address: str | None = None) -> None:
+        """Hold any free port; of one IPv4 address, or of all."""
+        self._socket = _bound_to_any_port(address)
         self.number: int = self._socket.getsockname()[1]
+
+    def listen(self) -> None:
+        """Let clients connect, and wait, from now on."""
+        self._socket.listen(socket.SOMAXCONN)
+
+    def duplicate(self) -> int:
+        """A descriptor of the same socket, for whoever is to serve it."""
+        return os.dup(self._socket.fileno())
 
     def release(self) -> None:
         self._socket.close()
 
 
-def _bound_to_any_port() -> socket.socket:
+def _bound_to_any_port(address: str | None) -> socket.socket:
+    if address is not None:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, 0))
+        return sock
     try:
         sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

@@ -152,8 +152,9 @@ def locks_and_threads():
 
 
 OBSERVATIONS = [
+    child_sees_its_own_thread,  # first, while there is one only
     processes_by_spawn, processes_by_fork, processes_by_forkserver, process_pool_executor,
-    child_sees_its_own_thread, descriptors_of_a_child, signals_of_a_child, output_of_a_child,
+    descriptors_of_a_child, signals_of_a_child, output_of_a_child,
     asynchronous_child, temporary_files, pickles, other_programs, modules_of_the_tree,
     lines_of_tracebacks, log_records, caught_warnings, main_imported_by_name, locks_and_threads,
 ]  # fmt: skip

@@ -1,0 +1,202 @@
+"""Modules are found where a cold worker finds them, and loaded when it would load them."""
+
+from __future__ import annotations
+
+import compileall
+import sys
+import zipfile
+
+import pytest
+
+from holdfast.workers import preload
+
+SHADOWS = {
+    "one that the program imports": ("queue", "import queue\nprint(queue.MINE)"),
+    "one that the launcher needs": ("selectors", "import selectors\nprint(selectors.MINE)"),
+    "one that another module imports": ("heapq", "import sched\nprint(sched.heapq.MINE)"),
+    "an installed package": ("numpy", "import numpy\nprint(numpy.MINE)"),
+    "a built-in module, which wins": ("time", "import time\nprint(hasattr(time, 'MINE'))"),
+    "one of ours": ("linux", "import linux, wire, fitness\nprint(linux.MINE, wire.MINE)"),
+    "one that is not ours": ("zygote", "import zygote\nprint(zygote.MINE)"),
+    "only by the folder's name": ("data", "import json\nimport heapq\nprint(json, heapq)"),
+}
+
+
+@pytest.mark.parametrize("what", SHADOWS)
+def test_a_module_beside_the_program_wins_as_it_does_cold(program, what) -> None:
+    name, text = SHADOWS[what]
+    mine = "MINE = 'mine'\nheappush = heappop = None\n"
+    files = {f"{name}.py": mine, "wire.py": mine, "fitness.py": mine, "json/data.txt": ""}
+    program.write({"program.py": text, **files})
+    each = program.each("program.py", hows=("plain", "cold", "maybe warm"))
+    endings = [each[how].ending for how in each]
+    assert endings[0][0] == 0
+    assert endings == endings[:1] * 3
+
+
+def test_modules_named_like_ours_do_not_keep_a_program_cold(same) -> None:
+    names = ("linux", "wire", "fitness", "run_as_main", "zygote", "zygote_server", "preload")
+    files = {f"{name}.py": f"print({name!r})" for name in names}
+    text = "\n".join(f"import {name}" for name in names)
+    assert same("program.py", files={**files, "program.py": text}).stdout.count(b"\n") == 7
+
+
+def test_a_module_that_hides_one_that_is_loaded_already_is_a_reason_to_start_cold(program) -> None:
+    program.write({"program.py": "import selectors", "selectors.py": ""})
+    run = program.run("cold all the same", "program.py")
+    assert run.starts == [False]
+    (lost,) = run.events("ZygoteLost")
+    assert lost["reason"] == "selectors beside the program hides the installed module of that name"
+
+
+def test_the_tree_of_the_program_is_never_run_by_the_zygote(program) -> None:
+    """Not even the program's part of a package that is spread over several folders."""
+    library = program.folder.parent / "library"
+    for folder, name in ((library, "far"), (program.folder, "near")):
+        (folder / "spread").mkdir(parents=True)
+        text = "import os\nwith open(os.environ['SEEN'], 'a') as f: f.write(__name__ + ' ')\n"
+        (folder / "spread" / f"{name}.py").write_text(text)
+    seen = program.folder.parent / "seen"
+    program.write({"program.py": "import spread.far\nimport spread.near"})
+    env = {"PYTHONPATH": str(library), "SEEN": str(seen)}
+    options = ("--nproc-per-node=2", "--preload=spread.far,spread.near")
+    run = program.run("warm", "program.py", options=options, env=env)
+    assert seen.read_text().split().count("spread.near") == 2
+    assert [event["module"] for event in run.events("ModuleRejected")] == ["spread.near"]
+    assert run.events("ZygoteReady")[0]["preloaded"] == ["spread.far"]
+
+
+def test_a_variable_that_the_program_sets_before_an_import_counts(same) -> None:
+    text = """
+        import os
+        os.environ['OPENBLAS_NUM_THREADS'] = '2'
+        import numpy
+        numpy.ones((500, 500)) @ numpy.ones((500, 500))
+        print(len(os.listdir('/proc/self/task')))
+        """
+    same("program.py", files={"program.py": text}, env={"OPENBLAS_NUM_THREADS": "1"})
+
+
+def test_a_folder_that_the_program_puts_first_counts(same) -> None:
+    text = """
+        import sys
+        sys.path.insert(0, 'lib')
+        import numpy
+        import sched
+        print(numpy.MINE, sched.MINE)
+        """
+    files = {"lib/numpy.py": "MINE = 1", "lib/sched.py": "MINE = 2", "program.py": text}
+    assert same("program.py", files=files).stdout == b"1 2\n"
+
+
+def test_a_launcher_behind_a_symbolic_link_leaves_nothing_on_the_path(program) -> None:
+    link = program.folder.parent / "link"
+    link.symlink_to(preload.__file__.removesuffix("/holdfast/workers/preload.py"))
+    program.write({"program.py": "import sys\nprint(sys.path)"})
+    run = program.run("warm", "program.py", env={"PYTHONPATH": str(link)})
+    assert b"holdfast/workers" not in run.stdout
+    assert run.stdout == program.run("plain", "program.py", env={"PYTHONPATH": str(link)}).stdout
+
+
+# Programs that are not plain source.
+
+
+def test_an_archive_runs_in_the_same_way(same, program) -> None:
+    with zipfile.ZipFile(program.folder / "program.zip", "w") as archive:
+        archive.writestr("__main__.py", "import inner, sys\nprint(sys.argv, sys.path[0], __file__)")
+        archive.writestr("inner.py", "")
+    assert same("program.zip", "a", files={}).status == 0
+
+
+def test_a_compiled_file_runs_in_the_same_way(same, program) -> None:
+    program.write({"program.py": "import sys\nprint(__file__, __loader__.path)\nsys.exit(4)"})
+    compileall.compile_file(program.folder / "program.py", legacy=True, quiet=2)
+    assert same("program.pyc", files={}).status == 4
+
+
+def test_a_folder_runs_cold_in_the_same_way(program) -> None:
+    program.write({"folder/__main__.py": "import sys\nprint(sys.argv, sys.path[0], __file__)"})
+    each = program.each("folder", "a", hows=("plain", "cold", "cold all the same"))
+    endings = [run.ending for run in each.values()]
+    assert endings[0][0] == 0
+    assert endings == endings[:1] * 3
+
+
+def test_a_program_that_is_missing_is_reported_in_the_same_way(program) -> None:
+    each = program.each("missing.py", hows=("plain", "cold", "cold all the same"))
+    endings = [run.ending for run in each.values()]
+    assert endings[0][0] == 2
+    assert endings == endings[:1] * 3
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="`cgi` is there up to Python 3.12")
+def test_a_deprecated_module_is_complained_about_at_the_line_that_imports_it(same) -> None:
+    warm = same("program.py", files={"program.py": "import os\nimport cgi\n"})
+    assert b"program.py:2: DeprecationWarning" in warm.stderr
+
+
+# What is preloaded.
+
+PLANS = {
+    "imports at the top": ("import os\nimport json.decoder\nfrom re import sub\n",
+                           ("os", "json.decoder", "re")),
+    "none after a call": ("import os\nos.environ.update(X='1')\nimport json", ("os",)),
+    "none after a variable is set": ("import os\nos.environ['X'] = '1'\nimport json", ("os",)),
+    "none after an attribute is set": ("import os\nos.x = 1\nimport json", ("os",)),
+    "none after an unknown call": ("import os\nx = setup()\nimport json", ("os",)),
+    "after definitions and constants": (
+        "'''doc'''\nimport os\nX: int = 1\nY = (X, -1)\ndef f(): x()\nclass C: y = 1\nimport json",
+        ("os", "json"),
+    ),
+    "after calls without effect": (
+        "import logging, time, os\nLOG = logging.getLogger(__name__)\nT = time.monotonic()\n"
+        "HERE = os.path.dirname(os.path.abspath(__file__))\nimport json",
+        ("logging", "os", "json"),
+    ),
+    "nothing of a block": ("with x:\n    import json", ()),
+    "what is tried": ("try:\n    import json\nexcept ImportError:\n    json = None\nimport re",
+                      ("json", "re")),
+    "what is tried in its place": (
+        "try:\n    import absent_x\nexcept ImportError:\n    import json\nimport re",
+        ("json", "re"),
+    ),
+    "not what is for checkers only": (
+        "import typing\nif typing.TYPE_CHECKING:\n    import json\nimport re", ("typing", "re"),
+    ),
+    "not what depends": ("import sys, os\nif sys.x > 1:\n    import json\nelse:\n    y = 1\nimport re",
+                         ("os", "re")),
+    "none after what is missing": ("import absent_x\nimport json", ()),
+    "what own modules import": ("import own\nimport json", ("struct", "json")),
+    "none after an own module that does something": ("import doing\nimport json", ("struct",)),
+    "what own packages import": ("from pack.inner import x\nimport json",
+                                 ("string", "struct", "textwrap", "json")),
+    "what own packages import by name": ("from pack import inner\nimport json",
+                                         ("string", "struct", "textwrap", "json")),
+    "not what the program hides": ("import queue\nimport json", ("heapq", "json")),
+    "nothing of what is no Python": ("import json\nimport (", ()),
+}  # fmt: skip
+TREE = {
+    "own.py": "import struct\nif __name__ == '__main__':\n    main()\n",
+    "doing.py": "import struct\nprint()\n",
+    "pack/__init__.py": "import string\n",
+    "pack/inner.py": "from . import other\nfrom .other import y\nx = 1\n",
+    "pack/other.py": "import struct\nfrom textwrap import dedent as y\n",
+    "queue.py": "import heapq\n",
+}
+
+
+@pytest.mark.parametrize("what", PLANS)
+def test_the_plan_has(program, what) -> None:
+    source, expected = PLANS[what]
+    program.write({**TREE, "program.py": source})
+    folder = str(program.folder)
+    assert preload.plan(f"{folder}/program.py", folder, ()) == expected
+
+
+def test_the_plan_of_a_module_has_what_its_packages_import(program) -> None:
+    program.write({**TREE, "pack/main.py": "from .other import y\nimport json"})
+    folder = str(program.folder)
+    source = preload.module_source("pack.main", folder)
+    assert source == f"{folder}/pack/main.py"
+    planned = preload.plan(source, folder, ("extra", "json"))
+    assert planned == ("string", "struct", "textwrap", "json", "extra")
