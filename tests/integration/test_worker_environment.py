@@ -128,7 +128,8 @@ def test_the_local_rank_is_filled_into_arguments(look, start) -> None:
 
 @STARTS
 @pytest.mark.parametrize(
-    ("visible", "own"), [(None, ["0", "1"]), ("4,7", ["4", "7"]), ("GPU-a, GPU-b", ["GPU-a", "GPU-b"])]
+    ("visible", "own"),
+    [(None, ["0", "1"]), ("4,7", ["4", "7"]), ("GPU-a, GPU-b", ["GPU-a", "GPU-b"])],
 )
 def test_a_virtual_local_rank_comes_with_a_device_of_its_own(look, start, visible, own) -> None:
     words = (start, "--virtual-local-rank")
@@ -162,14 +163,10 @@ def test_another_interpreter_can_run_the_workers(look, tmp_path) -> None:
 
 @STARTS
 def test_a_module_is_run_as_python_does(look, start) -> None:
-    words = (start, "-m", "package.module", "an argument")
-    files = {"module.py": LOOK, "package.py": ""}
-    job, found = look(
-        2, start, "-m", "module", "an argument", "${local_rank}", script=None, files=files
-    )
+    words = (start, "-m", "module", "an argument", "${local_rank}")
+    job, found = look(2, *words, script=None, files={"module.py": LOOK})
     for rank, worker in enumerate(found):
         assert worker["argv"] == [str(job.folder / "module.py"), "an argument", str(rank)]
-    del words
 
 
 @STARTS

@@ -6,11 +6,13 @@ import os
 import shutil
 import sys
 
-from holdfast.workers.spawner_process import start_spawner
+from holdfast.workers.spawner_process import fill_standard_streams, start_spawner
 
 
 def main(folder: str, lifeline: int) -> int:
     """Run the job that the folder describes; end it when the lifeline's other end closes."""
+    fill_standard_streams()
+    os.set_inheritable(lifeline, False)  # It is ours, not the workers'.
     spawner = start_spawner(zygote=True)
     import msgspec
 

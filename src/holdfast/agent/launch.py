@@ -94,7 +94,7 @@ def _write_call(
 
 def _run_agent(folder: str, environment: dict[str, str]) -> None:
     """Start the agent, show its output where ours goes, and wait for its end."""
-    lifeline, held = os.pipe()
+    lifeline, held = _pipe()
     command = [sys.executable, "-m", "holdfast.agent.function_job", folder, str(lifeline)]
     try:
         agent = subprocess.Popen(
@@ -102,14 +102,25 @@ def _run_agent(folder: str, environment: dict[str, str]) -> None:
             env=environment,
             pass_fds=[lifeline],
             start_new_session=True,
-            stdout=None if _is_plain(sys.stdout, 1) else subprocess.PIPE,
-            stderr=None if _is_plain(sys.stderr, 2) else subprocess.PIPE,
+            stdout=_destination(sys.stdout, 1),
+            stderr=_destination(sys.stderr, 2),
         )
         os.close(lifeline)
         with agent:
             _wait(agent)
     finally:
         os.close(held)
+
+
+def _pipe() -> tuple[int, int]:
+    """A pipe that does not take the place of a standard stream that was closed."""
+    import fcntl
+
+    low = os.pipe()
+    reading, writing = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in low)
+    for end in low:
+        os.close(end)
+    return reading, writing
 
 
 def _wait(agent: subprocess.Popen[bytes]) -> None:
@@ -128,30 +139,35 @@ def _wait(agent: subprocess.Popen[bytes]) -> None:
         raise
 
 
-def _is_plain(stream: Any, descriptor: int) -> bool:
-    """Whether Python's stream is the process's own, and not a notebook's or a capture."""
+def _destination(stream: Any, descriptor: int) -> int | None:
+    """Ours, if Python's stream is the process's own; a pipe for a notebook's or a capture."""
+    if stream is None:
+        return subprocess.DEVNULL  # The process was started without one.
     try:
-        return bool(stream.fileno() == descriptor)
+        return None if stream.fileno() == descriptor else subprocess.PIPE
     except (AttributeError, OSError, ValueError):
-        return False
+        return subprocess.PIPE
 
 
 def _show_output(agent: subprocess.Popen[bytes]) -> None:
     """Copy what comes through pipes to `sys.stdout` and `sys.stderr` as they are now."""
     import selectors
+    from codecs import getincrementaldecoder
+
+    new_decoder = getincrementaldecoder("utf-8")  # A block may end in the middle of a letter.
 
     with selectors.DefaultSelector() as selector:
         for pipe, shown in ((agent.stdout, sys.stdout), (agent.stderr, sys.stderr)):
             if pipe is not None and not pipe.closed:
-                selector.register(pipe, selectors.EVENT_READ, shown)
+                selector.register(pipe, selectors.EVENT_READ, (shown, new_decoder("replace")))
         while selector.get_map():
             for key, _ in selector.select():
                 source: IO[bytes] = key.fileobj  # type: ignore[assignment]
+                shown, decoder = key.data
                 block = os.read(source.fileno(), 65536)
-                if block:
-                    key.data.write(block.decode("utf-8", "replace"))
-                    key.data.flush()
-                else:
+                shown.write(decoder.decode(block, final=not block))
+                shown.flush()
+                if not block:
                     selector.unregister(source)
                     source.close()
 

@@ -84,6 +84,7 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedRun:
         config = replace(config, output=replace(config.output, prefix_template=template))
     config, more = rendezvous.settle(config, values.get("rdzv-backend"))
     _check_backoff(config)
+    _check_devices(config, environ.get("CUDA_VISIBLE_DEVICES"))
     return ParsedRun(config.validate(), (*notes, *more, *_silent_console(config)))
 
 
@@ -237,6 +238,19 @@ def _check_backoff(config: JobConfig) -> None:
         raise UsageError(
             f"--restart-backoff {first_s:g} is above --restart-backoff-max {longest_s:g}",
             "raise the second or lower the first",
+        )
+
+
+def _check_devices(config: JobConfig, visible: str | None) -> None:
+    """With virtual local ranks each worker has a device of its own, of those we may use."""
+    if not config.virtual_local_rank or visible is None:
+        return
+    devices = len(visible.split(","))
+    if config.slots > devices:
+        raise UsageError(
+            f"CUDA_VISIBLE_DEVICES={visible} has no device of its own for each of "
+            f"{config.slots} workers",
+            "with --virtual-local-rank, name as many devices as workers, or unset the variable",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from holdfast.workers.spawner_process import SpawnerProcess, start_spawner
+from holdfast.workers.spawner_process import SpawnerProcess, fill_standard_streams, start_spawner
 
 TYPE_CHECKING = False  # As in `typing`, which the spawner's start does not wait for.
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def run(words: list[str]) -> int:
     """The verb. Returns the exit status."""
     if any(word in ("-h", "--help") for word in words[:1]):
         return _print_help()
-    _fill_standard_descriptors()
+    fill_standard_streams()
     spawner = start_spawner(zygote=not any(word in COLD for word in words))
     # Imported while the spawner's interpreter starts: these take most of our own start.
     from holdfast.cli import options
@@ -39,16 +39,6 @@ def run(words: list[str]) -> int:
         return 130
     finally:
         spawner.socket.close()
-
-
-def _fill_standard_descriptors() -> None:
-    """Where 0, 1 or 2 were closed by whoever started us, nothing else may take their place."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            # The lowest number that is free is taken, and that is this one.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def _run_job(words: list[str], spawner: SpawnerProcess) -> int:

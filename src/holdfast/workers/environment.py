@@ -60,13 +60,15 @@ def of_worker(
 
 
 def _own_device(common: Mapping[str, str], local_rank: int) -> str:
-    """The one device that a worker with a virtual local rank sees."""
-    visible = [entry.strip() for entry in common.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    devices = [entry for entry in visible if entry]
-    return devices[local_rank] if local_rank < len(devices) else str(local_rank)
+    """The one device that a worker with a virtual local rank sees: of those that we see."""
+    visible = common.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return str(local_rank)
+    devices = [entry.strip() for entry in visible.split(",")]
+    return devices[local_rank] if local_rank < len(devices) else ""
 
 
 def arguments(config: JobConfig, ranks: Ranks) -> list[str]:
-    """The program's arguments, with `${local_rank}` filled in."""
-    local_rank = "0" if config.virtual_local_rank else str(ranks.local_rank)
-    return [word.replace("${local_rank}", local_rank) for word in config.program.arguments]
+    """The program's arguments, with `${local_rank}` filled in: the true one, never virtual."""
+    own = str(ranks.local_rank)
+    return [word.replace("${local_rank}", own) for word in config.program.arguments]

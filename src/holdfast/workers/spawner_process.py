@@ -22,6 +22,19 @@ class SpawnerProcess(NamedTuple):
     socket: socket.socket
 
 
+def fill_standard_streams() -> None:
+    """Where 0, 1 or 2 were closed by whoever started us, nothing else may take their place."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest number that is free is taken, and that is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    # Python has no streams then, and what is printed to none of them goes to the other.
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)
+
+
 def start_spawner(*, zygote: bool) -> SpawnerProcess:
     """Start one, with signals blocked until it has a session of its own.
 
