@@ -35,6 +35,7 @@ from holdfast.core.agent_io import (
     SpawnerEnded,
     SpawnerLost,
     StepReported,
+    StoreFailed,
     Told,
     WakeAgent,
 )
@@ -84,12 +85,14 @@ class Node:
         self.coordinator = coordinator.CoordinatorState(config)
         self.spawner = Spawner()
         self.to_coordinator: deque[Heard] = deque()
-        self.to_agent: deque[AgentEvent] = deque()
+        self.to_agent: deque[Told] = deque()
         self.timers: dict[str, tuple[float, Timer]] = {}
         self.timers_once_set: dict[str, Timer] = {}
+        self.held: Endpoint | None = None
+        """The endpoint that is reserved for the next round's master."""
         self.asked_to_end = False
         self.signals: list[int] = []
-        self.launcher_lost = False
+        self.launcher_lost = self.store_lost = False
         self.finished: Outcome | None = None
         self.failures = ENDS
         """How a worker may fail, by chance."""
@@ -107,9 +110,8 @@ class Node:
             heard = _name(self.to_coordinator[0].message)
             yield Possibility(f"the coordinator hears {heard}", self.hear)
         if self.to_agent:
-            told = self.to_agent[0]
-            name = _name(told.message) if isinstance(told, Told) else _name(told)
-            yield Possibility(f"the agent is told {name}", self.tell)
+            told = _name(self.to_agent[0].message)
+            yield Possibility(f"the agent is told {told}", self.tell)
         if spawner.answers and not spawner.silent:
             yield Possibility(f"the agent learns {_name(spawner.answers[0])}", self.learn)
         if spawner.serving:
@@ -183,6 +185,10 @@ class Node:
         for module in () if spawner.zygote_ready else spawner.zygote:
             yield Possibility(f"the zygote rejects {module}", partial(spawner.reject, module))
 
+    def chance_of_store_trouble(self) -> Iterator[Possibility]:
+        if self._workers() and not self.store_lost:
+            yield Possibility("the store is lost", self.lose_store)
+
     def chance_of_timers(self) -> Iterator[Possibility]:
         yield from self.next_timer()
         for name, event in self.timers_once_set.items():
@@ -230,13 +236,15 @@ class Node:
         self.signals.append(number)
         self.take(SignalReceived(number))
 
+    def lose_store(self) -> None:
+        self.store_lost = True
+        self.take(StoreFailed("ended with exit code 1"))
+
     def lose_launcher(self) -> None:
         self.launcher_lost = True
         self.take(LauncherLost())
 
     def lose_spawner(self) -> None:
-        for process in self.spawner.alive.values():
-            process.stuck = False  # They are not ours any more, stuck or not.
         last_word = SpawnerEnded() if self.asked_to_end else SpawnerLost("was killed")
         self.spawner.end(last_word)
 
@@ -255,6 +263,8 @@ class Node:
         self.on_agent_step(event, effects)
         for effect in effects:
             self._carry_out(effect)
+        if any(isinstance(effect, ReserveEndpoint) for effect in effects) and self.held:
+            self.take(EndpointReserved(self.held))  # Nothing comes between: it takes no time.
 
     def on_agent_step(self, event: AgentEvent, effects: list[AgentEffect]) -> None:
         """For those who watch."""
@@ -280,7 +290,8 @@ class Node:
             case WakeAgent():
                 self._wake(effect.name, effect.after_s, AgentTimerFired(effect.name))
             case ReserveEndpoint():
-                self.to_agent.append(EndpointReserved(Endpoint("127.0.0.1", 29500)))
+                port = 29500 if self.held is None else self.held.port + 1
+                self.held = Endpoint("127.0.0.1", port, serves_store=effect.store)
             case Say():
                 pass
             case Finish():

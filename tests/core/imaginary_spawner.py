@@ -71,6 +71,7 @@ class Spawner(Struct):
     """What the zygote has been asked to import; None where there is none."""
     zygote_ready: bool = False
     killing: bool = False
+    ending: bool = False
     ended: bool = False
     silent: bool = False
     """It serves nothing and answers nothing, as if stopped by SIGSTOP."""
@@ -100,7 +101,10 @@ class Spawner(Struct):
                 names = tuple(f"pid {process.pid}" for process in self.alive.values())
                 self.answers.append(ProcessesStuck(names))
             case EndSpawner():
-                self.end(SpawnerEnded())
+                self.zygote, self.zygote_ready = None, False
+                self.unforked.clear()
+                self.ending = self.killing = True
+                self._kill()
             case _:
                 raise AssertionError(f"nothing for a spawner: {request}")
 
@@ -156,7 +160,11 @@ class Spawner(Struct):
         self._tell_if_gone()
 
     def _tell_if_gone(self) -> None:
-        if self.killing and not self.alive and not self.unforked:
+        if not self.killing or self.alive or self.unforked:
+            return
+        if self.ending:
+            self.end(SpawnerEnded())
+        else:
             self.killing = False
             self.answers.append(AllGone())
 
@@ -178,9 +186,9 @@ class Spawner(Struct):
         self._tell_if_gone()
 
     def end(self, last_word: AgentEvent) -> None:
-        """Everything below dies with it, except what is stuck in the kernel."""
+        """It is gone, and everything below it."""
         self.ended, self.silent = True, False
         self.requests.clear()
         self.unforked.clear()
-        self.alive = {worker: process for worker, process in self.alive.items() if process.stuck}
+        self.alive.clear()
         self.answers.append(last_word)

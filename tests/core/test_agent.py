@@ -143,11 +143,11 @@ def without_words(effects: list[AgentEffect]) -> list[AgentEffect]:
 
 def test_a_node_joins_when_its_port_is_held_and_it_knows_how_workers_start() -> None:
     life = Life()
-    started = life.take(AgentStarted(preload=("torch",)))
-    assert started[:2] == [ReserveEndpoint(), StartZygote(("torch",))]
+    started = life.take(AgentStarted(preload=("numpy",)))
+    assert started[0] == StartZygote(("numpy",))
     assert WakeAgent("preload", 60.0) in started
-    assert life.take(EndpointReserved(PORT)) == []
-    (joined,) = life.take(ZygoteReady(("torch",)))
+    assert life.take(ZygoteReady(("numpy",))) == [ReserveEndpoint()]
+    (joined,) = life.take(EndpointReserved(PORT))
     assert isinstance(joined, Report)
     assert isinstance(joined.message, NodeJoined)
     assert joined.message.endpoint == PORT
@@ -175,22 +175,22 @@ def test_a_module_that_was_not_asked_for_cannot_be_left_out() -> None:
     life = Life()
     life.take(AgentStarted(preload=("numpy",)))
     effects = life.take(ModuleRejected("sitecustomize", "it raised"))
-    assert without_words(effects) == [DropZygote()]
+    assert without_words(effects) == [DropZygote(), ReserveEndpoint()]
     assert "workers start cold" in said(effects)
 
 
 def test_an_import_that_hangs_holds_nobody_up() -> None:
     life = Life()
-    life.take(AgentStarted(preload=("torch",)), EndpointReserved(PORT))
+    life.take(AgentStarted(preload=("torch",)))
     effects = life.take(AgentTimerFired("preload"))
-    assert effects[0] == DropZygote()
+    assert without_words(effects) == [DropZygote(), ReserveEndpoint()]
     assert said(effects) == "workers start cold: preloading took more than 60 s"
-    assert isinstance(effects[-1], Report)
+    assert isinstance(life.take(EndpointReserved(PORT))[-1], Report)
 
 
 def test_a_zygote_that_comes_too_late_is_not_used() -> None:
     life = Life()
-    life.take(AgentStarted(), EndpointReserved(PORT), AgentTimerFired("preload"))
+    life.take(AgentStarted(), AgentTimerFired("preload"), EndpointReserved(PORT))
     assert life.take(ZygoteReady(())) == []
     (start,) = life.take(run_round())
     assert start == StartWorkers(assignment(), (0, 1), warm=False)
@@ -270,7 +270,7 @@ def test_only_steps_that_lead_further_than_ever_are_told() -> None:
 
 def test_what_a_lost_zygote_did_not_fork_starts_cold() -> None:
     life = Life()
-    life.take(AgentStarted(), EndpointReserved(PORT), ZygoteReady(()))
+    life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT))
     (start,) = life.take(run_round())
     assert start == StartWorkers(assignment(), (0, 1), warm=True)
     effects = life.take(WorkerStarted(1, 0, 101), ZygoteLost("it ended with status 1"))
@@ -281,7 +281,7 @@ def test_what_a_lost_zygote_did_not_fork_starts_cold() -> None:
 
 def test_a_loss_that_is_told_twice_starts_nobody_twice() -> None:
     life = Life()
-    life.take(AgentStarted(), EndpointReserved(PORT), ZygoteReady(()), run_round())
+    life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
     life.take(ZygoteLost("it ended with status 1"))
     assert life.take(ZygoteLost("it had already ended")) == []
 
@@ -340,7 +340,7 @@ def test_a_worker_that_is_born_into_a_round_that_stops_gets_what_the_others_got(
 
 def test_who_will_never_be_born_is_not_waited_for() -> None:
     life = Life()
-    life.take(AgentStarted(), EndpointReserved(PORT), ZygoteReady(()), run_round())
+    life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
     life.take(WorkerStarted(1, 1, 102), exited(1), Told(StopRound(1, "rank 1 was killed")))
     effects = life.take(ZygoteLost("it ended with status 1"))
     assert KillEverything() in effects

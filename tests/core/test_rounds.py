@@ -13,9 +13,7 @@ NOW = 1000.0
 FOUR = ("a", "b", "c", "d")
 
 FULL = View(candidates=FOUR, minimum=2, maximum=4)
-ENOUGH = View(
-    candidates=("a", "b"), minimum=2, maximum=4, enough_since=NOW - 1, last_call_s=5.0
-)
+ENOUGH = View(candidates=("a", "b"), minimum=2, maximum=4, enough_since=NOW - 1, last_call_s=5.0)
 TOO_FEW = View(candidates=("a",), minimum=2, maximum=4)
 
 

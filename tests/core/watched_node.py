@@ -4,12 +4,14 @@
    be born; and no worker of a round runs twice at once.
 2. Round numbers only grow, and there are at most one more rounds than restarts allowed.
 3. Workers are started warm only while there is a zygote.
-4. After `EndSpawner` nothing more is started or prepared.
-5. Nobody is given a grace who is not there, and nobody is left running at the end, unless
+4. Every round has a master of its own, at the endpoint that is held for it; and once a
+   store was lost, no round relies on one.
+5. After `EndSpawner` nothing more is started or prepared.
+6. Nobody is given a grace who is not there, and nobody is left running at the end, unless
    the wait for its death was in vain.
-6. The job closes once, and nothing is asked of the node after that.
-7. `Finish` comes once, is the last thing, and its outcome is true.
-8. Everything that is said has words in it, and every timer a time.
+7. The job closes once, and nothing is asked of the node after that.
+8. `Finish` comes once, is the last thing, and its outcome is true.
+9. Everything that is said has words in it, and every timer a time.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from holdfast.core.agent_io import (
     AgentTimerFired,
     DropZygote,
     Finish,
+    ReserveEndpoint,
     Say,
     SpawnerLost,
     StartWorkers,
@@ -37,7 +40,7 @@ from holdfast.core.coordinator import (
     WakeCoordinator,
 )
 from holdfast.core.messages import CloseJob, RunRound
-from holdfast.core.model import ExitStatus, Outcome
+from holdfast.core.model import Endpoint, ExitStatus, Outcome
 
 from .imaginary_node import Node
 from .imaginary_spawner import Worker
@@ -49,6 +52,7 @@ class WatchedNode(Node):
     def __init__(self, config: JobConfig, tick_s: float = 0.001) -> None:
         super().__init__(config, tick_s)
         self.rounds: list[int] = []
+        self.masters: list[Endpoint] = []
         self.has_zygote = False
         self.closed = False
         self.waited_in_vain = False
@@ -74,6 +78,8 @@ class WatchedNode(Node):
         prepares = isinstance(effect, StartWorkers | StartZygote | DropZygote)
         assert not (prepares and self.asked_to_end), f"after EndSpawner: {effect}"
         match effect:
+            case ReserveEndpoint():
+                assert not (effect.store and self.store_lost), "a store was lost before"
             case StartZygote():
                 self.has_zygote = True
             case DropZygote():
@@ -94,6 +100,9 @@ class WatchedNode(Node):
             assert number > max(self.rounds, default=0), "the round's number did not grow"
             assert not self.spawner.alive, "a worker of an older round is left"
             assert not self.spawner.unforked, "a worker of an older round may still be born"
+            assert effect.assignment.master == self.held, "the master's port is not held"
+            assert effect.assignment.master not in self.masters, "a port is used again"
+            self.masters.append(effect.assignment.master)
             self.rounds.append(number)
         assert number == self.rounds[-1], "an old round starts workers"
         assert len(self.rounds) <= 1 + self.config.restarts.max_restarts, "too many rounds"

@@ -1,0 +1,129 @@
+"""The journals of real jobs: whole, readable, and replayed to the same decisions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from holdfast.core.agent_io import Finish
+from holdfast.observe import journal
+
+STARTS = pytest.mark.parametrize("start", ["--preload=json", "--no-warm"])
+STAY = """
+import os, signal
+open(f"ready.{os.environ['RANK']}", "w").close()
+while True:
+    signal.pause()
+"""
+
+
+def expect_replay(job, verdict: str) -> list[journal.Step]:
+    """Every line is whole, the story ends as the job did, and the core tells it again."""
+    path = job.journal()
+    text = path.read_text()
+    assert text.endswith("\n")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert lines[0]["schema"] == journal.SCHEMA
+    assert [line["seq"] for line in lines[1:]] == list(range(1, len(lines)))
+    times = [line["at"] for line in lines[1:]]
+    assert times == sorted(times)
+    header, steps = journal.read(path)
+    assert list(journal.replay(header, steps)) == []
+    finish = steps[-1].effects[-1]
+    assert isinstance(finish, Finish)
+    assert finish.outcome.verdict == verdict
+    return steps
+
+
+def names(steps: list[journal.Step]) -> list[str]:
+    return [type(step.event).__name__ for step in steps]
+
+
+@STARTS
+def test_the_journal_of_a_success(run_job, start) -> None:
+    job = run_job(start, "--nproc-per-node=2", script="print('fine')")
+    steps = expect_replay(job, "succeeded")
+    assert names(steps).count("WorkerStarted") == 2
+    assert names(steps).count("WorkerExited") == 2
+
+
+@STARTS
+def test_the_journal_of_a_failure(run_job, start) -> None:
+    script = "import os, signal\nif os.environ['RANK'] == '1': raise ValueError('ü\\ud800\\n')\n"
+    job = run_job(start, "--nproc-per-node=2", script=script + "signal.pause()")
+    expect_replay(job, "failed")
+
+
+@STARTS
+def test_the_journal_of_restarts(run_job, start) -> None:
+    script = "import os\nraise SystemExit(int(os.environ['HOLDFAST_ROUND']) < 4)"
+    words = ("--nproc-per-node=2", "--max-restarts=3", "--restart-backoff=0.01")
+    job = run_job(start, *words, script=script)
+    steps = expect_replay(job, "succeeded")
+    assert names(steps).count("AllGone") == 3
+
+
+@STARTS
+def test_the_journal_of_restarts_that_were_not_enough(run_job, start) -> None:
+    words = ("--nproc-per-node=2", "--max-restarts=1", "--restart-window=600")
+    job = run_job(start, *words, script="import os\nos.abort()")
+    expect_replay(job, "failed")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_journal_of_an_interrupt(start_job, times) -> None:
+    job = start_job("--nproc-per-node=2", "--shutdown-timeout=600", script=STAY)
+    job.until_files("ready.0", "ready.1")
+    for _ in range(times):
+        job.send(signal.SIGINT)
+        job.until(lambda: '"SignalReceived"' in job.journal().read_text(), "the signal")
+    assert job.wait() == 130
+    steps = expect_replay(job, "interrupted")
+    assert "SignalReceived" in names(steps)
+
+
+def test_the_journal_of_a_lost_spawner(start_job) -> None:
+    job = start_job("--nproc-per-node=2", script=STAY)
+    job.until_files("ready.0", "ready.1")
+    os.kill(job.spawner(), signal.SIGKILL)
+    assert job.wait() == 1
+    assert "SpawnerLost" in names(expect_replay(job, "failed"))
+
+
+def test_the_journal_of_a_module_that_cannot_be_preloaded(run_job) -> None:
+    files = {"unfit.py": "raise RuntimeError('not here')"}
+    job = run_job("--preload=unfit", script="", files=files, env={"PYTHONPATH": "."})
+    steps = expect_replay(job, "succeeded")
+    (rejected,) = [step.event for step in steps if type(step.event).__name__ == "ModuleRejected"]
+    assert "not here" in rejected.reason
+
+
+def test_the_journal_of_progress(run_job) -> None:
+    script = "import holdfast\nfor step in range(5):\n    holdfast.progress(step)"
+    job = run_job(script=script)
+    assert "StepReported" in names(expect_replay(job, "succeeded"))
+
+
+def test_a_journal_that_was_cut_off_by_a_kill_can_be_read(start_job) -> None:
+    job = start_job("--nproc-per-node=2", script=STAY)
+    job.until_files("ready.0", "ready.1")
+    job.process.kill()
+    job.wait()
+    with open(job.journal(), "ab") as file:
+        file.write(b'{"seq": 99, "at"')  # As if it had been in the middle of a line.
+    header, steps = journal.read(job.journal())
+    assert list(journal.replay(header, steps)) == []
+    assert names(steps).count("WorkerStarted") == 2
+    job.expect_nothing_left()
+
+
+def test_what_is_secret_stays_out_of_the_journal(run_job) -> None:
+    """The program's arguments may hold a password; the environment certainly does."""
+    job = run_job(script="", args=("--password=hunter2",), env={"API_KEY": "xyzzy"})
+    text = job.journal().read_text()
+    assert "hunter2" not in text
+    assert "xyzzy" not in text
+    assert os.stat(job.journal()).st_mode & 0o077 == 0

@@ -1,0 +1,131 @@
+"""What the core asks for and says, in the words of a transcript.
+
+Each line begins with where it is seen: what the `agent` does, what `agent` and `coordinator`
+tell each other, what stands on the user's `screen`, which timer is set on the `clock`, and
+how the job `ends`. A type without words of its own here is shown as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.agent_io import (
+    AgentEffect,
+    DropZygote,
+    EndSpawner,
+    Finish,
+    KillEverything,
+    ListStuck,
+    Report,
+    ReserveEndpoint,
+    Say,
+    SignalWorkers,
+    StartWorkers,
+    StartZygote,
+    WakeAgent,
+)
+from holdfast.core.coordinator import CoordinatorEffect, Explain, Tell, WakeCoordinator
+from holdfast.core.messages import (
+    CloseJob,
+    FromNode,
+    NodeJoined,
+    NodeLeft,
+    RoundStopped,
+    RunRound,
+    StopRound,
+    ToNode,
+    WorkersFailed,
+    WorkersProgressed,
+    WorkersSucceeded,
+)
+from holdfast.core.model import Failure, Outcome, signal_name
+
+
+def line(effect: AgentEffect | CoordinatorEffect) -> str:
+    """One line of the transcript."""
+    match effect:
+        case Say() | Explain():
+            return f"screen       {effect.text}"
+        case WakeAgent() | WakeCoordinator():
+            return f"clock        {effect.name} timer in {effect.after_s:.4g} s"
+        case Finish():
+            return f"ends         {_outcome(effect.outcome)}"
+        case Report():
+            return f"agent        tells the coordinator: {_from_node(effect.message)}"
+        case Tell():
+            return f"coordinator  tells the agent: {_to_node(effect.message)}"
+        case _:
+            return f"agent        {_request(effect)}"
+
+
+def _request(effect: AgentEffect) -> str:
+    match effect:
+        case ReserveEndpoint():
+            store = ", with a store listening there" if effect.store else ""
+            return f"reserves a port for the next master{store}"
+        case StartZygote():
+            return f"starts a zygote that imports {', '.join(effect.modules) or 'nothing'}"
+        case DropZygote():
+            return "drops the zygote"
+        case StartWorkers():
+            how = "warm" if effect.warm else "cold"
+            return f"starts {_local(effect.local_ranks)} of round {effect.assignment.round}, {how}"
+        case SignalWorkers():
+            return f"sends {signal_name(effect.signal)} to {_local(effect.local_ranks)}"
+        case KillEverything():
+            return "sends SIGKILL to everything that is left"
+        case ListStuck():
+            return "asks what is still there"
+        case EndSpawner():
+            return "has the spawner kill everything and end"
+        case _:
+            return repr(effect)
+
+
+def _from_node(message: FromNode) -> str:
+    match message:
+        case NodeJoined():
+            return f"ready, with the master's port {message.endpoint.port}"
+        case WorkersFailed():
+            return f"round {message.round}: {_failures(message.failures)}"
+        case WorkersSucceeded():
+            return f"round {message.round}: all workers succeeded"
+        case WorkersProgressed():
+            return f"round {message.round}: step {message.step} was reached"
+        case RoundStopped():
+            told = _failures(message.failures)
+            return f"round {message.round} has stopped: {told}; next port {message.endpoint.port}"
+        case NodeLeft():
+            return f"leaving: {message.reason}"
+
+
+def _to_node(message: ToNode) -> str:
+    match message:
+        case RunRound():
+            part = message.assignment
+            restarts = f", restart {part.restart_count}" if part.restart_count else ""
+            return f"run round {part.round} with the master at {part.master}{restarts}"
+        case StopRound():
+            return f"stop round {message.round}"
+        case CloseJob():
+            return f"the job is over: {message.outcome.verdict}"
+
+
+def _outcome(outcome: Outcome) -> str:
+    text = f"{outcome.verdict}, exit status {outcome.exit_status}: {outcome.reason}"
+    if outcome.cause is not None:
+        text += f"\n             first observed: {_failures([outcome.cause])}"
+    if outcome.others:
+        text += f"\n             then: {_failures(outcome.others)}"
+    return text
+
+
+def _failures(failures: Iterable[Failure]) -> str:
+    return ", ".join(
+        f"rank {one.rank} {'stopped by us' if one.stopped_by_us else 'failed'} ({one.status})"
+        for one in failures
+    )
+
+
+def _local(local_ranks: tuple[int, ...]) -> str:
+    return f"worker{'s' if len(local_ranks) > 1 else ''} {', '.join(map(str, local_ranks))}"
