@@ -178,6 +178,7 @@ def start_program(tmp_path: Path) -> Iterator[StartJob]:
         folder = tmp_path / f"job{len(jobs)}"
         (folder / "tmp").mkdir(parents=True)
         for name, text in (files or {}).items():
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(textwrap.dedent(text))
         mark = uuid.uuid4().hex
         own = {MARK: mark, "TMPDIR": str(folder / "tmp")}

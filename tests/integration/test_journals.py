@@ -32,8 +32,7 @@ def expect_replay(job, verdict: str) -> list[journal.Step]:
     assert times == sorted(times)
     header, steps = journal.read(path)
     assert list(journal.replay(header, steps)) == []
-    finish = steps[-1].effects[-1]
-    assert isinstance(finish, Finish)
+    (finish,) = [effect for step in steps for effect in step.effects if isinstance(effect, Finish)]
     assert finish.outcome.verdict == verdict
     return steps
 
@@ -94,8 +93,8 @@ def test_the_journal_of_a_lost_spawner(start_job) -> None:
 
 
 def test_the_journal_of_a_module_that_cannot_be_preloaded(run_job) -> None:
-    files = {"unfit.py": "raise RuntimeError('not here')"}
-    job = run_job("--preload=unfit", script="", files=files, env={"PYTHONPATH": "."})
+    files = {"modules/unfit.py": "raise RuntimeError('not here')"}
+    job = run_job("--preload=unfit", script="", files=files, env={"PYTHONPATH": "modules"})
     steps = expect_replay(job, "succeeded")
     (rejected,) = [step.event for step in steps if type(step.event).__name__ == "ModuleRejected"]
     assert "not here" in rejected.reason

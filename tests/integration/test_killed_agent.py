@@ -123,8 +123,8 @@ def start_with_slow_import(start_job):
     job = start_job(
         "--preload=endless",
         script="print('never reached')",
-        files={"endless.py": endless},
-        env={"PYTHONPATH": "."},
+        files={"modules/endless.py": endless},
+        env={"PYTHONPATH": "modules"},
     )
     job.until_files("importing")
     return job

@@ -134,8 +134,8 @@ def test_a_signal_while_modules_are_preloaded_ends_the_job(start_job) -> None:
     job = start_job(
         "--preload=endless",
         script="open('reached', 'w')",
-        files={"endless.py": endless},
-        env={"PYTHONPATH": "."},
+        files={"modules/endless.py": endless},
+        env={"PYTHONPATH": "modules"},
     )
     job.until_files("importing")
     job.send(signal.SIGTERM)

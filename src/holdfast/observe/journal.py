@@ -12,8 +12,8 @@ Schema (one object a line):
      "event": {"type", …}, "effects": [{"type", …}, …]}
 
 The fields of events and effects are those of the types in `core.agent_io`,
-`core.messages` and `core.coordinator`. The program's arguments are left out: they may
-hold a secret.
+`core.messages` and `core.coordinator`; one that has its default may be missing. The
+program's arguments are left out: they may hold a secret.
 """
 
 from __future__ import annotations
@@ -26,9 +26,18 @@ from typing import Literal
 import msgspec
 
 from holdfast.core import agent, coordinator
-from holdfast.core.agent_io import AgentEffect, AgentEvent
+from holdfast.core.agent_io import (
+    AgentEffect,
+    AgentEvent,
+    AllGone,
+    StepReported,
+    Told,
+    WorkerExited,
+    WorkerStarted,
+)
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator import CoordinatorEffect, CoordinatorEvent
+from holdfast.core.errors import UsageError
 
 SCHEMA = 1
 
@@ -42,6 +51,12 @@ class Header(msgspec.Struct, frozen=True):
     host: str
     started: str
     config: JobConfig
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    """As much of the first line as every schema has."""
+
+    schema: int
 
 
 class AgentStep(msgspec.Struct, frozen=True, tag="agent", tag_field="machine"):
@@ -66,12 +81,20 @@ Step = AgentStep | CoordinatorStep
 
 
 class Journal:
-    """An open journal. With no path it keeps the steps of recoveries in memory only."""
+    """An open journal; with no path it writes nothing.
+
+    A job must not end because its journal cannot be written: writing stops then, `problem`
+    says why, and what was written up to there can be read.
+    """
 
     def __init__(self, path: Path | None, header: Header) -> None:
         self.path = path
+        self.problem = ""
         self.steps: list[Step] = []
-        self._encoder = msgspec.json.Encoder(enc_hook=str)
+        """What `recoveries` reads. The rest is not kept: a job may take weeks."""
+        self._written = 0
+        self._stepping_round = 0
+        self._encoder = msgspec.json.Encoder()
         self._file = -1
         if path is not None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -79,12 +102,15 @@ class Journal:
         self._write(msgspec.structs.replace(header, config=_without_secrets(header.config)))
 
     def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None:
-        self._add(AgentStep(len(self.steps) + 1, at, event, effects))
+        step = AgentStep(self._written + 1, at, event, effects)
+        self._add(step)
+        if self._tells_of_recovery(event):
+            self.steps.append(step)
 
     def coordinator(
         self, at: float, event: CoordinatorEvent, effects: list[CoordinatorEffect]
     ) -> None:
-        self._add(CoordinatorStep(len(self.steps) + 1, at, event, effects))
+        self._add(CoordinatorStep(self._written + 1, at, event, effects))
 
     def close(self) -> None:
         if self._file >= 0:
@@ -92,12 +118,37 @@ class Journal:
             self._file = -1
 
     def _add(self, step: Step) -> None:
-        self.steps.append(step)
+        self._written += 1
         self._write(step)
 
+    def _tells_of_recovery(self, event: AgentEvent) -> bool:
+        if isinstance(event, StepReported):
+            first = event.round > self._stepping_round
+            self._stepping_round = max(event.round, self._stepping_round)
+            return first
+        return isinstance(event, WorkerStarted | WorkerExited | AllGone | Told)
+
     def _write(self, line: object) -> None:
-        if self._file >= 0:
-            os.write(self._file, self._encoder.encode(line) + b"\n")
+        if self._file < 0:
+            return
+        text = self._encoded(line) + b"\n"
+        try:
+            complete = os.write(self._file, text) == len(text)
+            self.problem = "" if complete else "the disk is full"
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+        if self.problem:
+            self.close()
+
+    def _encoded(self, line: object) -> bytes:
+        try:
+            return self._encoder.encode(line)
+        except UnicodeEncodeError:
+            # A path or a message of the user's with bytes in it that are no text.
+            import json
+
+            plain = msgspec.to_builtins(line)
+            return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _without_secrets(config: JobConfig) -> JobConfig:
@@ -106,8 +157,18 @@ def _without_secrets(config: JobConfig) -> JobConfig:
 
 
 def read(path: Path) -> tuple[Header, list[Step]]:
-    """Read a journal; a last line that was cut off by a crash is left out."""
+    """Read a journal; a last line that was cut off by a crash is left out.
+
+    Raises `UsageError` for a file that is none, or one of another schema.
+    """
     lines = path.read_bytes().split(b"\n")
+    try:
+        schema = msgspec.json.decode(lines[0], type=_Schema).schema
+    except msgspec.DecodeError:
+        raise UsageError(f"{path} is not a journal", "it begins with another line") from None
+    if schema != SCHEMA:
+        hint = "read it with the version of Holdfast that wrote it"
+        raise UsageError(f"{path} has schema {schema}, not {SCHEMA}", hint)
     header = msgspec.json.decode(lines[0], type=Header)
     decoder = msgspec.json.Decoder(Step)
     return header, [decoder.decode(line) for line in lines[1:-1] if line]

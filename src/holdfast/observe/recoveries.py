@@ -1,12 +1,14 @@
 """How long each part of a recovery took, read off the steps of a journal.
 
-A recovery goes from the first failure of a round to the next round's first step:
+A recovery goes from the first failure that the agent knows of to the next round's first
+step:
 
-    detect        the worker's end → the agent knows (only where the killer left a time)
     stop          known → nothing of the old round is left
-    form          nothing left → the next round is announced
+    form          nothing left → the next round is announced, pauses included
     spawn         announced → every worker's process exists
-    first step    spawned → every… the first worker reports a step (where workers report)
+    first step    spawned → the first of the workers reports a step, where they report
+
+How long a worker had been dead before the agent knew is not in a journal.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from holdfast.observe.journal import AgentStep, Step
 
 
 class Recovery(msgspec.Struct):
-    """The parts of one recovery, in seconds; None where it was not reached or not told."""
+    """The parts of one recovery, in seconds; None for a part that was not reached."""
 
     from_round: int
     to_round: int = 0
@@ -47,7 +49,10 @@ class Recovery(msgspec.Struct):
 
 
 def recoveries(steps: Iterable[Step]) -> list[Recovery]:
-    """Every recovery that the steps tell of, in order."""
+    """Every recovery that the steps tell of, in order.
+
+    A failure that no round followed is none; one whose round failed in its turn is.
+    """
     found: list[Recovery] = []
     current: Recovery | None = None
     mark = 0.0

@@ -1,4 +1,8 @@
-"""The end of a job, on one screen: who failed first, why, and what was decided."""
+"""The end of a job in a few lines: who failed first, why, and what was decided.
+
+The length is bounded, whatever the job went through: of everything that may be long, the
+last lines are shown (of what failed besides, the first) and the rest is counted.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,15 @@ from holdfast.core.rootcause import lost_a_peer
 from holdfast.observe.recoveries import Recovery
 
 MAX_TRACEBACK_LINES = 40
+MAX_STDERR_LINES = 20
 MAX_OTHERS = 8
+MAX_RECOVERIES = 8
+MAX_LINE = 500
 
 
 def render(outcome: Outcome, recovered: Iterable[Recovery], journal: str | None) -> str:
     """The report as text, ending in a newline; empty where there is nothing to tell."""
-    history = [
-        f"  round {one.from_round} → {one.to_round}: recovered in {one.in_words()}"
-        for one in recovered
-    ]
+    history = _history(list(recovered))
     if outcome.verdict == "succeeded" and not history:
         return ""
     lines = [_headline(outcome)]
@@ -29,6 +33,15 @@ def render(outcome: Outcome, recovered: Iterable[Recovery], journal: str | None)
     if journal is not None and outcome.verdict != "succeeded":
         lines += ["", f"  journal: {journal}"]
     return "\n".join(lines) + "\n"
+
+
+def _history(recovered: list[Recovery]) -> list[str]:
+    lines = [
+        f"  round {one.from_round} → {one.to_round}: recovered in {one.in_words()}"
+        for one in recovered[-MAX_RECOVERIES:]
+    ]
+    left_out = len(recovered) - len(lines)
+    return [f"  … {left_out} recoveries left out", *lines] if left_out else lines
 
 
 def _headline(outcome: Outcome) -> str:
@@ -47,12 +60,12 @@ def _cause(cause: Failure) -> list[str]:
     lines.append(f"    where    {cause.host}, pid {cause.pid}")
     lines.append(f"    how      {_how(cause)}")
     if cause.error.message:
-        lines.append(f"    error    {cause.error.message.splitlines()[0]}")
+        lines.append(f"    error    {cause.error.message.splitlines()[0][:MAX_LINE]}")
     if cause.error.traceback:
         lines += ["", *_indented(cause.error.traceback, MAX_TRACEBACK_LINES)]
     tail = _without(cause.stderr_tail, cause.error.traceback)
     if tail:
-        lines += ["", "    last lines of stderr:", *_indented(tail, 20)]
+        lines += ["", "    last lines of stderr:", *_indented(tail, MAX_STDERR_LINES)]
     return lines
 
 
@@ -86,4 +99,4 @@ def _others(others: tuple[Failure, ...]) -> list[str]:
 def _indented(text: str, limit: int) -> list[str]:
     lines = text.rstrip().splitlines()
     cut = [f"      … {len(lines) - limit} lines left out"] if len(lines) > limit else []
-    return cut + [f"      {line}" for line in lines[-limit:]]
+    return cut + [f"      {line[:MAX_LINE]}" for line in lines[-limit:]]

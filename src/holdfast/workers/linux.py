@@ -14,7 +14,6 @@ import signal
 import socket
 import struct
 import time
-from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -25,13 +24,16 @@ PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Process(NamedTuple):
+class Process:
     """A line of the process table."""
 
-    pid: int
-    parent: int
-    state: str
-    name: str
+    __slots__ = ("name", "parent", "pid", "state")
+
+    def __init__(self, pid: int, parent: int, state: str, name: str) -> None:
+        self.pid = pid
+        self.parent = parent
+        self.state = state
+        self.name = name
 
 
 def _prctl(option: int, *arguments: int) -> bool:

@@ -33,13 +33,14 @@ import selectors
 import signal
 import socket
 import sys
-from typing import Any
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 ZYGOTE = os.path.join(FOLDER, "zygote.py")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from holdfast.workers import linux, wire
 else:
     sys.path.insert(0, FOLDER)

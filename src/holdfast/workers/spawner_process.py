@@ -10,16 +10,16 @@ import os
 import signal
 import socket
 import sys
-from typing import NamedTuple
 
 _SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "spawner.py")
 
 
-class SpawnerProcess(NamedTuple):
+class SpawnerProcess:
     """A spawner that was started: its pid, and our end of its socket."""
 
-    pid: int
-    socket: socket.socket
+    def __init__(self, pid: int, sock: socket.socket) -> None:
+        self.pid = pid
+        self.socket = sock
 
 
 def fill_standard_streams() -> None:

@@ -13,13 +13,16 @@ import os
 import socket
 import struct
 from collections import deque
-from typing import Any
 
 HEADER = struct.Struct("!II")
 MAX_DESCRIPTORS = 240
 READ_SIZE = 1 << 18
 
-Message = tuple[dict[str, Any], list[int]]
+TYPE_CHECKING = False  # As in `typing`, whose import would cost the spawner's start dearly.
+if TYPE_CHECKING:
+    from typing import Any
+
+    Message = tuple[dict[str, Any], list[int]]
 
 
 class Connection:

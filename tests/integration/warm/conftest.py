@@ -7,14 +7,13 @@ A warm run whose worker was not in fact forked from a zygote is a failure of the
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import subprocess
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,6 +103,7 @@ class Program(NamedTuple):
                 stdout=out if redirect else subprocess.PIPE,
                 stderr=err if redirect else subprocess.PIPE,
                 timeout=DEADLINE_S,
+                umask=0o27,  # one that is not what everything has anyway
                 check=False,
             )
         run = read_run(how, results, done)
@@ -127,7 +127,8 @@ class Program(NamedTuple):
     def each(self, *words: str, hows: tuple[str, ...] = (PLAIN, COLD, WARM), **more: Any) -> Each:
         """Run it in every way, side by side."""
         with ThreadPoolExecutor() as pool:
-            return dict(zip(hows, pool.map(lambda how: self.run(how, *words, **more), hows)))
+            runs = pool.map(lambda how: self.run(how, *words, **more), hows)
+        return dict(zip(hows, runs, strict=True))
 
 
 Each = dict[str, Run]
@@ -187,12 +188,3 @@ def same(program: Program) -> Callable[..., Run]:
         return each[WARM]
 
     return check
-
-
-@contextlib.contextmanager
-def closing(*descriptors: int) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)

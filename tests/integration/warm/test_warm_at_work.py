@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
-import pty
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -57,7 +54,7 @@ SCRIPTS = {
         import sys
         def last():
             names = sorted(name for name in vars(sys) if name.startswith('last'))
-            print('last', names, sys.last_value, sys.last_traceback.tb_frame.f_code.co_name)
+            print('last', names, sys.last_value, sys.last_traceback.tb_frame.f_code.co_filename)
             print('__file__' in globals())
         atexit.register(last)
         raise ValueError('text')
@@ -81,6 +78,18 @@ SCRIPTS = {
         atexit.register(print, 'exit')
         print('end')
         """,
+    "the command line is still shown when only a thread is left": """
+        import ctypes
+        import gc
+        import threading
+        import time
+        def look():
+            threading.main_thread().join(0.2)
+            filling = [bytes(size) for size in range(2000)]
+            with open('/proc/self/cmdline', 'rb') as file:
+                print(file.read(), len(filling))
+        threading.Thread(target=look).start()
+        """,
     "a deprecation in the program is shown once": """
         import warnings
         for _ in range(2):
@@ -99,10 +108,17 @@ SCRIPTS = {
         open(__file__)
         """,
     "objects are finalized": """
+        import weakref
         class Thing:
+            def __init__(self, name):
+                self.name, self.itself = name, self
             def __del__(self):
-                print('gone')
-        thing = Thing()
+                print('gone', self.name)
+        thing, other = Thing('first'), Thing('second')
+        weakref.finalize(thing, print, 'finalized')
+        del other
+        def function():
+            return thing
         """,
     "the debugger reads standard input": """
         x = 1
@@ -174,9 +190,8 @@ SETTINGS = {
 }
 LOOK = """
     import os, sys, time, warnings, faulthandler, json
-    assert sys.flags.optimize
-    print(sys.flags, sys.warnoptions, sys.path, hash('text') if sys.flags.hash_randomization == 0
-          or os.environ.get('PYTHONHASHSEED') else None, sys.dont_write_bytecode)
+    print(sys.flags, sys.warnoptions, sys.path, sys.dont_write_bytecode)
+    print(hash('text') if 'PYTHONHASHSEED' in os.environ else 'by chance')
     print([str(entry) for entry in warnings.filters], faulthandler.is_enabled(), time.tzname)
     print([(s.encoding, s.errors) for s in (sys.stdin, sys.stdout, sys.stderr)], __debug__)
     print(sys.getfilesystemencoding(), os.environ.get('PYTHONPATH'))
@@ -186,5 +201,21 @@ LOOK = """
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings_of_the_interpreter_are_respected(same, name) -> None:
-    text = LOOK.replace("    assert sys.flags.optimize\n", "")
-    same("program.py", files={"program.py": text}, env={name: SETTINGS[name]})
+    same("program.py", files={"program.py": LOOK}, env={name: SETTINGS[name]})
+
+
+def test_below_the_program_there_are_two_frames_of_ours(program) -> None:
+    """The one difference that a program can see on its stack."""
+    text = """
+        import sys
+        frame = sys._getframe()
+        while frame:
+            print(frame.f_code.co_filename)
+            frame = frame.f_back
+        """
+    each = program.write({"program.py": text}).each("program.py")
+    plain, cold = each["plain"].stdout.decode(), each["cold"].stdout.decode()
+    assert plain == cold == f"{program.folder}/program.py\n"
+    own, *ours = each["warm"].stdout.decode().split()
+    assert own == plain.strip()
+    assert [Path(name).name for name in ours] == ["run_as_main.py", "zygote.py"]

@@ -33,7 +33,7 @@ OF_THE_PROGRAM = [
     "modules_not_of_the_library", "source_of_a_function", "pickle_of_a_class",
 ]  # fmt: skip
 """What depends on how the program was named."""
-PRELOAD = ("asyncio", "inspect", "json", "logging", "multiprocessing.process", "threading")
+PRELOAD = ("logging", "threading", "multiprocessing.process", "asyncio", "inspect", "json")
 """They remember the process that loaded them, or are used by those who look."""
 FORMS = {
     "relative": ("observer.py", "a", "--b=c d", ""),
@@ -53,7 +53,7 @@ def forms(shared_program):
     """The program under all the names it can be given: `runs(form)` is each way's run."""
     folder, observer = shared_program.folder, (PROGRAMS / "observer.py").read_text()
     where = ("observer.py", "package/__main__.py", "package/inner/observer.py")
-    shared_program.write({name: observer for name in where})
+    shared_program.write(dict.fromkeys(where, observer))
     shared_program.write({"package/__init__.py": "", "package/inner/__init__.py": ""})
     (folder / "linked").mkdir()
     (folder / "linked/link.py").symlink_to("../observer.py")

@@ -149,8 +149,7 @@ PLANS = {
         ("os", "json"),
     ),
     "after calls without effect": (
-        "import logging, time, os\nLOG = logging.getLogger(__name__)\nT = time.monotonic()\n"
-        "HERE = os.path.dirname(os.path.abspath(__file__))\nimport json",
+        "import logging, os\nLOG = logging.getLogger(__name__)\nX = os.path.join('a')\nimport json",
         ("logging", "os", "json"),
     ),
     "nothing of a block": ("with x:\n    import json", ()),
@@ -163,7 +162,7 @@ PLANS = {
     "not what is for checkers only": (
         "import typing\nif typing.TYPE_CHECKING:\n    import json\nimport re", ("typing", "re"),
     ),
-    "not what depends": ("import sys, os\nif sys.x > 1:\n    import json\nelse:\n    y = 1\nimport re",
+    "not what depends": ("import os\nif os.x:\n    import json\nelse:\n    y = 1\nimport re",
                          ("os", "re")),
     "none after what is missing": ("import absent_x\nimport json", ()),
     "what own modules import": ("import own\nimport json", ("struct", "json")),

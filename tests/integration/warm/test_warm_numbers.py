@@ -47,8 +47,8 @@ def test_unseeded_numbers_differ_between_ranks_and_between_runs(shared_program, 
     options = ("--nproc-per-node=2",)
     runs = [shared_program.run("warm", "arrays.py", options=options) for _ in range(2)]
     drawn = [number for run in runs for saw in run.saw for number in saw["drawn"]]
-    assert len(drawn) == 16
-    assert len(set(drawn)) == 16
+    assert len(drawn) == 28
+    assert len(set(drawn)) == 28
 
 
 @pytest.mark.torch

@@ -26,7 +26,10 @@ UNFIT = {
         "import sys\nif 'zygote' in sys.orig_argv[2]:\n    raise ValueError('not today')",
         "importing it raised ValueError: not today",
     ),
-    "an exit": ("import sys\nif 'zygote' in sys.orig_argv[2]:\n    sys.exit(3)", "raised SystemExit"),
+    "an exit": (
+        "import sys\nif 'zygote' in sys.orig_argv[2]:\n    sys.exit(3)",
+        "raised SystemExit",
+    ),
     "a look at its rank": ("import os\nRANK = os.environ.get('RANK')", "it reads RANK"),
     "a look for its rank": ("import os\nHAS = 'RANK' in os.environ", "it reads RANK"),
     "a default for its rank": (
@@ -186,6 +189,26 @@ def test_what_importing_prints_appears_once_in_every_worker(program, library) ->
     run = program.run("warm", "program.py", options=options, preload=("loud",), env=env)
     logs = sorted(run.logs.glob("attempt_0/*/std*.log"))
     assert [log.read_text() for log in logs] == ["err\n", "out\n"] * 3
+
+
+def test_what_is_printed_because_we_fork_is_not_shown(program, library) -> None:
+    """NumPy's threads are put to the test with a fork, and every worker is forked twice."""
+    (library / "hooks.py").write_text(
+        "import os\nos.register_at_fork(before=lambda: print('fork'))"
+    )
+    program.write({"program.py": "import hooks\nimport numpy\nprint('done')"})
+    env = {"PYTHONPATH": str(library), "OPENBLAS_NUM_THREADS": "2"}
+    each = program.each("program.py", preload=("hooks", "numpy"), env=env)
+    assert each["warm"].events("ZygoteReady")[-1]["preloaded"][-2:] == ["hooks", "numpy"]
+    assert each["warm"].ending == each["plain"].ending
+
+
+def test_who_wants_to_see_the_imports_gets_a_cold_worker(program) -> None:
+    program.write({"program.py": "import json"})
+    env = {"PYTHONPROFILEIMPORTTIME": "1"}
+    run = program.run("cold all the same", "program.py", env=env)
+    assert run.starts == [False]
+    assert b"import time:" in run.stderr
 
 
 KILL_ZYGOTE = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -51,8 +52,6 @@ def run_on_terminal(program, how: str) -> dict:
         assert process.wait(60) == 0, output.decode()
     finally:
         os.close(master)
-    import json
-
     return json.loads(saw.with_name("saw.0").read_text())
 
 

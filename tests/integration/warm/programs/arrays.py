@@ -1,8 +1,10 @@
 """A program that computes with NumPy: seeds, and more than one thread."""
 
 import json
+import multiprocessing
 import os
 import random
+import tempfile
 import uuid
 
 import numpy as np
@@ -11,7 +13,11 @@ import numpy as np
 def seeded_random_numbers():
     random.seed(7)
     np.random.seed(7)
-    return [random.random(), np.random.rand(3).tolist(), np.random.default_rng(7).random(3).tolist()]
+    return [
+        random.random(),
+        np.random.rand(3).tolist(),
+        np.random.default_rng(7).random(3).tolist(),
+    ]
 
 
 def kind_of_random_state():
@@ -32,7 +38,9 @@ OBSERVATIONS = [seeded_random_numbers, kind_of_random_state, parallel_operations
 
 
 if __name__ == "__main__":
-    drawn = [random.random(), np.random.rand(), np.random.default_rng().random(), str(uuid.uuid4())]
+    drawn = [random.random(), np.random.rand(), np.random.default_rng().random()]
+    drawn += [str(uuid.uuid1()), str(uuid.uuid4()), tempfile.mktemp()]
+    drawn.append(multiprocessing.current_process().authkey.hex())
     saw = {look.__name__: look() for look in OBSERVATIONS}
     with open(f"{os.environ['SAW']}.{os.environ.get('RANK', '0')}", "w") as _file:
         json.dump({**saw, "drawn": drawn}, _file, default=float)

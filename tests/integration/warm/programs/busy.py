@@ -81,12 +81,13 @@ def descriptors_of_a_child():
 
 def signals_of_a_child():
     code = "import signal; print([str(signal.getsignal(n)) for n in signal.valid_signals()])"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    return subprocess.check_output([sys.executable, "-c", code], text=True)
 
 
 def output_of_a_child():
-    return subprocess.run(["sh", "-c", "echo one; echo two >&2; exit 3"], capture_output=True,
-                          text=True).args[-1]  # fmt: skip
+    command = ["sh", "-c", "echo one; echo two >&2; exit 3"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    return [done.returncode, done.stdout, done.stderr]
 
 
 def asynchronous_child():

@@ -113,7 +113,11 @@ def signal_dispositions():
     """As the kernel has them. Signals 32 and 33 belong to the C library."""
     with open("/proc/self/status") as file:
         lines = [line.split() for line in file]
-    masks = {words[0]: int(words[1], 16) for words in lines if words[0].startswith("Sig") and "/" not in words[1]}
+    masks = {
+        words[0]: int(words[1], 16)
+        for words in lines
+        if words[0].startswith("Sig") and "/" not in words[1]
+    }
     masks["SigIgn:"] &= ~(3 << 31)
     return [masks[f"Sig{name}:"] for name in ("Pnd", "Blk", "Ign", "Cgt")]
 
@@ -271,11 +275,20 @@ def threads():
 
 def logging_configuration():
     import logging
+
+    handlers = [repr(logging.root), repr(logging.root.handlers), repr(logging.lastResort)]
+    return [*handlers, _is_younger_than_this_process(logging._startTime)]
+
+
+def _is_younger_than_this_process(moment):
+    """To 20 ms, since the kernel counts in ticks."""
     import time
 
-    now = time.time_ns() if isinstance(logging._startTime, int) else time.time()
-    seconds = (now - logging._startTime) / (1e9 if isinstance(now, int) else 1)
-    return [repr(logging.root), repr(logging.root.handlers), repr(logging.lastResort), seconds < 5]
+    with open("/proc/self/stat") as file:
+        ticks = int(file.read().rpartition(")")[2].split()[19])
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    seconds = moment / 1e9 if isinstance(moment, int) else moment
+    return time.time() - seconds < age + 0.02
 
 
 def locale_settings():

@@ -1,0 +1,334 @@
+"""The journal: everything that goes in comes out again, and decides the same again."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from holdfast.core.agent_io import (
+    AgentEffect,
+    AgentEvent,
+    AgentStarted,
+    AllGone,
+    KillEverything,
+    Say,
+    StartWorkers,
+    StepReported,
+    Told,
+    WorkerExited,
+    WorkerStarted,
+)
+from holdfast.core.config import JobConfig, Output, Program, RestartPolicy
+from holdfast.core.coordinator import CoordinatorEffect, CoordinatorEvent
+from holdfast.core.errors import UsageError
+from holdfast.observe.journal import (
+    SCHEMA,
+    AgentStep,
+    CoordinatorStep,
+    Header,
+    Journal,
+    Step,
+    read,
+    replay,
+)
+
+from ..core.imaginary_node import BLOWS, CHANCES, NODE, Node
+from .samples import fields_at_default, samples
+
+JOB = JobConfig(
+    "job",
+    Program("script", "train.py", arguments=("--api-key", "sk-123")),
+    slots=2,
+    output=Output(redirects={0: 3, 12: 1}),
+    restarts=RestartPolicy(max_restarts=3),
+)
+HEADER = Header(SCHEMA, "job", NODE, "here", "2026-01-31T12:00:00+0000", JOB)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.jsonl"
+
+
+# --- a round trip for every type ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", get_args(AgentEvent), ids=lambda kind: kind.__name__)
+def test_every_event_of_the_agent_comes_back_as_it_was(path: Path, kind: type) -> None:
+    there = [AgentStep(n, n / 3, event, []) for n, event in enumerate(samples(kind), 1)]
+    assert written_and_read(path, there) == there
+
+
+@pytest.mark.parametrize("kind", get_args(AgentEffect), ids=lambda kind: kind.__name__)
+def test_every_effect_of_the_agent_comes_back_as_it_was(path: Path, kind: type) -> None:
+    there = [AgentStep(1, 0.5, AllGone(), samples(kind))]
+    assert written_and_read(path, there) == there
+
+
+@pytest.mark.parametrize("kind", get_args(CoordinatorEvent), ids=lambda kind: kind.__name__)
+def test_every_event_of_the_coordinator_comes_back_as_it_was(path: Path, kind: type) -> None:
+    there = [CoordinatorStep(n, n / 3, event, []) for n, event in enumerate(samples(kind), 1)]
+    assert written_and_read(path, there) == there
+
+
+@pytest.mark.parametrize("kind", get_args(CoordinatorEffect), ids=lambda kind: kind.__name__)
+def test_every_effect_of_the_coordinator_comes_back_as_it_was(path: Path, kind: type) -> None:
+    (event, *_) = samples(CoordinatorEvent)
+    there = [CoordinatorStep(1, 0.5, event, samples(kind))]
+    assert written_and_read(path, there) == there
+
+
+def written_and_read(path: Path, steps: list[Any]) -> list[Step]:
+    journal = Journal(path, HEADER)
+    for step in steps:
+        add = journal.agent if isinstance(step, AgentStep) else journal.coordinator
+        add(step.at, step.event, step.effects)
+    journal.close()
+    return read(path)[1]
+
+
+def test_the_samples_show_all_of_a_type() -> None:
+    """Or the tests above would pass on fields that are not even written."""
+    shown = [one for kind in get_args(AgentEvent) for one in samples(kind)]
+    assert all(not fields_at_default(one) for one in shown)
+    messages = {type(one.message) for one in samples(Told)}
+    assert {kind.__name__ for kind in messages} == {"RunRound", "StopRound", "CloseJob"}
+
+
+# --- the file -----------------------------------------------------------------------------
+
+
+def test_the_first_line_describes_the_job_without_the_program_s_arguments(path: Path) -> None:
+    Journal(path, HEADER).close()
+    assert "sk-123" not in path.read_text()
+    header, steps = read(path)
+    assert steps == []
+    without = structs.replace(JOB.program, arguments=())
+    assert header == structs.replace(HEADER, config=structs.replace(JOB, program=without))
+
+
+def test_every_line_is_one_object_as_the_schema_says(path: Path) -> None:
+    journal = Journal(path, HEADER)
+    journal.agent(1.5, AllGone(), [KillEverything(), Say("hello")])
+    journal.coordinator(2.5, samples(CoordinatorEvent)[0], [])
+    journal.close()
+    header, first, second = (json.loads(line) for line in path.read_text().splitlines())
+    assert list(header) == ["schema", "job", "node", "host", "started", "config"]
+    assert first == {
+        "machine": "agent",
+        "seq": 1,
+        "at": 1.5,
+        "event": {"type": "AllGone"},
+        "effects": [{"type": "KillEverything"}, {"type": "Say", "text": "hello"}],
+    }
+    assert (second["machine"], second["seq"]) == ("coordinator", 2)
+
+
+def test_a_journal_is_for_its_owner_s_eyes_only(path: Path) -> None:
+    Journal(path, HEADER).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_line_is_in_the_file_as_soon_as_the_step_was_taken(path: Path) -> None:
+    journal = Journal(path, HEADER)
+    journal.agent(1.0, AllGone(), [])
+    assert len(read(path)[1]) == 1
+    journal.close()
+
+
+def test_a_journal_that_was_cut_off_anywhere_is_read_up_to_there(path: Path) -> None:
+    journal = Journal(path, HEADER)
+    for _ in range(3):
+        journal.agent(1.0, AllGone(), [Say("hello")])
+    journal.close()
+    whole, steps = path.read_bytes(), read(path)[1]
+    ends = [at + 1 for at, byte in enumerate(whole) if byte == ord("\n")]
+    for cut in range(ends[0], len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        assert read(path)[1] == steps[: sum(end <= cut for end in ends) - 1]
+
+
+def test_text_that_is_no_text_does_not_end_the_job(path: Path) -> None:
+    odd = structs.replace(HEADER, config=structs.replace(JOB, role="caf\udce9"))
+    journal = Journal(path, odd)
+    journal.agent(1.0, AllGone(), [Say("cannot open caf\udce9")])
+    journal.agent(2.0, AllGone(), [Say("fine")])
+    journal.close()
+    header, steps = read(path)
+    assert header.config.role == "caf?"
+    assert header.config.output.redirects == {0: 3, 12: 1}
+    assert [step.effects for step in steps] == [[Say("cannot open caf?")], [Say("fine")]]
+
+
+def test_a_full_disk_does_not_end_the_job() -> None:
+    journal = Journal(Path("/dev/full"), HEADER)
+    journal.agent(1.0, AllGone(), [])
+    assert journal.problem == "No space left on device"
+    journal.close()
+
+
+@pytest.fixture
+def file_size_limit() -> Iterator[Any]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_fills_up_leaves_a_journal_that_can_be_read(
+    path: Path, file_size_limit: Any
+) -> None:
+    journal = Journal(path, HEADER)
+    journal.agent(1.0, AllGone(), [Say("the first")])
+    file_size_limit(path.stat().st_size + 20)
+    journal.agent(2.0, AllGone(), [Say("the second is cut off")])
+    journal.agent(3.0, AllGone(), [Say("the third is not written")])
+    assert journal.problem == "the disk is full"
+    assert [step.seq for step in read(path)[1]] == [1]
+
+
+def test_without_a_path_nothing_is_written_and_recoveries_are_still_known(path: Path) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    journal = Journal(None, HEADER)
+    assert set(os.listdir("/proc/self/fd")) == before
+    journal.agent(1.0, AllGone(), [])
+    assert [step.seq for step in journal.steps] == [1]
+
+
+def test_what_is_kept_in_memory_does_not_grow_with_the_length_of_a_round() -> None:
+    journal = Journal(None, HEADER)
+    journal.agent(0.0, WorkerStarted(1, 0, 7), [])
+    for number in range(1000):
+        journal.agent(float(number), StepReported(1, 0, number), [])
+        journal.coordinator(float(number), samples(CoordinatorEvent)[0], [])
+    journal.agent(1000.0, StepReported(2, 0, 0), [])
+    assert [step.seq for step in journal.steps] == [1, 2, 2002]
+
+
+# --- replay -------------------------------------------------------------------------------
+
+
+class JournalledNode(Node):
+    """A node whose every step is written down."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(JOB)
+        self.journal = journal
+
+    def on_agent_step(self, event: AgentEvent, effects: list[AgentEffect]) -> None:
+        self.journal.agent(self.now, event, effects)
+
+    def on_coordinator_step(
+        self, event: CoordinatorEvent, effects: list[CoordinatorEffect]
+    ) -> None:
+        self.journal.coordinator(self.now, event, effects)
+
+
+def live(path: Path, choices: list[int]) -> list[Step]:
+    """A job in which the choices decide what happens; its journal, read back."""
+    path.unlink(missing_ok=True)
+    node = JournalledNode(Journal(path, HEADER))
+    node.take(AgentStarted(preload=("numpy", "torch")))
+    for choice in choices:
+        kinds = ["next_by_itself"] * 8 + [*CHANCES, *BLOWS]
+        possible = list(getattr(node, kinds[choice % len(kinds)])())
+        if possible:
+            node.happen(possible[choice // len(kinds) % len(possible)])
+    node.journal.close()
+    return read(path)[1]
+
+
+def recovered_job(path: Path) -> list[Step]:
+    """One round that fails and one that runs."""
+    node = JournalledNode(Journal(path, HEADER))
+    node.take(AgentStarted(cold="not wanted"))
+    while node.coordinator.round_number < 2:
+        following = next(node.next_by_itself(), None) or next(node.chance_of_failure())
+        node.happen(following)
+    node.journal.close()
+    return read(path)[1]
+
+
+@given(st.lists(st.integers(0, 999), max_size=60))
+def test_a_replay_of_any_job_decides_the_same(
+    tmp_path_factory: pytest.TempPathFactory, choices: list[int]
+) -> None:
+    steps = live(tmp_path_factory.getbasetemp() / "any.jsonl", choices)
+    assert steps
+    assert list(replay(HEADER, steps)) == []
+
+
+def test_a_job_with_a_recovery_replays(path: Path) -> None:
+    steps = recovered_job(path)
+    header, _ = read(path)
+    assert {type(step) for step in steps} == {AgentStep, CoordinatorStep}
+    assert list(replay(header, steps)) == []
+
+
+def test_an_effect_that_was_changed_is_found(path: Path) -> None:
+    steps = recovered_job(path)
+    place = next(
+        n for n, step in enumerate(steps) if any(isinstance(e, StartWorkers) for e in step.effects)
+    )
+    true = steps[place]
+    assert isinstance(true, AgentStep)
+    steps[place] = structs.replace(true, effects=[KillEverything()])
+    (found,) = replay(HEADER, steps)
+    assert (found.seq, found.machine) == (true.seq, "agent")
+    assert "KillEverything" in found.recorded
+    assert "StartWorkers" in found.replayed
+
+
+def test_a_decision_that_was_changed_is_found(path: Path) -> None:
+    steps = recovered_job(path)
+    place = next(n for n, s in enumerate(steps) if isinstance(s, CoordinatorStep) and s.effects)
+    true = steps[place]
+    assert isinstance(true, CoordinatorStep)
+    steps[place] = structs.replace(true, effects=[])
+    (found,) = replay(HEADER, steps)
+    assert (found.seq, found.machine) == (true.seq, "coordinator")
+
+
+def test_an_event_that_is_missing_is_found(path: Path) -> None:
+    steps = recovered_job(path)
+    failures = (n for n, step in enumerate(steps) if isinstance(step.event, WorkerExited))
+    del steps[next(failures)]
+    assert list(replay(HEADER, steps))
+
+
+def test_a_time_that_was_changed_is_found(path: Path) -> None:
+    """What is said of a failure holds the time at which it was seen."""
+    steps = recovered_job(path)
+    place = next(n for n, step in enumerate(steps) if isinstance(step.event, WorkerExited))
+    steps[place] = structs.replace(steps[place], at=0.0)
+    assert list(replay(HEADER, steps))
+
+
+def test_signals_replay_though_a_file_knows_only_their_numbers(path: Path) -> None:
+    node = JournalledNode(Journal(path, HEADER))
+    node.take(AgentStarted(cold="not wanted"))
+    for one in [*node.blow_of_signal()]:
+        node.happen(one)
+    node.journal.close()
+    assert list(replay(HEADER, read(path)[1])) == []
+
+
+def test_a_journal_of_another_schema_is_refused(path: Path) -> None:
+    path.write_text('{"schema": 2, "jobs": []}\n')
+    with pytest.raises(UsageError, match="has schema 2, not 1"):
+        read(path)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "not json\n", '{"schema"', "[]\n"])
+def test_a_file_that_is_no_journal_is_refused(path: Path, text: str) -> None:
+    path.write_text(text)
+    with pytest.raises(UsageError, match="is not a journal"):
+        read(path)

@@ -1,0 +1,137 @@
+"""How long each part of a recovery took, read off steps at known times."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.agent_io import (
+    AgentEvent,
+    AllGone,
+    StepReported,
+    Told,
+    WorkerExited,
+    WorkerStarted,
+)
+from holdfast.core.coordinator import CoordinatorTimerFired
+from holdfast.core.messages import RunRound
+from holdfast.core.model import Assignment, Endpoint, ExitStatus, Ranks
+from holdfast.observe.journal import AgentStep, CoordinatorStep, Step
+from holdfast.observe.recoveries import Recovery, recoveries
+
+KILLED = ExitStatus(signal=9)
+STOPPED = ExitStatus(signal=15)
+ENDED_WELL = ExitStatus(code=0)
+
+
+def steps(*happenings: tuple[float, AgentEvent]) -> list[Step]:
+    return [AgentStep(n, at, event, []) for n, (at, event) in enumerate(happenings, 1)]
+
+
+def announced(number: int) -> Told:
+    ranks = (Ranks(0, 0, 0), Ranks(1, 1, 1))
+    master = Endpoint("127.0.0.1", 29500)
+    return Told(RunRound(Assignment(number, number - 1, 0, 1, 2, 2, ranks, master)))
+
+
+def started(number: int, local_rank: int) -> WorkerStarted:
+    return WorkerStarted(number, local_rank, 100 * number + local_rank)
+
+
+def exited(number: int, local_rank: int, status: ExitStatus = KILLED) -> WorkerExited:
+    return WorkerExited(number, local_rank, 100 * number + local_rank, status)
+
+
+FIRST_ROUND = [
+    (0.0, announced(1)),
+    (0.1, started(1, 0)),
+    (0.2, started(1, 1)),
+    (0.5, StepReported(1, 0, 1)),
+]
+RECOVERY = [
+    (10.0, exited(1, 1)),
+    (10.25, exited(1, 0, STOPPED)),
+    (10.5, AllGone()),
+    (11.5, announced(2)),
+    (12.0, started(2, 1)),
+    (13.5, started(2, 0)),
+    (15.5, StepReported(2, 1, 1)),
+    (16.0, StepReported(2, 0, 1)),
+    (17.0, StepReported(2, 0, 2)),
+]
+
+
+def test_each_part_goes_from_the_end_of_the_one_before_to_its_own() -> None:
+    (found,) = recoveries(steps(*FIRST_ROUND, *RECOVERY))
+    assert found == Recovery(
+        from_round=1,
+        to_round=2,
+        known_at=10.0,
+        stop_s=0.5,
+        form_s=1.0,
+        spawn_s=2.0,
+        first_step_s=2.0,
+    )
+    assert found.total_s() == 5.5
+    assert found.in_words() == "5500 ms (stop 500, form 1000, spawn 2000, first step 2000)"
+
+
+def test_a_step_before_the_last_worker_is_there_does_not_make_the_whole_longer() -> None:
+    early = [*RECOVERY[:5], (12.5, StepReported(2, 1, 1)), (13.5, started(2, 0))]
+    (found,) = recoveries(steps(*early))
+    assert found.total_s() == 3.5
+
+
+def test_where_workers_report_no_steps_a_recovery_ends_with_their_birth() -> None:
+    (found,) = recoveries(steps(*RECOVERY[:6]))
+    assert found.first_step_s is None
+    assert found.in_words() == "3500 ms (stop 500, form 1000, spawn 2000)"
+
+
+def test_a_job_without_failures_has_no_recoveries() -> None:
+    well = [(1.0, exited(1, 0, ENDED_WELL)), (1.1, exited(1, 1, ENDED_WELL)), (1.2, AllGone())]
+    assert recoveries(steps(*FIRST_ROUND, *well)) == []
+
+
+def test_a_failure_that_no_round_followed_is_no_recovery() -> None:
+    assert recoveries(steps(*FIRST_ROUND, *RECOVERY[:3])) == []
+
+
+def test_each_failed_round_has_a_recovery_of_its_own() -> None:
+    second = [
+        (20.0, exited(2, 0)),
+        (21.0, AllGone()),
+        (21.0, announced(3)),
+        (22.0, started(3, 0)),
+        (23.0, started(3, 1)),
+    ]
+    found = recoveries(steps(*FIRST_ROUND, *RECOVERY, *second))
+    assert [(one.from_round, one.to_round) for one in found] == [(1, 2), (2, 3)]
+    assert found[1].in_words() == "3000 ms (stop 1000, form 0, spawn 2000)"
+
+
+def test_a_round_that_fails_before_it_is_whole_begins_another_recovery() -> None:
+    hasty = [
+        (10.0, exited(1, 0)),
+        (11.0, AllGone()),
+        (12.0, announced(2)),
+        (13.0, exited(2, 0)),
+        (14.0, AllGone()),
+        (16.0, announced(3)),
+    ]
+    first, second = recoveries(steps(*hasty))
+    assert (first.spawn_s, first.in_words()) == (None, "2000 ms (stop 1000, form 1000)")
+    assert (second.known_at, second.stop_s, second.form_s) == (13.0, 1.0, 2.0)
+
+
+def test_the_steps_of_the_coordinator_are_not_needed() -> None:
+    between = [
+        CoordinatorStep(99, 10.7, CoordinatorTimerFired("form"), []),
+        *steps(*RECOVERY),
+    ]
+    assert recoveries(between) == recoveries(steps(*RECOVERY))
+
+
+@pytest.mark.parametrize("late", [started(1, 1), StepReported(1, 1, 9), exited(1, 0)])
+def test_what_the_old_round_still_says_does_not_count_for_the_new_one(late: AgentEvent) -> None:
+    expected = recoveries(steps(*RECOVERY[:4], *RECOVERY[4:]))
+    assert recoveries(steps(*RECOVERY[:4], (11.6, late), *RECOVERY[4:])) == expected
