@@ -26,6 +26,7 @@ from holdfast.core.agent_io import (
     AgentTimerFired,
     EndpointReserved,
     EndSpawner,
+    KillSpawner,
     Finish,
     LauncherLost,
     Report,
@@ -296,6 +297,8 @@ class Node:
                 pass
             case Finish():
                 self.finished = effect.outcome
+            case KillSpawner():
+                self.spawner.be_killed()
             case _:
                 self.asked_to_end |= isinstance(effect, EndSpawner)
                 if not self.spawner.ended:

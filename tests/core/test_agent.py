@@ -20,6 +20,7 @@ from holdfast.core.agent_io import (
     EndSpawner,
     Finish,
     KillEverything,
+    KillSpawner,
     LauncherLost,
     ListStuck,
     ModuleRejected,
@@ -360,14 +361,15 @@ def test_what_outlives_sigkill_is_asked_for_and_takes_the_node_out_of_the_job() 
     assert life.take(Told(CloseJob(failed))) == [Finish(failed)]
 
 
-def test_a_spawner_that_does_not_answer_is_waited_for_twice_and_then_left() -> None:
+def test_a_spawner_that_does_not_answer_is_killed_and_if_that_fails_left() -> None:
     life = stopping()
     life.take(AgentTimerFired("grace"))
     asked = life.take(AgentTimerFired("unkillable"))
     assert asked == [ListStuck(), WakeAgent("unkillable", 10.0)]
     effects = life.take(AgentTimerFired("unkillable"))
-    assert said(effects) == "the spawner does not answer; going on without it"
-    (report,) = without_words(effects)
+    assert said(effects) == "the spawner does not answer: killing it"
+    assert without_words(effects) == [KillSpawner(), WakeAgent("unkillable", 10.0)]
+    (report,) = without_words(life.take(AgentTimerFired("unkillable")))
     assert isinstance(report, Report)
     assert isinstance(report.message, NodeLeft)
 

@@ -18,9 +18,8 @@ KILLED = RoundFailure(
     fingerprint="",
     exit_code=None,
     non_retryable=False,
-    what="rank 1 on here was killed by signal 9 (SIGKILL)",
 )
-RAISED = structs.replace(KILLED, fingerprint="ValueError: no", exit_code=1, what="rank 1 raised")
+RAISED = structs.replace(KILLED, fingerprint="ValueError: no", exit_code=1)
 NO_PAUSES = RestartPolicy(max_restarts=10**9, same_cause_limit=0, backoff_first_s=0.0)
 
 
@@ -38,7 +37,6 @@ rounds = st.builds(
     fingerprint=st.sampled_from(["", "", "a", "b"]),
     exit_code=st.sampled_from([None, 1, 3]),
     non_retryable=st.sampled_from([False] * 9 + [True]),
-    what=st.just("rank 0 failed"),
 )
 policies = st.builds(
     RestartPolicy,

@@ -205,12 +205,17 @@ def test_only_the_first_worker_reads_what_the_agent_would(start_job, start) -> N
     assert job.read("read.1") == ""
 
 
-def test_a_hundred_workers_each_have_their_rank(look) -> None:
+def test_two_hundred_workers_each_have_their_rank_and_nothing_of_each_other(look) -> None:
     """More than fit into one message to the spawner."""
     script = """
-        import os
-        place = f"found.{os.environ['RANK']}"
-        open(place, "w").write(os.environ["WORLD_SIZE"])
+        import json, os
+        names = [name for name in os.listdir("/proc/self/fd") if int(name) > 2]
+        open_ones = [f"/proc/self/fd/{name}" for name in names]
+        pipes = [os.readlink(path) for path in open_ones if os.path.exists(path)]
+        with open(f"found.{os.environ['RANK']}", "w") as file:
+            json.dump({"size": os.environ["WORLD_SIZE"], "pipes": pipes}, file)
     """
-    _, found = look(100, "--redirects=3", script=script)
-    assert found == [100] * 100
+    _, found = look(200, "--redirects=3", script=script)
+    assert {worker["size"] for worker in found} == {"200"}
+    in_all = set.intersection(*(set(worker["pipes"]) for worker in found))
+    assert [set(worker["pipes"]) - in_all for worker in found] == [set()] * 200

@@ -15,6 +15,7 @@ from holdfast.core.agent_io import (
     EndSpawner,
     Finish,
     KillEverything,
+    KillSpawner,
     ListStuck,
     Report,
     ReserveEndpoint,
@@ -78,6 +79,8 @@ def _request(effect: AgentEffect) -> str:
             return "asks what is still there"
         case EndSpawner():
             return "has the spawner kill everything and end"
+        case KillSpawner():
+            return "sends SIGKILL to the spawner itself"
         case _:
             return repr(effect)
 

@@ -25,6 +25,7 @@ from holdfast.core.agent_io import (
     EndSpawner,
     Finish,
     KillEverything,
+    KillSpawner,
     ListStuck,
     Report,
     ReserveEndpoint,
@@ -148,6 +149,8 @@ class Agent:
                 self.workplace.list_stuck()
             case EndSpawner():
                 self.workplace.end_spawner()
+            case KillSpawner():
+                self.workplace.kill_spawner()
             case WakeAgent():
                 self._wake(effect.name, effect.after_s, AgentTimerFired(effect.name))
             case Report():

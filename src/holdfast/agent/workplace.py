@@ -182,6 +182,9 @@ class Workplace:
         self._ending = self._killing = True
         self._spawner.request({"do": "end"})
 
+    def kill_spawner(self) -> None:
+        self._spawner.kill()
+
     # Starting.
 
     def _order(self, assignment: Assignment, ranks: Ranks) -> tuple[dict[str, Any], list[int]]:

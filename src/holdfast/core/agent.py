@@ -36,6 +36,7 @@ from holdfast.core.agent_io import (
     EndSpawner,
     Finish,
     KillEverything,
+    KillSpawner,
     LauncherLost,
     ListStuck,
     ModuleRejected,
@@ -127,6 +128,10 @@ class AgentState(Struct):
     stopped_by_us: bool = False
     told_failure: bool = False
     killing: bool = False
+    unanswered: int = 0
+    """How often the wait for the killed to be gone has run out."""
+    given_up: bool = False
+    """What was killed is not gone, and the node leaves without it."""
     interrupted_by: int | None = None
     furthest_step: int | None = None
     outcome: Outcome | None = None
@@ -168,6 +173,9 @@ def step(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:
 
 def _prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
     effects: list[AgentEffect] = []
+    if state.phase is Phase.CLOSING:
+        # Nothing is prepared any more; but who will never be born is not waited for.
+        return _forget_unborn(state) if isinstance(event, ZygoteLost) else []
     match event:
         case AgentStarted():
             effects += _started(state, event)
@@ -213,15 +221,31 @@ def _module_rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffe
 
 
 def _zygote_lost(state: AgentState, reason: str) -> list[AgentEffect]:
+    if not (state.warm or state.warm_pending):
+        return []  # Told twice: a request had crossed the news.
     was_pending = state.warm_pending
     state.warm_pending, state.warm = False, False
     effects: list[AgentEffect] = [DropZygote(), Say(f"workers start cold: {reason}")]
     if was_pending:
-        effects += _reserve(state)
-    unborn = tuple(rank for rank, worker in state.workers.items() if worker.pid is None)
-    if state.phase is Phase.RUNNING and unborn and state.assignment is not None:
-        effects.append(StartWorkers(state.assignment, unborn, warm=False))
-    return effects
+        return effects + _reserve(state)
+    if state.phase is not Phase.RUNNING or state.assignment is None:
+        return effects + _forget_unborn(state)
+    unborn = _unborn(state)
+    return [*effects, StartWorkers(state.assignment, unborn, warm=False)] if unborn else effects
+
+
+def _unborn(state: AgentState) -> tuple[int, ...]:
+    """Local ranks that were asked for and have no process yet."""
+    waiting = (rank for rank in _alive(state) if state.workers[rank].pid is None)
+    return tuple(waiting)
+
+
+def _forget_unborn(state: AgentState) -> list[AgentEffect]:
+    """The zygote is gone, so they will never be born into the round that is being stopped."""
+    unborn = _unborn(state)
+    for local_rank in unborn:
+        del state.workers[local_rank]
+    return _kill(state) if unborn and not _alive(state) else []
 
 
 def _reserve(state: AgentState) -> list[AgentEffect]:
@@ -384,13 +408,14 @@ def _kill(state: AgentState) -> list[AgentEffect]:
     if state.killing:
         return []
     state.killing = True
+    state.unanswered = 0
     wait = WakeAgent(UNKILLABLE_TIMER, state.config.timeouts.unkillable_s)
     return [EndSpawner() if state.phase is Phase.CLOSING else KillEverything(), wait]
 
 
 def _all_gone(state: AgentState) -> list[AgentEffect]:
     if state.phase is Phase.CLOSING:
-        return [EndSpawner()]
+        return [] if state.given_up else [EndSpawner()]
     if state.phase is not Phase.STOPPING:
         return []
     state.workers = {}
@@ -399,10 +424,11 @@ def _all_gone(state: AgentState) -> list[AgentEffect]:
 
 
 def _timer(state: AgentState, name: str) -> list[AgentEffect]:
-    if name == PRELOAD_TIMER and state.warm_pending:
+    preparing = state.warm_pending and state.phase is Phase.PREPARING
+    if name == PRELOAD_TIMER and preparing:
         limit = f"{state.config.timeouts.preload_s:g} s"
         return [*_zygote_lost(state, f"preloading took more than {limit}"), *_ready(state)]
-    if name == PRELOAD_NOTICE_TIMER and state.warm_pending:
+    if name == PRELOAD_NOTICE_TIMER and preparing:
         packages = dict.fromkeys(module.partition(".")[0] for module in state.preload)
         named = ", ".join(name for name in packages if name not in sys.stdlib_module_names)
         return [Say(f"importing {named or 'modules'} once for all workers of this node")]
@@ -414,19 +440,31 @@ def _timer(state: AgentState, name: str) -> list[AgentEffect]:
         limit = f"{state.config.timeouts.shutdown_s:g} s"
         return [Say(f"rank {ranks} did not stop within {limit}: killing"), *_kill(state)]
     if name == UNKILLABLE_TIMER and state.killing:
-        return [ListStuck()]
+        return _not_gone(state)
     return []
+
+
+def _not_gone(state: AgentState) -> list[AgentEffect]:
+    """Ask what is still there; a spawner that does not answer is killed; then go on without."""
+    state.unanswered += 1
+    again = WakeAgent(UNKILLABLE_TIMER, state.config.timeouts.unkillable_s)
+    if state.unanswered == 1:
+        return [ListStuck(), again]
+    if state.unanswered == 2:
+        return [Say("the spawner does not answer: killing it"), KillSpawner(), again]
+    return _stuck(state, ("the spawner",))
 
 
 def _stuck(state: AgentState, processes: tuple[str, ...]) -> list[AgentEffect]:
     """SIGKILL was sent, so they execute nothing more; but what they hold is not free."""
-    if not state.killing or state.phase not in (Phase.STOPPING, Phase.CLOSING):
+    if not state.killing or state.given_up:
         return []
     named = ", ".join(processes) or "a process"
     said = Say(f"{named} did not die of SIGKILL (stuck in the kernel?); going on without it")
     if state.phase is Phase.CLOSING:
         return [said, *_finish(state)]
     state.phase = Phase.CLOSING
+    state.given_up = True
     reason = f"{named} on {state.host} cannot be killed, so what it holds cannot be reused"
     return [said, Report(NodeLeft(reason, failures=tuple(state.failures.values())))]
 
@@ -438,8 +476,7 @@ def _close(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
     if state.outcome is None:
         state.outcome = outcome
     if state.phase is Phase.CLOSING:
-        # Asked to leave by a signal, or unable to go on: finish when all is gone.
-        return _finish(state) if state.killing and state.interrupted_by is None else []
+        return _finish(state) if state.given_up else []
     state.phase = Phase.CLOSING
     if _alive(state):
         return _stop_workers(state, signal.SIGTERM)

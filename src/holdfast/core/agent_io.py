@@ -210,6 +210,10 @@ class EndSpawner(Record, frozen=True):
     """Kill all that is left, end the spawner, and say `SpawnerEnded`."""
 
 
+class KillSpawner(Record, frozen=True):
+    """SIGKILL to the spawner itself, and to all that comes up from below it; it ends then."""
+
+
 class WakeAgent(Record, frozen=True):
     """Come back with `AgentTimerFired` after this long; replaces one of that name."""
 
@@ -244,6 +248,7 @@ AgentEffect = (
     | KillEverything
     | ListStuck
     | EndSpawner
+    | KillSpawner
     | WakeAgent
     | Report
     | Say

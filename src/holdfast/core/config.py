@@ -159,7 +159,12 @@ class JobConfig(Struct, frozen=True):
             f"{self.master_port} is not a port",
             "ports go from 0 to 65535",
         )
-        for name, value in _durations(self.timeouts):
+        _require(
+            self.restarts.same_cause_limit >= 0,
+            "same_cause_limit cannot be negative",
+            "0 means that alike failures are never counted",
+        )
+        for name, value in _durations(self.timeouts) + _durations(self.restarts):
             _require(
                 math.isfinite(value) and value >= 0,
                 f"{name} must be zero or more seconds",
@@ -168,8 +173,10 @@ class JobConfig(Struct, frozen=True):
         return self
 
 
-def _durations(timeouts: Timeouts) -> list[tuple[str, float]]:
-    return [(name, getattr(timeouts, name)) for name in timeouts.__struct_fields__]
+def _durations(settings: Timeouts | RestartPolicy) -> list[tuple[str, float]]:
+    names = [name for name in settings.__struct_fields__ if name.endswith("_s")]
+    values = [(name, getattr(settings, name)) for name in names]
+    return [(name, value) for name, value in values if value is not None]
 
 
 def _require(holds: bool, message: str, hint: str) -> None:

@@ -232,7 +232,6 @@ def _remember(
         fingerprint=restarts.fingerprint(first),
         exit_code=first.status.code,
         non_retryable=first.error.non_retryable,
-        what=rootcause.describe(first),
     )
 
 

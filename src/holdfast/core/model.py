@@ -97,7 +97,8 @@ def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+        beyond = number - signal.SIGRTMIN
+        return f"SIGRTMIN+{beyond}" if beyond >= 0 else f"SIG{number}"
 
 
 class ErrorDetail(Struct, frozen=True, omit_defaults=True):

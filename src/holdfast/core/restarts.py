@@ -38,8 +38,6 @@ class RoundFailure(Struct, frozen=True):
     """Equal for equal causes; empty where the failure says nothing about its cause."""
     exit_code: int | None
     non_retryable: bool
-    what: str
-    """The failure in a few words."""
 
 
 class Restart(Struct, frozen=True):
@@ -61,7 +59,7 @@ def decide(
     """Judge the last entry of `history`, the job's failed rounds in order."""
     latest = history[-1]
     if latest.non_retryable:
-        return GiveUp(f"{latest.what}, which was marked as not worth a retry")
+        return GiveUp("it was marked as not worth a retry")
     if latest.exit_code is not None and latest.exit_code in policy.non_retryable_exit_codes:
         return GiveUp(f"exit code {latest.exit_code} is listed as not worth a retry")
     alike = _same_cause_in_a_row(policy, history)
@@ -123,7 +121,7 @@ def _delay(policy: RestartPolicy, history: tuple[RoundFailure, ...], job: str) -
         fruitless += 1
     if fruitless < 2:
         return 0.0
-    pause_s = min(policy.backoff_first_s * 2.0 ** (fruitless - 2), policy.backoff_max_s)
+    pause_s = min(policy.backoff_first_s * 2.0 ** min(fruitless - 2, 60), policy.backoff_max_s)
     spread = zlib.crc32(f"{job}/{len(history)}".encode()) / 2**32
     return pause_s * (0.75 + 0.5 * spread)
 

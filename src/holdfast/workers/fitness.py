@@ -184,6 +184,8 @@ def why_only_cold(own_tree: OwnTree) -> str:
     """Why no worker of this program can come from a zygote at all; usually empty."""
     if sys.flags.verbose or os.environ.get("PYTHONPROFILEIMPORTTIME"):
         return "the environment asks to see every import"
+    if threads_left():
+        return "the interpreter itself starts a thread (sitecustomize?)"
     loaded = {name.partition(".")[0] for name in sys.modules}.difference(run_as_main.OWN_MODULES)
     for name in sorted(loaded):
         if own_tree.hides(name):

@@ -21,6 +21,7 @@ import importlib.machinery
 import os
 import sys
 import sysconfig
+import warnings
 from functools import cache
 from importlib.machinery import ModuleSpec
 
@@ -54,7 +55,7 @@ def plan(source_path: str, program_folder: str | None, extra: tuple[str, ...]) -
         for package in _packages_above(source_path, program_folder):
             reader.import_module(package)
         reader.read(source_path, _package_name(source_path, program_folder), is_main=True)
-    except (Unforeseeable, Absent):
+    except (Unforeseeable, Absent, RecursionError):
         pass
     return tuple(dict.fromkeys([*reader.found, *extra]))
 
@@ -84,9 +85,10 @@ class Reader:
     def read(self, path: str, package: str, *, is_main: bool = False) -> None:
         """Read one file of the program. Raises `Unforeseeable` where the reading ends."""
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb") as file, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 tree = ast.parse(file.read(), path)
-        except (OSError, SyntaxError, ValueError) as error:
+        except (OSError, SyntaxError, ValueError, MemoryError) as error:
             raise Unforeseeable from error  # The worker itself will say what is wrong with it.
         self._statements(tree.body, package, is_main)
 

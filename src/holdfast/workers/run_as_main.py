@@ -126,8 +126,6 @@ def _take_identity(order: dict[str, Any]) -> None:
     sys.argv[:] = order["argv"]
     sys.orig_argv[:] = _command(order)
     linux.show_as(_command(order), order["env"])
-    # That is in memory of the module's, which may be gone before the process is.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(linux))
     for name in OWN_MODULES:
         sys.modules.pop(name, None)
     _renew_streams()

@@ -108,7 +108,7 @@ class Spawner:
     def do_exec(self, request: dict[str, Any], descriptors: list[int]) -> None:
         parent = os.getpid()
         try:
-            pid = os.fork()
+            pid = fork_shielded()
         except OSError as error:
             self.say({"say": "failed", "id": request["id"], "error": str(error)})
         else:
@@ -196,9 +196,7 @@ class Spawner:
     def on_child(self, wakeup: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
             wakeup.recv(4096)
-        if self.zygote is not None:
-            # A worker's birth is always on the way before its death: read it first.
-            self.on_zygote(wait=False)
+        self.on_zygote()  # A worker's birth is always on the way before its death.
         for pid, status, usage in reap():
             self.on_exit(pid, status, usage)
         if self.killing:
@@ -240,9 +238,9 @@ class Spawner:
 
     # The zygote.
 
-    def on_zygote(self, wait: bool = True) -> None:
-        assert self.zygote is not None
-        if not wait and not linux.readable(self.zygote.socket):
+    def on_zygote(self) -> None:
+        # It may have been read, lost or replaced since the selector looked.
+        if self.zygote is None or not linux.readable(self.zygote.socket):
             return
         try:
             messages = self.zygote.receive()
@@ -295,6 +293,22 @@ def reap() -> list[tuple[int, int, int]]:
     return ended
 
 
+def fork_shielded() -> int:
+    """Fork a child that no signal reaches before it has reset what we ignore.
+
+    Else one that is sent right after its birth would be lost on it. It lifts the shield
+    itself (`linux.reset_signals`), and what was sent meanwhile is delivered then.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:
+        if pid != 0:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return pid
+
+
 def become_command(request: dict[str, Any], stdio: list[int], parent: int) -> None:
     """In the child: turn into the command. Never returns."""
     try:
@@ -302,7 +316,8 @@ def become_command(request: dict[str, Any], stdio: list[int], parent: int) -> No
         os.execvpe(request["argv"][0], request["argv"], request["env"])
     except OSError as error:
         code = 127 if isinstance(error, FileNotFoundError) else 126
-        os.write(2, f"holdfast: cannot run {request['argv'][0]}: {error.strerror}\n".encode())
+        words = f"holdfast: cannot run {request['argv'][0]}: {error.strerror}\n"
+        os.write(2, words.encode("utf-8", "surrogateescape"))
         os._exit(code)
     finally:
         os._exit(125)

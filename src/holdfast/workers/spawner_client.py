@@ -7,6 +7,7 @@ of the socket, for whatever reason, arrives once, as `on_end` with the reason in
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,10 @@ class SpawnerClient:
             self._loop.remove_reader(self._connection.socket)
             self._loop.remove_writer(self._connection.socket)
         self._connection.close()
+
+    def kill(self) -> None:
+        """It does not do as it is asked. Its end arrives as `on_end`, like any other."""
+        os.kill(self.pid, signal.SIGKILL)  # Our own child, not reaped yet: the pid is its own.
 
     def reap(self) -> str:
         """Wait for the spawner's own end, which must be near, and say how it came."""

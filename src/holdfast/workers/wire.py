@@ -1,7 +1,7 @@
 """Messages on the private sockets between agent, spawner and zygote.
 
-A frame is a four-byte length and a JSON object; descriptors travel with the first byte of
-their frame. Both ends are our own and inherited, never named, so nobody else can speak.
+A frame is the length of its body and the number of its descriptors, four bytes each, and the
+body, a JSON object; descriptors travel with the first byte of their frame. Both ends are our own and inherited, never named, so nobody else can speak.
 Standard library only: the spawner and the zygote load this file by path.
 """
 
@@ -20,6 +20,7 @@ READ_SIZE = 1 << 18
 
 TYPE_CHECKING = False  # As in `typing`, whose import would cost the spawner's start dearly.
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     Message = tuple[dict[str, Any], list[int]]
@@ -73,11 +74,13 @@ class Connection:
         return True
 
     def close(self) -> None:
-        """Close the socket, and the descriptors that were never sent."""
+        """Close the socket, and the descriptors that were never sent or handed out."""
         for _, descriptors, close in self._outgoing:
             if close:
                 _close_all(descriptors)
         self._outgoing.clear()
+        _close_all(self._descriptors)
+        self._descriptors.clear()
         self.socket.close()
 
     def receive(self) -> list[Message]:
@@ -108,6 +111,6 @@ class Connection:
         return messages
 
 
-def _close_all(descriptors: list[int]) -> None:
+def _close_all(descriptors: Iterable[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)

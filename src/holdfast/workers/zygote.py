@@ -7,7 +7,7 @@ Rules
 2. A module is unfit if importing it here is not what it is in a worker: if it raises, asks
    for what only a worker has (its rank, its arguments), needs a module that the program has
    a file for, or warns about the line that imports it; or if it leaves behind what workers
-   would share or lose: a thread, a child, an open file or device.
+   would share or lose: a thread, a child, an open file or device, another working directory.
 3. Single-threaded when it forks. Workers are forked twice, so that the spawner becomes
    their parent, and start to run only after the spawner has been told of them.
 4. What importing printed, it prints once in every worker, as it would have without us.

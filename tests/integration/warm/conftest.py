@@ -54,7 +54,7 @@ class Run(NamedTuple):
     def starts(self) -> list[bool]:
         """For each start of workers, whether they were forked from a zygote."""
         effects = [effect for line in self.journal for effect in line.get("effects", [])]
-        return [effect["warm"] for effect in effects if effect["type"] == "StartWorkers"]
+        return [effect.get("warm", False) for effect in effects if effect["type"] == "StartWorkers"]
 
 
 class Program(NamedTuple):
@@ -155,7 +155,8 @@ def read_run(how: str, results: Path, done: subprocess.CompletedProcess[bytes]) 
     exits = run.events("WorkerExited")
     if exits:
         ended = exits[-1]["status"]
-        run = run._replace(status=-ended["signal"] if ended["signal"] else ended["code"])
+        number = ended.get("signal")
+        run = run._replace(status=-number if number else ended.get("code", 0))
     return run
 
 

@@ -135,6 +135,14 @@ def test_a_deprecated_module_is_complained_about_at_the_line_that_imports_it(sam
     assert b"program.py:2: DeprecationWarning" in warm.stderr
 
 
+def test_warnings_about_syntax_are_the_workers_alone(program) -> None:
+    """The launcher reads the program too, and has nothing to say about it."""
+    program.write({"program.py": "print('\\d')"})
+    run = program.run("warm", "program.py", env={"PYTHONWARNINGS": "always"})
+    assert b"invalid escape sequence" in run.stderr
+    assert "invalid escape sequence" not in run.console
+
+
 # What is preloaded.
 
 PLANS = {

@@ -73,8 +73,9 @@ def test_unseeded_tensors_differ_between_ranks_and_between_rounds(program) -> No
         import torch
         drawn = [torch.initial_seed(), torch.rand(1).item()]
         name = os.environ["RANK"] + "." + os.environ["HOLDFAST_ROUND"]
-        with open(os.environ["SAW"] + "." + name, "w") as file:
+        with open(name, "w") as file:
             json.dump(drawn, file)
+        os.rename(name, os.environ["SAW"] + "." + name)  # whole, even if stopped meanwhile
         raise SystemExit(os.environ["HOLDFAST_ROUND"] == "1")
         """
     options = ("--nproc-per-node=2", "--max-restarts=1", "--preload=torch")

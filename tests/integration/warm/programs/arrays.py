@@ -8,6 +8,7 @@ import tempfile
 import uuid
 
 import numpy as np
+import numpy.random  # which is loaded only when it is asked for
 
 
 def seeded_random_numbers():

@@ -1,0 +1,309 @@
+"""The spawner alone: what it does as it is asked, and what it does when nobody asks any more."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.workers import linux
+from holdfast.workers.spawner_process import start_spawner
+from holdfast.workers.wire import Connection
+
+DEADLINE_S = 20.0
+
+
+class Spawner:
+    """A real one, spoken to as the agent does."""
+
+    def __init__(self) -> None:
+        process = start_spawner(zygote=False)
+        self.pid = process.pid
+        process.socket.settimeout(DEADLINE_S)
+        self.connection = Connection(process.socket)
+        self.heard: list[dict] = []
+        assert self.next("ready")["pid"] == self.pid
+
+    def ask(self, do: str, descriptors: list[int] | None = None, **more: object) -> None:
+        self.connection.queue({"do": do, **more}, descriptors, close=True)
+        self.connection.flush_blocking()
+
+    def run(self, name: str, *argv: str, env: dict[str, str] | None = None) -> int:
+        """Start a command; returns its process id."""
+        null = [os.open(os.devnull, os.O_RDWR) for _ in range(3)]
+        self.ask("exec", null, id=name, argv=argv, env=env or dict(os.environ))
+        return self.next("started")["pid"]
+
+    def next(self, say: str) -> dict:
+        """The next message of a kind; what came before it is kept for later."""
+        while True:
+            for message in self.heard:
+                if message["say"] == say:
+                    self.heard.remove(message)
+                    return message
+            self.heard += [message for message, _ in self.connection.receive()]
+
+    def end_of_stream(self) -> bool:
+        """Whether the spawner hangs up before the deadline."""
+        try:
+            while True:
+                self.heard += [message for message, _ in self.connection.receive()]
+        except EOFError:
+            return True
+
+    def close(self) -> None:
+        self.connection.close()
+        try:
+            os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            pass  # the test has seen its end
+
+
+@pytest.fixture
+def spawner() -> Iterator[Spawner]:
+    one = Spawner()
+    yield one
+    one.close()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
+
+
+SLEEP = (sys.executable, "-c", "import signal\nwhile True: signal.pause()")
+
+
+def test_a_command_is_run_with_its_streams_and_environment(spawner, tmp_path) -> None:
+    (tmp_path / "in").write_text("read this")
+    descriptors = [
+        os.open(tmp_path / "in", os.O_RDONLY),
+        os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY),
+        os.open(tmp_path / "err", os.O_CREAT | os.O_WRONLY),
+    ]
+    argv = ["sh", "-c", "cat; env; echo $0 >&2; exit 7", "arg\udcff"]
+    env = {"PATH": os.environ["PATH"], "COLOUR": "bl\udce9u"}
+    spawner.ask("exec", descriptors, id="one", argv=argv, env=env)
+    exited = spawner.next("exited")
+    assert (exited["id"], exited["status"]) == ("one", 7)
+    assert exited["pid"] == spawner.next("started")["pid"]
+    assert exited["max_rss_kb"] > 0
+    out = (tmp_path / "out").read_bytes()
+    assert out.startswith(b"read this")
+    assert b"COLOUR=bl\xe9u\n" in out
+    assert b"HOME=" not in out
+    assert (tmp_path / "err").read_bytes() == b"arg\xff\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [("no-such-\udcff", 127, b"No such file"), ("plain-file", 126, b"Permission denied")],
+)
+def test_what_cannot_be_run_says_so_on_its_own_stderr(
+    spawner, tmp_path, name, code, words
+) -> None:
+    (tmp_path / "plain-file").write_text("no program")
+    null = [os.open(os.devnull, os.O_RDWR) for _ in range(2)]
+    err = os.open(tmp_path / "err", os.O_CREAT | os.O_WRONLY)
+    command = str(tmp_path / name)
+    spawner.ask("exec", [*null, err], id="one", argv=[command], env={})
+    assert spawner.next("exited")["status"] == code
+    said = (tmp_path / "err").read_bytes()
+    assert os.fsencode(command) in said
+    assert words in said
+
+
+def test_a_death_by_signal_is_a_negative_status(spawner) -> None:
+    pid = spawner.run("one", *SLEEP)
+    os.kill(pid, signal.SIGKILL)
+    assert spawner.next("exited")["status"] == -signal.SIGKILL
+
+
+def test_a_signal_goes_to_those_who_are_named(spawner) -> None:
+    spawner.run("one", *SLEEP)
+    other = spawner.run("other", *SLEEP)
+    os.kill(other, signal.SIGSTOP)
+    spawner.ask("signal", signal=signal.SIGTERM, ids=["other", "nobody"])
+    exited = spawner.next("exited")
+    assert (exited["id"], exited["status"]) == ("other", -signal.SIGTERM)
+    spawner.ask("list")
+    assert len(spawner.next("stuck")["processes"]) == 1
+
+
+def test_a_signal_right_after_the_birth_is_not_lost(spawner) -> None:
+    """The child of a process that ignores it would ignore it too, until it is its own."""
+    for number in range(30):
+        spawner.run(str(number), *SLEEP)
+        spawner.ask("signal", signal=signal.SIGTERM, ids=[str(number)])
+    statuses = {spawner.next("exited")["status"] for _ in range(30)}
+    assert statuses == {-signal.SIGTERM}
+
+
+def test_a_kill_reaches_all_generations_and_tells_of_each_worker_first(spawner, tmp_path) -> None:
+    program = """
+        import os, signal, sys
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                open(sys.argv[1], "w").close()
+        while True:
+            signal.pause()
+    """
+    for name in ("one", "two"):
+        argv = (sys.executable, "-c", textwrap.dedent(program), str(tmp_path / name))
+        spawner.run(name, *argv)
+    wait_until(lambda: (tmp_path / "one").exists() and (tmp_path / "two").exists())
+    spawner.ask("kill")
+    spawner.next("gone")
+    exits = {m["id"]: m["status"] for m in spawner.heard if m["say"] == "exited"}
+    assert exits == {"one": -signal.SIGKILL, "two": -signal.SIGKILL}
+    assert linux.descendants(spawner.pid, without=None) == []
+
+
+def test_a_kill_of_nothing_is_done_at_once(spawner) -> None:
+    spawner.ask("kill")
+    assert spawner.next("gone")
+
+
+def test_it_can_be_used_again_after_a_kill(spawner) -> None:
+    spawner.run("one", *SLEEP)
+    spawner.ask("kill")
+    spawner.next("gone")
+    spawner.run("two", sys.executable, "-c", "raise SystemExit(5)")
+    assert [m["status"] for m in (spawner.next("exited"), spawner.next("exited"))] == [-9, 5]
+
+
+def test_orphans_are_reaped(spawner, tmp_path) -> None:
+    """Neither a daemon nor a forgotten child stays as a zombie."""
+    daemon = "(sleep 0.01; echo > done) & exit 0"
+    spawner.run("one", "sh", "-c", f"cd {tmp_path}; {daemon}")
+    spawner.next("exited")
+    wait_until((tmp_path / "done").exists)
+    wait_until(lambda: linux.descendants(spawner.pid, without=None) == [])
+
+
+def test_the_end_is_the_end_of_everything(spawner, is_running) -> None:
+    pids = [spawner.run(name, *SLEEP) for name in ("one", "two")]
+    spawner.ask("end")
+    assert spawner.end_of_stream()
+    assert not any(map(is_running, pids))
+    assert os.waitstatus_to_exitcode(os.waitpid(spawner.pid, 0)[1]) == 0
+
+
+def test_it_ends_everything_when_nobody_is_there_any_more(spawner, is_running) -> None:
+    pids = [spawner.run(name, *SLEEP) for name in ("one", "two")]
+    spawner.connection.socket.close()
+    assert os.waitstatus_to_exitcode(os.waitpid(spawner.pid, 0)[1]) == 0
+    assert not any(map(is_running, pids))
+
+
+def test_it_outlives_the_signals_of_a_terminal_and_of_a_shutdown(spawner) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        os.kill(spawner.pid, number)
+    spawner.ask("kill")
+    assert spawner.next("gone")
+    assert os.getsid(spawner.pid) == spawner.pid
+
+
+def test_it_is_one_thread_and_holds_on_to_nothing(spawner) -> None:
+    before = os.listdir(f"/proc/{spawner.pid}/fd")
+    for number in range(20):
+        spawner.run(str(number), "true")
+        spawner.next("exited")
+    assert len(os.listdir(f"/proc/{spawner.pid}/task")) == 1
+    assert os.listdir(f"/proc/{spawner.pid}/fd") == before
+
+
+def test_a_fork_without_a_zygote_is_told_and_its_descriptors_are_let_go(spawner) -> None:
+    reading, writing = os.pipe()
+    spawner.ask("fork", [writing], workers=[{"id": "one"}], common={})
+    assert spawner.next("zygote")["event"] == "lost"
+    assert os.read(reading, 1) == b"", "somebody still holds the other end"
+    os.close(reading)
+
+
+# Speaks as a zygote does, but only when it is let: it takes two requests, with a word after
+# the first, and says another word for each line that it is then sent as a file.
+IMPOSTOR = """\
+#!{python}
+import os, socket, sys, time
+sys.path.insert(0, {folder!r})
+import wire
+
+spawner = wire.Connection(socket.socket(fileno=int(sys.argv[3])))
+
+def say(word):
+    spawner.queue({{"say": "zygote", "event": word}})
+    spawner.flush_blocking()
+
+def take(count):
+    taken = 0
+    while taken < count:
+        taken += len(spawner.receive())
+
+take(1)
+say("ready")
+while not os.path.exists({go!r}):
+    time.sleep(0.002)
+take(1)
+say("first taken")
+take(1)
+time.sleep(1000)
+"""
+
+
+def test_a_message_of_the_zygote_is_not_waited_for_twice(spawner, tmp_path, is_running) -> None:
+    """A child's end makes it read the zygote too, which may be all that there was to read.
+
+    It is kept busy with sending what the zygote does not take, until both have happened.
+    """
+    impostor = tmp_path / "impostor"
+    folder = str(Path(linux.__file__).parent)
+    impostor.write_text(
+        IMPOSTOR.format(python=sys.executable, folder=folder, go=str(tmp_path / "go"))
+    )
+    impostor.chmod(impostor.stat().st_mode | stat.S_IXUSR)
+    spawner.ask("zygote", interpreter=str(impostor), env=dict(os.environ), modules=[])
+    assert spawner.next("zygote")["event"] == "ready"
+    worker = spawner.run("one", *SLEEP)
+    for number in range(2):
+        spawner.connection.queue(
+            {"do": "fork", "workers": [{"id": f"{number}"}], "padding": "x" * 2_000_000}
+        )
+    spawner.connection.socket.setblocking(False)
+    spawner.connection.flush()
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: not is_running(worker))
+    (tmp_path / "go").touch()
+    spawner.connection.socket.settimeout(DEADLINE_S)
+    spawner.connection.flush_blocking()
+    assert spawner.next("zygote")["event"] == "first taken"
+    assert spawner.next("exited")["id"] == "one"
+    spawner.ask("list")
+    assert spawner.next("stuck")
+
+
+def test_a_zygote_that_ends_is_told(spawner) -> None:
+    spawner.ask("zygote", interpreter="/bin/false", env={}, modules=[])
+    assert spawner.next("zygote")["event"] == "lost"
+
+
+def test_both_ends_of_its_socket_are_private(spawner) -> None:
+    """A worker that held one could speak for the agent, or hide its end."""
+    spawner.run("one", *SLEEP)
+    pid = next(process.pid for process in linux.descendants(spawner.pid, without=None))
+    wait_until(lambda: b"signal.pause" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    targets = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    assert not [target for target in targets if target.startswith("socket:")]
+    assert spawner.connection.socket.family == socket.AF_UNIX
