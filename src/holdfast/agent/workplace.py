@@ -15,7 +15,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.agent.commands import ERROR_WRITER, STORE_HOST, Launch, launch_form, program_folder
+from holdfast.agent.commands import STORE_HOST, Launch, launch_form, program_folder
+from holdfast.agent.orders import Order, to_execute, to_fork
 from holdfast.core.agent_io import (
     AgentEvent,
     AllGone,
@@ -60,9 +61,6 @@ SEARCHED_LINES = 200
 SHOWN_LINES = 20
 STEP_INTERVAL_S = 1.0
 """Steps may come thousands of times a second; the first and the last of a second count."""
-WORKERS_PER_REQUEST = 80
-"""Three descriptors each; one message may carry 253."""
-
 Post = Callable[[AgentEvent], None]
 
 
@@ -138,7 +136,7 @@ class Workplace:
                 "interpreter": self._launch.interpreter[0],
                 "env": self._shared_environment,
                 "modules": modules,
-                "per_worker_names": environment.PER_WORKER,
+                "per_worker_names": environment.per_worker(self.config),
                 "program_folder": program_folder(self.config.program),
             }
         )
@@ -158,12 +156,13 @@ class Workplace:
             for local_rank in effect.local_ranks
         ]
         if assignment.master.serves_store and not self._store_started:
-            self._start_store(assignment.master, effect.warm)
+            orders.insert(0, self._store_order(assignment.master))
         if effect.warm:
-            self._fork(orders, self._launch)
+            requests = list(to_fork(orders, self._shared_environment, self._spawner.pid))
         else:
-            for order, descriptors in orders:
-                self._execute(order, descriptors, self._launch)
+            requests = [to_execute(order) for order in orders]
+        for request, descriptors in requests:
+            self._spawner.request(request, descriptors)
 
     def signal_workers(self, number: int, local_ranks: tuple[int, ...]) -> None:
         ids = [
@@ -187,8 +186,8 @@ class Workplace:
 
     # Starting.
 
-    def _order(self, assignment: Assignment, ranks: Ranks) -> tuple[dict[str, Any], list[int]]:
-        """What a worker needs: its request, and its three descriptors."""
+    def _order(self, assignment: Assignment, ranks: Ranks) -> Order:
+        """What it takes to start a worker."""
         local_rank = ranks.local_rank
         directory = self.logs.worker(assignment.restart_count, local_rank)
         error_file = self.logs.error_file(assignment.restart_count, local_rank)
@@ -209,51 +208,26 @@ class Workplace:
             os.dup(streams.child_stderr),
         ]
         streams.close_child_ends()
-        arguments = environment.arguments(self.config, ranks)
-        order: dict[str, Any] = {"id": name, "env": variables, "arguments": arguments}
-        if self._processor_sets:
-            order["cpus"] = self._processor_sets[local_rank]
-        return order, descriptors
+        return Order(
+            name=name,
+            launch=self._launch,
+            arguments=environment.arguments(self.config, ranks),
+            environment=variables,
+            descriptors=descriptors,
+            cpus=self._processor_sets[local_rank] if self._processor_sets else None,
+        )
 
-    def _execute(self, order: dict[str, Any], descriptors: list[int], launch: Launch) -> None:
-        arguments = order.pop("arguments")
-        if launch.interpreter:
-            order["env"] = order["env"] | failures.hook_environment(order["env"])
-        argv = launch.command(arguments)
-        self._spawner.request({"do": "exec", **order, "argv": argv}, descriptors)
-
-    def _start_store(self, endpoint: Endpoint, warm: bool) -> None:
+    def _store_order(self, endpoint: Endpoint) -> Order:
         """Hand the socket, on which workers can already knock, to a process that answers."""
-        assert self._port is not None
+        assert self._port is not None, "a store was announced without a socket"
         self._store_started = True
-        null = [os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC) for _ in range(2)]
-        descriptors = [self._port.duplicate(), *null]
-        launch = Launch(self._launch.interpreter, "script", STORE_HOST)
-        where = [endpoint.address, str(endpoint.port)]
-        order = {"id": STORE, "env": self._shared_environment, "arguments": where}
-        if warm:
-            self._fork([(order, descriptors)], launch)
-        else:
-            self._execute(order, descriptors, launch)
-
-    def _fork(self, orders: list[tuple[dict[str, Any], list[int]]], launch: Launch) -> None:
-        common = {
-            "kind": launch.kind,
-            "target": launch.target,
-            "interpreter": launch.interpreter,
-            "shared_env": self._shared_environment,
-            "spawner": self._spawner.pid,
-            "error_writer": ERROR_WRITER,
-        }
-        for order, _ in orders:
-            arguments = order.pop("arguments")
-            order["command"] = launch.options(arguments)
-            order["argv"] = launch.argv(arguments)
-        for first in range(0, len(orders), WORKERS_PER_REQUEST):
-            part = orders[first : first + WORKERS_PER_REQUEST]
-            descriptors = [descriptor for _, three in part for descriptor in three]
-            request = {"do": "fork", "common": common, "workers": [order for order, _ in part]}
-            self._spawner.request(request, descriptors)
+        return Order(
+            name=STORE,
+            launch=Launch(self._launch.interpreter, "script", STORE_HOST),
+            arguments=[endpoint.address, str(endpoint.port)],
+            environment=self._shared_environment,
+            descriptors=[self._port.duplicate(), _null(os.O_WRONLY), _null(os.O_WRONLY)],
+        )
 
     # What the spawner says.
 
@@ -388,7 +362,11 @@ def _standard_input(local_rank: int) -> int:
             return os.dup(0)
         except OSError:
             pass  # The agent was started with its standard input closed.
-    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    return _null(os.O_RDONLY)
+
+
+def _null(mode: int) -> int:
+    return os.open(os.devnull, mode | os.O_CLOEXEC)
 
 
 def _processor_sets(config: JobConfig) -> tuple[tuple[int, ...], ...]:

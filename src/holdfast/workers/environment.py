@@ -21,6 +21,11 @@ PER_WORKER = (
 imported cannot be imported ahead."""
 
 
+def per_worker(config: JobConfig) -> tuple[str, ...]:
+    """The variables that no module may have read before a worker has its own."""
+    return (*PER_WORKER, "CUDA_VISIBLE_DEVICES") if config.virtual_local_rank else PER_WORKER
+
+
 def shared(config: JobConfig, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment as far as it is the same for every worker of every round."""
     environment = {name: value for name, value in inherited.items() if name not in PER_WORKER}

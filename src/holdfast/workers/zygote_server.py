@@ -36,15 +36,15 @@ def fork_workers(
     go_reader, go_writer = os.pipe()
     middle = os.fork()
     if middle == 0:
-        spawner.socket.close()
+        spawner.close()
         os.close(pid_reader)
         for index, order in enumerate(orders):
             pid = os.fork()
             if pid == 0:
                 os.close(pid_writer)
                 os.close(go_writer)
-                order.update(request["common"])
-                return await_start(order, descriptors, 3 * index, go_reader)
+                whole = {**request["common"], **order}
+                return await_start(whole, descriptors, 3 * index, go_reader)
             os.write(pid_writer, f"{pid}\n".encode())
         os._exit(0)
     os.close(pid_writer)
@@ -95,12 +95,16 @@ class Zygote:
                 requests = self.spawner.receive()
             except (EOFError, OSError):
                 return None
-            for request, descriptors in requests:
+            while requests:
+                request, descriptors = requests.pop(0)
                 if request["do"] == "preload":
                     self.preload(request)
                     continue
                 order = fork_workers(request, descriptors, self.spawner)
                 if order is not None:
+                    # What has come for workers that are forked after it is not its own.
+                    for descriptor in [each for _, later in requests for each in later]:
+                        os.close(descriptor)
                     return self.complete(order)
 
     def complete(self, order: dict[str, Any]) -> dict[str, Any]:
