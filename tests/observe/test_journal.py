@@ -332,3 +332,17 @@ def test_a_file_that_is_no_journal_is_refused(path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(UsageError, match="is not a journal"):
         read(path)
+
+
+def test_whoever_watches_gets_every_line_also_where_nothing_is_written(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    path = tmp_path / "journal.jsonl"
+
+    for target in (None, path):
+        seen.clear()
+        journal = Journal(target, HEADER, seen.append)
+        journal.agent(1.0, AllGone(), [])
+        journal.close()
+
+    assert b"".join(seen) == path.read_bytes()
+    assert len(seen) == 2

@@ -79,7 +79,8 @@ class Agent:
         self.console = Console(loop)
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id)
         self.workplace = Workplace(config, self.logs, self.console, self.post)
-        self._journal = Journal(self.logs.journal, self._header())
+        echo = self._echo if config.event_log_handler == "console" else None
+        self._journal = Journal(self.logs.journal, self._header(), echo)
 
     def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
         """Live through the job. Whatever happens, nothing is left behind."""
@@ -165,6 +166,9 @@ class Agent:
             self._timers[name].cancel()
         self._timers[name] = self._loop.call_later(after_s, self.post, event)
 
+    def _echo(self, line: bytes) -> None:
+        self.console.write(2, line)
+
     def _say(self, text: str) -> None:
         self.console.write(2, f"holdfast: {text}\n".encode())
 
@@ -173,6 +177,8 @@ class Agent:
         for timer in self._timers.values():
             timer.cancel()
         self._journal.close()
+        if self._journal.problem:
+            self._say(f"the journal is not complete: {self._journal.problem}")
         where = str(self.logs.journal) if self.logs.journal else None
         report = render(outcome, recoveries(self._journal.steps), where)
         if self._print_report:

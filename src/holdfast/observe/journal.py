@@ -19,7 +19,7 @@ program's arguments are left out: they may hold a secret.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -87,8 +87,12 @@ class Journal:
     says why, and what was written up to there can be read.
     """
 
-    def __init__(self, path: Path | None, header: Header) -> None:
+    def __init__(
+        self, path: Path | None, header: Header, echo: Callable[[bytes], None] | None = None
+    ) -> None:
+        """`echo` gets every line too, for whoever wants to watch."""
         self.path = path
+        self._echo = echo
         self.problem = ""
         self.steps: list[Step] = []
         """What `recoveries` reads. The rest is not kept: a job may take weeks."""
@@ -129,9 +133,15 @@ class Journal:
         return isinstance(event, WorkerStarted | WorkerExited | AllGone | Told)
 
     def _write(self, line: object) -> None:
-        if self._file < 0:
+        if self._file < 0 and self._echo is None:
             return
         text = self._encoded(line) + b"\n"
+        if self._echo is not None:
+            self._echo(text)
+        if self._file >= 0:
+            self._save(text)
+
+    def _save(self, text: bytes) -> None:
         try:
             complete = os.write(self._file, text) == len(text)
             self.problem = "" if complete else "the disk is full"
