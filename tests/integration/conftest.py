@@ -8,12 +8,11 @@ tests wait for them.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import signal
 import subprocess
-import termios
+import sys
 import textwrap
 import time
 import uuid
@@ -148,15 +147,19 @@ def name_of(pid: int) -> str:
         return "gone"
 
 
-def take_terminal() -> None:
-    """In the child: make the terminal on standard input the controlling one."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+# Makes the terminal on standard input the controlling one, then runs the command.
+TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
-def in_shell(command: Sequence[str | Path], rest: str) -> list[str]:
+def in_shell(command: Sequence[str | Path], rest: str) -> tuple[str, ...]:
     """A shell that runs the command with `rest` behind it, and ends with the command's status."""
     line = shlex.join(map(str, command))
-    return ["bash", "-c", f"{line} {rest}; exit ${{PIPESTATUS[0]}}"]
+    return "bash", "-c", f"{line} {rest}; exit ${{PIPESTATUS[0]}}"
 
 
 StartJob = Callable[..., Job]
@@ -180,18 +183,20 @@ def start_program(tmp_path: Path) -> Iterator[StartJob]:
         for name, text in (files or {}).items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(textwrap.dedent(text))
+        if shell:
+            command = in_shell(command, shell)
+        if terminal:
+            command = (sys.executable, "-c", TAKE_TERMINAL, *command)
         mark = uuid.uuid4().hex
         own = {MARK: mark, "TMPDIR": str(folder / "tmp")}
         with open(folder / "agent.stdout", "wb") as out, open(folder / "agent.stderr", "wb") as err:
             process = subprocess.Popen(
-                in_shell(command, shell) if shell else command,
+                command,
                 cwd=folder,
                 env=job_environment({**own, **(env or {})}),
                 stdin=stdin,
                 stdout=out,
                 stderr=err,
-                start_new_session=terminal,
-                preexec_fn=take_terminal if terminal else None,
             )
         jobs.append(Job(process, folder, mark))
         return jobs[-1]

@@ -183,7 +183,9 @@ def test_who_only_lost_a_peer_is_told_apart_from_the_cause(run_failing) -> None:
             raise ConnectionResetError(104, "Connection reset by peer")
         signal.signal(signal.SIGTERM, lose_peer)
     """
-    _, report = run_failing("from none import this", files={"before.py": before}, first="import before")
+    _, report = run_failing(
+        "from none import this", files={"before.py": before}, first="import before"
+    )
     cause, _, then = report.partition("Then")
     assert "ModuleNotFoundError" in cause
     assert "ConnectionResetError" not in cause

@@ -16,7 +16,6 @@ import pytest
 import holdfast
 
 
-
 def test_each_rank_returns_its_value() -> None:
     def place():
         import os

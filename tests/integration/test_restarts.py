@@ -29,13 +29,16 @@ def attempts(job, rank: int = 0) -> list[dict[str, str]]:
 
 @STARTS
 def test_a_killed_worker_is_made_up_for_by_a_fresh_round_of_all(run_job, start) -> None:
-    script = NOTE + """
+    script = (
+        NOTE
+        + """
 if attempt == 0:
     while os.environ["RANK"] == "1":
         if os.path.exists("notes.0") and os.path.exists("notes.2"):
             os.kill(os.getpid(), signal.SIGKILL)
     signal.pause()
 """
+    )
     job = run_job(start, "--nproc-per-node=3", "--max-restarts=1", script=script)
     assert job.process.returncode == 0, job.stderr
     for rank in range(3):
@@ -116,12 +119,15 @@ def test_different_failures_do_not_end_the_job_early(run_job) -> None:
 
 @STARTS
 def test_progress_between_equal_failures_keeps_the_job_going(run_job, start) -> None:
-    script = NOTE + """
+    script = (
+        NOTE
+        + """
 import holdfast
 holdfast.progress(10 * (attempt + 1))
 if attempt < 4:
     raise ValueError("again")
 """
+    )
     words = (start, "--max-restarts=9", "--same-cause-limit=2", "--restart-backoff=600")
     job = run_job(*words, "--restart-backoff-max=600", script=script)
     assert job.process.returncode == 0, job.stderr
@@ -130,11 +136,14 @@ if attempt < 4:
 
 
 def test_the_same_step_again_is_no_progress(run_job) -> None:
-    script = NOTE + """
+    script = (
+        NOTE
+        + """
 import holdfast
 holdfast.progress(10)
 raise ValueError("again")
 """
+    )
     job = run_job("--max-restarts=9", "--same-cause-limit=2", *AT_ONCE, script=script)
     assert job.process.returncode == 1
     assert len(attempts(job)) == 3  # the first did get somewhere
@@ -145,12 +154,15 @@ raise ValueError("again")
 @pytest.mark.parametrize("kind", ["ours", "any other"])
 def test_an_exception_that_says_so_ends_the_job_at_once(run_job, start, kind) -> None:
     raised = "holdfast.NonRetryable" if kind == "ours" else "Hopeless"
-    script = NOTE + f"""
+    script = (
+        NOTE
+        + f"""
 import holdfast
 class Hopeless(Exception):
     non_retryable = True
 raise {raised}("the data set is empty")
 """
+    )
     job = run_job(start, "--max-restarts=5", script=script)
     assert job.process.returncode == 1
     assert len(attempts(job)) == 1

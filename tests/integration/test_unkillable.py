@@ -103,9 +103,7 @@ def expect_gone_after_thaw(job, freezer: Freezer, frozen: int) -> None:
 
 @pytest.mark.parametrize("start", ["--preload=json", "--no-warm"])
 @pytest.mark.parametrize("restarts", ["--max-restarts=0", "--max-restarts=3"])
-def test_a_failure_beside_a_stuck_worker_ends_the_job(
-    start_pair, freezer, start, restarts
-) -> None:
+def test_a_failure_beside_a_stuck_worker_ends_the_job(start_pair, freezer, start, restarts) -> None:
     job, frozen = start_pair(*PATIENCE, start, restarts)
     (job.folder / "go").touch()
     assert job.wait() == 1

@@ -60,9 +60,14 @@ class Spawner:
             return True
 
     def close(self) -> None:
+        """Hang up, which ends it; one that does not notice is killed."""
         self.connection.close()
+        deadline = time.monotonic() + DEADLINE_S
         try:
-            os.waitpid(self.pid, 0)
+            while not os.waitpid(self.pid, os.WNOHANG)[0]:
+                if time.monotonic() > deadline:
+                    os.kill(self.pid, signal.SIGKILL)
+                time.sleep(0.002)
         except ChildProcessError:
             pass  # the test has seen its end
 
@@ -109,9 +114,7 @@ def test_a_command_is_run_with_its_streams_and_environment(spawner, tmp_path) ->
     ("name", "code", "words"),
     [("no-such-\udcff", 127, b"No such file"), ("plain-file", 126, b"Permission denied")],
 )
-def test_what_cannot_be_run_says_so_on_its_own_stderr(
-    spawner, tmp_path, name, code, words
-) -> None:
+def test_what_cannot_be_run_says_so_on_its_own_stderr(spawner, tmp_path, name, code, words) -> None:
     (tmp_path / "plain-file").write_text("no program")
     null = [os.open(os.devnull, os.O_RDWR) for _ in range(2)]
     err = os.open(tmp_path / "err", os.O_CREAT | os.O_WRONLY)

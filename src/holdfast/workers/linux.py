@@ -130,7 +130,7 @@ def descendants(root: int, without: int | None) -> list[Process]:
 
 
 def has_children() -> bool:
-    """Whether this process has a child, dead or alive. A subreaper without one has nothing below."""
+    """Whether this process has a child, dead or alive; a subreaper without has nothing below."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -1,7 +1,8 @@
 """Messages on the private sockets between agent, spawner and zygote.
 
-A frame is the length of its body and the number of its descriptors, four bytes each, and the
-body, a JSON object; descriptors travel with the first byte of their frame. Both ends are our own and inherited, never named, so nobody else can speak.
+A frame is the length of its body and the number of its descriptors, four bytes each, then
+the body, a JSON object; descriptors travel with the first byte of their frame. Both ends are
+our own and inherited, never named, so nobody else can speak.
 Standard library only: the spawner and the zygote load this file by path.
 """
 
