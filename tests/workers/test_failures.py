@@ -315,18 +315,17 @@ def test_no_text_whatever_raises(lines: list[str]) -> None:
 
 
 def test_a_printed_traceback_completes_what_the_worker_left() -> None:
-    tail = "noise\n" + "\n".join(
-        [
-            "Traceback (most recent call last):",
-            '  File "train.py", line 3, in <module>',
-            "    load()",
-            "ValueError: first line",
-            "second line",
-        ]
-    )
+    tail = textwrap.dedent("""\
+        noise
+        Traceback (most recent call last):
+          File "train.py", line 3, in <module>
+            load()
+        ValueError: first line
+        second line
+    """)
     left = ErrorDetail(non_retryable=True)
 
-    completed = failures.completed_from_stderr(left, tail + "\n")
+    completed = failures.completed_from_stderr(left, tail)
 
     assert completed.message == "ValueError: first line"
     assert completed.traceback.startswith("Traceback")

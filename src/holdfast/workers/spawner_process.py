@@ -31,8 +31,8 @@ def fill_standard_streams() -> None:
             # The lowest number that is free is taken, and that is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     # Python has no streams then, and what is printed to none of them goes to the other.
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)
-    sys.stderr = sys.stderr or open(2, "w", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def start_spawner(*, zygote: bool) -> SpawnerProcess:
