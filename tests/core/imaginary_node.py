@@ -137,7 +137,9 @@ class Node:
                 yield self._exit(worker, "stops", ExitStatus(signal=15))
 
     def next_timer(self) -> Iterator[Possibility]:
-        for name in sorted(self.timers, key=lambda name: self.timers[name][0]):
+        """The one that is due first."""
+        if self.timers:
+            name = min(self.timers, key=lambda name: self.timers[name][0])
             yield Possibility(f"timer {name}", partial(self.fire, name))
 
     def _exit(
@@ -195,7 +197,9 @@ class Node:
             yield Possibility("the store is lost", self.lose_store)
 
     def chance_of_timers(self) -> Iterator[Possibility]:
-        yield from self.next_timer()
+        """Any that is set, in any order, and once more any that has been set."""
+        for name in self.timers:
+            yield Possibility(f"timer {name}", partial(self.fire, name))
         for name, event in self.timers_once_set.items():
             yield Possibility(f"timer {name}, late", partial(self.take, event))
 
@@ -250,8 +254,9 @@ class Node:
         self.take(LauncherLost())
 
     def lose_spawner(self) -> None:
-        last_word = SpawnerEnded() if self.asked_to_end else SpawnerLost("was killed")
-        self.spawner.end(last_word)
+        """SIGKILL takes a spawner too, whether it serves or not."""
+        if not self.spawner.ended:
+            self.spawner.end(SpawnerEnded() if self.asked_to_end else SpawnerLost("was killed"))
 
     # The two machines.
 
@@ -302,7 +307,7 @@ class Node:
             case Finish():
                 self.finished = effect.outcome
             case KillSpawner():
-                self.spawner.be_killed()
+                self.lose_spawner()
             case _:
                 self.asked_to_end |= isinstance(effect, EndSpawner)
                 if not self.spawner.ended:

@@ -25,7 +25,6 @@ from holdfast.core.agent_io import (
     ProcessesStuck,
     SignalWorkers,
     SpawnerEnded,
-    SpawnerLost,
     StartWorkers,
     StartZygote,
     WorkerExited,
@@ -185,13 +184,6 @@ class Spawner(Struct):
         self.unforked.clear()
         self.answers.append(ZygoteLost("it ended with status 1"))
         self._tell_if_gone()
-
-    def be_killed(self) -> None:
-        """SIGKILL takes a spawner too, whether it serves or not."""
-        if not self.ended:
-            asked = any(isinstance(request, EndSpawner) for request in self.requests)
-            reason = "was killed by signal 9 (SIGKILL)"
-            self.end(SpawnerEnded() if self.ending or asked else SpawnerLost(reason))
 
     def end(self, last_word: AgentEvent) -> None:
         """It is gone, and everything below it."""

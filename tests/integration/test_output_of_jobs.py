@@ -162,27 +162,45 @@ def test_nothing_is_lost_on_the_console_of_what_a_killed_worker_wrote(run_job) -
     assert shown.endswith(b"the last words")
 
 
+# It counts in a shared file what the kernel has taken of it, and never stops writing.
+WRITE_ON = """
+import mmap, os
+with open("count", "wb+") as file:
+    file.truncate(8)
+    count = mmap.mmap(file.fileno(), 8)
+open("pid.new", "w").write(str(os.getpid()))
+os.rename("pid.new", "pid")
+total = 0
+while True:
+    total += os.write(1, b"y" * 65535 + b"\\n")
+    count[:] = total.to_bytes(8, "little")
+"""
+
+
 def test_a_worker_killed_in_the_middle_of_a_write_loses_nothing_before_it(start_job) -> None:
-    """It counts in a shared file what the kernel has taken, and never stops writing."""
-    script = """
-        import mmap, os
-        with open("count", "wb+") as file:
-            file.truncate(8)
-            count = mmap.mmap(file.fileno(), 8)
-        open("pid.new", "w").write(str(os.getpid()))
-        os.rename("pid.new", "pid")
-        total = 0
-        while True:
-            total += os.write(1, b"y" * 65536)
-            count[:] = total.to_bytes(8, "little")
-    """
-    job = start_job("--tee=1", script=script)
+    job = start_job("--tee=1", script=WRITE_ON)
     job.until_files("pid")
     job.until(lambda: written(job) > 20_000_000, "enough output")
     os.kill(int(job.read("pid")), 9)
     assert job.wait() == 1
     (root,) = (job.folder / "logs").iterdir()
     assert (root / "attempt_0/0/stdout.log").stat().st_size >= written(job)
+
+
+def test_nothing_is_lost_where_the_reader_is_slower_than_the_worker(start_job) -> None:
+    """The agent has stopped reading, because nobody reads what it shows, when the worker dies."""
+    reader = "| (while [ ! -e go ]; do sleep 0.01; done; cat > shown)"
+    job = start_job("--tee=1", script=WRITE_ON, shell=reader)
+    job.until_files("pid")
+    job.until(lambda: written(job) > 4_500_000, "more than the agent keeps for a slow reader")
+    os.kill(int(job.read("pid")), 9)
+    job.until(lambda: '"AllGone"' in job.journal().read_text(), "the end of the round")
+    (job.folder / "go").touch()
+    assert job.wait() == 1
+    (root,) = (job.folder / "logs").iterdir()
+    assert (root / "attempt_0/0/stdout.log").stat().st_size >= written(job)
+    shown = job.read("shown").replace("[default0]:", "")
+    assert len(shown) >= written(job)
 
 
 def written(job) -> int:

@@ -89,6 +89,7 @@ def test_a_second_sigterm_does_not_shorten_the_grace(start_listeners) -> None:
     job.until(lambda: job.journal_lines() > lines, "the agent to take the second signal")
     (job.folder / "allowed").touch()
     assert job.wait() == 128 + signal.SIGTERM
+    assert "killing" not in job.stderr
     assert (job.folder / "ended.0").exists()
     assert (job.folder / "ended.1").exists()
 

@@ -109,6 +109,18 @@ def test_descriptors_that_were_never_sent_are_closed_with_the_connection() -> No
     assert not is_open(descriptor)
 
 
+def test_descriptors_whose_frame_never_came_are_closed_with_the_connection() -> None:
+    one, other = (Connection(sock) for sock in socket.socketpair())
+    reading, writing = os.pipe()
+    one.queue({"text": "w" * 5_000_000}, [writing], close=True)
+    one.flush()  # The descriptor goes with the first byte, and the rest has no room.
+    assert other.receive() == []
+    one.close()
+    other.close()
+    assert os.read(reading, 1) == b"", "somebody still holds the other end"
+    os.close(reading)
+
+
 def test_the_end_of_the_other_side_is_told(ends) -> None:
     one, other = ends
     one.queue({"last": True})

@@ -50,11 +50,14 @@ def to_fork(orders: list[Order], shared: dict[str, str], spawner: int) -> Iterat
     for first in range(0, len(orders), PROCESSES_PER_REQUEST):
         part = orders[first : first + PROCESSES_PER_REQUEST]
         descriptors = [descriptor for order in part for descriptor in order.descriptors]
-        workers = [_forked(order) for order in part]
+        workers = [_forked(order, shared) for order in part]
         yield {"do": "fork", "common": common, "workers": workers}, descriptors
 
 
-def _forked(order: Order) -> dict[str, Any]:
+def _forked(order: Order, shared: dict[str, str]) -> dict[str, Any]:
+    """All but what is common. A request for many workers must stay small enough to be sent
+    without waiting for its reader: the spawner never waits for anybody."""
+    own = {name: text for name, text in order.environment.items() if shared.get(name) != text}
     return {
         "id": order.name,
         "kind": order.launch.kind,
@@ -62,6 +65,6 @@ def _forked(order: Order) -> dict[str, Any]:
         "interpreter": order.launch.interpreter,
         "command": order.launch.options(order.arguments),
         "argv": order.launch.argv(order.arguments),
-        "env": order.environment,
+        "env": own,
         "cpus": order.cpus,
     }

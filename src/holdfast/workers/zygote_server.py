@@ -43,7 +43,9 @@ def fork_workers(
             if pid == 0:
                 os.close(pid_writer)
                 os.close(go_writer)
-                whole = {**request["common"], **order}
+                common = request["common"]
+                environment = {**common["shared_env"], **order["env"]}
+                whole = {**common, **order, "env": environment}
                 return await_start(whole, descriptors, 3 * index, go_reader)
             os.write(pid_writer, f"{pid}\n".encode())
         os._exit(0)
