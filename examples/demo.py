@@ -25,6 +25,7 @@ from holdfast.observe.recoveries import recoveries
 WORKERS = 4
 VICTIM = 2
 KILL_AFTER_STEP = 4
+STEP_S = 0.15  # As in training.py.
 STEP_LINE = re.compile(r"rank (\d+) pid (\d+) step (\d+) sum (\d+)")
 COMMAND = [
     os.path.join(os.path.dirname(sys.executable), "holdfast"),
@@ -73,7 +74,8 @@ def tell(steps: list[Step], killed_at: float) -> None:
     recovery = recoveries(steps)[0]
     print("\nWhat happened")
     print(f"  who      rank {VICTIM}, pid {noticed.event.pid}")
-    print(f"  what     {noticed.event.status}")
+    print(f"  what     was killed by {noticed.event.status}")
+    print("  why      this demo sent it (had memory run out, it would say so here)")
     print(f"  decided  stop the other {WORKERS - 1}, restart all (1 of 2 restarts used)\n")
     parts = [
         ("noticed the death", noticed.at - killed_at),
@@ -83,7 +85,12 @@ def tell(steps: list[Step], killed_at: float) -> None:
     ]
     for name, seconds in parts:
         print(f"  {name:24} {(seconds or 0) * 1000:6.1f} ms")
-    print(f"  {'from the kill to there':24} {sum(s or 0 for _, s in parts) * 1000:6.1f} ms")
+    print(f"  {'all together':24} {sum(s or 0 for _, s in parts) * 1000:6.1f} ms")
+    print(
+        f"  {'first step of the new':24} {(recovery.first_step_s or 0) * 1000:6.1f} ms later",
+        end="",
+    )
+    print(f" ({STEP_S * 1000:.0f} of it are the step's own work)")
 
 
 def main() -> int:
