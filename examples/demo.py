@@ -2,6 +2,8 @@
 
     make demo
 
+With the name of a folder as its argument it leaves the job's logs and journal there.
+
 It runs `holdfast run` on `examples/training.py`, kills one worker with SIGKILL after a few
 steps, and at the end reads the job's journal to tell what happened and how long each part
 took.
@@ -75,7 +77,8 @@ def tell(steps: list[Step], killed_at: float) -> None:
     print("\nWhat happened")
     print(f"  who      rank {VICTIM}, pid {noticed.event.pid}")
     print(f"  what     was killed by {noticed.event.status}")
-    print("  why      this demo sent it (had memory run out, it would say so here)")
+    memory = noticed.event.out_of_memory or "no sign of memory running out"
+    print(f"  why      this demo sent the signal ({memory})")
     print(f"  decided  stop the other {WORKERS - 1}, restart all (1 of 2 restarts used)\n")
     parts = [
         ("noticed the death", noticed.at - killed_at),
@@ -93,9 +96,9 @@ def tell(steps: list[Step], killed_at: float) -> None:
     print(f" ({STEP_S * 1000:.0f} of it are the step's own work)")
 
 
-def main() -> int:
+def main(keep_logs: str | None) -> int:
     with tempfile.TemporaryDirectory(prefix="holdfast_demo_") as folder:
-        logs = os.path.join(folder, "logs")
+        logs = keep_logs or os.path.join(folder, "logs")
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "training.py")
         checkpoint = os.path.join(folder, "checkpoint")
         print(f"$ holdfast run --nproc-per-node={WORKERS} --max-restarts=2 examples/training.py\n")
@@ -113,4 +116,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1] if len(sys.argv) > 1 else None))

@@ -1,0 +1,34 @@
+"""The demo of the README, as `make demo` runs it, and the journal that it leaves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from holdfast.observe.journal import read, replay
+from holdfast.observe.recoveries import recoveries
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+
+
+def test_the_demo_recovers_explains_and_its_journal_replays(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, str(DEMO), str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ">>> kill -9" in ended.stdout
+    assert "restart 1 of 2" in ended.stdout
+    assert "was killed by signal 9 (SIGKILL)" in ended.stdout
+    assert "step 12   sum  54   from 4 workers" in ended.stdout
+    assert "noticed the death" in ended.stdout
+    (path,) = tmp_path.glob("*/journal.jsonl")
+    header, steps = read(path)
+    (recovery,) = recoveries(steps)
+    assert (recovery.from_round, recovery.to_round) == (1, 2)
+    assert list(replay(header, steps)) == []
