@@ -238,7 +238,8 @@ class Node:
 
     def fire(self, name: str) -> None:
         due, event = self.timers.pop(name)
-        self.now = max(self.now, due)
+        if self.tick_s:
+            self.now = max(self.now, due)
         self.take(event)
 
     def signal(self, number: int) -> None:

@@ -110,8 +110,8 @@ def possibilities(node: WatchedNode, kinds: tuple[str, ...]) -> list[Possibility
 
 def situation(node: WatchedNode) -> str:
     """Equal for nodes that have the same future."""
-    timers = {name: due - node.now for name, (due, _) in node.timers.items()}
-    under_way = (node.to_coordinator, node.to_agent, timers, sorted(node.timers_once_set))
+    timers = (sorted(node.timers), sorted(node.timers_once_set))
+    under_way = (node.to_coordinator, node.to_agent, timers)
     past = (node.signals[:1], node.launcher_lost, node.spawner_lost, node.waited_in_vain)
     return repr((node.agent, node.coordinator, node.spawner, under_way, past, node.finished))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -275,3 +277,33 @@ def test_a_long_line_without_an_end_and_bytes_that_are_no_text_do_no_harm(run_jo
     for rank in range(2):
         log = Path(root / f"attempt_0/{rank}/stdout.log").read_bytes()
         assert log == bytes(range(256)) * 40000
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    """A file system that is soon full."""
+    place = tmp_path / "small"
+    place.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    if subprocess.run(words, capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs to be allowed to mount a file system")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.root
+def test_a_full_disk_is_told_and_ends_no_job(run_job, small_disk) -> None:
+    script = """
+        import os, sys
+        for _ in range(100):
+            os.write(1, b"x" * 4096)
+        sys.exit(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
+    """
+    words = (f"--log-dir={small_disk}", "--tee=1", "--nproc-per-node=2", "--max-restarts=1")
+    job = run_job(*words, script=script, log_dir=False)
+    assert job.process.returncode == 0, job.stderr
+    assert "No space left on device" in job.stderr
+    assert "Traceback" not in job.stderr
+    assert job.stdout.count("x") == 2 * 2 * 100 * 4096

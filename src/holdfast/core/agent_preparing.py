@@ -1,0 +1,156 @@
+"""How a node gets ready: its zygote, its endpoint, its word to the coordinator.
+
+Rules
+1. A zygote is a help, never a condition: one that is late, unfit or lost means cold workers.
+2. A module that cannot be preloaded is left out, and the rest is tried again.
+3. A node joins, or says that its old round is over, only when it holds an endpoint for the
+   next master and knows how its workers will start.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.agent_io import (
+    AgentEffect,
+    AgentEvent,
+    AgentStarted,
+    DropZygote,
+    EndpointReserved,
+    ModuleRejected,
+    Report,
+    ReserveEndpoint,
+    Say,
+    SpawnerReady,
+    StartWorkers,
+    StartZygote,
+    StoreFailed,
+    WakeAgent,
+    ZygoteLost,
+    ZygoteReady,
+)
+from holdfast.core.agent_state import (
+    PRELOAD_NOTICE_S,
+    PRELOAD_NOTICE_TIMER,
+    PRELOAD_TIMER,
+    AgentState,
+    Phase,
+    alive,
+)
+from holdfast.core.agent_stopping import kill
+from holdfast.core.messages import NodeJoined, RoundStopped
+from holdfast.core.model import NodeInfo
+
+
+def prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
+    effects: list[AgentEffect] = []
+    if state.phase is Phase.CLOSING:
+        # Nothing is prepared any more; but who will never be born is not waited for.
+        return _forget_unborn(state) if isinstance(event, ZygoteLost) else []
+    match event:
+        case AgentStarted():
+            effects += _started(state, event)
+        case SpawnerReady():
+            if not event.subreaper:
+                effects.append(Say("this kernel has no subreaper: daemons may outlive the job"))
+        case EndpointReserved():
+            state.endpoint = event.endpoint
+        case StoreFailed():
+            effects += _store_failed(state, event.reason)
+        case ZygoteReady() if state.warm_pending:
+            state.warm_pending, state.warm = False, True
+            effects += reserve(state)
+        case ModuleRejected():
+            effects += _module_rejected(state, event)
+        case ZygoteLost():
+            effects += zygote_lost(state, event.reason)
+    return effects + ready(state)
+
+
+def _started(state: AgentState, event: AgentStarted) -> list[AgentEffect]:
+    state.preload = event.preload
+    if event.cold:
+        state.warm_pending = False
+        return reserve(state)
+    timeout_s = state.config.timeouts.preload_s
+    return [
+        StartZygote(state.preload),
+        WakeAgent(PRELOAD_TIMER, timeout_s),
+        WakeAgent(PRELOAD_NOTICE_TIMER, PRELOAD_NOTICE_S),
+    ]
+
+
+def _module_rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffect]:
+    """Try again without that module; `import a.b` goes with `a`."""
+    inside = event.module + "."
+    rest = tuple(m for m in state.preload if m != event.module and not m.startswith(inside))
+    said = Say(f"not preloading {event.module}: {event.reason}")
+    if rest == state.preload:
+        return [said, *zygote_lost(state, f"it could not do without {event.module}")]
+    state.preload = rest
+    return [said, StartZygote(rest)] if state.warm_pending else [said]
+
+
+def zygote_lost(state: AgentState, reason: str) -> list[AgentEffect]:
+    if not (state.warm or state.warm_pending):
+        return []  # Told twice: a request had crossed the news.
+    was_pending = state.warm_pending
+    state.warm_pending, state.warm = False, False
+    effects: list[AgentEffect] = [DropZygote(), Say(f"workers start cold: {reason}")]
+    if was_pending:
+        return effects + reserve(state)
+    if state.phase is not Phase.RUNNING or state.assignment is None:
+        return effects + _forget_unborn(state)
+    unborn = _unborn(state)
+    return [*effects, StartWorkers(state.assignment, unborn, warm=False)] if unborn else effects
+
+
+def _unborn(state: AgentState) -> tuple[int, ...]:
+    """Local ranks that were asked for and have no process yet."""
+    waiting = (rank for rank in alive(state) if state.workers[rank].pid is None)
+    return tuple(waiting)
+
+
+def _forget_unborn(state: AgentState) -> list[AgentEffect]:
+    """The zygote is gone, so they will never be born into the round that is being stopped."""
+    unborn = _unborn(state)
+    for local_rank in unborn:
+        del state.workers[local_rank]
+    return kill(state) if unborn and not alive(state) else []
+
+
+def reserve(state: AgentState) -> list[AgentEffect]:
+    """Ask for the next round's endpoint; with a store where PyTorch is loaded already."""
+    store = (
+        state.warm
+        and any(module.partition(".")[0] == "torch" for module in state.preload)
+        and state.config.master_port is None
+        and not state.config.worker_store
+        and not state.store_failed
+    )
+    return [ReserveEndpoint(store)]
+
+
+def _store_failed(state: AgentState, reason: str) -> list[AgentEffect]:
+    """A round that uses it fails on its own; in the next one rank 0 serves the store."""
+    state.store_failed = True
+    return [Say(f"the process that serves the store {reason}; rank 0 will serve the next one")]
+
+
+def ready(state: AgentState) -> list[AgentEffect]:
+    """Join, or say that the old round is over, once nothing is missing any more."""
+    if state.endpoint is None or state.warm_pending:
+        return []
+    if state.phase is Phase.PREPARING:
+        state.phase = Phase.WAITING
+        info = NodeInfo(
+            node=state.node,
+            host=state.host,
+            slots=state.config.slots,
+            role=state.config.role,
+            rank_hint=state.config.node_rank,
+        )
+        return [Report(NodeJoined(info, state.endpoint))]
+    if state.phase is Phase.STOPPING and state.assignment is not None and not state.workers:
+        state.phase = Phase.WAITING
+        failures = tuple(state.failures.values())
+        return [Report(RoundStopped(state.assignment.round, failures, state.endpoint))]
+    return []

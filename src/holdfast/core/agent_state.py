@@ -1,0 +1,74 @@
+"""What an agent remembers, and the phases of its life (drawn in `core.agent`)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct, field
+
+from holdfast.core.config import JobConfig
+from holdfast.core.model import Assignment, Endpoint, ExitStatus, Failure, Outcome
+
+GRACE_TIMER = "grace"
+UNKILLABLE_TIMER = "unkillable"
+PRELOAD_TIMER = "preload"
+PRELOAD_NOTICE_TIMER = "preload notice"
+PRELOAD_NOTICE_S = 1.5
+"""An import that takes longer than this is worth a line, so that nobody wonders."""
+
+
+class Phase(StrEnum):
+    PREPARING = "preparing"
+    WAITING = "waiting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    CLOSING = "closing"
+    FINISHED = "finished"
+
+
+class WorkerLife(Struct):
+    """One worker of the current round, as this node sees it."""
+
+    rank: int
+    pid: int | None = None
+    status: ExitStatus | None = None
+
+
+class AgentState(Struct):
+    """Everything an agent remembers."""
+
+    config: JobConfig
+    node: str
+    host: str
+    phase: Phase = Phase.PREPARING
+    endpoint: Endpoint | None = None
+    store_failed: bool = False
+    preload: tuple[str, ...] = ()
+    warm_pending: bool = True
+    """It is not yet known whether a zygote will be there."""
+    warm: bool = False
+    assignment: Assignment | None = None
+    last_round: int = 0
+    workers: dict[int, WorkerLife] = field(default_factory=dict)
+    failures: dict[int, Failure] = field(default_factory=dict)
+    stopped_by_us: bool = False
+    told_failure: bool = False
+    killing: bool = False
+    unanswered: int = 0
+    """How often the wait for the killed to be gone has run out."""
+    given_up: bool = False
+    """What was killed is not gone, and the node leaves without it."""
+    interrupted_by: int | None = None
+    furthest_step: int | None = None
+    outcome: Outcome | None = None
+
+
+def alive(state: AgentState) -> tuple[int, ...]:
+    """Local ranks that have not ended, born or about to be."""
+    return tuple(rank for rank, worker in state.workers.items() if worker.status is None)
+
+
+def worker_of(state: AgentState, round: int, local_rank: int) -> WorkerLife | None:
+    if state.assignment is None or state.assignment.round != round:
+        return None
+    return state.workers.get(local_rank)

@@ -1,0 +1,131 @@
+"""How a node stops what runs, and how its own life ends.
+
+Rules
+1. Stopping is always the same: the signal, the grace, then SIGKILL to everything below the
+   spawner; it is over when nothing is left.
+2. Every wait has a timer. What does not die, or does not answer, is named and left behind.
+3. Every way to the end has an outcome, and ends in exactly one `Finish`.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from holdfast.core.agent_io import (
+    AgentEffect,
+    EndSpawner,
+    Finish,
+    KillEverything,
+    KillSpawner,
+    ListStuck,
+    Report,
+    Say,
+    SignalWorkers,
+    WakeAgent,
+)
+from holdfast.core.agent_state import GRACE_TIMER, UNKILLABLE_TIMER, AgentState, Phase, alive
+from holdfast.core.messages import NodeLeft
+from holdfast.core.model import Outcome, signal_name
+
+
+def stop_workers(state: AgentState, with_signal: int) -> list[AgentEffect]:
+    state.stopped_by_us = True
+    running = alive(state)
+    if not running:
+        return kill(state)
+    grace = WakeAgent(GRACE_TIMER, state.config.timeouts.shutdown_s)
+    return [SignalWorkers(with_signal, running), grace]
+
+
+def kill(state: AgentState) -> list[AgentEffect]:
+    """The grace is over, or nobody is left to need it: nothing below us survives this."""
+    if state.killing:
+        return []
+    state.killing = True
+    state.unanswered = 0
+    wait = WakeAgent(UNKILLABLE_TIMER, state.config.timeouts.unkillable_s)
+    return [EndSpawner() if state.phase is Phase.CLOSING else KillEverything(), wait]
+
+
+def not_gone(state: AgentState) -> list[AgentEffect]:
+    """Ask what is still there; a spawner that does not answer is killed; then go on without."""
+    state.unanswered += 1
+    again = WakeAgent(UNKILLABLE_TIMER, state.config.timeouts.unkillable_s)
+    if state.unanswered == 1:
+        return [ListStuck(), again]
+    if state.unanswered == 2:
+        return [Say("the spawner does not answer: killing it"), KillSpawner(), again]
+    return stuck(state, ("the spawner",))
+
+
+def stuck(state: AgentState, processes: tuple[str, ...]) -> list[AgentEffect]:
+    """SIGKILL was sent, so they execute nothing more; but what they hold is not free."""
+    if not state.killing or state.given_up:
+        return []
+    named = ", ".join(processes) or "a process"
+    said = Say(f"{named} did not die of SIGKILL (stuck in the kernel?); going on without it")
+    if state.phase is Phase.CLOSING:
+        return [said, *finish(state)]
+    state.phase = Phase.CLOSING
+    state.given_up = True
+    reason = f"{named} on {state.host} cannot be killed, so what it holds cannot be reused"
+    return [said, Report(NodeLeft(reason, failures=tuple(state.failures.values())))]
+
+
+# Ending.
+
+
+def close(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
+    if state.outcome is None:
+        state.outcome = outcome
+    if state.phase is Phase.CLOSING:
+        return finish(state) if state.given_up else []
+    state.phase = Phase.CLOSING
+    if alive(state):
+        return stop_workers(state, signal.SIGTERM)
+    return kill(state)
+
+
+def signalled(state: AgentState, number: int) -> list[AgentEffect]:
+    if state.interrupted_by is not None or state.phase is Phase.CLOSING:
+        if number == signal.SIGINT and not state.killing:
+            return [Say("interrupted again: killing at once"), *kill(state)]
+        return []
+    state.interrupted_by = number
+    reason = f"{signal_name(number)} was sent to the agent on {state.host}"
+    state.outcome = Outcome("interrupted", reason, 128 + number)
+    already_stopping = state.phase is Phase.STOPPING
+    state.phase = Phase.CLOSING
+    running = alive(state)
+    grace = f"{state.config.timeouts.shutdown_s:g} s"
+    passed_on = f"; passing it on to {len(running)} workers, {grace} of grace" if running else ""
+    said: list[AgentEffect] = [Say(f"{reason}{passed_on}")]
+    if already_stopping and state.killing:
+        return [*said, EndSpawner()]
+    return said + stop_workers(state, number)
+
+
+def launcher_lost(state: AgentState) -> list[AgentEffect]:
+    """Nobody waits for the results any more: no grace, the end."""
+    if state.outcome is None:
+        state.outcome = Outcome("interrupted", "the process that launched the job is gone", 1)
+    state.phase = Phase.CLOSING
+    state.killing = False
+    return kill(state)
+
+
+def spawner_lost(state: AgentState, reason: str) -> list[AgentEffect]:
+    if state.outcome is None:
+        text = f"the spawner on {state.host} {reason}; its workers were killed with it"
+        state.outcome = Outcome("failed", text, 1)
+    return finish(state)
+
+
+def finish(state: AgentState) -> list[AgentEffect]:
+    """The last effect of every life. Every way here has an outcome."""
+    assert state.outcome is not None, "an agent finished without an outcome"
+    state.phase = Phase.FINISHED
+    effects: list[AgentEffect] = []
+    if state.interrupted_by is not None:
+        effects.append(Report(NodeLeft(state.outcome.reason, signal=state.interrupted_by)))
+    return [*effects, Finish(state.outcome)]
