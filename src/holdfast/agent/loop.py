@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from holdfast.agent.workplace import Workplace
-from holdfast.core import agent, agent_state, coordinator
+from holdfast.core import agent, coordinator
 from holdfast.core.agent_io import (
     AgentEffect,
     AgentEvent,
@@ -37,6 +37,7 @@ from holdfast.core.agent_io import (
     Told,
     WakeAgent,
 )
+from holdfast.core.agent_state import AgentState
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator import (
     CoordinatorEffect,
@@ -70,7 +71,7 @@ class Agent:
         self.node = f"{self.host}-{os.urandom(4).hex()}"
         self._loop = loop
         self._print_report = print_report
-        self._agent = agent_state.AgentState(config, self.node, self.host)
+        self._agent = AgentState(config, self.node, self.host)
         self._coordinator = coordinator.CoordinatorState(config)
         self._inbox: deque[AgentEvent | CoordinatorEvent] = deque()
         self._busy = False

@@ -25,7 +25,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.core import agent, agent_state, coordinator
+from holdfast.core import agent, coordinator
 from holdfast.core.agent_io import (
     AgentEffect,
     AgentEvent,
@@ -35,6 +35,7 @@ from holdfast.core.agent_io import (
     WorkerExited,
     WorkerStarted,
 )
+from holdfast.core.agent_state import AgentState
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator import CoordinatorEffect, CoordinatorEvent
 from holdfast.core.errors import UsageError
@@ -195,7 +196,7 @@ class Divergence(msgspec.Struct, frozen=True):
 
 def replay(header: Header, steps: list[Step]) -> Iterator[Divergence]:
     """Feed the recorded events to fresh machines; yield every difference."""
-    agent_state = agent_state.AgentState(header.config, header.node, header.host)
+    agent_state = AgentState(header.config, header.node, header.host)
     coordinator_state = coordinator.CoordinatorState(header.config)
     for step in steps:
         decided: list[AgentEffect] | list[CoordinatorEffect]
