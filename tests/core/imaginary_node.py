@@ -126,10 +126,11 @@ class Node:
         spawner = self.spawner
         if spawner.requests:
             yield Possibility(f"the spawner does {_name(spawner.requests[0])}", spawner.serve)
-        if spawner.zygote_ready and spawner.unforked:
-            yield Possibility(f"the zygote forks {spawner.unforked[0]}", spawner.fork)
-        if spawner.zygote is not None and not spawner.zygote_ready:
-            yield Possibility("the zygote is ready", spawner.finish_preload)
+        if spawner.zygote is not None and not spawner.zygote_hangs:
+            if not spawner.zygote_ready:
+                yield Possibility("the zygote is ready", spawner.finish_preload)
+            elif spawner.unforked:
+                yield Possibility(f"the zygote forks {spawner.unforked[0]}", spawner.fork)
         for worker, process in spawner.alive.items():
             if process.killed and not process.stuck:
                 yield self._exit(worker, "dies", ExitStatus(signal=9))
@@ -189,6 +190,8 @@ class Node:
         if spawner.zygote is None or not spawner.serving:
             return
         yield Possibility("the zygote dies", spawner.lose_zygote)
+        if not spawner.zygote_hangs:
+            yield Possibility("the zygote hangs", partial(_turn, spawner, "zygote_hangs"))
         for module in () if spawner.zygote_ready else spawner.zygote:
             yield Possibility(f"the zygote rejects {module}", partial(spawner.reject, module))
 
@@ -197,9 +200,12 @@ class Node:
             yield Possibility("the store is lost", self.lose_store)
 
     def chance_of_timers(self) -> Iterator[Possibility]:
-        """Any that is set, in any order, and once more any that has been set."""
+        """Any that is set, in any order."""
         for name in self.timers:
             yield Possibility(f"timer {name}", partial(self.fire, name))
+
+    def chance_of_late_timers(self) -> Iterator[Possibility]:
+        """Any that has ever been set, once more."""
         for name, event in self.timers_once_set.items():
             yield Possibility(f"timer {name}, late", partial(self.take, event))
 
@@ -210,7 +216,7 @@ class Node:
     # Blows.
 
     def blow_of_signal(self) -> Iterator[Possibility]:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT) if len(self.signals) < 2 else ():
             yield Possibility(number.name, partial(self.signal, number))
 
     def blow_of_losing_the_launcher(self) -> Iterator[Possibility]:

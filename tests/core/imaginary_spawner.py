@@ -20,6 +20,7 @@ from holdfast.core.agent_io import (
     DropZygote,
     EndSpawner,
     KillEverything,
+    KillZygote,
     ListStuck,
     ModuleRejected,
     ProcessesStuck,
@@ -70,6 +71,7 @@ class Spawner(Struct):
     zygote: tuple[str, ...] | None = None
     """What the zygote has been asked to import; None where there is none."""
     zygote_ready: bool = False
+    zygote_hangs: bool = False
     killing: bool = False
     ending: bool = False
     ended: bool = False
@@ -87,6 +89,10 @@ class Spawner(Struct):
         match request:
             case StartZygote():
                 self.zygote, self.zygote_ready = request.modules, False
+                self.zygote_hangs = False
+            case KillZygote():
+                if self.zygote is not None:
+                    self.lose_zygote()
             case DropZygote():
                 self.zygote, self.zygote_ready = None, False
             case StartWorkers():

@@ -21,6 +21,7 @@ from holdfast.core.agent_io import (
     Finish,
     KillEverything,
     KillSpawner,
+    KillZygote,
     LauncherLost,
     ListStuck,
     ModuleRejected,
@@ -269,11 +270,20 @@ def test_only_steps_that_lead_further_than_ever_are_told() -> None:
     assert life.take(StepReported(1, 1, 6)) == [Report(WorkersProgressed(1, 6))]
 
 
+def test_a_zygote_that_does_not_fork_is_killed_and_only_while_somebody_waits_for_it() -> None:
+    life = Life()
+    life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
+    life.take(WorkerStarted(1, 0, 101))
+    assert without_words(life.take(AgentTimerFired("birth"))) == [KillZygote()]
+    life.take(WorkerStarted(1, 1, 102))
+    assert life.take(AgentTimerFired("birth")) == []
+
+
 def test_what_a_lost_zygote_did_not_fork_starts_cold() -> None:
     life = Life()
     life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT))
-    (start,) = life.take(run_round())
-    assert start == StartWorkers(assignment(), (0, 1), warm=True)
+    start = StartWorkers(assignment(), (0, 1), warm=True)
+    assert life.take(run_round()) == [start, WakeAgent("birth", 60.0)]
     effects = life.take(WorkerStarted(1, 0, 101), ZygoteLost("it ended with status 1"))
     cold = StartWorkers(assignment(), (1,), warm=False)
     assert without_words(effects) == [DropZygote(), cold]

@@ -56,6 +56,7 @@ MEMBERS = {"plain": 2, "children": 6, "daemon": 4, "stubborn": 2, "everything": 
 
 
 CASES = [(shape, STARTS[0]) for shape in SHAPES] + [("everything", STARTS[1])]
+LARGEST = pytest.mark.parametrize("start_family", CASES[-2:], ids=" ".join, indirect=True)
 
 
 @pytest.fixture(params=CASES, ids=" ".join)
@@ -108,6 +109,7 @@ def test_nothing_is_left_after_the_spawner_was_killed_and_the_agent_says_so(star
     job.expect_nothing_left()
 
 
+@LARGEST
 def test_nothing_is_left_after_the_spawner_was_killed_while_it_ended_the_job(start_family) -> None:
     job, _ = start_family("stay")
     spawner = job.spawner()
@@ -143,6 +145,7 @@ def test_no_worker_survives_when_agent_and_spawner_are_killed_at_once(start_job,
     job.expect_nothing_left()
 
 
+@LARGEST
 def test_a_frozen_agent_that_is_killed_leaves_nothing(start_family) -> None:
     """A debugger or a job scheduler may have stopped it: its end must show all the same."""
     job, _ = start_family("stay")

@@ -16,6 +16,7 @@ from holdfast.core.agent_io import (
     Finish,
     KillEverything,
     KillSpawner,
+    KillZygote,
     ListStuck,
     Report,
     ReserveEndpoint,
@@ -79,6 +80,8 @@ def _request(effect: AgentEffect) -> str:
             return "asks what is still there"
         case EndSpawner():
             return "has the spawner kill everything and end"
+        case KillZygote():
+            return "sends SIGKILL to the zygote"
         case KillSpawner():
             return "sends SIGKILL to the spawner itself"
         case _:

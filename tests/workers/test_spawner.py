@@ -136,7 +136,7 @@ def test_a_signal_goes_to_those_who_are_named(spawner) -> None:
     spawner.run("one", *SLEEP)
     other = spawner.run("other", *SLEEP)
     os.kill(other, signal.SIGSTOP)
-    spawner.ask("signal", signal=signal.SIGTERM, ids=["other", "nobody"])
+    spawner.ask("signal", signal=int(signal.SIGTERM), ids=["other", "nobody"])
     exited = spawner.next("exited")
     assert (exited["id"], exited["status"]) == ("other", -signal.SIGTERM)
     spawner.ask("list")
@@ -147,7 +147,7 @@ def test_a_signal_right_after_the_birth_is_not_lost(spawner) -> None:
     """The child of a process that ignores it would ignore it too, until it is its own."""
     for number in range(30):
         spawner.run(str(number), *SLEEP)
-        spawner.ask("signal", signal=signal.SIGTERM, ids=[str(number)])
+        spawner.ask("signal", signal=int(signal.SIGTERM), ids=[str(number)])
     statuses = {spawner.next("exited")["status"] for _ in range(30)}
     assert statuses == {-signal.SIGTERM}
 

@@ -56,6 +56,10 @@ def launch(
     """
     if not callable(function):
         raise UsageError(f"{function!r} cannot be called", "launch takes a function")
+    import cloudpickle
+
+    # First, since it may take long or fail: a caller that is killed then leaves no folder.
+    call = cloudpickle.dumps((function, args))
     folder = tempfile.mkdtemp(prefix="holdfast_call_")
     try:
         job = JobConfig(
@@ -66,7 +70,7 @@ def launch(
             output=Output(log_dir=log_dir),
             warm=WarmStart(preload=_modules_in_sight(function)),
         ).validate()
-        _write_call(folder, function, args, job)
+        _write_call(folder, call, job)
         _run_agent(folder, {**os.environ, **(env or {})})
         return _results(folder, job)
     finally:
@@ -80,14 +84,10 @@ def _modules_in_sight(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(name for name in names if installed(name, None))
 
 
-def _write_call(
-    folder: str, function: Callable[..., Any], args: tuple[Any, ...], job: JobConfig
-) -> None:
-    import cloudpickle
-
-    call = cloudpickle.dumps((function, args))
+def _write_call(folder: str, call: bytes, job: JobConfig) -> None:
+    path = [entry or os.getcwd() for entry in sys.path]
     with open(os.path.join(folder, CALL), "wb") as file:
-        pickle.dump({"sys_path": [entry or os.getcwd() for entry in sys.path], "call": call}, file)
+        pickle.dump({"sys_path": path, "call": call}, file)
     with open(os.path.join(folder, CONFIG), "wb") as file:
         file.write(msgspec.json.encode(job))
 

@@ -26,6 +26,7 @@ from holdfast.core.agent_io import (
     Finish,
     KillEverything,
     KillSpawner,
+    KillZygote,
     ListStuck,
     Report,
     ReserveEndpoint,
@@ -87,8 +88,10 @@ class Agent:
         """Live through the job. Whatever happens, nothing is left behind."""
         linux.set_subreaper()
         self.workplace.open(spawner, self._loop)
-        numbers = [signal.Signals[name] for name in self.config.signals]
-        for number in numbers:
+        for name in self.config.signals:
+            number = signal.Signals[name]
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # Started by `nohup`: it is to go on without its terminal.
             self._loop.add_signal_handler(number, self.post, SignalReceived(number))
         try:
             self.post(started)
@@ -139,6 +142,8 @@ class Agent:
                 self.workplace.reserve_endpoint(effect.store)
             case StartZygote():
                 self.workplace.start_zygote(effect.modules)
+            case KillZygote():
+                self.workplace.kill_zygote()
             case DropZygote():
                 self.workplace.drop_zygote()
             case StartWorkers():

@@ -141,6 +141,9 @@ class Workplace:
             }
         )
 
+    def kill_zygote(self) -> None:
+        self._spawner.request({"do": "kill_zygote"})
+
     def drop_zygote(self) -> None:
         self._spawner.request({"do": "drop_zygote"})
 
@@ -168,7 +171,7 @@ class Workplace:
         ids = [
             name for name, worker in self._workers.items() if worker.ranks.local_rank in local_ranks
         ]
-        self._spawner.request({"do": "signal", "signal": number, "ids": ids})
+        self._spawner.request({"do": "signal", "signal": int(number), "ids": ids})
 
     def kill_everything(self) -> None:
         self._killing = True
@@ -296,6 +299,7 @@ class Workplace:
             stderr_tail="\n".join(tail.splitlines()[-SHOWN_LINES:]),
             out_of_memory=self._memory.evidence(event.pid) if killed else "",
             error_file=str(worker.error_file or ""),
+            wall_time=time.time(),
         )
 
     def _on_failed(self, message: dict[str, Any]) -> None:

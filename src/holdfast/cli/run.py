@@ -23,6 +23,7 @@ def run(words: list[str]) -> int:
     fill_standard_streams()
     spawner = start_spawner(zygote=not any(word in COLD for word in words))
     # Imported while the spawner's interpreter starts: these take most of our own start.
+    _import_msgspec()
     from holdfast.cli import options
     from holdfast.core.errors import UsageError
 
@@ -39,6 +40,22 @@ def run(words: list[str]) -> int:
         return 130
     finally:
         spawner.socket.close()
+
+
+def _import_msgspec() -> None:
+    """Import it without `typing_extensions`, which it can use but does not need.
+
+    That one is installed wherever PyTorch is, and pulls in `inspect` and what that needs:
+    a tenth of the time in which we start. Whoever imports it later gets it as usual.
+    """
+    name = "typing_extensions"
+    hidden = name not in sys.modules
+    if hidden:
+        sys.modules[name] = None  # type: ignore[assignment]
+    import msgspec  # noqa: F401 - for those who come after
+
+    if hidden:
+        del sys.modules[name]
 
 
 def _run_job(words: list[str], spawner: SpawnerProcess) -> int:
@@ -79,5 +96,9 @@ def _print_help() -> int:
     from holdfast.cli.help import render_run_help
 
     width = min(shutil.get_terminal_size().columns, 100)
-    print(render_run_help(width, color=sys.stdout.isatty()), end="")
+    try:
+        print(render_run_help(width, color=sys.stdout.isatty()), end="", flush=True)
+    except BrokenPipeError:
+        # Whoever was reading has seen enough; nor may the interpreter's own flush complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0

@@ -29,6 +29,7 @@ from holdfast.core.agent_io import (
     AllGone,
     EndSpawner,
     KillEverything,
+    KillZygote,
     LauncherLost,
     ProcessesStuck,
     Report,
@@ -40,11 +41,13 @@ from holdfast.core.agent_io import (
     StartWorkers,
     StepReported,
     Told,
+    WakeAgent,
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.agent_preparing import prepare, ready, reserve, zygote_lost
+from holdfast.core.agent_preparing import prepare, ready, reserve, unborn, zygote_lost
 from holdfast.core.agent_state import (
+    BIRTH_TIMER,
     GRACE_TIMER,
     PRELOAD_NOTICE_TIMER,
     PRELOAD_TIMER,
@@ -131,7 +134,10 @@ def _run(state: AgentState, assignment: Assignment) -> list[AgentEffect]:
     state.failures = {}
     state.stopped_by_us = state.told_failure = state.killing = False
     state.endpoint = None
-    return [StartWorkers(assignment, tuple(state.workers), warm=state.warm)]
+    start = StartWorkers(assignment, tuple(state.workers), warm=state.warm)
+    if not state.warm:
+        return [start]
+    return [start, WakeAgent(BIRTH_TIMER, state.config.timeouts.preload_s)]
 
 
 def _worker_started(state: AgentState, event: WorkerStarted) -> list[AgentEffect]:
@@ -183,6 +189,7 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         out_of_memory=event.out_of_memory,
         stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
         error_file=event.error_file,
+        wall_time=event.wall_time,
     )
 
 
@@ -232,6 +239,8 @@ def _timer(state: AgentState, name: str) -> list[AgentEffect]:
         packages = dict.fromkeys(module.partition(".")[0] for module in state.preload)
         named = ", ".join(name for name in packages if name not in sys.stdlib_module_names)
         return [Say(f"importing {named or 'modules'} once for all workers of this node")]
+    if name == BIRTH_TIMER and state.warm and state.phase is Phase.RUNNING and unborn(state):
+        return [Say("the zygote does not fork: killing it"), KillZygote()]
     if name == GRACE_TIMER and state.phase in (Phase.STOPPING, Phase.CLOSING):
         running = alive(state)
         if not running or state.killing:

@@ -86,6 +86,8 @@ class WorkerExited(Record, frozen=True):
     stderr_tail: str = ""
     out_of_memory: str = ""
     error_file: str = ""
+    wall_time: float = 0.0
+    """Seconds since 1970 on this host's clock: for people, compared with nothing."""
 
 
 class StepReported(Record, frozen=True):
@@ -183,6 +185,10 @@ class DropZygote(Record, frozen=True):
     """Workers start cold from now on."""
 
 
+class KillZygote(Record, frozen=True):
+    """SIGKILL to the zygote. `ZygoteLost` follows, after the birth of all whom it has forked."""
+
+
 class StartWorkers(Record, frozen=True):
     """Start these local ranks of the round."""
 
@@ -243,6 +249,7 @@ AgentEffect = (
     ReserveEndpoint
     | StartZygote
     | DropZygote
+    | KillZygote
     | StartWorkers
     | SignalWorkers
     | KillEverything

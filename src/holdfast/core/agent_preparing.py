@@ -44,7 +44,7 @@ def prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
     effects: list[AgentEffect] = []
     if state.phase is Phase.CLOSING:
         # Nothing is prepared any more; but who will never be born is not waited for.
-        return _forget_unborn(state) if isinstance(event, ZygoteLost) else []
+        return _forgetunborn(state) if isinstance(event, ZygoteLost) else []
     match event:
         case AgentStarted():
             effects += _started(state, event)
@@ -98,23 +98,23 @@ def zygote_lost(state: AgentState, reason: str) -> list[AgentEffect]:
     if was_pending:
         return effects + reserve(state)
     if state.phase is not Phase.RUNNING or state.assignment is None:
-        return effects + _forget_unborn(state)
-    unborn = _unborn(state)
-    return [*effects, StartWorkers(state.assignment, unborn, warm=False)] if unborn else effects
+        return effects + _forgetunborn(state)
+    missing = unborn(state)
+    return [*effects, StartWorkers(state.assignment, missing, warm=False)] if missing else effects
 
 
-def _unborn(state: AgentState) -> tuple[int, ...]:
+def unborn(state: AgentState) -> tuple[int, ...]:
     """Local ranks that were asked for and have no process yet."""
     waiting = (rank for rank in alive(state) if state.workers[rank].pid is None)
     return tuple(waiting)
 
 
-def _forget_unborn(state: AgentState) -> list[AgentEffect]:
+def _forgetunborn(state: AgentState) -> list[AgentEffect]:
     """The zygote is gone, so they will never be born into the round that is being stopped."""
-    unborn = _unborn(state)
-    for local_rank in unborn:
+    missing = unborn(state)
+    for local_rank in missing:
         del state.workers[local_rank]
-    return kill(state) if unborn and not alive(state) else []
+    return kill(state) if missing and not alive(state) else []
 
 
 def reserve(state: AgentState) -> list[AgentEffect]:

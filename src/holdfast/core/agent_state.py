@@ -12,6 +12,7 @@ from holdfast.core.model import Assignment, Endpoint, ExitStatus, Failure, Outco
 GRACE_TIMER = "grace"
 UNKILLABLE_TIMER = "unkillable"
 PRELOAD_TIMER = "preload"
+BIRTH_TIMER = "birth"
 PRELOAD_NOTICE_TIMER = "preload notice"
 PRELOAD_NOTICE_S = 1.5
 """An import that takes longer than this is worth a line, so that nobody wonders."""

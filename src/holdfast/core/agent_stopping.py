@@ -98,7 +98,8 @@ def signalled(state: AgentState, number: int) -> list[AgentEffect]:
     state.phase = Phase.CLOSING
     running = alive(state)
     grace = f"{state.config.timeouts.shutdown_s:g} s"
-    passed_on = f"; passing it on to {len(running)} workers, {grace} of grace" if running else ""
+    workers = "1 worker" if len(running) == 1 else f"{len(running)} workers"
+    passed_on = f"; passing it on to {workers}, {grace} of grace" if running else ""
     said: list[AgentEffect] = [Say(f"{reason}{passed_on}")]
     if already_stopping and state.killing:
         return [*said, EndSpawner()]

@@ -131,6 +131,8 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     """Evidence that the kernel's out-of-memory killer did it, in words, or empty."""
     stopped_by_us: bool = False
     error_file: str = ""
+    wall_time: float = 0.0
+    """Seconds since 1970 on that host's clock: for people, compared with nothing."""
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):

@@ -6,6 +6,7 @@ last lines are shown (of what failed besides, the first) and the rest is counted
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 from holdfast.core.model import Failure, Outcome
@@ -58,6 +59,9 @@ def _cause(cause: Failure) -> list[str]:
     lines = ["", "  First observed failure"]
     lines.append(f"    who      rank {cause.rank} (local rank {cause.local_rank}, {cause.role})")
     lines.append(f"    where    {cause.host}, pid {cause.pid}")
+    if cause.wall_time:
+        clock = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(cause.wall_time))
+        lines.append(f"    when     {clock}")
     lines.append(f"    how      {_how(cause)}")
     if cause.error.message:
         lines.append(f"    error    {cause.error.message.splitlines()[0][:MAX_LINE]}")

@@ -11,15 +11,16 @@ Rules
 4. Exits are seen through SIGCHLD. A pid is only signalled while it cannot have been reused:
    it is our own unreaped child, or pinned by a pidfd and seen below us while pinned.
 
-It is started as a script (`python -I -S spawner.py FD [INTERPRETER]`), so it imports nothing
-of Holdfast but its neighbours in this folder, by path.
+It is started as a script (`spawner_entry.py`), so it imports nothing of Holdfast but its
+neighbours in this folder, by path.
 
-Requests, one JSON object each (see `wire.py`), with descriptors where noted:
+Requests, one dictionary each (see `wire.py`), with descriptors where noted:
 
     {"do": "zygote", "interpreter", "env", "modules", …}
     {"do": "exec", "id", "argv", "env", "cpus"}             descriptors: stdin, stdout, stderr
     {"do": "fork", "workers": [{"id", ...}]}                descriptors: 3 for each worker
     {"do": "signal", "signal", "ids"}     {"do": "drop_zygote"}
+    {"do": "kill_zygote"}
     {"do": "kill"}                        {"do": "list"}     {"do": "end"}
 
 Answers: ready, started, failed, exited, zygote, gone, stuck.
@@ -32,20 +33,16 @@ import os
 import selectors
 import signal
 import socket
-import sys
-
-FOLDER = os.path.dirname(os.path.abspath(__file__))
-ZYGOTE = os.path.join(FOLDER, "zygote.py")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.workers import linux, wire
+    from holdfast.workers import linux, wire, zygote_process
 else:
-    sys.path.insert(0, FOLDER)
     import linux
     import wire
+    import zygote_process
 
 
 class Spawner:
@@ -122,22 +119,14 @@ class Spawner:
         """Have these modules preloaded, by the zygote that waits for that, or a fresh one."""
         if not self.zygote_idle:
             self.do_drop_zygote(request, [])
-            self.start_zygote(request["interpreter"])
+            self.adopt_zygote(zygote_process.start(request["interpreter"]))
         self.zygote_idle = False
         self.send_to_zygote({**request, "do": "preload"}, [])
 
-    def start_zygote(self, interpreter: str) -> None:
-        ours, theirs = socket.socketpair()
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            os.set_inheritable(theirs.fileno(), True)
-            argv = [interpreter, "-u", ZYGOTE, str(theirs.fileno())]
-            null = os.open(os.devnull, os.O_RDWR)
-            become_command({"argv": argv, "env": os.environ}, [null, null, null], parent)
-        theirs.close()
-        self.zygote, self.zygote_pid, self.zygote_idle = wire.Connection(ours), pid, True
-        self.selector.register(ours, selectors.EVENT_READ, self.on_zygote)
+    def adopt_zygote(self, started: zygote_process.ZygoteProcess) -> None:
+        connection = wire.Connection(socket.socket(fileno=started.descriptor))
+        self.zygote, self.zygote_pid, self.zygote_idle = connection, started.pid, True
+        self.selector.register(connection.socket, selectors.EVENT_READ, self.on_zygote)
 
     def send_to_zygote(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """The zygote reads at once or is dead: a blocking send cannot wait for long."""
@@ -157,6 +146,11 @@ class Spawner:
         if self.zygote_pid is not None:
             os.kill(self.zygote_pid, signal.SIGKILL)
             self.zygote_pid = None
+
+    def do_kill_zygote(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Its end is then told as any other: after the births that it has told of."""
+        if self.zygote_pid is not None:
+            os.kill(self.zygote_pid, signal.SIGKILL)
 
     def do_fork(self, request: dict[str, Any], descriptors: list[int]) -> None:
         ids = [worker["id"] for worker in request["workers"]]
@@ -328,22 +322,18 @@ def close_all(descriptors: list[int]) -> None:
         os.close(descriptor)
 
 
-def main() -> None:
+def main(descriptor: int, zygote: zygote_process.ZygoteProcess | None) -> None:
+    """Be a spawner for whoever has the other end of the socket. Never returns."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(PermissionError):
         os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
     linux.set_title("holdfast-spawn")
-    agent = socket.socket(fileno=int(sys.argv[1]))
+    agent = socket.socket(fileno=descriptor)
     # Else every worker would hold it too, and the agent would not see our end by it.
     agent.set_inheritable(False)
     spawner = Spawner(agent)
-    if len(sys.argv) > 2:
-        # Its interpreter starts while the agent is still finding out what to preload.
-        spawner.start_zygote(sys.argv[2])
+    if zygote is not None:
+        spawner.adopt_zygote(zygote)
     spawner.run()
-
-
-if __name__ == "__main__":
-    main()

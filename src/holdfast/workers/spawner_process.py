@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 
-_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "spawner.py")
+_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "spawner_entry.py")
 
 
 class SpawnerProcess:

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from importlib.machinery import PathFinder
+from signal import SIGKILL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Zygote:
     """Serves the spawner's requests, and comes out of `serve` in every worker."""
 
     def __init__(self, spawner: wire.Connection) -> None:
+        linux.set_parent_death_signal(SIGKILL)
         self.spawner = spawner
         self.printed = run_as_main.KeptOutput()
         self.environment: dict[str, str] = {}

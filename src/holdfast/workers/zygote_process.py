@@ -1,0 +1,38 @@
+"""Starting the interpreter of a zygote: the first thing that a spawner does.
+
+Kept free of imports that take time, as `spawner_process.py` is, and for the same reason: the
+zygote's interpreter starts while the spawner is still importing. Standard library only:
+the spawner loads this file by path.
+"""
+
+from __future__ import annotations
+
+import os
+
+_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "zygote.py")
+
+
+class ZygoteProcess:
+    """A zygote that was started: its pid, and the descriptor of our end of its socket."""
+
+    def __init__(self, pid: int, descriptor: int) -> None:
+        self.pid = pid
+        self.descriptor = descriptor
+
+
+def start(interpreter: str) -> ZygoteProcess:
+    """Start one in a session of its own, with no signal blocked and nothing to read or write."""
+    from _socket import socketpair  # Not `socket`, which is milliseconds of Python around it.
+
+    ours, theirs = socketpair()
+    os.set_inheritable(theirs.fileno(), True)
+    pid = os.posix_spawn(
+        interpreter,
+        [interpreter, "-u", _SCRIPT, str(theirs.fileno())],
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_OPEN, n, os.devnull, os.O_RDWR, 0) for n in range(3)],
+        setsid=True,
+        setsigmask=(),
+    )
+    theirs.close()
+    return ZygoteProcess(pid, ours.detach())
