@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -11,7 +12,10 @@ TYPE_CHECKING = False  # As in `typing`, which the spawner's start does not wait
 if TYPE_CHECKING:
     from holdfast.core.config import JobConfig
 
+EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXHAUSTED = (errno.EMFILE, errno.ENFILE)
+"""Too many open files: each worker takes a few descriptors of the agent."""
 COLD = ("--no-warm", "--no_warm", "--no-python", "--no_python")
 """Only a first guess, before the options are parsed: a zygote that is not needed is dropped."""
 
@@ -38,6 +42,12 @@ def run(words: list[str]) -> int:
         return EXIT_USAGE
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        if error.errno not in EXHAUSTED:
+            raise
+        print(f"holdfast: {error.strerror}; the job cannot go on", file=sys.stderr)
+        print("hint: raise the limit (`ulimit -n`), or start fewer workers", file=sys.stderr)
+        return EXIT_FAILED
     finally:
         spawner.socket.close()
 
