@@ -95,8 +95,6 @@ class Node:
         self.signals: list[int] = []
         self.launcher_lost = self.store_lost = False
         self.finished: Outcome | None = None
-        self.prompt = False
-        """Agent and coordinator hear each other at once, as they do in one process."""
         self.failures = ENDS
         """How a worker may fail, by chance."""
         self.story: list[str] = []
@@ -104,8 +102,6 @@ class Node:
     def happen(self, possibility: Possibility) -> None:
         self.story.append(possibility.what)
         possibility.happen()
-        while self.prompt and (self.to_coordinator or self.to_agent):
-            self.hear() if self.to_coordinator else self.tell()
 
     # By itself.
 

@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-from holdfast.core import agent
 from holdfast.core.agent_io import (
     AgentEffect,
     AgentEvent,
@@ -31,6 +30,7 @@ from holdfast.core.agent_io import (
     WakeAgent,
     WorkerExited,
 )
+from holdfast.core.agent_state import GRACE_TIMER, UNKILLABLE_TIMER
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator import (
     CoordinatorEffect,
@@ -67,8 +67,8 @@ class WatchedNode(Node):
             case SpawnerLost():
                 self.spawner_lost = True
             case AgentTimerFired():
-                self.waited_in_vain |= event.name == agent.UNKILLABLE_TIMER
-                if event.name == agent.GRACE_TIMER and effects:
+                self.waited_in_vain |= event.name == UNKILLABLE_TIMER
+                if event.name == GRACE_TIMER and effects:
                     self.check_grace()
         for effect in effects:
             self.check_effect(effect)

@@ -131,7 +131,7 @@ def test_the_steps_of_the_coordinator_are_not_needed() -> None:
     assert recoveries(between) == recoveries(steps(*RECOVERY))
 
 
-@pytest.mark.parametrize("late", [started(1, 1), StepReported(1, 1, 9), exited(1, 0)])
+@pytest.mark.parametrize("late", [started(1, 1), StepReported(1, 1, 9), exited(1, 0), AllGone()])
 def test_what_the_old_round_still_says_does_not_count_for_the_new_one(late: AgentEvent) -> None:
     expected = recoveries(steps(*RECOVERY[:4], *RECOVERY[4:]))
     assert recoveries(steps(*RECOVERY[:4], (11.6, late), *RECOVERY[4:])) == expected

@@ -330,10 +330,7 @@ def main(descriptor: int, zygote: zygote_process.ZygoteProcess | None) -> None:
         os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
     linux.set_title("holdfast-spawn")
-    agent = socket.socket(fileno=descriptor)
-    # Else every worker would hold it too, and the agent would not see our end by it.
-    agent.set_inheritable(False)
-    spawner = Spawner(agent)
+    spawner = Spawner(socket.socket(fileno=descriptor))
     if zygote is not None:
         spawner.adopt_zygote(zygote)
     spawner.run()

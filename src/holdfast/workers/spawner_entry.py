@@ -17,6 +17,8 @@ else:
     import zygote_process
 
 if __name__ == "__main__":
+    # Else every worker would hold it too, and the agent would not see the spawner's end by it.
+    os.set_inheritable(int(sys.argv[1]), False)
     zygote = zygote_process.start(sys.argv[2]) if len(sys.argv) > 2 else None
     if not TYPE_CHECKING:
         import spawner

@@ -1,0 +1,90 @@
+"""How a node gets ready, warm or cold."""
+
+from __future__ import annotations
+
+from holdfast.core.agent_io import (
+    AgentStarted,
+    AgentTimerFired,
+    DropZygote,
+    EndpointReserved,
+    ModuleRejected,
+    Report,
+    ReserveEndpoint,
+    SpawnerReady,
+    StartWorkers,
+    StartZygote,
+    WakeAgent,
+    ZygoteReady,
+)
+from holdfast.core.messages import NodeJoined
+
+from .agent_life import PORT, Life, assignment, run_round, said, without_words
+
+
+def test_a_node_joins_when_its_port_is_held_and_it_knows_how_workers_start() -> None:
+    life = Life()
+    started = life.take(AgentStarted(preload=("numpy",)))
+    assert started[0] == StartZygote(("numpy",))
+    assert WakeAgent("preload", 60.0) in started
+    assert life.take(ZygoteReady(("numpy",))) == [ReserveEndpoint()]
+    (joined,) = life.take(EndpointReserved(PORT))
+    assert isinstance(joined, Report)
+    assert isinstance(joined.message, NodeJoined)
+    assert joined.message.endpoint == PORT
+    assert joined.message.info.slots == 2
+
+
+def test_a_cold_node_joins_without_a_zygote() -> None:
+    life = Life()
+    assert life.take(AgentStarted(cold="a plain command")) == [ReserveEndpoint()]
+    (joined,) = life.take(EndpointReserved(PORT))
+    assert isinstance(joined, Report)
+    (start,) = life.take(run_round())
+    assert start == StartWorkers(assignment(), (0, 1), warm=False)
+
+
+def test_a_rejected_module_is_left_out_with_what_is_inside_it() -> None:
+    life = Life()
+    life.take(AgentStarted(preload=("torch", "numpy", "torch.nn", "torchvision")))
+    effects = life.take(ModuleRejected("torch", "it opens /dev/nvidia0 when imported"))
+    assert without_words(effects) == [StartZygote(("numpy", "torchvision"))]
+    assert said(effects) == "not preloading torch: it opens /dev/nvidia0 when imported"
+
+
+def test_a_module_that_was_not_asked_for_cannot_be_left_out() -> None:
+    life = Life()
+    life.take(AgentStarted(preload=("numpy",)))
+    effects = life.take(ModuleRejected("sitecustomize", "it raised"))
+    assert without_words(effects) == [DropZygote(), ReserveEndpoint()]
+    assert "workers start cold" in said(effects)
+
+
+def test_an_import_that_hangs_holds_nobody_up() -> None:
+    life = Life()
+    life.take(AgentStarted(preload=("torch",)))
+    effects = life.take(AgentTimerFired("preload"))
+    assert without_words(effects) == [DropZygote(), ReserveEndpoint()]
+    assert said(effects) == "workers start cold: preloading took more than 60 s"
+    assert isinstance(life.take(EndpointReserved(PORT))[-1], Report)
+
+
+def test_a_zygote_that_comes_too_late_is_not_used() -> None:
+    life = Life()
+    life.take(AgentStarted(), AgentTimerFired("preload"), EndpointReserved(PORT))
+    assert life.take(ZygoteReady(())) == []
+    (start,) = life.take(run_round())
+    assert start == StartWorkers(assignment(), (0, 1), warm=False)
+
+
+def test_a_slow_import_is_worth_a_line_that_names_what_is_not_python_s_own() -> None:
+    life = Life()
+    life.take(AgentStarted(preload=("json", "torch", "torch.nn")))
+    assert said(life.take(AgentTimerFired("preload notice"))).startswith("importing torch once")
+    life.take(ZygoteReady(()))
+    assert life.take(AgentTimerFired("preload notice")) == []
+
+
+def test_a_kernel_without_subreapers_is_told_of() -> None:
+    life = Life()
+    assert life.take(SpawnerReady(7, subreaper=True, pidfd=True)) == []
+    assert "daemons" in said(life.take(SpawnerReady(7, subreaper=False, pidfd=True)))
