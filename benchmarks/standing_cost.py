@@ -38,12 +38,12 @@ class Variant(Struct, frozen=True):
 
     launcher: Launcher
     staff: tuple[int, int]
-    """How many processes belong to the launcher, and how many are zygotes."""
+    """How many processes belong to the launcher, and how many to its zygote and store."""
     options: tuple[str, ...] = ()
 
 
 COLD = Variant(holdfast, (2, 0), ("--no-warm",))
-WARM = Variant(holdfast, (2, 1), ("--preload", "torch"))
+WARM = Variant(holdfast, (2, 2), ("--preload", "torch"))
 PEER = Variant(torchrun, (1, 0))
 
 
@@ -52,7 +52,7 @@ def memory(session: Session) -> list[Figure]:
     resident = Figure("d", "resident", "resident memory of agent and spawner, not warm", "MB")
     resident.target = Target("at most", 45)
     shared = Figure("d", "proportional", "… proportional (PSS)", "MB")
-    zygote = Figure("d", "zygote_resident", "resident memory of a zygote with torch", "MB")
+    zygote = Figure("d", "zygote_resident", "resident memory of zygote and store with torch", "MB")
     zygote_shared = Figure("d", "zygote_proportional", "… proportional (PSS)", "MB")
     for repeat in range(session.repeats):
         _take_memory(session, COLD, [resident, shared], repeat)
@@ -104,8 +104,8 @@ def idle(session: Session) -> list[Figure]:
     cpu = Figure("e", "cpu", f"CPU time of the idle agent and spawner over {WATCH_S:g} s", share)
     cpu.target = Target("below", 0.2)
     wake_ups = Figure("e", "wake_ups", f"… wake-ups in {WATCH_S:g} s", unit="")
-    zygote = Figure("e", "zygote_cpu", "… CPU time of the zygote", share)
-    zygote_wake_ups = Figure("e", "zygote_wake_ups", "… wake-ups of the zygote", unit="")
+    zygote = Figure("e", "zygote_cpu", "… CPU time of zygote and store", share)
+    zygote_wake_ups = Figure("e", "zygote_wake_ups", "… wake-ups of zygote and store", unit="")
     for repeat in range(session.repeats):
         try:
             ours, theirs, warm = _watch(session)

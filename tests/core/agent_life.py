@@ -13,6 +13,7 @@ from holdfast.core.agent_io import (
     WorkerExited,
     WorkerStarted,
 )
+from holdfast.core.agent_state import AgentState
 from holdfast.core.config import JobConfig, Program, Timeouts
 from holdfast.core.messages import RunRound, StopRound
 from holdfast.core.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Outcome, Ranks
@@ -30,7 +31,7 @@ class Life:
     def __init__(self, slots: int = 2) -> None:
         program = Program("script", "train.py")
         config = JobConfig("job", program, slots=slots, timeouts=TIMEOUTS)
-        self.state = agent.AgentState(config, "here-1", "here")
+        self.state = AgentState(config, "here-1", "here")
         self.now = 100.0
 
     def take(self, *events: AgentEvent) -> list[AgentEffect]:

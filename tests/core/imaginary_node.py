@@ -40,6 +40,7 @@ from holdfast.core.agent_io import (
     Told,
     WakeAgent,
 )
+from holdfast.core.agent_state import AgentState
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator import (
     CoordinatorEffect,
@@ -82,7 +83,7 @@ class Node:
         self.config = config
         self.now = 1000.0
         self.tick_s = tick_s
-        self.agent = agent.AgentState(config, NODE, "here")
+        self.agent = AgentState(config, NODE, "here")
         self.coordinator = coordinator.CoordinatorState(config)
         self.spawner = Spawner()
         self.to_coordinator: deque[Heard] = deque()

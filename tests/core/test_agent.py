@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.agent_state import Phase
 from holdfast.core.agent_io import (
     AgentStarted,
     AgentTimerFired,
@@ -24,6 +23,7 @@ from holdfast.core.agent_io import (
     ZygoteLost,
     ZygoteReady,
 )
+from holdfast.core.agent_state import Phase
 from holdfast.core.messages import StopRound, WorkersFailed, WorkersProgressed, WorkersSucceeded
 from holdfast.core.model import ExitStatus
 

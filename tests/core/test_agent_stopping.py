@@ -7,7 +7,6 @@ import signal
 import pytest
 from msgspec import structs
 
-from holdfast.core.agent_state import Phase
 from holdfast.core.agent_io import (
     AgentEvent,
     AgentStarted,
@@ -35,6 +34,7 @@ from holdfast.core.agent_io import (
     ZygoteLost,
     ZygoteReady,
 )
+from holdfast.core.agent_state import Phase
 from holdfast.core.messages import CloseJob, NodeLeft, RoundStopped, StopRound
 from holdfast.core.model import ExitStatus, Outcome
 
@@ -218,6 +218,12 @@ def test_without_its_launcher_a_job_ends_without_a_grace() -> None:
     assert isinstance(finish, Finish)
     assert finish.outcome.verdict == "interrupted"
     assert finish.outcome.exit_status == 1
+
+
+def test_without_its_launcher_a_job_ends_at_once_in_the_middle_of_stopping_too() -> None:
+    life = stopping()
+    life.take(AgentTimerFired("grace"))
+    assert life.take(LauncherLost()) == [EndSpawner(), WakeAgent("unkillable", 10.0)]
 
 
 def test_without_its_launcher_a_job_still_waits_until_all_is_gone() -> None:

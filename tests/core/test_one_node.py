@@ -56,6 +56,8 @@ def settle(node: WatchedNode) -> None:
 
 def give_up_on(node: WatchedNode) -> Possibility:
     """Workers may run for ever; then it is for somebody to say that it is enough."""
+    somebody = node.spawner.alive or node.spawner.silent
+    assert somebody, f"nothing goes on and nobody runs while {node.agent.phase}"
     assert node.agent.phase is Phase.RUNNING, f"nothing goes on while {node.agent.phase}"
     assert not node.signals, "nothing goes on after a signal"
     return Possibility("SIGTERM", partial(node.signal, signal.SIGTERM))

@@ -20,7 +20,7 @@ def failure(
     message: str = OWN,
     status: ExitStatus = RAISED,
     stopped: bool = False,
-    **details: str,
+    **details: object,
 ) -> Failure:
     return Failure(
         node="n",
@@ -33,7 +33,7 @@ def failure(
         observed_at=at,
         error=ErrorDetail(message),
         stopped_by_us=stopped,
-        **details,
+        **details,  # type: ignore[arg-type]
     )
 
 

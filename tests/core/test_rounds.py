@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -75,7 +77,7 @@ def test_a_later_round_does_not_wait_for_latecomers() -> None:
 
 # --- in order -----------------------------------------------------------------------------
 
-RULES = [
+RULES: list[tuple[str, type, Callable[[View, float], bool]]] = [
     ("closed", Refuse, lambda view, now: bool(view.closed)),
     ("not back", Wait, lambda view, now: bool(view.not_back)),
     ("a pause", Wait, lambda view, now: now < view.not_before),

@@ -114,6 +114,7 @@ class WatchedNode(Node):
 
     def check_outcome(self, outcome: Outcome) -> None:
         assert self.spawner.ended or self.waited_in_vain, "the end came before the spawner's"
+        assert not self.spawner.silent or self.agent.given_up, "a silent spawner was left alive"
         assert outcome.reason
         match outcome.verdict:
             case "succeeded":

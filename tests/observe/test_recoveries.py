@@ -22,8 +22,10 @@ KILLED = ExitStatus(signal=9)
 STOPPED = ExitStatus(signal=15)
 ENDED_WELL = ExitStatus(code=0)
 
+Happening = tuple[float, AgentEvent]
 
-def steps(*happenings: tuple[float, AgentEvent]) -> list[Step]:
+
+def steps(*happenings: Happening) -> list[Step]:
     return [AgentStep(n, at, event, []) for n, (at, event) in enumerate(happenings, 1)]
 
 
@@ -41,13 +43,13 @@ def exited(number: int, local_rank: int, status: ExitStatus = KILLED) -> WorkerE
     return WorkerExited(number, local_rank, 100 * number + local_rank, status)
 
 
-FIRST_ROUND = [
+FIRST_ROUND: list[Happening] = [
     (0.0, announced(1)),
     (0.1, started(1, 0)),
     (0.2, started(1, 1)),
     (0.5, StepReported(1, 0, 1)),
 ]
-RECOVERY = [
+RECOVERY: list[Happening] = [
     (10.0, exited(1, 1)),
     (10.25, exited(1, 0, STOPPED)),
     (10.5, AllGone()),
@@ -76,7 +78,7 @@ def test_each_part_goes_from_the_end_of_the_one_before_to_its_own() -> None:
 
 
 def test_a_step_before_the_last_worker_is_there_does_not_make_the_whole_longer() -> None:
-    early = [*RECOVERY[:5], (12.5, StepReported(2, 1, 1)), (13.5, started(2, 0))]
+    early: list[Happening] = [*RECOVERY[:5], (12.5, StepReported(2, 1, 1)), (13.5, started(2, 0))]
     (found,) = recoveries(steps(*early))
     assert found.total_s() == 3.5
 
@@ -88,7 +90,11 @@ def test_where_workers_report_no_steps_a_recovery_ends_with_their_birth() -> Non
 
 
 def test_a_job_without_failures_has_no_recoveries() -> None:
-    well = [(1.0, exited(1, 0, ENDED_WELL)), (1.1, exited(1, 1, ENDED_WELL)), (1.2, AllGone())]
+    well: list[Happening] = [
+        (1.0, exited(1, 0, ENDED_WELL)),
+        (1.1, exited(1, 1, ENDED_WELL)),
+        (1.2, AllGone()),
+    ]
     assert recoveries(steps(*FIRST_ROUND, *well)) == []
 
 
@@ -97,7 +103,7 @@ def test_a_failure_that_no_round_followed_is_no_recovery() -> None:
 
 
 def test_each_failed_round_has_a_recovery_of_its_own() -> None:
-    second = [
+    second: list[Happening] = [
         (20.0, exited(2, 0)),
         (21.0, AllGone()),
         (21.0, announced(3)),
@@ -110,7 +116,7 @@ def test_each_failed_round_has_a_recovery_of_its_own() -> None:
 
 
 def test_a_round_that_fails_before_it_is_whole_begins_another_recovery() -> None:
-    hasty = [
+    hasty: list[Happening] = [
         (10.0, exited(1, 0)),
         (11.0, AllGone()),
         (12.0, announced(2)),
@@ -124,7 +130,7 @@ def test_a_round_that_fails_before_it_is_whole_begins_another_recovery() -> None
 
 
 def test_the_steps_of_the_coordinator_are_not_needed() -> None:
-    between = [
+    between: list[Step] = [
         CoordinatorStep(99, 10.7, CoordinatorTimerFired("form"), []),
         *steps(*RECOVERY),
     ]

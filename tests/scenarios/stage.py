@@ -39,6 +39,7 @@ from holdfast.core.agent_io import (
     ZygoteLost,
     ZygoteReady,
 )
+from holdfast.core.agent_state import AgentState
 from holdfast.core.config import JobConfig, Program, RestartPolicy, Timeouts
 from holdfast.core.coordinator import (
     CoordinatorEffect,
@@ -105,7 +106,7 @@ class Stage:
             restarts=restarts,
             timeouts=Timeouts(shutdown_s=command.number("grace", 30.0)),
         )
-        self._agent = agent.AgentState(config, "here-1", "here")
+        self._agent = AgentState(config, "here-1", "here")
         self._coordinator = coordinator.CoordinatorState(config)
         cold = "" if "preload" in command.settings else "not wanted"
         self._take(AgentStarted(preload=tuple(_list(command, "preload")), cold=cold))
