@@ -90,6 +90,12 @@ def test_what_an_older_round_says_is_ignored() -> None:
     assert life.state.phase is Phase.RUNNING
 
 
+def test_that_all_of_the_last_round_are_gone_may_be_told_twice() -> None:
+    life = running(slots=1)
+    assert life.take(AllGone()) == []
+    assert life.take(exited(0, ExitStatus(code=0))) == [Report(WorkersSucceeded(1))]
+
+
 def test_only_steps_that_lead_further_than_ever_are_told() -> None:
     life = running()
     assert life.take(StepReported(1, 0, 5)) == [Report(WorkersProgressed(1, 5))]

@@ -17,6 +17,7 @@ from holdfast.core.agent_io import (
     Finish,
     KillEverything,
     KillSpawner,
+    KillZygote,
     LauncherLost,
     ListStuck,
     ModuleRejected,
@@ -108,6 +109,14 @@ def test_who_will_never_be_born_is_not_waited_for() -> None:
     life.take(WorkerStarted(1, 1, 102), exited(1), Told(StopRound(1, "rank 1 was killed")))
     effects = life.take(ZygoteLost("it ended with status 1"))
     assert KillEverything() in effects
+
+
+def test_a_zygote_that_has_not_forked_within_the_grace_is_killed_too() -> None:
+    life = Life()
+    life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
+    life.take(WorkerStarted(1, 1, 102), exited(1), Told(StopRound(1, "rank 1 was killed")))
+    effects = life.take(AgentTimerFired("grace"))
+    assert without_words(effects)[:2] == [KillZygote(), KillEverything()]
 
 
 def test_what_outlives_sigkill_is_asked_for_and_takes_the_node_out_of_the_job() -> None:

@@ -247,7 +247,11 @@ def _timer(state: AgentState, name: str) -> list[AgentEffect]:
             return []
         ranks = ", ".join(str(state.workers[local].rank) for local in running)
         limit = f"{state.config.timeouts.shutdown_s:g} s"
-        return [Say(f"rank {ranks} did not stop within {limit}: killing"), *kill(state)]
+        said = Say(f"rank {ranks} did not stop within {limit}: killing")
+        # A zygote that has not forked all this time does not fork at all, and what it may
+        # still fork would be waited for.
+        hangs = state.phase is Phase.STOPPING and state.warm and bool(unborn(state))
+        return [said, *([KillZygote()] if hangs else []), *kill(state)]
     if name == UNKILLABLE_TIMER and state.killing:
         return not_gone(state)
     return []

@@ -44,7 +44,7 @@ def prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
     effects: list[AgentEffect] = []
     if state.phase is Phase.CLOSING:
         # Nothing is prepared any more; but who will never be born is not waited for.
-        return _forgetunborn(state) if isinstance(event, ZygoteLost) else []
+        return _forget_unborn(state) if isinstance(event, ZygoteLost) else []
     match event:
         case AgentStarted():
             effects += _started(state, event)
@@ -98,7 +98,7 @@ def zygote_lost(state: AgentState, reason: str) -> list[AgentEffect]:
     if was_pending:
         return effects + reserve(state)
     if state.phase is not Phase.RUNNING or state.assignment is None:
-        return effects + _forgetunborn(state)
+        return effects + _forget_unborn(state)
     missing = unborn(state)
     return [*effects, StartWorkers(state.assignment, missing, warm=False)] if missing else effects
 
@@ -109,7 +109,7 @@ def unborn(state: AgentState) -> tuple[int, ...]:
     return tuple(waiting)
 
 
-def _forgetunborn(state: AgentState) -> list[AgentEffect]:
+def _forget_unborn(state: AgentState) -> list[AgentEffect]:
     """The zygote is gone, so they will never be born into the round that is being stopped."""
     missing = unborn(state)
     for local_rank in missing:

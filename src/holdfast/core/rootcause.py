@@ -2,8 +2,8 @@
 
 Rules
 1. A worker that we stopped is *stopped*, however it ended.
-2. A worker that ended with the symptom of a lost peer is a *victim*, as long as there is
-   a failure without that symptom that it can be a victim of.
+2. A worker that ended with the symptom of a lost peer is a *victim*, of a failure without
+   that symptom if there is one, else of the first that was observed.
 3. Of what remains, the one that was observed first is named. It is "first observed", not
    "guilty": that is all that an observer can know.
 
