@@ -62,7 +62,7 @@ def conditions(repeats: int, date: str, load_before: float) -> Conditions:
         date=date,
         processor=_processor(),
         cores=len(os.sched_getaffinity(0)),
-        kernel=platform.release(),
+        kernel=platform.release().partition("-")[0],
         python=platform.python_version(),
         holdfast=version("holdfast"),
         torch=version("torch"),
