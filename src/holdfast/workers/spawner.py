@@ -54,7 +54,7 @@ class Spawner:
         self.zygote_pid: int | None = None
         self.zygote_idle = False
         self.workers: dict[int, str] = {}
-        self.unclaimed_exits: dict[int, tuple[int, int]] = {}
+        self.unclaimed_exits: dict[int, int] = {}
         self.forks_pending: set[str] = set()
         self.killing = False
         self.ending = False
@@ -191,25 +191,23 @@ class Spawner:
         with contextlib.suppress(BlockingIOError):
             wakeup.recv(4096)
         self.on_zygote()  # A worker's birth is always on the way before its death.
-        for pid, status, usage in reap():
-            self.on_exit(pid, status, usage)
+        for pid, status in reap():
+            self.on_exit(pid, status)
         if self.killing:
             self.kill_below()
 
-    def on_exit(self, pid: int, status: int, max_rss_kb: int) -> None:
+    def on_exit(self, pid: int, status: int) -> None:
         if pid == self.zygote_pid:
             self.zygote_pid = None
             self.lose_zygote(f"it ended with status {os.waitstatus_to_exitcode(status)}")
         elif pid in self.workers:
-            self.report_exit(self.workers.pop(pid), pid, status, max_rss_kb)
+            self.report_exit(self.workers.pop(pid), pid, status)
         elif self.forks_pending:
-            self.unclaimed_exits[pid] = (status, max_rss_kb)
+            self.unclaimed_exits[pid] = status
 
-    def report_exit(self, worker: str, pid: int, status: int, max_rss_kb: int) -> None:
+    def report_exit(self, worker: str, pid: int, status: int) -> None:
         code = os.waitstatus_to_exitcode(status)
-        self.say(
-            {"say": "exited", "id": worker, "pid": pid, "status": code, "max_rss_kb": max_rss_kb}
-        )
+        self.say({"say": "exited", "id": worker, "pid": pid, "status": code})
 
     def kill_below(self) -> None:
         """SIGKILL to all that is below, but the zygote; say so once nothing is left.
@@ -253,7 +251,7 @@ class Spawner:
         self.say({"say": "started", "id": worker, "pid": pid})
         if pid in self.unclaimed_exits:
             del self.workers[pid]
-            self.report_exit(worker, pid, *self.unclaimed_exits.pop(pid))
+            self.report_exit(worker, pid, self.unclaimed_exits.pop(pid))
         if not self.forks_pending:
             self.unclaimed_exits.clear()  # They were nobody's, and a pid may come again.
         if self.killing:
@@ -275,15 +273,15 @@ class Spawner:
         os._exit(0)
 
 
-def reap() -> list[tuple[int, int, int]]:
-    """Take every child that has ended: (pid, status, peak memory in KB)."""
+def reap() -> list[tuple[int, int]]:
+    """Take every child that has ended: (pid, status)."""
     ended = []
     with contextlib.suppress(ChildProcessError):
         while True:
-            pid, status, usage = os.wait4(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 break
-            ended.append((pid, status, usage.ru_maxrss))
+            ended.append((pid, status))
     return ended
 
 
