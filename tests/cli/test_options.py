@@ -31,6 +31,7 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "local-addr": ("10.0.0.7", ("10.0.0.7",)),
     "node-rank": ("3", (3,)),
     "role": ("trainer", ("trainer",)),
+    "topology-key": ("rack7/host2", ("rack7/host2",)),
     "join-timeout": ("12.5", (12.5,)),
     "last-call": ("0", (0.0,)),
     "module": ("1", ()),
@@ -54,6 +55,16 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "progress-after": ("20", (20.0,)),
     "non-retryable-exit-codes": ("3,4", ((3, 4),)),
     "unkillable-timeout": ("2", (2.0,)),
+    "lease": ("4", (4.0,)),
+    "heartbeat": ("0.5", (0.5,)),
+    "scale-up-delay": ("0", (0.0,)),
+    "min-round-time": ("90", (90.0,)),
+    "drain-timeout": ("3", (3.0,)),
+    "snapshot-dir": ("/var/lib/job", ("/var/lib/job",)),
+    "token-file": ("/run/token", ("/run/token",)),
+    "tls-cert": ("node.pem", ("node.pem",)),
+    "tls-key": ("node.key", ("node.key",)),
+    "tls-ca": ("ca.pem", ("ca.pem",)),
     "no-warm": ("1", (False,)),
     "preload": ("numpy,torch.distributed", (("numpy", "torch.distributed"),)),
     "worker-store": ("1", (True,)),
@@ -67,7 +78,11 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "event-log-handler": ("console", ("console",)),
     "logs-specs": ("recorder", ("recorder",)),
 }
-COMPANIONS = {"nnodes": PLACE}
+COMPANIONS = {
+    "nnodes": PLACE,
+    "tls-cert": ("--tls-key", "node.key"),
+    "tls-key": ("--tls-cert", "node.pem"),
+}
 """What else must be on the command line for the option to make sense."""
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.cli.options import parse_run
-from holdfast.core.config import JobConfig, Rendezvous
+from holdfast.core.config import JobConfig, Leases, Rendezvous
 from holdfast.core.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("plugins")
@@ -93,3 +95,79 @@ def test_settings_of_the_backend_reach_the_timeouts() -> None:
 def test_a_registered_backend_has_settings_of_its_own() -> None:
     config = parse("--rdzv-backend=blackboard", "--rdzv-conf=chalk=white")
     assert config.rendezvous.options == {"chalk": "white"}
+
+
+# --- times of a job over several nodes ----------------------------------------------------
+
+SEVERAL = ("--nnodes=1:4", *PLACE)
+
+
+def test_settings_of_our_own_reach_their_fields() -> None:
+    config = parse(
+        *SEVERAL,
+        "--rdzv-conf=lease=20,heartbeat=3,suspect=8,scale_up_delay=4,min_round_time=90,"
+        "token_file=/run/token,close_timeout=7,is_host=0",
+    )
+    leases, timeouts = config.leases, config.timeouts
+    assert (leases.lease_s, leases.heartbeat_s, leases.suspect_s) == (20, 3, 8)
+    assert (timeouts.scale_up_delay_s, timeouts.min_round_s, timeouts.close_s) == (4, 90, 7)
+    assert config.security.token_file == "/run/token"
+    assert config.is_host is False
+    assert parse().is_host is None
+
+
+def test_an_option_wins_over_a_setting() -> None:
+    config = parse(*SEVERAL, "--lease=30", "--rdzv-conf=lease=20,heartbeat=3", "--heartbeat=4")
+    assert (config.leases.lease_s, config.leases.heartbeat_s) == (30, 4)
+
+
+@pytest.mark.parametrize("lease", ["1", "4", "10", "60", "3600"])
+def test_a_lease_alone_takes_the_other_times_along(lease: str) -> None:
+    leases = parse(*SEVERAL, "--lease", lease).leases
+    assert leases.lease_s == float(lease)
+    assert leases.heartbeat_s == pytest.approx(float(lease) / 5)
+    assert leases.suspect_s == pytest.approx(float(lease) / 2)
+    assert parse(*SEVERAL, f"--rdzv-conf=lease={lease}").leases == leases
+
+
+def test_no_lease_given_is_the_default_one() -> None:
+    assert parse(*SEVERAL).leases == Leases()
+
+
+def test_times_that_contradict_each_other_are_refused_for_several_nodes_only() -> None:
+    words = ("--lease=4", "--heartbeat=3", "train.py")
+    assert "every 3 s is no use to a lease of 4 s" in refusal(*SEVERAL, *words).message
+    assert parse_run(words, {}).config.leases.heartbeat_s == 3
+
+
+def test_torch_s_words_for_heartbeat_and_silence_are_heard() -> None:
+    leases = parse(*SEVERAL, "--rdzv-conf=keep_alive_interval=4,heartbeat_timeout=10").leases
+    assert (leases.heartbeat_s, leases.suspect_s, leases.lease_s) == (4, 10, 20)
+    ours = "--rdzv-conf=keep_alive_interval=4,heartbeat=1,heartbeat_timeout=3,suspect=2.5"
+    leases = parse(*SEVERAL, ours).leases
+    assert (leases.heartbeat_s, leases.suspect_s) == (1, 2.5)
+
+
+positive = st.floats(0.01, 1e6).map(lambda number: f"{number:.4f}")
+
+
+@given(st.none() | positive, st.none() | positive, st.none() | st.floats(1, 1e6))
+def test_no_settings_of_torch_make_the_times_contradict_each_other(
+    interval: str | None, silence: str | None, lease_s: float | None
+) -> None:
+    said = {"keep_alive_interval": interval, "heartbeat_timeout": silence}
+    settings = ",".join(f"{key}={value}" for key, value in said.items() if value)
+    words = [f"--lease={lease_s:.4f}"] if lease_s else []
+    assert parse(*SEVERAL, f"--rdzv-conf={settings}", *words).max_nodes == 4
+
+
+def test_a_short_join_timeout_is_mentioned() -> None:
+    parsed = parse_run((*SEVERAL, "--join-timeout=9", "train.py"), {})
+    assert "--join-timeout 9 may end the job" in parsed.notes[-1]
+    assert parse_run(("--join-timeout=9", "train.py"), {}).notes == ()
+
+
+def test_a_long_minimum_of_a_round_raises_its_limit() -> None:
+    timeouts = parse(*SEVERAL, "--min-round-time=90").timeouts
+    assert (timeouts.min_round_s, timeouts.min_round_max_s) == (90, 90)
+    assert parse(*SEVERAL, "--min-round-time=9").timeouts.min_round_max_s == 60

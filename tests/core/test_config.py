@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from holdfast.core.config import JobConfig, Output, Program, RestartPolicy, Timeouts
+from holdfast.core.config import (
+    JobConfig,
+    Leases,
+    Output,
+    Program,
+    Rendezvous,
+    RestartPolicy,
+    Security,
+    Timeouts,
+)
 from holdfast.core.errors import UsageError
 
 JOB = JobConfig("job", Program("script", "train.py"))
@@ -32,6 +41,18 @@ REFUSED = {
     "a negative budget": (with_restarts(max_restarts=-1), "negative"),
     "a role without a name": (structs.replace(JOB, role=""), "role"),
     "a port below all ports": (structs.replace(JOB, master_port=-1), "-1 is not a port"),
+    "a certificate without its key": (
+        structs.replace(JOB, security=Security(tls_certificate="node.pem")),
+        "go together",
+    ),
+    "a key without its certificate": (
+        structs.replace(JOB, security=Security(tls_key="node.key")),
+        "go together",
+    ),
+    "a negative number of fruitless rounds": (
+        with_restarts(fruitless_rounds_limit=-1),
+        "fruitless_rounds_limit",
+    ),
     "a port above all ports": (structs.replace(JOB, master_port=65536), "65536 is not a port"),
 }
 
@@ -60,6 +81,30 @@ def test_a_duration_of_the_restart_policy_is_a_finite_number_of_seconds(
 ) -> None:
     with pytest.raises(UsageError, match=name):
         with_restarts(**{name: value}).validate()
+
+
+@pytest.mark.parametrize("name", [n for n in Leases.__struct_fields__ if n.endswith("_s")])
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, -math.inf])
+def test_a_duration_of_the_leases_is_a_finite_number_of_seconds(name: str, value: float) -> None:
+    leases = structs.replace(JOB.leases, **{name: value})
+    with pytest.raises(UsageError, match=name):
+        structs.replace(JOB, leases=leases).validate()
+
+
+@pytest.mark.parametrize(
+    ("rendezvous", "embedded"),
+    [
+        (Rendezvous(), True),
+        (Rendezvous(backend="c10d"), True),
+        (Rendezvous(backend="c10d", options={"store_type": "file"}), False),
+        (Rendezvous(backend="etcd"), False),
+        (Rendezvous(backend="static"), False),
+    ],
+)
+def test_the_endpoint_s_host_carries_the_coordinator_where_nothing_else_does(
+    rendezvous: Rendezvous, embedded: bool
+) -> None:
+    assert rendezvous.is_embedded == embedded
 
 
 def test_the_limit_of_alike_failures_cannot_be_negative() -> None:
@@ -128,5 +173,8 @@ def test_a_configuration_survives_the_way_through_a_file() -> None:
         JOB,
         output=Output(redirects={0: 3, 12: 1}, local_ranks_filter=(0,)),
         restarts=RestartPolicy(non_retryable_exit_codes=(3, 4), window_s=60.0),
+        leases=Leases(lease_s=20.0),
+        security=Security(token_file="/run/token"),
+        is_host=False,
     )
     assert msgspec.json.decode(msgspec.json.encode(config), type=JobConfig) == config

@@ -27,11 +27,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from holdfast.cli import rendezvous
 from holdfast.cli.table import BY_NAME, BY_SHORT, OPTIONS, UNCHANGED, Option
 from holdfast.cli.values import closest, listed
+from holdfast.core import timing
 from holdfast.core.config import JobConfig, Program, ProgramKind
 from holdfast.core.errors import UsageError
 
@@ -42,11 +43,6 @@ _KIND_OF_FLAG: Mapping[str, ProgramKind] = {
     "module": "module",
     "no-python": "command",
     "run-path": "run_path",
-}
-_TIMEOUT_OF_SETTING = {
-    "join_timeout": "join-timeout",
-    "timeout": "join-timeout",
-    "last_call_timeout": "last-call",
 }
 
 
@@ -76,16 +72,23 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedRun:
     """
     given, words = split(argv)
     values = collect(given, environ)
-    _hear_settings(values)
     program = _program(words, values, environ)
     notes = _count_workers(values, environ)
-    config = _fill(replace(UNCHANGED, run_id=_unique_id(program), program=program), values)
+    # What has an option of its own is stronger than a setting in --rdzv-conf.
+    settings = values.get("rdzv-conf", {})
+    fields = {**rendezvous.fields_of(settings), **_fields_of(values)}
+    rendezvous.hear_keep_alive(fields, settings)
+    _derive_times(fields)
+    config = _fill(replace(UNCHANGED, run_id=_unique_id(program), program=program), fields)
     if template := environ.get(PREFIX_TEMPLATE):
         config = replace(config, output=replace(config.output, prefix_template=template))
     config, more = rendezvous.settle(config, values.get("rdzv-backend"))
+    if config.max_nodes > 1 and "rdzv-id" not in values:
+        config = replace(config, run_id=_id_of_place(config))
     _check_backoff(config)
     _check_devices(config, environ.get("CUDA_VISIBLE_DEVICES"))
-    return ParsedRun(config.validate(), (*notes, *more, *_silent_console(config)))
+    notes += (*more, *_silent_console(config), *timing.notes(config))
+    return ParsedRun(config.validate(), notes)
 
 
 def split(argv: Sequence[str]) -> tuple[dict[str, Given], tuple[str, ...]]:
@@ -167,14 +170,6 @@ def _from_environment(option: Option, environ: Mapping[str, str]) -> Given | Non
     return None
 
 
-def _hear_settings(values: dict[str, Any]) -> None:
-    """Let `--rdzv-conf` set the timeouts that have options of their own, which win."""
-    settings = values.get("rdzv-conf", {})
-    for key, option in _TIMEOUT_OF_SETTING.items():
-        if key in settings:
-            values.setdefault(option, rendezvous.read_setting(settings, key))
-
-
 def _program(
     words: tuple[str, ...], values: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Program:
@@ -218,14 +213,38 @@ def _unique_id(program: Program) -> str:
     return f"{name[:32] or 'job'}-{os.urandom(4).hex()}"
 
 
-def _fill(config: JobConfig, values: Mapping[str, Any]) -> JobConfig:
-    """Put each value into the fields that its row names."""
-    sections: dict[str, dict[str, Any]] = {"": {}}
+def _id_of_place(config: JobConfig) -> str:
+    """A name that all nodes come to by themselves, since they meet at the same place."""
+    place = config.rendezvous.endpoint
+    return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in place)
+
+
+def _fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values by the fields that their rows name."""
+    fields: dict[str, Any] = {}
     for name, value in values.items():
         paths = BY_NAME[name].fields
-        for path, part in zip(paths, value if len(paths) > 1 else (value,), strict=False):
-            section, _, field = path.rpartition(".")
-            sections.setdefault(section, {})[field] = part
+        fields.update(zip(paths, value if len(paths) > 1 else (value,), strict=False))
+    return fields
+
+
+def _derive_times(fields: dict[str, Any]) -> None:
+    """Let the times that go together follow the one or two that were given."""
+    section = "leases."
+    chosen = {path: value for path, value in fields.items() if path.startswith(section)}
+    chosen = {path.removeprefix(section): value for path, value in chosen.items()}
+    derived = timing.derive(UNCHANGED.leases, chosen)
+    fields.update({section + name: value for name, value in asdict(derived).items()})
+    least, most = "timeouts.min_round_s", "timeouts.min_round_max_s"
+    fields[most] = max(UNCHANGED.timeouts.min_round_max_s, fields.get(least, 0.0))
+
+
+def _fill(config: JobConfig, fields: Mapping[str, Any]) -> JobConfig:
+    """Put the values into the configuration, by the paths of their fields."""
+    sections: dict[str, dict[str, Any]] = {"": {}}
+    for path, value in fields.items():
+        section, _, field = path.rpartition(".")
+        sections.setdefault(section, {})[field] = value
     whole = sections.pop("")
     for section, changes in sections.items():
         whole[section] = replace(getattr(config, section), **changes)

@@ -14,12 +14,14 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 from msgspec.structs import replace
 
 from holdfast.cli import values
 from holdfast.core.config import (
     DEFAULT_PORT,
+    EMBEDDED_BACKENDS,
     ETCD_PORT,
     STATIC_MASTER,
     JobConfig,
@@ -28,9 +30,8 @@ from holdfast.core.config import (
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Endpoint
 
-EMBEDDED = ("holdfast", "c10d")
 ETCD = ("etcd", "etcd-v2")
-BACKENDS = (*EMBEDDED, *ETCD, "static", "file")
+BACKENDS = (*EMBEDDED_BACKENDS, *ETCD, "static", "file")
 BACKEND_GROUPS = ("holdfast.registers", "torchrun.handlers")
 
 _positive_number = values.whole_number(1)
@@ -54,8 +55,29 @@ SETTINGS: Mapping[str, values.Parser] = {
     "ssl_cert": values.text,
     "ssl_cert_key": values.text,
     "ca_cert": values.text,
+    "lease": values.positive_seconds,
+    "heartbeat": values.positive_seconds,
+    "suspect": values.positive_seconds,
+    "scale_up_delay": values.seconds,
+    "min_round_time": values.seconds,
+    "token_file": values.text,
 }
-"""The keys of `--rdzv-conf`: what torch's own backends read."""
+"""The keys of `--rdzv-conf`: what torch's own backends read, and below that our own."""
+
+FIELDS: Mapping[str, str] = {
+    "join_timeout": "timeouts.join_s",
+    "timeout": "timeouts.join_s",
+    "last_call_timeout": "timeouts.last_call_s",
+    "close_timeout": "timeouts.close_s",
+    "lease": "leases.lease_s",
+    "heartbeat": "leases.heartbeat_s",
+    "suspect": "leases.suspect_s",
+    "scale_up_delay": "timeouts.scale_up_delay_s",
+    "min_round_time": "timeouts.min_round_s",
+    "token_file": "security.token_file",
+    "is_host": "is_host",
+}
+"""Where settings go, as paths into `JobConfig`; of two for one field the upper one wins."""
 
 
 def settle(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[str, ...]]:
@@ -114,6 +136,33 @@ def read_setting(settings: Mapping[str, str], key: str) -> object:
         return SETTINGS[key](settings[key])
     except UsageError as error:
         raise UsageError(f"--rdzv-conf {key}: {error.message}", error.hint) from None
+
+
+def fields_of(settings: Mapping[str, str]) -> dict[str, object]:
+    """What the settings ask of the configuration, by field."""
+    fields: dict[str, object] = {}
+    for key, field in FIELDS.items():
+        if key in settings:
+            fields.setdefault(field, read_setting(settings, key))
+    return fields
+
+
+def hear_keep_alive(fields: dict[str, object], settings: Mapping[str, str]) -> None:
+    """Let torch's words for heartbeat and silence count, as far as nothing of ours is said.
+
+    They are wishes: torch lets them be anything, so none of them may make a job fail that
+    torchrun would run. A lease that was given decides alone; a silence below two heartbeats
+    is raised to that.
+    """
+    if "leases.lease_s" in fields:
+        return
+    if "keep_alive_interval" in settings:
+        interval = cast(float, read_setting(settings, "keep_alive_interval"))
+        fields.setdefault("leases.heartbeat_s", interval)
+    if "heartbeat_timeout" in settings:
+        silence = cast(float, read_setting(settings, "heartbeat_timeout"))
+        heartbeat = cast(float, fields.get("leases.heartbeat_s", 0.0))
+        fields.setdefault("leases.suspect_s", max(silence, 2 * heartbeat))
 
 
 def _standalone(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[str, ...]]:

@@ -73,24 +73,44 @@ def _run_job(words: list[str], spawner: SpawnerProcess) -> int:
 
     parsed = options.parse_run(words, os.environ)
     _refuse_what_is_not_built(parsed.config)
+    for note in parsed.notes:
+        print(f"holdfast: {note}", file=sys.stderr)
+    if parsed.config.max_nodes > 1:
+        _print_about_several_nodes(parsed.config)
     from holdfast.agent.commands import how_to_start
     from holdfast.agent.loop import Agent
     from holdfast.workers.event_loop import EventLoop
 
-    for note in parsed.notes:
-        print(f"holdfast: {note}", file=sys.stderr)
     if parsed.config.slots > 1 and "OMP_NUM_THREADS" not in os.environ:
         print("holdfast: workers get OMP_NUM_THREADS=1; set it to change that", file=sys.stderr)
+    token = None
+    if parsed.config.max_nodes > 1:
+        from holdfast.cli.secrets import read_token
+
+        token = read_token(parsed.config, os.environ)
     started = how_to_start(parsed.config)
-    return Agent(parsed.config, EventLoop()).run(spawner, started).exit_status
+    return Agent(parsed.config, EventLoop(), token=token).run(spawner, started).exit_status
+
+
+def _print_about_several_nodes(config: JobConfig) -> None:
+    """How long each loss takes at worst, and what there is to know about the token."""
+    from holdfast.cli.secrets import token_notes
+    from holdfast.core import timing
+
+    for line in (*token_notes(config, os.environ), *timing.describe(config)):
+        print(f"holdfast: {line}", file=sys.stderr)
 
 
 def _refuse_what_is_not_built(config: JobConfig) -> None:
     """Options that are understood but that nothing stands behind yet."""
     from holdfast.core.errors import UsageError
 
-    if config.max_nodes > 1:
-        raise UsageError("jobs over several nodes are not supported yet", "use --nnodes 1")
+    if config.max_nodes > 1 and not config.rendezvous.is_embedded:
+        raise UsageError(
+            f"--rdzv-backend {config.rendezvous.backend} is not supported yet for several nodes",
+            "give each the same --rdzv-endpoint HOST:PORT, where HOST is one of them, and no "
+            "other backend or master",
+        )
     if config.logs_specs is not None:
         raise UsageError("--logs-specs is not supported yet", "use --redirects and --tee")
     if config.event_log_handler not in ("null", "console"):

@@ -23,9 +23,11 @@ MACHINES = "Which machines"
 PROGRAM = "What to run"
 OUTPUT = "Output"
 FAILURE = "When something fails"
+LOSS = "When machines come and go"
+SECURITY = "Who may join"
 WARM = "Faster starts"
 TORCHRUN = "Compatibility with torchrun"
-GROUPS = (MACHINES, PROGRAM, OUTPUT, FAILURE, WARM, TORCHRUN)
+GROUPS = (MACHINES, PROGRAM, OUTPUT, FAILURE, LOSS, SECURITY, WARM, TORCHRUN)
 
 EVENT_HANDLERS = ("null", "console")
 EVENT_HANDLER_GROUPS = ("holdfast.event_handlers",)
@@ -108,6 +110,8 @@ OPTIONS: tuple[Option, ...] = (
            values.whole_number(0), metavar="N", fields=("node_rank",)),
     Option("role", MACHINES, "the kind of worker that runs here",
            values.text, metavar="NAME", fields=("role",)),
+    Option("topology-key", MACHINES, "neighbours by this get neighbouring ranks",
+           values.plain, metavar="KEY", fields=("topology_key",), ours=True),
     Option("join-timeout", MACHINES, "give up if the nodes have not met",
            values.positive_seconds, metavar="S", fields=("timeouts.join_s",), ours=True),
     Option("last-call", MACHINES, "wait for more once MIN nodes are there",
@@ -164,6 +168,28 @@ OPTIONS: tuple[Option, ...] = (
     Option("unkillable-timeout", FAILURE, "wait for a process stuck in the kernel",
            values.seconds, metavar="S", fields=("timeouts.unkillable_s",), ours=True,
            also_from=("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",)),
+
+    Option("lease", LOSS, "a node cut off this long stops itself",
+           values.positive_seconds, metavar="S", fields=("leases.lease_s",), ours=True),
+    Option("heartbeat", LOSS, "how often a node says it is there",
+           values.positive_seconds, metavar="S", fields=("leases.heartbeat_s",), ours=True),
+    Option("scale-up-delay", LOSS, "newcomers wait for more newcomers",
+           values.seconds, metavar="S", fields=("timeouts.scale_up_delay_s",), ours=True),
+    Option("min-round-time", LOSS, "no newcomer ends a round sooner",
+           values.seconds, metavar="S", fields=("timeouts.min_round_s",), ours=True),
+    Option("drain-timeout", LOSS, "a leaving node awaits a replacement",
+           values.seconds, metavar="S", fields=("timeouts.drain_s",), ours=True),
+    Option("snapshot-dir", LOSS, "the endpoint's host keeps its record here",
+           values.optional_text, metavar="DIR", fields=("snapshot_dir",), ours=True),
+
+    Option("token-file", SECURITY, "the job's secret; or in HOLDFAST_TOKEN",
+           values.optional_text, metavar="FILE", fields=("security.token_file",), ours=True),
+    Option("tls-cert", SECURITY, "talk TLS, with this certificate (PEM)",
+           values.optional_text, metavar="FILE", fields=("security.tls_certificate",), ours=True),
+    Option("tls-key", SECURITY, "the certificate's private key",
+           values.optional_text, metavar="FILE", fields=("security.tls_key",), ours=True),
+    Option("tls-ca", SECURITY, "who signed the certificates of all nodes",
+           values.optional_text, metavar="FILE", fields=("security.tls_authority",), ours=True),
 
     Option("no-warm", WARM, "start every worker cold",
            values.inverted_flag, fields=("warm.enabled",), ours=True),

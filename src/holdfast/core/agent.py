@@ -2,8 +2,8 @@
 
 Rules
 1. `step` is the only way in: an event and the time go in, effects come out.
-2. A node starts a round only if its number is above every round it ran, and no process of
-   an older round is left.
+2. A node starts a round only if its number is above every round it ran, no process of an
+   older round is left, and its lease is good.
 3. Stopping is always the same: the signal, the grace, then SIGKILL to everything below the
    spawner; the round is stopped when nothing is left.
 4. A failure is told at once; what to do about it is the coordinator's to say.
@@ -22,15 +22,19 @@ from __future__ import annotations
 import signal
 import sys
 
+from holdfast.core import agent_contact as contact
 from holdfast.core.agent_io import (
     AgentEffect,
     AgentEvent,
     AgentTimerFired,
     AllGone,
+    CoordinatorLost,
+    CoordinatorReached,
     EndSpawner,
     KillEverything,
     KillZygote,
     LauncherLost,
+    LeaseRanOut,
     ProcessesStuck,
     Report,
     Say,
@@ -46,11 +50,15 @@ from holdfast.core.agent_io import (
     WorkerStarted,
 )
 from holdfast.core.agent_preparing import prepare, ready, reserve, unborn, zygote_lost
+from holdfast.core.agent_reports import in_brief
 from holdfast.core.agent_state import (
     BIRTH_TIMER,
+    DRAIN_TIMER,
     GRACE_TIMER,
+    HEARTBEAT_TIMER,
     PRELOAD_NOTICE_TIMER,
     PRELOAD_TIMER,
+    REDIAL_TIMER,
     UNKILLABLE_TIMER,
     AgentState,
     Phase,
@@ -63,6 +71,7 @@ from holdfast.core.agent_stopping import (
     finish,
     kill,
     launcher_lost,
+    leave,
     not_gone,
     signalled,
     spawner_lost,
@@ -71,9 +80,14 @@ from holdfast.core.agent_stopping import (
 )
 from holdfast.core.messages import (
     CloseJob,
+    DescribeFailures,
+    FailuresDescribed,
+    HeartbeatAnswered,
+    RoundStopped,
     RunRound,
     StopRound,
     ToNode,
+    Welcomed,
     WorkersFailed,
     WorkersProgressed,
     WorkersSucceeded,
@@ -87,7 +101,9 @@ def step(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:
         return []
     match event:
         case Told():
-            return _told(state, event.message)
+            if not contact.heed(state, event.tenure):
+                return []
+            return _told(state, event.message, now)
         case WorkerStarted():
             return _worker_started(state, event)
         case WorkerExited():
@@ -95,9 +111,15 @@ def step(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:
         case AllGone():
             return _all_gone(state)
         case AgentTimerFired():
-            return _timer(state, event.name)
+            return _timer(state, event.name, now)
         case SignalReceived():
             return signalled(state, event.signal)
+        case CoordinatorReached():
+            return contact.reached(state, event.hosting, now)
+        case CoordinatorLost():
+            return contact.lost(state, event.reason, event.permanent, now)
+        case LeaseRanOut():
+            return _lease_ran_out(state)
         case StepReported():
             return _step_reported(state, event)
         case LauncherLost():
@@ -115,29 +137,49 @@ def step(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:
 # A round.
 
 
-def _told(state: AgentState, message: ToNode) -> list[AgentEffect]:
+def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
     match message:
+        case HeartbeatAnswered():
+            return contact.answered(state, message)
         case RunRound():
-            return _run(state, message.assignment)
+            return _run(state, message.assignment, now)
         case StopRound():
             return _stop_round(state, message)
         case CloseJob():
             return close(state, message.outcome)
+        case DescribeFailures():
+            return _describe(state, message)
+        case Welcomed():
+            return contact.welcomed(state, message)
 
 
-def _run(state: AgentState, assignment: Assignment) -> list[AgentEffect]:
+def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEffect]:
     if state.phase is not Phase.WAITING or assignment.round <= state.last_round:
         return []
+    if state.lease is not None and not state.lease.good(now):
+        # Nobody would be sure when our workers must have ended: not a member after all.
+        assert state.endpoint is not None, "a node without an endpoint was waiting"
+        return [Report(RoundStopped(assignment.round, (), state.endpoint))]
     state.phase = Phase.RUNNING
     state.assignment, state.last_round = assignment, assignment.round
     state.workers = {ranks.local_rank: WorkerLife(ranks.rank) for ranks in assignment.workers}
     state.failures = {}
     state.stopped_by_us = state.told_failure = state.killing = False
     state.endpoint = None
-    start = StartWorkers(assignment, tuple(state.workers), warm=state.warm)
-    if not state.warm:
-        return [start]
-    return [start, WakeAgent(BIRTH_TIMER, state.config.timeouts.preload_s)]
+    effects: list[AgentEffect] = contact.hold(state)
+    if state.lease is not None:
+        effects.append(Say(_place(assignment)))
+    effects.append(StartWorkers(assignment, tuple(state.workers), warm=state.warm))
+    if state.warm:
+        effects.append(WakeAgent(BIRTH_TIMER, state.config.timeouts.preload_s))
+    return effects
+
+
+def _place(assignment: Assignment) -> str:
+    first, last = assignment.workers[0].rank, assignment.workers[-1].rank
+    ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
+    where = f"node {assignment.group_rank + 1} of {assignment.group_size}"
+    return f"round {assignment.round}: {where}, {ranks} of {assignment.world_size}"
 
 
 def _worker_started(state: AgentState, event: WorkerStarted) -> list[AgentEffect]:
@@ -164,7 +206,8 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
         state.failures[event.local_rank] = failure
         if state.phase is Phase.RUNNING and not state.told_failure:
             state.told_failure = True
-            effects.append(Report(WorkersFailed(state.assignment.round, (failure,))))
+            told = in_brief(state, (failure,))
+            effects.append(Report(WorkersFailed(state.assignment.round, told)))
     if any(other.status is None for other in state.workers.values()):
         return effects
     if state.phase is not Phase.RUNNING:
@@ -210,9 +253,29 @@ def _step_reported(state: AgentState, event: StepReported) -> list[AgentEffect]:
     return [Report(WorkersProgressed(event.round, event.step))]
 
 
+def _describe(state: AgentState, message: DescribeFailures) -> list[AgentEffect]:
+    if state.assignment is None or state.assignment.round != message.round:
+        return []
+    return [Report(FailuresDescribed(message.round, tuple(state.failures.values())))]
+
+
+def _lease_ran_out(state: AgentState) -> list[AgentEffect]:
+    """The spawner stops the workers already, and kills them at the end of the lease."""
+    if state.phase is not Phase.RUNNING:
+        return []
+    state.phase = Phase.STOPPING
+    state.stopped_by_us = True
+    said = Say("the lease runs out, because the coordinator does not answer: stopping the workers")
+    if not alive(state):
+        return [said, *kill(state)]
+    return [said, WakeAgent(GRACE_TIMER, state.config.leases.stop_reserve_s)]
+
+
 def _stop_round(state: AgentState, message: StopRound) -> list[AgentEffect]:
     if state.phase is not Phase.RUNNING or message.round != state.last_round:
         return []
+    if state.draining_by is not None:
+        return leave(state, state.draining_by)
     state.phase = Phase.STOPPING
     left = len(alive(state))
     others = f"; stopping {left} more on {state.host}" if left else ""
@@ -230,7 +293,13 @@ def _all_gone(state: AgentState) -> list[AgentEffect]:
     return reserve(state)
 
 
-def _timer(state: AgentState, name: str) -> list[AgentEffect]:
+def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
+    if name == HEARTBEAT_TIMER:
+        return contact.heartbeat_due(state, now)
+    if name == REDIAL_TIMER:
+        return contact.redial(state)
+    if name == DRAIN_TIMER and state.draining_by is not None and state.phase is Phase.RUNNING:
+        return leave(state, state.draining_by)
     preparing = state.warm_pending and state.phase is Phase.PREPARING
     if name == PRELOAD_TIMER and preparing:
         limit = f"{state.config.timeouts.preload_s:g} s"

@@ -15,6 +15,7 @@ from holdfast.core.model import (
     ExitStatus,
     Outcome,
     Record,
+    Tenure,
 )
 
 # Events: what happened on this node.
@@ -134,10 +135,28 @@ class AgentTimerFired(Record, frozen=True):
     name: str
 
 
+class CoordinatorReached(Record, frozen=True):
+    """There is a connection to the coordinator, or it lives in this very process."""
+
+    hosting: bool = False
+
+
+class CoordinatorLost(Record, frozen=True):
+    """The connection ended, or could not be made. `permanent` where dialling again is no use."""
+
+    reason: str
+    permanent: bool = False
+
+
+class LeaseRanOut(Record, frozen=True):
+    """The spawner is stopping the workers, because the lease is about to end."""
+
+
 class Told(Record, frozen=True):
-    """The coordinator said something."""
+    """The coordinator said something, under this tenure."""
 
     message: ToNode
+    tenure: Tenure = Tenure(1, 1)
 
 
 AgentEvent = (
@@ -158,6 +177,9 @@ AgentEvent = (
     | SignalReceived
     | LauncherLost
     | AgentTimerFired
+    | CoordinatorReached
+    | CoordinatorLost
+    | LeaseRanOut
     | Told
 )
 
@@ -220,6 +242,24 @@ class KillSpawner(Record, frozen=True):
     """SIGKILL to the spawner itself, and to all that comes up from below it; it ends then."""
 
 
+class Dial(Record, frozen=True):
+    """Find the coordinator; `CoordinatorReached` or `CoordinatorLost` follows."""
+
+
+class HangUp(Record, frozen=True):
+    """Close a connection on which nothing comes any more. Nothing follows."""
+
+
+class HoldLease(Record, frozen=True):
+    """Have the spawner stop the workers at the one time, and kill them at the other.
+
+    The times are on this host's clock, as `now` is.
+    """
+
+    stop_at: float
+    kill_at: float
+
+
 class WakeAgent(Record, frozen=True):
     """Come back with `AgentTimerFired` after this long; replaces one of that name."""
 
@@ -228,7 +268,7 @@ class WakeAgent(Record, frozen=True):
 
 
 class Report(Record, frozen=True):
-    """Tell the coordinator."""
+    """Tell the coordinator; lost where there is no connection (see `core.messages`)."""
 
     message: FromNode
 
@@ -256,6 +296,9 @@ AgentEffect = (
     | ListStuck
     | EndSpawner
     | KillSpawner
+    | Dial
+    | HangUp
+    | HoldLease
     | WakeAgent
     | Report
     | Say

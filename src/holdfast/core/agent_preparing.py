@@ -9,10 +9,12 @@ Rules
 
 from __future__ import annotations
 
+from holdfast.core.agent_contact import node_info
 from holdfast.core.agent_io import (
     AgentEffect,
     AgentEvent,
     AgentStarted,
+    Dial,
     DropZygote,
     EndpointReserved,
     ModuleRejected,
@@ -27,6 +29,7 @@ from holdfast.core.agent_io import (
     ZygoteLost,
     ZygoteReady,
 )
+from holdfast.core.agent_reports import in_brief
 from holdfast.core.agent_state import (
     PRELOAD_NOTICE_S,
     PRELOAD_NOTICE_TIMER,
@@ -37,7 +40,6 @@ from holdfast.core.agent_state import (
 )
 from holdfast.core.agent_stopping import kill
 from holdfast.core.messages import NodeJoined, RoundStopped
-from holdfast.core.model import NodeInfo
 
 
 def prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
@@ -69,9 +71,10 @@ def _started(state: AgentState, event: AgentStarted) -> list[AgentEffect]:
     state.preload = event.preload
     if event.cold:
         state.warm_pending = False
-        return reserve(state)
+        return [Dial(), *reserve(state)]
     timeout_s = state.config.timeouts.preload_s
     return [
+        Dial(),
         StartZygote(state.preload),
         WakeAgent(PRELOAD_TIMER, timeout_s),
         WakeAgent(PRELOAD_NOTICE_TIMER, PRELOAD_NOTICE_S),
@@ -141,16 +144,9 @@ def ready(state: AgentState) -> list[AgentEffect]:
         return []
     if state.phase is Phase.PREPARING:
         state.phase = Phase.WAITING
-        info = NodeInfo(
-            node=state.node,
-            host=state.host,
-            slots=state.config.slots,
-            role=state.config.role,
-            rank_hint=state.config.node_rank,
-        )
-        return [Report(NodeJoined(info, state.endpoint))]
+        return [Report(NodeJoined(node_info(state), state.endpoint))]
     if state.phase is Phase.STOPPING and state.assignment is not None and not state.workers:
         state.phase = Phase.WAITING
-        failures = tuple(state.failures.values())
+        failures = in_brief(state, state.failures.values())
         return [Report(RoundStopped(state.assignment.round, failures, state.endpoint))]
     return []

@@ -7,12 +7,16 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from holdfast.core.config import JobConfig
-from holdfast.core.model import Assignment, Endpoint, ExitStatus, Failure, Outcome
+from holdfast.core.leases import NodeLease
+from holdfast.core.model import Assignment, Endpoint, ExitStatus, Failure, Outcome, Tenure
 
 GRACE_TIMER = "grace"
 UNKILLABLE_TIMER = "unkillable"
 PRELOAD_TIMER = "preload"
 BIRTH_TIMER = "birth"
+HEARTBEAT_TIMER = "heartbeat"
+REDIAL_TIMER = "redial"
+DRAIN_TIMER = "drain"
 PRELOAD_NOTICE_TIMER = "preload notice"
 PRELOAD_NOTICE_S = 1.5
 """An import that takes longer than this is worth a line, so that nobody wonders."""
@@ -62,6 +66,21 @@ class AgentState(Struct):
     interrupted_by: int | None = None
     furthest_step: int | None = None
     outcome: Outcome | None = None
+    tenure: Tenure = Tenure()
+    """The highest under which anything was heard: what comes under a lower one is ignored."""
+    connected: bool = False
+    hosting: bool = False
+    without_contact_since: float | None = None
+    attempts: int = 0
+    """How often was dialled in vain."""
+    lease: NodeLease | None = None
+    """None in a job of one node: nobody could take its place."""
+    draining_by: int | None = None
+    """The signal that asked the node to go, while its round still runs."""
+
+    def __post_init__(self) -> None:
+        if self.config.max_nodes > 1 and self.lease is None:
+            self.lease = NodeLease(self.config.leases)
 
 
 def alive(state: AgentState) -> tuple[int, ...]:

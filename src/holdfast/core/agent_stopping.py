@@ -23,9 +23,19 @@ from holdfast.core.agent_io import (
     SignalWorkers,
     WakeAgent,
 )
-from holdfast.core.agent_state import GRACE_TIMER, UNKILLABLE_TIMER, AgentState, Phase, alive
-from holdfast.core.messages import NodeLeft
+from holdfast.core.agent_state import (
+    DRAIN_TIMER,
+    GRACE_TIMER,
+    UNKILLABLE_TIMER,
+    AgentState,
+    Phase,
+    alive,
+)
+from holdfast.core.messages import NodeDraining, NodeLeft
 from holdfast.core.model import Outcome, signal_name
+
+DRAIN_MARGIN_S = 2.0
+"""How much longer than the coordinator's patience a node waits to be let out."""
 
 
 def stop_workers(state: AgentState, with_signal: int) -> list[AgentEffect]:
@@ -69,7 +79,12 @@ def stuck(state: AgentState, processes: tuple[str, ...]) -> list[AgentEffect]:
     state.phase = Phase.CLOSING
     state.given_up = True
     reason = f"{named} on {state.host} cannot be killed, so what it holds cannot be reused"
-    return [said, Report(NodeLeft(reason, failures=tuple(state.failures.values())))]
+    left = Report(NodeLeft(reason, failures=tuple(state.failures.values())))
+    if state.lease is None:
+        return [said, left]
+    # The others go on; nobody will tell us of an end that is ours alone.
+    state.outcome = Outcome("failed", reason, 1)
+    return [said, left, *finish(state)]
 
 
 # Ending.
@@ -91,6 +106,24 @@ def signalled(state: AgentState, number: int) -> list[AgentEffect]:
         if number == signal.SIGINT and not state.killing:
             return [Say("interrupted again: killing at once"), *kill(state)]
         return []
+    if _can_ask_to_leave(state, number):
+        state.draining_by = number
+        reason = f"{signal_name(number)} was sent to its agent"
+        patience_s = state.config.timeouts.drain_s + DRAIN_MARGIN_S
+        said = Say(f"{signal_name(number)}: leaving the job as soon as it can do without this node")
+        return [said, Report(NodeDraining(reason)), WakeAgent(DRAIN_TIMER, patience_s)]
+    return leave(state, number)
+
+
+def _can_ask_to_leave(state: AgentState, number: int) -> bool:
+    """SIGTERM to a member of a larger job asks it to go when that suits; once."""
+    asked = state.draining_by is not None
+    member = state.lease is not None and state.connected and state.phase is Phase.RUNNING
+    return number == signal.SIGTERM and member and not asked
+
+
+def leave(state: AgentState, number: int) -> list[AgentEffect]:
+    """Pass the signal on, give the workers their grace, and go."""
     state.interrupted_by = number
     reason = f"{signal_name(number)} was sent to the agent on {state.host}"
     state.outcome = Outcome("interrupted", reason, 128 + number)
@@ -101,6 +134,8 @@ def signalled(state: AgentState, number: int) -> list[AgentEffect]:
     workers = "1 worker" if len(running) == 1 else f"{len(running)} workers"
     passed_on = f"; passing it on to {workers}, {grace} of grace" if running else ""
     said: list[AgentEffect] = [Say(f"{reason}{passed_on}")]
+    if state.lease is not None and state.draining_by is None:
+        said.append(Report(NodeDraining(f"{signal_name(number)} was sent to its agent")))
     if already_stopping and state.killing:
         return [*said, EndSpawner()]
     return said + stop_workers(state, number)
@@ -127,6 +162,6 @@ def finish(state: AgentState) -> list[AgentEffect]:
     assert state.outcome is not None, "an agent finished without an outcome"
     state.phase = Phase.FINISHED
     effects: list[AgentEffect] = []
-    if state.interrupted_by is not None:
+    if state.interrupted_by is not None or (state.lease is not None and not state.given_up):
         effects.append(Report(NodeLeft(state.outcome.reason, signal=state.interrupted_by)))
     return [*effects, Finish(state.outcome)]

@@ -5,8 +5,10 @@ Nothing below reads the environment of the process to find a setting.
 
 Rules
 - Every default is written here and nowhere else.
-- `validate()` refuses combinations that cannot work, with a sentence and a hint.
+- `validate()` refuses combinations that cannot work, with a sentence and a hint; how the
+  times have to relate to each other is in `core.timing`.
 - Durations are seconds and end in `_s`.
+- No secret is in here: a configuration is written to the journal.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from holdfast.core import timing
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Endpoint
 
@@ -23,6 +26,8 @@ DEFAULT_PORT = 29400
 """Where an embedded coordinator listens, unless the endpoint names another port."""
 ETCD_PORT = 2379
 STATIC_MASTER = Endpoint("127.0.0.1", 29500)
+EMBEDDED_BACKENDS = ("holdfast", "c10d")
+"""Those in which the endpoint's host carries the coordinator."""
 
 ProgramKind = Literal["script", "module", "command", "run_path", "function"]
 
@@ -48,6 +53,8 @@ class RestartPolicy(Struct, frozen=True):
     same_cause_limit: int = 5
     progress_after_s: float = 60.0
     non_retryable_exit_codes: tuple[int, ...] = ()
+    fruitless_rounds_limit: int = 30
+    """Rounds without progress in a row, whatever ended them, that end the job; 0: never."""
 
 
 class Timeouts(Struct, frozen=True):
@@ -60,7 +67,62 @@ class Timeouts(Struct, frozen=True):
     preload_s: float = 60.0
     """How long the preloading of modules may take before workers start cold."""
     join_s: float = 600.0
+    """How long the job may have fewer nodes than it needs before it fails."""
     last_call_s: float = 5.0
+    """How long the very first round waits for more nodes once there are enough."""
+    scale_up_delay_s: float = 1.0
+    """How long a newcomer waits for others before the running round is ended for them."""
+    min_round_s: float = 2.0
+    """No round is ended for a newcomer sooner; doubled by each fruitless round before it."""
+    min_round_max_s: float = 60.0
+    drain_s: float = 5.0
+    """How long a leaving node, when too few would be left, waits for a replacement."""
+    close_s: float = 30.0
+    """How long the coordinator's host waits at the end for nodes to take the outcome."""
+
+
+class Leases(Struct, frozen=True):
+    """How loss is noticed, and how two rounds are kept from running at once.
+
+    The letters are those of the formulas in `core.timing`.
+    """
+
+    lease_s: float = 10.0
+    """L: how long a node may run workers after the last heartbeat that was answered."""
+    heartbeat_s: float = 2.0
+    """h: how often a node says that it is there."""
+    stop_reserve_s: float = 2.0
+    """r: how long before the end of its lease a node asks its workers to end."""
+    kill_margin_s: float = 2.0
+    """K: within which SIGKILL is taken to arrive."""
+    drift: float = 0.01
+    """d: by how much the clocks of two hosts may differ in rate."""
+    suspect_s: float = 5.0
+    """The silence of a node after which the round ends."""
+    reconnect_s: float = 1.0
+    """How long a node whose connection broke may take to come back before the round ends."""
+    tether_s: float = 0.3
+    """How long after the end of its tether a node counts as gone."""
+    tenure_s: float = 3.0
+    """T: how long a coordinator may speak after its last successful write."""
+    takeover_s: float = 4.0
+    """E: how long others wait without a sign of it before they take over."""
+    hold_s: float = 60.0
+    """H: how long a coordinator keeps a running round alive without its register."""
+
+    @property
+    def gone_after_s(self) -> float:
+        """L': the silence after which none of a node's workers can be running."""
+        return self.lease_s * (1 + self.drift) + self.kill_margin_s
+
+
+class Security(Struct, frozen=True):
+    """Where the secrets are found; the secrets themselves are nowhere in the configuration."""
+
+    token_file: str | None = None
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    tls_authority: str | None = None
 
 
 class WarmStart(Struct, frozen=True):
@@ -99,6 +161,11 @@ class Rendezvous(Struct, frozen=True):
     options: dict[str, str] = field(default_factory=dict)
     standalone: bool = False
 
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the endpoint's host carries the coordinator and its record."""
+        return self.backend in EMBEDDED_BACKENDS and self.options.get("store_type") != "file"
+
 
 DEFAULT_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 
@@ -116,9 +183,17 @@ class JobConfig(Struct, frozen=True):
     master_address: str | None = None
     master_port: int | None = None
     local_address: str | None = None
+    topology_key: str = ""
+    """Where this node is in the network; nodes with neighbouring keys get neighbouring ranks."""
+    is_host: bool | None = None
+    """Whether this node carries the coordinator; None: find out from the endpoint."""
+    snapshot_dir: str | None = None
+    """Where the coordinator's host keeps its record; None: a place that the shell chooses."""
     rendezvous: Rendezvous = Rendezvous()
     restarts: RestartPolicy = RestartPolicy()
     timeouts: Timeouts = Timeouts()
+    leases: Leases = Leases()
+    security: Security = Security()
     warm: WarmStart = WarmStart()
     output: Output = Output()
     signals: tuple[str, ...] = DEFAULT_SIGNALS
@@ -164,16 +239,32 @@ class JobConfig(Struct, frozen=True):
             "same_cause_limit cannot be negative",
             "0 means that alike failures are never counted",
         )
-        for name, value in _durations(self.timeouts) + _durations(self.restarts):
-            _require(
-                math.isfinite(value) and value >= 0,
-                f"{name} must be zero or more seconds",
-                "write a plain number such as 30 or 2.5",
-            )
+        _require(
+            self.restarts.fruitless_rounds_limit >= 0,
+            "fruitless_rounds_limit cannot be negative",
+            "0 means that rounds without progress are never counted",
+        )
+        _require(
+            (self.security.tls_certificate is None) == (self.security.tls_key is None),
+            "a certificate and its key go together",
+            "give both --tls-cert and --tls-key, or neither",
+        )
+        for settings in (self.timeouts, self.restarts, self.leases):
+            _require_durations(settings)
+        timing.check(self)
         return self
 
 
-def _durations(settings: Timeouts | RestartPolicy) -> list[tuple[str, float]]:
+def _require_durations(settings: Timeouts | RestartPolicy | Leases) -> None:
+    for name, value in _durations(settings):
+        _require(
+            math.isfinite(value) and value >= 0,
+            f"{name} must be zero or more seconds",
+            "write a plain number such as 30 or 2.5",
+        )
+
+
+def _durations(settings: Timeouts | RestartPolicy | Leases) -> list[tuple[str, float]]:
     names = [name for name in settings.__struct_fields__ if name.endswith("_s")]
     values = [(name, getattr(settings, name)) for name in names]
     return [(name, value) for name, value in values if value is not None]

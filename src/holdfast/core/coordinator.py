@@ -4,315 +4,317 @@ Rules
 1. `step` is the only way in: an event and the time go in, effects come out. There is no
    clock, no randomness and no I/O here; the same events give the same effects.
 2. Round numbers only grow. What names an older round is ignored.
-3. Ending a round is immediate: the first failure stops it everywhere. Judging it waits
-   until every member has stopped, because only then are all failures known.
-4. A job closes once; the outcome that it closed with is final.
+3. *Ending* a round is immediate: the first failure, loss or suspicion stops it everywhere.
+   *Judging* it waits until every member is back or gone, because only then is it known
+   whether a failure was the cause, or only followed from a machine that was lost.
+4. Write before word: a round, a charge, an outcome is told only after it is written down.
+5. A node that leaves, fails or is lost never closes the job; only success of all, a terminal
+   failure, or too few nodes for too long does. A job closes once.
+6. After a takeover nothing is formed until every node of the last round has reported or must
+   be gone. When all have, and all still run, the round goes on and nobody notices.
 
 A round's life, as its members see it:
 
     (forming) ──RunRound──▶ running ──all succeeded──▶ CloseJob
-        ▲                      │ first failure
+        ▲                      │ failure, loss, drain, newcomers
         │                   StopRound
         │                      ▼
-        └──────restart──── stopping ──give up──▶ CloseJob
+        └─restart or re-form─ stopping ──give up──▶ CloseJob
 """
 
 from __future__ import annotations
 
-from msgspec import Struct, field
-
-from holdfast.core import ranks, restarts, rootcause, rounds
+from holdfast.core import coordinator_ending as ending
+from holdfast.core import coordinator_forming as forming
+from holdfast.core import restarts
 from holdfast.core.config import JobConfig
+from holdfast.core.coordinator_io import (
+    CoordinatorEffect,
+    CoordinatorEvent,
+    CoordinatorTimerFired,
+    Depose,
+    Heard,
+    Raise,
+    Retire,
+    Tell,
+    WakeCoordinator,
+    Write,
+    Written,
+)
+from holdfast.core.coordinator_state import (
+    UNKNOWN,
+    CoordinatorState,
+    Member,
+    RunningRound,
+    current_round,
+    ledger,
+    settle,
+)
+from holdfast.core.document import SUCCESSORS, Ledger
+from holdfast.core.leases import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.messages import (
     CloseJob,
-    FromNode,
+    FailuresDescribed,
+    Heartbeat,
+    NodeDraining,
+    NodeGreeted,
     NodeJoined,
     NodeLeft,
     RoundStopped,
     RunRound,
+    Standing,
     StopRound,
-    ToNode,
+    Welcomed,
     WorkersFailed,
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.model import Endpoint, Failure, NodeInfo, Outcome, Record
+from holdfast.core.model import Tenure
 
-FORM_TIMER = "form"
-EXIT_FAILED = 1
-
-
-class Heard(Record, frozen=True):
-    """A node said something."""
-
-    node: str
-    message: FromNode
+LOOK_TIMER = "look"
 
 
-class CoordinatorTimerFired(Record, frozen=True):
-    """A timer that was asked for with `WakeCoordinator` has run out."""
+def take_over(
+    config: JobConfig, tenure: Tenure, written: Ledger, now: float, gone_after_s: float
+) -> CoordinatorState:
+    """A coordinator that goes on from what the last one wrote down.
 
-    name: str
-
-
-class Tell(Record, frozen=True):
-    """Send this to a node."""
-
-    node: str
-    message: ToNode
-
-
-class WakeCoordinator(Record, frozen=True):
-    """Come back with `CoordinatorTimerFired` after this long; replaces one of that name."""
-
-    name: str
-    after_s: float
-
-
-class Explain(Record, frozen=True):
-    """A decision or a wait, in the words that the user reads."""
-
-    text: str
+    `gone_after_s` is how long a node of the last round may still run without having been
+    heard here.
+    """
+    state = CoordinatorState(config, tenure=tenure, began_at=now)
+    state.version = 1
+    state.round_number = written.round
+    state.charges = state.restart_count = written.charges
+    state.history = [restarts.forgotten(now)] * written.charges
+    state.outcome, state.outcome_told = written.outcome, written.outcome is not None
+    if written.size and written.outcome is None:
+        _await_members(state, written.round, written.size, now + gone_after_s)
+    return state
 
 
-CoordinatorEvent = Heard | CoordinatorTimerFired
-CoordinatorEffect = Tell | WakeCoordinator | Explain
-
-
-class Member(Struct):
-    """A node as the coordinator knows it."""
-
-    info: NodeInfo
-    endpoint: Endpoint
-    busy: bool = False
-    """It may still have processes of the last round."""
-
-
-class RunningRound(Struct):
-    """The round that is running or being stopped."""
-
-    number: int
-    members: tuple[str, ...]
-    started_at: float
-    stop_reason: str = ""
-    succeeded: set[str] = field(default_factory=set)
-    failures: list[Failure] = field(default_factory=list)
-    furthest_step: int | None = None
-
-
-class CoordinatorState(Struct):
-    """Everything the coordinator remembers."""
-
-    config: JobConfig
-    members: dict[str, Member] = field(default_factory=dict)
-    round: RunningRound | None = None
-    round_number: int = 0
-    restart_count: int = 0
-    history: list[restarts.RoundFailure] = field(default_factory=list)
-    furthest_step: int | None = None
-    not_before: float = 0.0
-    enough_since: float | None = None
-    waiting_for: str = ""
-    outcome: Outcome | None = None
+def _await_members(state: CoordinatorState, number: int, size: int, until: float) -> None:
+    state.round_number = max(state.round_number, number)
+    state.round = RunningRound(
+        number, [UNKNOWN] * size, started_at=until, announced=True, missing_until=until
+    )
+    state.looks["missing"] = until
 
 
 def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
     """Advance by one event."""
+    if state.began_at is None:
+        state.began_at = now
+    version = state.version
     if isinstance(event, CoordinatorTimerFired):
-        return _form(state, now)
-    match event.message:
+        state.wake_at = None
+        effects: list[CoordinatorEffect] = ending.look(state, now)
+    else:
+        effects = _take(state, event, now)
+    effects += ending.settle_round(state, now)
+    effects += forming.consider(state, now)
+    effects += _retire(state, now)
+    _name_successors(state)
+    if state.version > version:
+        effects.append(Write(state.version, ledger(state), state.successors))
+    return effects + _wake(state, now)
+
+
+def _take(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
+    match event:
+        case Heard():
+            return _heard(state, event, now)
+        case Written():
+            return forming.written(state, event.version, now)
+        case NodeSuspected():
+            return ending.suspected(state, event.node, event.reason, now)
+        case NodeHeardAgain():
+            return _heard_again(state, event.node)
+        case NodeGone():
+            return ending.gone(state, event.node, event.reason, now)
+        case CoordinatorTimerFired():
+            return []
+
+
+def _heard(state: CoordinatorState, event: Heard, now: float) -> list[CoordinatorEffect]:
+    node, message = event.node, event.message
+    match message:
+        case NodeGreeted():
+            return _greeted(state, node, message, now)
         case NodeJoined():
-            return _joined(state, event.node, event.message, now)
+            return _joined(state, node, message)
         case WorkersFailed():
-            return _failed(state, event.message)
+            return ending.failed(state, node, message, now)
+        case FailuresDescribed():
+            return ending.described(state, message)
         case WorkersSucceeded():
-            return _succeeded(state, event.node, event.message)
+            return ending.succeeded(state, node, message)
         case WorkersProgressed():
-            return _progressed(state, event.message)
+            return _progressed(state, message)
         case RoundStopped():
-            return _stopped(state, event.node, event.message, now)
+            return ending.stopped(state, node, message, now)
+        case NodeDraining():
+            return ending.draining(state, node, message.reason, now)
         case NodeLeft():
-            return _left(state, event.node, event.message)
+            return ending.left(state, node, message, now)
+        case Heartbeat():
+            return []  # Leases are kept beside the coordinator: see `core.leases`.
 
 
-def _joined(
-    state: CoordinatorState, node: str, message: NodeJoined, now: float
-) -> list[CoordinatorEffect]:
+# Arrivals.
+
+
+def _joined(state: CoordinatorState, node: str, message: NodeJoined) -> list[CoordinatorEffect]:
     if state.outcome is not None:
-        return [Tell(node, CloseJob(state.outcome))]
-    state.members[node] = Member(message.info, message.endpoint)
-    return _form(state, now)
+        state.unaware.add(node)
+        return _tell_outcome(state, node)
+    member = _member(state, node, message)
+    member.endpoint = message.endpoint
+    settle(state, node)
+    return []
 
 
-def _failed(state: CoordinatorState, message: WorkersFailed) -> list[CoordinatorEffect]:
-    current = _current(state, message.round)
-    if current is None:
-        return []
-    current.failures.extend(message.failures)
-    if current.stop_reason:
-        return []
-    first = message.failures[0]
-    current.stop_reason = rootcause.describe(first)
-    stop = StopRound(current.number, current.stop_reason)
-    return [Tell(node, stop) for node in current.members]
+def _member(state: CoordinatorState, node: str, message: NodeJoined | NodeGreeted) -> Member:
+    member = state.members.get(node)
+    if member is None:
+        state.arrivals += 1
+        member = state.members[node] = Member(message.info, arrival=state.arrivals)
+        state.roles.add(message.info.role)
+    member.info = message.info
+    return member
 
 
-def _succeeded(
-    state: CoordinatorState, node: str, message: WorkersSucceeded
+def _greeted(
+    state: CoordinatorState, node: str, message: NodeGreeted, now: float
 ) -> list[CoordinatorEffect]:
-    current = _current(state, message.round)
-    if current is None:
+    effects: list[CoordinatorEffect] = []
+    if message.seen.tenure > state.tenure and not state.embedded:
+        return [Depose(message.seen.tenure)]
+    effects += _inherit(state, message, now)
+    if state.outcome is not None:
+        state.unaware.add(node)
+        return [*effects, Tell(node, Welcomed()), *_tell_outcome(state, node)]
+    member = _member(state, node, message)
+    member.endpoint, member.suspected = message.endpoint, ""
+    effects.append(Tell(node, Welcomed(state.successors, state.waiting_for)))
+    effects += _take_standing(state, node, message.standing, now)
+    if message.draining:
+        effects += ending.draining(state, node, message.draining, now)
+    settle(state, node)
+    return effects
+
+
+def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[CoordinatorEffect]:
+    """A node remembers more than we do: our record was lost, and its memory stands for it."""
+    seen, standing = message.seen, message.standing
+    if not state.embedded or seen.tenure.instance == 0 or seen.tenure == state.tenure:
         return []
-    current.succeeded.add(node)
-    if current.stop_reason or len(current.succeeded) < len(current.members):
+    effects: list[CoordinatorEffect] = []
+    if seen.tenure > state.tenure:
+        state.tenure = Tenure(seen.tenure.instance, seen.tenure.epoch + 1)
+        effects.append(Raise(state.tenure))
+    if seen.round > state.round_number:
+        state.round_number = seen.round
+        state.version += 1
+    if seen.charges > state.charges:
+        state.charges = state.restart_count = seen.charges
+        state.history = [restarts.forgotten(0.0)] * seen.charges
+    if state.formed == 0 and state.round is None:
+        assert state.began_at is not None
+        until = state.began_at + state.config.leases.gone_after_s
+        state.not_before = max(state.not_before, until)
+        if standing is not None and until > now:
+            _await_members(state, standing.round, standing.group_size, until)
+    return effects
+
+
+def _take_standing(
+    state: CoordinatorState, node: str, standing: Standing | None, now: float
+) -> list[CoordinatorEffect]:
+    """Bring what the node says about its round together with what is known of it."""
+    member, current = state.members[node], state.round
+    if standing is not None and current is not None and standing.round == current.number:
+        seats = current.members
+        if standing.group_size == len(seats) and seats[standing.group_rank] == UNKNOWN:
+            seats[standing.group_rank] = node
+        if node in seats and node not in current.gone:
+            return ending.stands(state, current, node, standing, now)
+    elif current is not None and node in current.members and node not in current.gone:
+        member.round = current.number
+        return _offer_again(state, current, node)
+    if standing is None or standing.condition == "stopped":
+        member.round = 0
         return []
-    return _close(state, Outcome("succeeded", "all workers succeeded", 0))
+    member.round = standing.round
+    return [Tell(node, StopRound(standing.round, "that round is over"))]
+
+
+def _offer_again(
+    state: CoordinatorState, current: RunningRound, node: str
+) -> list[CoordinatorEffect]:
+    """It has not heard of the round that it is a member of: the word was lost on the way."""
+    if current.ending is None:
+        assignment = current.assignments.get(node)
+        if current.announced and assignment is not None:
+            return [Tell(node, RunRound(assignment))]
+        return []
+    current.back.add(node)
+    state.members[node].round = 0
+    return []
+
+
+def _heard_again(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
+    if node in state.members:
+        state.members[node].suspected = ""
+        settle(state, node)
+    return []
 
 
 def _progressed(state: CoordinatorState, message: WorkersProgressed) -> list[CoordinatorEffect]:
-    current = _current(state, message.round)
+    current = current_round(state, message.round)
     if current is not None:
         current.furthest_step = max(message.step, current.furthest_step or 0)
     return []
 
 
-def _stopped(
-    state: CoordinatorState, node: str, message: RoundStopped, now: float
-) -> list[CoordinatorEffect]:
-    current = _current(state, message.round)
-    if current is None:
+def _name_successors(state: CoordinatorState) -> None:
+    """Those who have been there longest take over first, where anybody can."""
+    if state.embedded:
+        return
+    known = [name for name in state.successors if name in state.members]
+    if len(known) < SUCCESSORS and len(state.members) > len(known):
+        others = (name for name in state.members if name not in known and name != state.leader)
+        known += list(others)[: SUCCESSORS - len(known)]
+    if tuple(known) != state.successors:
+        state.successors = tuple(known)
+        state.version += 1
+
+
+# The end.
+
+
+def _tell_outcome(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
+    if state.outcome is None or not state.outcome_told:
         return []
-    current.failures = _merged(current.failures, message.failures)
-    member = state.members[node]
-    member.busy, member.endpoint = False, message.endpoint
-    if any(state.members[name].busy for name in current.members):
+    return [Tell(node, CloseJob(state.outcome))]
+
+
+def _retire(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    if not state.outcome_told or state.retired:
         return []
-    return _judge(state, current, now)
-
-
-def _left(state: CoordinatorState, node: str, message: NodeLeft) -> list[CoordinatorEffect]:
-    state.members.pop(node, None)
-    if state.outcome is not None or state.members:
+    if state.close_deadline is None:
+        state.close_deadline = now + state.config.timeouts.close_s
+        state.looks = {"close": state.close_deadline}
+    if state.unaware and now < state.close_deadline:
         return []
-    if message.signal is not None:
-        outcome = Outcome("interrupted", message.reason, 128 + message.signal)
-    else:
-        outcome = _failed_outcome(message.reason, rootcause.name(message.failures))
-    state.outcome = outcome
-    return [Tell(node, CloseJob(outcome))]
+    state.retired = True
+    return [Retire()]
 
 
-def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[CoordinatorEffect]:
-    """Every member has stopped, so every failure is known: restart or give up."""
-    state.round = None
-    cause = rootcause.name(ended.failures)
-    assert cause is not None, "a round was stopped without a failure"
-    state.history.append(_remember(state, ended, cause.first, now))
-    verdict = restarts.decide(state.config.restarts, tuple(state.history), now, state.config.run_id)
-    what = rootcause.describe(cause.first)
-    if isinstance(verdict, restarts.GiveUp):
-        return _close(state, _failed_outcome(f"{what}; {verdict.reason}", cause))
-    state.restart_count += 1
-    state.not_before = now + verdict.delay_s
-    return [Explain(f"{what}; {verdict.reason}"), *_form(state, now)]
-
-
-def _remember(
-    state: CoordinatorState, ended: RunningRound, first: Failure, now: float
-) -> restarts.RoundFailure:
-    reported = ended.furthest_step
-    progressed = None
-    if reported is not None or state.furthest_step is not None:
-        progressed = (reported or 0) > (state.furthest_step or 0)
-        state.furthest_step = max(reported or 0, state.furthest_step or 0)
-    return restarts.RoundFailure(
-        at=now,
-        lasted_s=now - ended.started_at,
-        progressed=progressed,
-        fingerprint=restarts.fingerprint(first),
-        exit_code=first.status.code,
-        non_retryable=first.error.non_retryable,
-    )
-
-
-def _form(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
-    if state.round is not None:
+def _wake(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """One timer, for whatever is due first."""
+    due = [at for at in state.looks.values() if at > now]
+    if not due or (state.wake_at is not None and state.wake_at == min(due)):
         return []
-    candidates = _candidates(state)
-    if len(candidates) < state.config.min_nodes:
-        state.enough_since = None
-    elif state.enough_since is None:
-        state.enough_since = now
-    decision = rounds.decide(_view(state, candidates), now)
-    match decision:
-        case rounds.Form():
-            return _announce(state, decision.members, now)
-        case rounds.Wait():
-            effects: list[CoordinatorEffect] = []
-            if decision.reason != state.waiting_for:
-                effects.append(Explain(decision.reason))
-            state.waiting_for = decision.reason
-            if decision.wake_at is not None:
-                effects.append(WakeCoordinator(FORM_TIMER, max(0.0, decision.wake_at - now)))
-            return effects
-        case rounds.Refuse():
-            return []
-
-
-def _view(state: CoordinatorState, candidates: tuple[str, ...]) -> rounds.View:
-    return rounds.View(
-        candidates=candidates,
-        minimum=state.config.min_nodes,
-        maximum=state.config.max_nodes,
-        closed=state.outcome.reason if state.outcome else "",
-        not_back=tuple(name for name, member in state.members.items() if member.busy),
-        first_round=state.round_number == 0,
-        enough_since=state.enough_since,
-        not_before=state.not_before,
-        last_call_s=state.config.timeouts.last_call_s,
-    )
-
-
-def _candidates(state: CoordinatorState) -> tuple[str, ...]:
-    return tuple(name for name, member in state.members.items() if not member.busy)
-
-
-def _announce(
-    state: CoordinatorState, members: tuple[str, ...], now: float
-) -> list[CoordinatorEffect]:
-    state.round_number += 1
-    state.waiting_for = ""
-    state.round = RunningRound(state.round_number, members, started_at=now)
-    assignments = ranks.assign(
-        [state.members[name].info for name in members],
-        round=state.round_number,
-        restart_count=state.restart_count,
-        master=state.members[members[0]].endpoint,
-    )
-    for name in members:
-        state.members[name].busy = True
-    return [Tell(name, RunRound(assignments[name])) for name in members]
-
-
-def _close(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:
-    state.outcome = outcome
-    return [Tell(node, CloseJob(outcome)) for node in state.members]
-
-
-def _failed_outcome(reason: str, cause: rootcause.Cause | None) -> Outcome:
-    if cause is None:
-        return Outcome("failed", reason, EXIT_FAILED)
-    others = cause.also_failed + cause.victims + cause.stopped
-    return Outcome("failed", reason, EXIT_FAILED, cause.first, others)
-
-
-def _merged(known: list[Failure], final: tuple[Failure, ...]) -> list[Failure]:
-    """A node's last word on a round replaces what it had said about the same ranks."""
-    ranks_told = {failure.rank for failure in final}
-    return [failure for failure in known if failure.rank not in ranks_told] + list(final)
-
-
-def _current(state: CoordinatorState, number: int) -> RunningRound | None:
-    if state.round is not None and state.round.number == number:
-        return state.round
-    return None
+    state.wake_at = min(due)
+    return [WakeCoordinator(LOOK_TIMER, state.wake_at - now)]

@@ -2,11 +2,58 @@
 
 Past tense: something a node tells. Imperative: something the coordinator asks for.
 Everything that concerns a round carries its number; what names an older one is ignored.
+Whatever the coordinator says is sent under its tenure (`model.Tenure`).
+
+A connection may break at any time, so no single message may be needed for the truth: the
+first word on every connection (`NodeGreeted`) tells all that the node would have told, and
+the coordinator answers with all that the node has to know.
 """
 
 from __future__ import annotations
 
-from holdfast.core.model import Assignment, Endpoint, Failure, NodeInfo, Outcome, Record
+from typing import Literal
+
+from msgspec import Struct
+
+from holdfast.core.model import Assignment, Endpoint, Failure, NodeInfo, Outcome, Record, Tenure
+
+Condition = Literal["running", "failed", "succeeded", "stopping", "stopped"]
+
+
+class Seen(Struct, frozen=True, omit_defaults=True):
+    """The highest that a node has heard of, for a coordinator that starts with less."""
+
+    tenure: Tenure = Tenure()
+    round: int = 0
+    charges: int = 0
+
+
+class Standing(Struct, frozen=True, omit_defaults=True):
+    """Where a node is in the last round that it was part of."""
+
+    round: int
+    group_rank: int
+    group_size: int
+    condition: Condition
+    failures: tuple[Failure, ...] = ()
+
+
+class NodeGreeted(Record, frozen=True):
+    """The first word on every connection: who, what it has seen, and where it stands."""
+
+    info: NodeInfo
+    seen: Seen = Seen()
+    standing: Standing | None = None
+    endpoint: Endpoint | None = None
+    """Held for the next round's master; without one the node is not ready for a round."""
+    draining: str = ""
+    """Why it wants to leave, if it does."""
+
+
+class Heartbeat(Record, frozen=True):
+    """The node is there. Its lease counts from when it sent this, once it is answered."""
+
+    number: int
 
 
 class NodeJoined(Record, frozen=True):
@@ -17,7 +64,14 @@ class NodeJoined(Record, frozen=True):
 
 
 class WorkersFailed(Record, frozen=True):
-    """The first failures of a round on this node. Its other workers still run."""
+    """The first failures of a round on this node, in brief. Its other workers still run."""
+
+    round: int
+    failures: tuple[Failure, ...]
+
+
+class FailuresDescribed(Record, frozen=True):
+    """All that is known of this node's failures, because the coordinator asked."""
 
     round: int
     failures: tuple[Failure, ...]
@@ -44,12 +98,32 @@ class RoundStopped(Record, frozen=True):
     endpoint: Endpoint
 
 
+class NodeDraining(Record, frozen=True):
+    """Somebody wants the node to go: it asks to be let out of its round."""
+
+    reason: str
+
+
 class NodeLeft(Record, frozen=True):
-    """The node takes no further part, and why."""
+    """The node takes no further part, and why. No process of any round is left on it."""
 
     reason: str
     signal: int | None = None
     failures: tuple[Failure, ...] = ()
+
+
+class Welcomed(Record, frozen=True):
+    """The coordinator knows the node; `successors` are dialled when it is lost."""
+
+    successors: tuple[str, ...] = ()
+    waiting: str = ""
+    """What the job is waiting for, if it waits."""
+
+
+class HeartbeatAnswered(Record, frozen=True):
+    """The lease is renewed, from the moment that heartbeat was sent."""
+
+    number: int
 
 
 class RunRound(Record, frozen=True):
@@ -65,6 +139,12 @@ class StopRound(Record, frozen=True):
     reason: str
 
 
+class DescribeFailures(Record, frozen=True):
+    """Say `FailuresDescribed` for this round."""
+
+    round: int
+
+
 class CloseJob(Record, frozen=True):
     """The job is over."""
 
@@ -72,6 +152,15 @@ class CloseJob(Record, frozen=True):
 
 
 FromNode = (
-    NodeJoined | WorkersFailed | WorkersSucceeded | WorkersProgressed | RoundStopped | NodeLeft
+    NodeGreeted
+    | Heartbeat
+    | NodeJoined
+    | WorkersFailed
+    | FailuresDescribed
+    | WorkersSucceeded
+    | WorkersProgressed
+    | RoundStopped
+    | NodeDraining
+    | NodeLeft
 )
-ToNode = RunRound | StopRound | CloseJob
+ToNode = Welcomed | HeartbeatAnswered | RunRound | StopRound | DescribeFailures | CloseJob

@@ -32,6 +32,12 @@ class Endpoint(Struct, frozen=True, omit_defaults=True):
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"{host}:{self.port}"
 
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """The endpoint that `str` wrote."""
+        address, _, port = text.rpartition(":")
+        return cls(address.strip("[]"), int(port))
+
 
 class NodeInfo(Struct, frozen=True):
     """What a node says about itself when it joins."""
@@ -42,6 +48,21 @@ class NodeInfo(Struct, frozen=True):
     slots: int
     role: str = "default"
     rank_hint: int | None = None
+    topology: str = ""
+    """Where the node sits in the cluster: nodes with neighbouring keys get neighbouring ranks."""
+
+
+class Tenure(Struct, frozen=True, order=True):
+    """Under whose word something was said: one life of the job, one coordinator of it.
+
+    Ordered: a word under a lower tenure than one that was already heard has no effect.
+    """
+
+    instance: int = 0
+    epoch: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.instance}.{self.epoch}"
 
 
 class Ranks(Struct, frozen=True):
@@ -133,6 +154,8 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     error_file: str = ""
     wall_time: float = 0.0
     """Seconds since 1970 on that host's clock: for people, compared with nothing."""
+    brief: bool = False
+    """Only the essentials were sent; the node knows more."""
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):

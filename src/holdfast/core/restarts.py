@@ -73,6 +73,13 @@ def decide(
     return Restart(delay_s, f"restart {counted} of {policy.max_restarts}{_within(policy)}{pause}")
 
 
+def forgotten(at: float) -> RoundFailure:
+    """A failure of which only the charge is known: it counts, and explains nothing."""
+    return RoundFailure(
+        at, lasted_s=0.0, progressed=True, fingerprint="", exit_code=None, non_retryable=False
+    )
+
+
 def fingerprint(failure: Failure) -> str:
     """What two failures with the same cause have in common.
 

@@ -1,44 +1,56 @@
-"""When a round forms, and with whom.
+"""When a round forms, when a running one makes room for more, and with how many.
 
-Rules, in this order
+Rules for forming, in this order
 1. A closed job forms nothing.
-2. No round forms while a member of the previous one is not back: every process of the
-   old round must be reaped before one of the new round starts.
+2. No round forms while a member of the previous one is neither back nor gone: every process
+   of the old round must be dead before one of the new round starts, and the seat of a slow
+   survivor is its own.
 3. After a failure the restart policy may ask for a pause; nothing forms before it is over.
-4. As many candidates as the job may have: form at once.
-5. Fewer than it needs: wait, and say for how many more.
-6. Between the two: the first round waits for latecomers (`last_call`), a later one does not.
+4. As many candidates as the job may have: form at once. The surplus stands by.
+5. Fewer than it needs: wait, and say for how many more. The wait counts from the moment the
+   number fell below the minimum, whoever arrives meanwhile; past `join_timeout` the job fails.
+6. Between the two: the first round waits for latecomers (`last_call`), counted from the moment
+   there were enough; a later one does not, since nobody is missing.
 
-`decide` returns what to do *and the reason*, so that every wait can be explained.
+Rules for making room
+7. A newcomer at a running round below the maximum ends it, `scale_up_delay` after the first
+   newcomer came (so that many who come together cost one restart), never before the round has
+   lasted `min_round`, and never once a member has succeeded.
+
+`decide` and `make_room` return what to do *and the reason*, so that every wait can be explained.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
+from holdfast.core.config import Timeouts
+
 
 class View(Struct, frozen=True):
-    """What the decision rests on."""
+    """What the decision to form rests on."""
 
-    candidates: tuple[str, ...]
-    """Nodes with no process of an old round left, in the order they are to be ranked."""
+    candidates: int
+    """Live nodes that are ready, and have no process of an old round left."""
     minimum: int
     maximum: int
+    timeouts: Timeouts
     closed: str = ""
     """The outcome in words, when the job has closed."""
     not_back: tuple[str, ...] = ()
-    """Members of the last round that still have processes."""
+    """Members of the last round that may still have processes."""
     first_round: bool = True
     enough_since: float | None = None
     """When the number of candidates reached `minimum`."""
+    short_since: float | None = None
+    """When it fell below `minimum`, or the job started."""
     not_before: float = 0.0
-    last_call_s: float = 0.0
 
 
 class Form(Struct, frozen=True):
-    """Form the round with these nodes, in this order."""
+    """Form the round with this many of the candidates."""
 
-    members: tuple[str, ...]
+    size: int
 
 
 class Wait(Struct, frozen=True):
@@ -49,33 +61,84 @@ class Wait(Struct, frozen=True):
 
 
 class Refuse(Struct, frozen=True):
-    """Never, and why."""
+    """Never, and why: the job is closed already."""
 
     reason: str
 
 
-def decide(view: View, now: float) -> Form | Wait | Refuse:
-    """Apply the rules above to what is known now."""
+class Fail(Struct, frozen=True):
+    """The job cannot go on, and why."""
+
+    reason: str
+
+
+def decide(view: View, now: float) -> Form | Wait | Refuse | Fail:
+    """Apply the rules for forming to what is known now."""
     if view.closed:
         return Refuse(f"the job is closed: {view.closed}")
     if view.not_back:
-        return Wait(f"waiting until {_names(view.not_back)} has stopped its workers")
+        return Wait(f"waiting until {names(view.not_back)} has stopped its workers")
     if now < view.not_before:
         return Wait(f"pausing {view.not_before - now:.1f} s before the restart", view.not_before)
-    present = len(view.candidates)
-    if present >= view.maximum:
-        return Form(view.candidates[: view.maximum])
-    if present < view.minimum:
-        missing = view.minimum - present
-        return Wait(f"{present} of at least {view.minimum} nodes; waiting for {missing} more")
+    if view.candidates >= view.maximum:
+        return Form(view.maximum)
+    if view.candidates < view.minimum:
+        return _too_few(view, now)
     if view.first_round:
-        closes_at = (now if view.enough_since is None else view.enough_since) + view.last_call_s
+        since = now if view.enough_since is None else view.enough_since
+        closes_at = since + view.timeouts.last_call_s
         if now < closes_at:
-            room = view.maximum - present
-            return Wait(f"{present} nodes are enough; last call for up to {room} more", closes_at)
+            room = view.maximum - view.candidates
+            enough = f"{_nodes(view.candidates)} {'is' if view.candidates == 1 else 'are'} enough"
+            return Wait(f"{enough}; last call for up to {room} more", closes_at)
     return Form(view.candidates)
 
 
-def _names(nodes: tuple[str, ...], shown: int = 3) -> str:
+def _too_few(view: View, now: float) -> Wait | Fail:
+    since = now if view.short_since is None else view.short_since
+    fails_at = since + view.timeouts.join_s
+    have = f"{view.candidates} of at least {_nodes(view.minimum)}"
+    if now >= fails_at:
+        return Fail(f"only {have} came within {view.timeouts.join_s:g} s")
+    return Wait(f"{have}; waiting for {view.minimum - view.candidates} more", fails_at)
+
+
+class Occupancy(Struct, frozen=True):
+    """What the decision to make room rests on."""
+
+    size: int
+    maximum: int
+    newcomers: int
+    newcomer_since: float | None
+    started_at: float
+    fruitless: int
+    """How many rounds before this one ended without progress."""
+    closing: bool
+    timeouts: Timeouts
+
+
+def make_room(view: Occupancy, now: float) -> Form | Wait | None:
+    """Whether the running round ends for newcomers: now (`Form`), later (`Wait`), or not."""
+    if view.closing or not view.newcomers or view.size >= view.maximum:
+        return None
+    if view.newcomer_since is None:
+        return None
+    wait_s = min_round_s(view.timeouts, view.fruitless)
+    at = max(view.newcomer_since + view.timeouts.scale_up_delay_s, view.started_at + wait_s)
+    if now < at:
+        return Wait(f"{_nodes(view.newcomers)} more will be taken in", at)
+    return Form(min(view.maximum, view.size + view.newcomers))
+
+
+def min_round_s(timeouts: Timeouts, fruitless: int) -> float:
+    """How long a round lasts before newcomers may end it: longer after fruitless ones."""
+    return min(timeouts.min_round_s * 2.0 ** min(fruitless, 30), timeouts.min_round_max_s)
+
+
+def _nodes(number: int) -> str:
+    return "1 node" if number == 1 else f"{number} nodes"
+
+
+def names(nodes: tuple[str, ...], shown: int = 3) -> str:
     listed = ", ".join(nodes[:shown])
     return listed if len(nodes) <= shown else f"{listed} and {len(nodes) - shown} more"

@@ -1,0 +1,181 @@
+"""How a node keeps in touch with the coordinator, and what it may do without.
+
+Rules
+1. A node obeys only the highest tenure it has heard of.
+2. Its lease counts from when it sent the last heartbeat that was answered; the spawner holds
+   the deadline, so that it is kept whether or not the agent is awake.
+3. A connection that breaks, or on which nothing is answered, is dialled again, soon at first
+   and then less often; workers go on meanwhile, as long as the lease lasts.
+4. On every new connection the node tells all that it stands for, so that nothing that was
+   lost with the old one is missed.
+5. Without contact for `join_timeout` the node gives up, and names whom it could not reach.
+
+Dialling is spread by a hash of the node's name and the attempt: the core draws no random
+numbers, and a thousand nodes that lost the same coordinator do not come back at once.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from holdfast.core.agent_io import (
+    AgentEffect,
+    Dial,
+    HangUp,
+    HoldLease,
+    Report,
+    Say,
+    WakeAgent,
+)
+from holdfast.core.agent_state import HEARTBEAT_TIMER, REDIAL_TIMER, AgentState, Phase, alive
+from holdfast.core.agent_stopping import close, leave
+from holdfast.core.messages import (
+    Condition,
+    Heartbeat,
+    HeartbeatAnswered,
+    NodeGreeted,
+    Seen,
+    Standing,
+    Welcomed,
+)
+from holdfast.core.model import NodeInfo, Outcome, Tenure, signal_name
+
+REDIAL_FIRST_S = 0.1
+REDIAL_MAX_S = 2.0
+EXIT_NOT_FORMED = 3
+
+
+def reached(state: AgentState, hosting: bool, now: float) -> list[AgentEffect]:
+    """Greet, and begin to renew the lease."""
+    state.connected, state.hosting = True, hosting
+    effects: list[AgentEffect] = []
+    if state.attempts and state.lease is not None and not hosting:
+        effects.append(Say("reached the coordinator"))
+    state.without_contact_since, state.attempts = None, 0
+    return [*effects, Report(greeting(state)), *_send_heartbeat(state, now)]
+
+
+def lost(state: AgentState, reason: str, permanent: bool, now: float) -> list[AgentEffect]:
+    """Dial again in a moment, or give up."""
+    state.connected = False
+    if state.phase in (Phase.CLOSING, Phase.FINISHED):
+        return []
+    if state.draining_by is not None and state.phase is Phase.RUNNING:
+        return leave(state, state.draining_by)  # Nobody is there to let us out.
+    if state.without_contact_since is None:
+        state.without_contact_since = now
+    limit_s = state.config.timeouts.join_s
+    without_s = now - state.without_contact_since
+    if permanent or without_s >= limit_s:
+        tried = "" if permanent else f" for {limit_s:g} s"
+        why = f"no coordinator could be reached{tried}: {reason}"
+        return close(state, Outcome("not_formed", why, EXIT_NOT_FORMED))
+    said: list[AgentEffect] = []
+    if state.attempts == 0:
+        said.append(Say(f"no contact with the coordinator: {reason}; dialling until it is there"))
+    delay_s = min(_redial_delay(state), limit_s - without_s)
+    state.attempts += 1
+    return [*said, WakeAgent(REDIAL_TIMER, delay_s)]
+
+
+def _redial_delay(state: AgentState) -> float:
+    longest_s = min(REDIAL_FIRST_S * 2.0 ** min(state.attempts, 10), REDIAL_MAX_S)
+    spread = zlib.crc32(f"{state.node}/{state.attempts}".encode()) / 2**32
+    return longest_s * (0.5 + 0.5 * spread)
+
+
+def redial(state: AgentState) -> list[AgentEffect]:
+    return [] if state.connected or state.phase is Phase.CLOSING else [Dial()]
+
+
+def _send_heartbeat(state: AgentState, now: float) -> list[AgentEffect]:
+    if state.lease is None:
+        return []
+    number = state.lease.heartbeat(now)
+    again = WakeAgent(HEARTBEAT_TIMER, state.config.leases.heartbeat_s)
+    return [Report(Heartbeat(number)), again]
+
+
+def heartbeat_due(state: AgentState, now: float) -> list[AgentEffect]:
+    """Send the next one; hang up if nothing has been answered for too long."""
+    if not state.connected or state.lease is None:
+        return []
+    oldest = min(state.lease.sent.values(), default=now)
+    if now - oldest < state.config.leases.suspect_s:
+        return _send_heartbeat(state, now)
+    state.lease.forget()
+    return [HangUp(), *lost(state, "it has stopped answering", False, now)]
+
+
+def answered(state: AgentState, message: HeartbeatAnswered) -> list[AgentEffect]:
+    """The lease is renewed: the spawner keeps the new deadline, if there is anything to stop."""
+    if state.lease is None or not state.lease.answered(message.number):
+        return []
+    return hold(state) if alive(state) else []
+
+
+def hold(state: AgentState) -> list[AgentEffect]:
+    if state.lease is None:
+        return []
+    return [HoldLease(state.lease.stop_at, state.lease.kill_at)]
+
+
+def heed(state: AgentState, tenure: Tenure) -> bool:
+    """Whether a word under this tenure counts. A higher one than ever before is remembered."""
+    if tenure < state.tenure:
+        return False
+    if tenure > state.tenure:
+        state.tenure = tenure
+    return True
+
+
+def welcomed(state: AgentState, message: Welcomed) -> list[AgentEffect]:
+    quiet = state.hosting or state.lease is None or not message.waiting
+    return [] if quiet else [Say(message.waiting)]
+
+
+# What a node tells about itself.
+
+
+def node_info(state: AgentState) -> NodeInfo:
+    return NodeInfo(
+        node=state.node,
+        host=state.host,
+        slots=state.config.slots,
+        role=state.config.role,
+        rank_hint=state.config.node_rank,
+        topology=state.config.topology_key,
+    )
+
+
+def greeting(state: AgentState) -> NodeGreeted:
+    assignment = state.assignment
+    draining = ""
+    if state.draining_by is not None:
+        draining = f"{signal_name(state.draining_by)} was sent to its agent"
+    return NodeGreeted(
+        node_info(state),
+        seen=Seen(state.tenure, state.last_round, assignment.restart_count if assignment else 0),
+        standing=_standing(state),
+        endpoint=state.endpoint if state.phase is Phase.WAITING else None,
+        draining=draining,
+    )
+
+
+def _standing(state: AgentState) -> Standing | None:
+    assignment = state.assignment
+    if assignment is None:
+        return None
+    condition: Condition
+    if state.phase is Phase.RUNNING:
+        condition = "running" if alive(state) else "succeeded"
+        condition = "failed" if state.failures else condition
+    else:
+        condition = "stopped" if state.phase is Phase.WAITING else "stopping"
+    return Standing(
+        round=assignment.round,
+        group_rank=assignment.group_rank,
+        group_size=assignment.group_size,
+        condition=condition,
+        failures=tuple(state.failures.values()),
+    )

@@ -1,0 +1,19 @@
+"""How much a node says about failures without being asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.agent_state import AgentState
+from holdfast.core.document import digest
+from holdfast.core.model import Failure
+
+BRIEF_ABOVE = 64
+"""In a job of more workers than this, failures are told in brief unless details are asked for."""
+
+
+def in_brief(state: AgentState, failures: Iterable[Failure]) -> tuple[Failure, ...]:
+    """All of it in a small job; the essentials in a large one, where thousands come at once."""
+    if state.assignment is None or state.assignment.world_size <= BRIEF_ABOVE:
+        return tuple(failures)
+    return tuple(digest(failure) for failure in failures)

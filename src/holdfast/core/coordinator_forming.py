@@ -1,0 +1,209 @@
+"""How the next round comes about: who sits in it, when, and how it is announced.
+
+Rules
+1. Looking is cheap: it happens after every event, and takes the same time for ten nodes as
+   for ten thousand. Only forming itself goes through all of them, once.
+2. Ranks are complete before the round is announced, and it is announced only once it is
+   written down. If something ended it meanwhile, it is never announced.
+3. A wait is explained when its reason changes; a crowd that arrives is not counted aloud.
+"""
+
+from __future__ import annotations
+
+from holdfast.core import coordinator_ending as ending
+from holdfast.core import ranks, rounds
+from holdfast.core.coordinator_io import CoordinatorEffect, Explain, Tell
+from holdfast.core.coordinator_state import (
+    EXIT_NOT_FORMED,
+    CoordinatorState,
+    RunningRound,
+    settle,
+)
+from holdfast.core.messages import CloseJob, RunRound
+from holdfast.core.model import NodeInfo, Outcome
+
+COUNTED_ALOUD = 8
+"""Up to this many nodes every arrival is told; beyond it, once in a while."""
+ALOUD_EVERY_S = 5.0
+
+
+def consider(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """After every event: form a round, make room in the running one, or wait."""
+    if state.outcome is not None:
+        return []
+    if state.round is None:
+        if state.config.max_nodes == 1 and not state.ready:
+            return []  # Nobody is waited for: the only node is getting ready.
+        return _form(state, now)
+    if state.round.announced and state.round.ending is None:
+        return _make_room(state, state.round, now) + _let_out(state, now)
+    return []
+
+
+def _form(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    candidates, wait_until = _candidates(state, now)
+    _count(state, candidates, now)
+    decision = rounds.decide(_view(state, candidates), now)
+    state.looks.pop("form", None)
+    if wait_until is not None:
+        state.looks["form"] = wait_until
+    match decision:
+        case rounds.Form():
+            return _prepare(state, decision.size, now)
+        case rounds.Wait():
+            if decision.wake_at is not None:
+                state.looks["form"] = min(decision.wake_at, wait_until or decision.wake_at)
+            return _explain_wait(state, decision.reason, now)
+        case rounds.Fail():
+            return ending.close(state, Outcome("not_formed", decision.reason, EXIT_NOT_FORMED))
+        case rounds.Refuse():
+            return []
+
+
+def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]:
+    """How many could sit now, and when the first of those who sit out may come back."""
+    if not state.penalties and len(state.roles) < 2:
+        return len(state.ready), None
+    able = [name for name in state.ready if not _sits_out(state, name, now)]
+    out = [name for name in state.ready if name not in able]
+    until = [state.penalties[state.members[name].info.host].until for name in out]
+    return len(_seated(state, able, state.config.max_nodes)), min(until, default=None)
+
+
+def _seated(state: CoordinatorState, able: list[str], size: int) -> tuple[NodeInfo, ...]:
+    """Those of them who would get a seat, in the order of their ranks."""
+    able = sorted(able, key=lambda name: state.members[name].arrival)
+    infos = [state.members[name].info for name in able]
+    return ranks.order(ranks.select(infos, state.seats, size), state.former)
+
+
+def _sits_out(state: CoordinatorState, node: str, now: float) -> bool:
+    penalty = state.penalties.get(state.members[node].info.host)
+    return penalty is not None and now < penalty.until
+
+
+def _count(state: CoordinatorState, candidates: int, now: float) -> None:
+    """Keep the times from which the waits for latecomers and for too few are counted."""
+    if candidates >= state.config.min_nodes:
+        state.short_since = None
+        if state.enough_since is None:
+            state.enough_since = now
+    else:
+        state.enough_since = None
+        if state.short_since is None:
+            state.short_since = now
+
+
+def _view(state: CoordinatorState, candidates: int) -> rounds.View:
+    return rounds.View(
+        candidates=candidates,
+        minimum=state.config.min_nodes,
+        maximum=state.config.max_nodes,
+        timeouts=state.config.timeouts,
+        closed=state.outcome.reason if state.outcome else "",
+        first_round=state.round_number == 0,
+        enough_since=state.enough_since,
+        short_since=state.short_since,
+        not_before=state.not_before,
+    )
+
+
+def _explain_wait(state: CoordinatorState, reason: str, now: float) -> list[CoordinatorEffect]:
+    if reason == state.waiting_for or not state.ready:
+        return []
+    crowd = len(state.ready) > COUNTED_ALOUD and state.waiting_for != ""
+    state.waiting_for = reason
+    if crowd and now < state.said_at + ALOUD_EVERY_S:
+        return []
+    state.said_at = now
+    return [Explain(reason)]
+
+
+def _prepare(state: CoordinatorState, size: int, now: float) -> list[CoordinatorEffect]:
+    """Settle who sits where, and have it written down."""
+    able = [name for name in state.ready if not _sits_out(state, name, now)]
+    seated = _seated(state, able, size)
+    state.seats = ranks.seat_holders(state.seats, seated, state.config.max_nodes)
+    members = [info.node for info in seated]
+    state.round_number += 1
+    state.formed += 1
+    state.version += 1
+    state.waiting_for = ""
+    state.newcomer_since = state.enough_since = state.short_since = None
+    master = state.members[members[0]].endpoint
+    assert master is not None, "a node without an endpoint was a candidate"
+    state.round = RunningRound(state.round_number, members, started_at=now, version=state.version)
+    state.round.assignments = ranks.assign(
+        seated, round=state.round_number, restart_count=state.restart_count, master=master
+    )
+    for name in members:
+        state.members[name].round = state.round_number
+        settle(state, name)
+    return []
+
+
+def written(state: CoordinatorState, version: int, now: float) -> list[CoordinatorEffect]:
+    """What was written down may be told."""
+    effects: list[CoordinatorEffect] = []
+    current = state.round
+    if current is not None and not current.announced and version >= current.version:
+        current.announced, current.started_at = True, now
+        effects += [Tell(name, RunRound(current.assignments[name])) for name in current.members]
+    outcome = state.outcome
+    if outcome is not None and not state.outcome_told and version >= state.outcome_version:
+        state.outcome_told = True
+        effects += [Tell(name, CloseJob(outcome)) for name in sorted(state.unaware)]
+    return effects
+
+
+# A round that runs.
+
+
+def _make_room(
+    state: CoordinatorState, current: RunningRound, now: float
+) -> list[CoordinatorEffect]:
+    newcomers = _newcomers(state, current)
+    if not newcomers:
+        state.newcomer_since = None
+        return []
+    if state.newcomer_since is None:
+        state.newcomer_since = now
+    decision = rounds.make_room(
+        rounds.Occupancy(
+            size=len(current.members),
+            maximum=state.config.max_nodes,
+            newcomers=newcomers,
+            newcomer_since=state.newcomer_since,
+            started_at=current.started_at,
+            fruitless=state.fruitless,
+            closing=bool(current.succeeded) or current.missing_until is not None,
+            timeouts=state.config.timeouts,
+        ),
+        now,
+    )
+    if isinstance(decision, rounds.Wait) and decision.wake_at is not None:
+        state.looks["room"] = decision.wake_at
+    if not isinstance(decision, rounds.Form):
+        return []
+    joined = "a node has joined" if newcomers == 1 else f"{newcomers} nodes have joined"
+    return ending.end(state, current, "newcomers", joined, now)
+
+
+def _newcomers(state: CoordinatorState, current: RunningRound) -> int:
+    """How many wait for whom there would be a seat."""
+    if not state.ready or len(state.roles) < 2:
+        return len(state.ready)
+    present = [name for name in current.members if name in state.members]
+    return len(_seated(state, [*present, *state.ready], state.config.max_nodes)) - len(present)
+
+
+def _let_out(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """Somebody may have come who can take the seat of a node that waits to leave."""
+    waiting = [what for what in state.looks if what.startswith("drain ")]
+    effects: list[CoordinatorEffect] = []
+    for what in waiting:
+        node = what.removeprefix("drain ")
+        member = state.members.get(node)
+        if member is not None:
+            effects += ending.draining(state, node, member.draining, now)
+    return effects

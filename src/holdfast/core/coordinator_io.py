@@ -1,0 +1,92 @@
+"""What the coordinator's core is told (events) and what it asks for (effects)."""
+
+from __future__ import annotations
+
+from holdfast.core.document import Ledger
+from holdfast.core.leases import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.messages import FromNode, ToNode
+from holdfast.core.model import Record, Tenure
+
+
+class Heard(Record, frozen=True):
+    """A node said something."""
+
+    node: str
+    message: FromNode
+
+
+class Written(Record, frozen=True):
+    """What `Write` asked for is safe: what waited for it may be said."""
+
+    version: int
+
+
+class CoordinatorTimerFired(Record, frozen=True):
+    """A timer that was asked for with `WakeCoordinator` has run out."""
+
+    name: str
+
+
+class Tell(Record, frozen=True):
+    """Send this to a node, under the coordinator's tenure; lost if it has no connection."""
+
+    node: str
+    message: ToNode
+
+
+class Write(Record, frozen=True):
+    """Write this down, and say `Written`. A newer version makes an older one needless."""
+
+    version: int
+    ledger: Ledger
+    successors: tuple[str, ...] = ()
+    """Who should take over when this coordinator is lost, in this order."""
+
+
+class Revoke(Record, frozen=True):
+    """Answer no more heartbeats of this node."""
+
+    node: str
+
+
+class Raise(Record, frozen=True):
+    """Speak under this tenure from now on: nodes remember an earlier life of the job."""
+
+    tenure: Tenure
+
+
+class Depose(Record, frozen=True):
+    """Somebody leads under a higher tenure: say nothing more."""
+
+    tenure: Tenure
+
+
+class Resign(Record, frozen=True):
+    """Half of the round is out of reach at once: somebody else may be better placed."""
+
+    reason: str
+
+
+class Retire(Record, frozen=True):
+    """The job is over and everybody knows: the coordinator's host may go."""
+
+
+class WakeCoordinator(Record, frozen=True):
+    """Come back with `CoordinatorTimerFired` after this long; replaces one of that name."""
+
+    name: str
+    after_s: float
+
+
+class Explain(Record, frozen=True):
+    """A decision or a wait, in the words that the user reads."""
+
+    text: str
+
+
+CoordinatorEvent = (
+    Heard | Written | NodeSuspected | NodeHeardAgain | NodeGone | CoordinatorTimerFired
+)
+CoordinatorEffect = (
+    Tell | Write | Revoke | Raise | Depose | Resign | Retire | WakeCoordinator | Explain
+)

@@ -1,0 +1,153 @@
+"""What the coordinator remembers, and the small questions asked of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from holdfast.core import restarts
+from holdfast.core.config import JobConfig
+from holdfast.core.document import Ledger, brief
+from holdfast.core.model import Assignment, Endpoint, Failure, NodeInfo, Outcome, Tenure
+
+EXIT_FAILED = 1
+EXIT_NOT_FORMED = 3
+UNKNOWN = ""
+"""The name of a round's node that has not reported to a new coordinator yet."""
+
+EndingKind = Literal["failure", "loss", "drain", "newcomers"]
+"""Why a round ends. Only a failure is charged to the restart budget."""
+
+
+class Member(Struct):
+    """A node as the coordinator knows it."""
+
+    info: NodeInfo
+    arrival: int
+    endpoint: Endpoint | None = None
+    round: int = 0
+    """It may still have processes of this round; 0 where it has none."""
+    draining: str = ""
+    drain_until: float = 0.0
+    suspected: str = ""
+    revoked: bool = False
+
+    @property
+    def ready(self) -> bool:
+        """A candidate for the next round, as far as the node itself goes."""
+        free = self.endpoint is not None and not self.round
+        return free and not (self.draining or self.suspected or self.revoked)
+
+
+class RunningRound(Struct):
+    """The round that is being announced, runs, or is being stopped."""
+
+    number: int
+    members: list[str]
+    """By group rank; `UNKNOWN` where a node has not reported to a new coordinator."""
+    started_at: float
+    version: int = 0
+    announced: bool = False
+    assignments: dict[str, Assignment] = field(default_factory=dict)
+    missing_until: float | None = None
+    """When the nodes that have not reported count as gone."""
+    reported: bool = False
+    """At least one node has: from then on an older coordinator holds nobody's lease for long."""
+    ending: EndingKind | None = None
+    stop_reason: str = ""
+    stop_deadline: float | None = None
+    back: set[str] = field(default_factory=set)
+    """Members that have said that no process of the round is left."""
+    gone: dict[str, str] = field(default_factory=dict)
+    """Members that are lost or left, and why."""
+    succeeded: set[str] = field(default_factory=set)
+    failures: list[Failure] = field(default_factory=list)
+    described: int = 0
+    furthest_step: int | None = None
+
+    def awaited(self, now: float) -> tuple[str, ...]:
+        """Members that may still have processes of this round."""
+        if len(self.back) + len(self.gone) >= len(self.members):
+            return ()
+        names = [name for name in self.members if name not in self.back and name not in self.gone]
+        if self.missing_until is None or now >= self.missing_until:
+            names = [name for name in names if name != UNKNOWN]
+        return tuple(name or "a node that has not reported" for name in names)
+
+
+class Penalty(Struct):
+    """A host whose nodes were lost again and again sits out for a while."""
+
+    losses: int = 0
+    until: float = 0.0
+
+
+class CoordinatorState(Struct):
+    """Everything the coordinator remembers."""
+
+    config: JobConfig
+    tenure: Tenure = Tenure(1, 1)
+    embedded: bool = True
+    """Nobody else can lead: what nodes remember of an earlier life is taken over."""
+    leader: str = ""
+    """The node that this coordinator lives on; empty in embedded mode."""
+    successors: tuple[str, ...] = ()
+    began_at: float | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    ready: dict[str, None] = field(default_factory=dict)
+    arrivals: int = 0
+    round: RunningRound | None = None
+    round_number: int = 0
+    former: tuple[str, ...] = ()
+    """The members of the last round by group rank: who has state, oldest first."""
+    seats: tuple[NodeInfo, ...] = ()
+    """Who last held each seat: a spare takes the seat of its own role only."""
+    roles: set[str] = field(default_factory=set)
+    formed: int = 0
+    """Rounds formed by this very coordinator."""
+    restart_count: int = 0
+    charges: int = 0
+    history: list[restarts.RoundFailure] = field(default_factory=list)
+    fruitless: int = 0
+    """Rounds in a row that ended without progress, whatever ended them."""
+    furthest_step: int | None = None
+    penalties: dict[str, Penalty] = field(default_factory=dict)
+    not_before: float = 0.0
+    enough_since: float | None = None
+    short_since: float | None = None
+    newcomer_since: float | None = None
+    waiting_for: str = ""
+    said_at: float = 0.0
+    version: int = 0
+    outcome: Outcome | None = None
+    outcome_version: int = 0
+    outcome_told: bool = False
+    unaware: set[str] = field(default_factory=set)
+    """Nodes that may not have taken the outcome yet."""
+    close_deadline: float | None = None
+    retired: bool = False
+    wake_at: float | None = None
+    looks: dict[str, float] = field(default_factory=dict)
+    """When to look again, and for what."""
+
+
+def ledger(state: CoordinatorState) -> Ledger:
+    current = state.round
+    size = len(current.members) if current is not None else 0
+    return Ledger(state.round_number, size, state.charges, brief(state.outcome))
+
+
+def settle(state: CoordinatorState, node: str) -> None:
+    """Keep `ready` true to what is known of a node."""
+    member = state.members.get(node)
+    if member is not None and member.ready:
+        state.ready.setdefault(node, None)
+    else:
+        state.ready.pop(node, None)
+
+
+def current_round(state: CoordinatorState, number: int) -> RunningRound | None:
+    if state.round is not None and state.round.number == number:
+        return state.round
+    return None

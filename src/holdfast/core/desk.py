@@ -1,0 +1,148 @@
+"""The coordinator's desk: what comes in from connections, and the book of leases beside it.
+
+Heartbeats are many and decide nothing, so they stay here: the book notes them and they are
+answered. Everything that decides something goes on to `coordinator.step`: what nodes say, and
+the verdicts of the book. A journal therefore records decisions, not heartbeats, and can be
+replayed without them.
+
+Rules
+1. All that can be read is handled before anybody's silence is judged; whoever calls
+   `check_leases` has seen to that.
+2. The end of a connection is noted, nothing more: it is silence, not death. The orderly end of
+   a tether is proof of death; any other end of it proves nothing.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from holdfast.core import coordinator
+from holdfast.core.config import JobConfig
+from holdfast.core.coordinator_io import (
+    CoordinatorEffect,
+    CoordinatorEvent,
+    Heard,
+    Revoke,
+    Tell,
+    WakeCoordinator,
+)
+from holdfast.core.coordinator_state import CoordinatorState
+from holdfast.core.document import Document
+from holdfast.core.leases import LeaseBook
+from holdfast.core.messages import FromNode, Heartbeat, HeartbeatAnswered, NodeGreeted, NodeLeft
+
+LEASES_TIMER = "leases"
+
+
+class Taken(Struct, frozen=True):
+    """One step that the coordinator took: what a journal records."""
+
+    event: CoordinatorEvent
+    effects: list[CoordinatorEffect]
+
+
+class Desk(Struct):
+    """A coordinator and its book of leases."""
+
+    state: CoordinatorState
+    book: LeaseBook
+    check_at: float | None = None
+    taken: list[Taken] = field(default_factory=list)
+    """Steps since somebody last emptied this."""
+
+
+def open_desk(state: CoordinatorState) -> Desk:
+    return Desk(state, LeaseBook(state.config.leases))
+
+
+def lead(
+    config: JobConfig, node: str, document: Document, holder_possible: bool, now: float
+) -> CoordinatorState:
+    """The state of a coordinator that won its place through a register.
+
+    An earlier one that may still hold leases without its register can have renewed them for
+    `hold_s` at most, and every one of them lasts its own time after that.
+    """
+    leases = config.leases
+    held_s = leases.hold_s * (1 + leases.drift) if holder_possible else 0.0
+    state = coordinator.take_over(
+        config, document.tenure, document.ledger, now, held_s + leases.gone_after_s
+    )
+    state.embedded, state.leader = False, node
+    state.successors = tuple(other for other in document.successors if other != node)
+    return state
+
+
+def receive(desk: Desk, node: str, message: FromNode, now: float) -> list[CoordinatorEffect]:
+    """A node said something."""
+    if isinstance(message, Heartbeat):
+        return _heartbeat(desk, node, message, now)
+    if isinstance(message, NodeGreeted) and desk.state.config.max_nodes > 1:
+        desk.book.connected(node, now)
+    if isinstance(message, NodeLeft):
+        desk.book.forget(node)
+    return decide(desk, Heard(node, message), now)
+
+
+def _heartbeat(desk: Desk, node: str, message: Heartbeat, now: float) -> list[CoordinatorEffect]:
+    if not desk.book.heartbeat(node, now):
+        return []
+    effects: list[CoordinatorEffect] = [Tell(node, HeartbeatAnswered(message.number))]
+    for verdict in desk.book.back(node):
+        effects += decide(desk, verdict, now)
+    return effects
+
+
+def disconnected(desk: Desk, node: str, now: float) -> list[CoordinatorEffect]:
+    """A node's connection ended, in whatever way."""
+    desk.book.disconnected(node, now)
+    return _check_again(desk, now)
+
+
+def tether_ended(desk: Desk, node: str, clean: bool, now: float) -> list[CoordinatorEffect]:
+    """A node's tether ended; `clean` when in order, not by a reset or a time-out."""
+    if clean:
+        desk.book.tether_ended(node, now)
+    return _check_again(desk, now)
+
+
+def check_leases(desk: Desk, now: float) -> list[CoordinatorEffect]:
+    """The timer of the leases has fired, and all that could be read has been handled."""
+    due_at = now if desk.check_at is None else desk.check_at
+    desk.check_at = None
+    effects: list[CoordinatorEffect] = []
+    for verdict in desk.book.check(now, due_at):
+        effects += decide(desk, verdict, now)
+    return effects + _check_again(desk, now)
+
+
+def decide(desk: Desk, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
+    """Have the coordinator take a step."""
+    effects = coordinator.step(desk.state, event, now)
+    desk.taken.append(Taken(event, effects))
+    for effect in effects:
+        if isinstance(effect, Revoke):
+            desk.book.revoke(effect.node)
+    return effects + _check_again(desk, now)
+
+
+def _check_again(desk: Desk, now: float) -> list[CoordinatorEffect]:
+    """Ask for a look at the leases, sooner than one that was asked for already."""
+    due = desk.book.next_check()
+    if due is None or (desk.check_at is not None and desk.check_at <= due):
+        return []
+    desk.check_at = max(due, now)
+    return [WakeCoordinator(LEASES_TIMER, desk.check_at - now)]
+
+
+def all_heard(desk: Desk, now: float) -> bool:
+    """Whether every member of the running round has been heard of late."""
+    current = desk.state.round
+    if current is None or current.ending is not None or current.missing_until is not None:
+        return False
+    for name in current.members:
+        watch = desk.book.watches.get(name)
+        silent = watch is None or now - watch.heard_at >= desk.book.terms.suspect_s
+        if silent and name not in current.succeeded:
+            return False
+    return True

@@ -1,0 +1,77 @@
+"""What is written down, so that a coordinator's death loses nothing.
+
+Rules
+1. The document is small (4 KB at most) and holds no list of members: nodes report where they
+   stand, and a round is whole when all of its nodes have.
+2. Every write is unique (`counter` grows, `nonce` is the writer's), so that a register that
+   compares values cannot take an old one for a new one.
+3. (instance, epoch, round) only grows.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.model import Failure, Outcome, Tenure
+
+SUCCESSORS = 5
+LIMIT_BYTES = 4096
+TEXT_KEPT = 400
+
+
+class Ledger(Struct, frozen=True, omit_defaults=True):
+    """The part that the coordinator decides: written before it is announced."""
+
+    round: int = 0
+    size: int = 0
+    """How many nodes the round has."""
+    charges: int = 0
+    """How many rounds have ended because a worker failed."""
+    outcome: Outcome | None = None
+
+
+class Document(Struct, frozen=True, omit_defaults=True):
+    """The whole: who leads, and what was decided."""
+
+    instance: int
+    epoch: int
+    counter: int
+    nonce: str
+    leader: str
+    """Empty where the last one resigned."""
+    successors: tuple[str, ...] = ()
+    ledger: Ledger = Ledger()
+
+    @property
+    def tenure(self) -> Tenure:
+        return Tenure(self.instance, self.epoch)
+
+
+def encode(document: Document) -> bytes:
+    return msgspec.json.encode(document)
+
+
+def decode(content: bytes) -> Document:
+    """Raises `msgspec.DecodeError` for anything that is not a document."""
+    return msgspec.json.decode(content, type=Document)
+
+
+def brief(outcome: Outcome | None) -> Outcome | None:
+    """An outcome that fits the document: the cause in short, without the others."""
+    if outcome is None or outcome.cause is None:
+        return outcome
+    kept = msgspec.structs.replace(outcome, cause=digest(outcome.cause), others=())
+    return msgspec.structs.replace(kept, reason=kept.reason[:TEXT_KEPT])
+
+
+def digest(failure: Failure) -> Failure:
+    """A failure in a few hundred bytes: enough to judge it, not to show all of it."""
+    error = msgspec.structs.replace(
+        failure.error, message=failure.error.message[:TEXT_KEPT], traceback=""
+    )
+    tail = failure.stderr_tail[-TEXT_KEPT:]
+    evidence = failure.out_of_memory[:TEXT_KEPT]
+    return msgspec.structs.replace(
+        failure, error=error, stderr_tail=tail, out_of_memory=evidence, brief=True
+    )

@@ -1,0 +1,71 @@
+"""`holdfast run` over several nodes: what it says before it starts, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import run
+from holdfast.cli.options import parse_run
+
+
+def refused(holdfast: Path, *words: str) -> str:
+    """What the installed command says as it refuses to run."""
+    ended = subprocess.run(
+        [holdfast, "run", *words, "train.py"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stdout == ""
+    assert "hint: " in ended.stderr
+    return ended.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--rdzv-backend=etcd", "--rdzv-endpoint=node0"),
+        ("--rdzv-backend=etcd-v2", "--rdzv-endpoint=node0"),
+        ("--rdzv-backend=file", "--rdzv-endpoint=/shared/job"),
+        ("--rdzv-backend=c10d", "--rdzv-conf=store_type=file", "--rdzv-endpoint=/shared/job"),
+        ("--rdzv-backend=static", "--master-addr=node0"),
+        ("--node-rank=1",),
+    ],
+)
+def test_backends_that_cannot_carry_several_nodes_yet_are_refused(
+    holdfast: Path, words: tuple[str, ...]
+) -> None:
+    assert "is not supported yet for several nodes" in refused(holdfast, "--nnodes=2", *words)
+
+
+def test_times_that_contradict_each_other_are_refused_before_anything_runs(holdfast: Path) -> None:
+    said = refused(
+        holdfast, "--nnodes=2", "--rdzv-endpoint=localhost", "--lease=4", "--heartbeat=3"
+    )
+    assert "a heartbeat every 3 s is no use to a lease of 4 s" in said
+
+
+def test_a_token_that_cannot_be_read_is_refused_before_anything_runs(
+    holdfast: Path, tmp_path: Path
+) -> None:
+    missing = tmp_path / "token"
+    said = refused(holdfast, "--nnodes=2", "--rdzv-endpoint=localhost", f"--token-file={missing}")
+    assert f"the token's file {missing} cannot be read" in said
+
+
+def test_the_worst_cases_and_the_state_of_the_token_are_said_at_the_start(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_TOKEN", "secret")
+    words = ("--nnodes=2", "--rdzv-endpoint=node0", "--lease=4", "train.py")
+    run._print_about_several_nodes(parse_run(words, {}).config)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "(lease 4 s)" in said.err
+    assert "short enough to be guessed" in said.err
+    assert "secret" not in said.err
