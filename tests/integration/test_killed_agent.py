@@ -28,7 +28,7 @@ if os.environ["HOLDFAST_ROUND"] == "1":
     while True:
         signal.pause()
 """
-LINES = 24
+LINES = 31
 """About as many as the journal of such a job has."""
 
 

@@ -1,8 +1,8 @@
 """The agent's loop: inbox → step → effects, and again.
 
-Both machines of the core live here: the agent of this node and, since a job of one node
-has nobody else to host it, the job's coordinator. What one says to the other goes through
-the same inbox as everything else, is journalled, and could as well come from a socket.
+The machine of the core that lives here is the agent of this node. The coordinator is behind
+its `Contact`: in this very process for a job of one node and on the host that carries it for
+others, elsewhere otherwise. What it says arrives in the same inbox, and is journalled.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from holdfast.agent.contact import Contact, LocalContact, NetworkContact, Owner
 from holdfast.agent.workplace import Workplace
-from holdfast.core import agent, coordinator
+from holdfast.core import agent, desk
 from holdfast.core.agent_io import (
     AgentEffect,
     AgentEvent,
     AgentStarted,
     AgentTimerFired,
+    Dial,
     DropZygote,
     EndSpawner,
     Finish,
+    HangUp,
+    HoldLease,
     KillEverything,
     KillSpawner,
     KillZygote,
@@ -35,20 +39,10 @@ from holdfast.core.agent_io import (
     SignalWorkers,
     StartWorkers,
     StartZygote,
-    Told,
     WakeAgent,
 )
 from holdfast.core.agent_state import AgentState
 from holdfast.core.config import JobConfig
-from holdfast.core.coordinator import (
-    CoordinatorEffect,
-    CoordinatorEvent,
-    CoordinatorTimerFired,
-    Explain,
-    Heard,
-    Tell,
-    WakeCoordinator,
-)
 from holdfast.core.model import Outcome
 from holdfast.observe.journal import SCHEMA, Header, Journal
 from holdfast.observe.recoveries import recoveries
@@ -66,15 +60,21 @@ CONSOLE_PATIENCE_S = 10.0
 class Agent:
     """One node of one job."""
 
-    def __init__(self, config: JobConfig, loop: EventLoop, *, print_report: bool = True) -> None:
+    def __init__(
+        self,
+        config: JobConfig,
+        loop: EventLoop,
+        *,
+        token: bytes | None = None,
+        print_report: bool = True,
+    ) -> None:
         self.config = config
         self.host = socket.gethostname()
         self.node = f"{self.host}-{os.urandom(4).hex()}"
         self._loop = loop
         self._print_report = print_report
         self._agent = AgentState(config, self.node, self.host)
-        self._coordinator = coordinator.CoordinatorState(config)
-        self._inbox: deque[AgentEvent | CoordinatorEvent] = deque()
+        self._inbox: deque[AgentEvent] = deque()
         self._busy = False
         self._timers: dict[str, Cancellable] = {}
         self._outcome: Outcome | None = None
@@ -83,6 +83,23 @@ class Agent:
         self.workplace = Workplace(config, self.logs, self.console, self.post)
         echo = self._echo if config.event_log_handler == "console" else None
         self._journal = Journal(self.logs.journal, self._header(), echo)
+        self._contact = self._make_contact(token)
+
+    def _make_contact(self, token: bytes | None) -> Contact:
+        owner = Owner(
+            config=self.config,
+            loop=self._loop,
+            node=self.node,
+            post=self.post,
+            say=self._say,
+            journal=self._journal_coordinator,
+            on_tether=self.workplace.hold_tether,
+            on_retired=lambda: None,
+        )
+        return LocalContact(owner) if self.config.max_nodes == 1 else NetworkContact(owner, token)
+
+    def _journal_coordinator(self, now: float, taken: desk.Taken) -> None:
+        self._journal.coordinator(now, taken.event, taken.effects)
 
     def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
         """Live through the job. Whatever happens, nothing is left behind."""
@@ -98,11 +115,14 @@ class Agent:
             self._loop.run_until(lambda: self._outcome is not None)
         finally:
             self.workplace.close()
+        # The coordinator's host leaves last: the others learn the outcome from it.
+        self._loop.run_until(lambda: not self._contact.is_needed)
+        self._contact.close()
         assert self._outcome is not None
         self._take_leave(self._outcome)
         return self._outcome
 
-    def post(self, event: AgentEvent | CoordinatorEvent) -> None:
+    def post(self, event: AgentEvent) -> None:
         """Put an event in the inbox, and work through it unless that is under way."""
         self._inbox.append(event)
         if self._busy:
@@ -114,27 +134,12 @@ class Agent:
         finally:
             self._busy = False
 
-    def _take(self, event: AgentEvent | CoordinatorEvent) -> None:
-        now = time.clock_gettime(time.CLOCK_BOOTTIME)
-        if isinstance(event, Heard | CoordinatorTimerFired):
-            decided = coordinator.step(self._coordinator, event, now)
-            self._journal.coordinator(now, event, decided)
-            for coordinator_effect in decided:
-                self._coordinate(coordinator_effect)
-            return
+    def _take(self, event: AgentEvent) -> None:
+        now = linux.now()
         effects = agent.step(self._agent, event, now)
         self._journal.agent(now, event, effects)
         for effect in effects:
             self._carry_out(effect)
-
-    def _coordinate(self, effect: CoordinatorEffect) -> None:
-        match effect:
-            case Tell():
-                self._inbox.append(Told(effect.message))
-            case WakeCoordinator():
-                self._wake(effect.name, effect.after_s, CoordinatorTimerFired(effect.name))
-            case Explain():
-                self._say(effect.text)
 
     def _carry_out(self, effect: AgentEffect) -> None:
         match effect:
@@ -160,14 +165,20 @@ class Agent:
                 self.workplace.kill_spawner()
             case WakeAgent():
                 self._wake(effect.name, effect.after_s, AgentTimerFired(effect.name))
+            case Dial():
+                self._contact.dial()
+            case HangUp():
+                self._contact.hang_up()
+            case HoldLease():
+                self.workplace.hold_lease(effect)
             case Report():
-                self._inbox.append(Heard(self.node, effect.message))
+                self._contact.send(effect.message)
             case Say():
                 self._say(effect.text)
             case Finish():
                 self._outcome = effect.outcome
 
-    def _wake(self, name: str, after_s: float, event: AgentEvent | CoordinatorEvent) -> None:
+    def _wake(self, name: str, after_s: float, event: AgentEvent) -> None:
         if name in self._timers:
             self._timers[name].cancel()
         self._timers[name] = self._loop.call_later(after_s, self.post, event)

@@ -10,8 +10,8 @@ from msgspec import Struct
 from holdfast.agent.commands import ERROR_WRITER, Launch
 from holdfast.workers import failures
 
-PROCESSES_PER_REQUEST = 80
-"""Three descriptors each; one message may carry 253."""
+PROCESSES_PER_REQUEST = 60
+"""Four descriptors each at most; one message may carry 253."""
 
 Request = tuple[dict[str, Any], list[int]]
 
@@ -25,7 +25,7 @@ class Order(Struct, frozen=True):
     arguments: list[str]
     environment: dict[str, str]
     descriptors: list[int]
-    """Its standard streams; whoever sends the request closes them."""
+    """Its standard streams, and the tether if there is one; the sender closes them."""
     cpus: tuple[int, ...] | None = None
 
 

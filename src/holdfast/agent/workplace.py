@@ -21,6 +21,8 @@ from holdfast.core.agent_io import (
     AgentEvent,
     AllGone,
     EndpointReserved,
+    HoldLease,
+    LeaseRanOut,
     ModuleRejected,
     ProcessesStuck,
     SpawnerEnded,
@@ -54,6 +56,8 @@ from holdfast.workers.spawner_client import SpawnerClient, sweep
 from holdfast.workers.spawner_process import SpawnerProcess
 
 LOOPBACK = "127.0.0.1"
+ADDRESS_TO_COME = ""
+"""Which of its addresses a node's peers should use is known once it has reached the coordinator."""
 STORE = "store"
 """The name of the store's process in what we say to the spawner; workers have numbers."""
 SEARCHED_LINES = 200
@@ -95,6 +99,7 @@ class Workplace:
         self._store_started = False
         self._killing = False
         self._ending = False
+        self._tether: int | None = None
 
     def open(self, process: SpawnerProcess, loop: Loop) -> None:
         """Start serving the spawner and the workers' channel."""
@@ -112,6 +117,8 @@ class Workplace:
         self._memory.close()
         if self._port is not None:
             self._port.release()
+        if self._tether is not None:
+            os.close(self._tether)
 
     # Effects.
 
@@ -120,14 +127,26 @@ class Workplace:
         if self._port is not None:
             self._port.release()
             self._port = None
-        address = self.config.master_address or LOOPBACK
+        several = self.config.max_nodes > 1
+        address = self.config.master_address or (ADDRESS_TO_COME if several else LOOPBACK)
         port = self.config.master_port
         if not port:
-            self._port = ReservedPort(LOOPBACK if store else None)
+            self._port = ReservedPort(LOOPBACK if store and not several else None)
             port = self._port.number
             if store:
                 self._port.listen()
         self._post(EndpointReserved(Endpoint(address, port, serves_store=store)))
+
+    def hold_lease(self, effect: HoldLease) -> None:
+        times = {"stop_at": effect.stop_at, "kill_at": effect.kill_at}
+        self._spawner.request({"do": "lease", **times})
+
+    def hold_tether(self, descriptor: int) -> None:
+        """Everything on this node holds it: its end means that nothing of it is left."""
+        if self._tether is not None:
+            os.close(self._tether)
+        self._tether = descriptor
+        self._spawner.request({"do": "tether"}, [os.dup(descriptor)])
 
     def start_zygote(self, modules: tuple[str, ...]) -> None:
         self._spawner.request(
@@ -158,7 +177,8 @@ class Workplace:
             self._order(assignment, assignment.workers[local_rank])
             for local_rank in effect.local_ranks
         ]
-        if assignment.master.serves_store and not self._store_started:
+        serves = assignment.master.serves_store and assignment.group_rank == 0
+        if serves and not self._store_started:
             orders.insert(0, self._store_order(assignment.master))
         if effect.warm:
             requests = list(to_fork(orders, self._shared_environment, self._spawner.pid))
@@ -209,6 +229,7 @@ class Workplace:
             _standard_input(local_rank),
             os.dup(streams.child_stdout),
             os.dup(streams.child_stderr),
+            *self._tethers(),
         ]
         streams.close_child_ends()
         return Order(
@@ -229,8 +250,16 @@ class Workplace:
             launch=Launch(self._launch.interpreter, "script", STORE_HOST),
             arguments=[endpoint.address, str(endpoint.port)],
             environment=self._shared_environment,
-            descriptors=[self._port.duplicate(), _null(os.O_WRONLY), _null(os.O_WRONLY)],
+            descriptors=[
+                self._port.duplicate(),
+                _null(os.O_WRONLY),
+                _null(os.O_WRONLY),
+                *self._tethers(),
+            ],
         )
+
+    def _tethers(self) -> list[int]:
+        return [] if self._tether is None else [os.dup(self._tether)]
 
     # What the spawner says.
 
@@ -251,6 +280,8 @@ class Workplace:
                 self._killing = False
                 self._close_round()
                 self._post(AllGone())
+            case "lease":
+                self._post(LeaseRanOut())
             case "stuck":
                 self._post(ProcessesStuck(tuple(message["processes"])))
 

@@ -20,6 +20,9 @@ PER_WORKER = (
 """Variables that differ between workers or rounds: a module that reads one when it is
 imported cannot be imported ahead."""
 
+SECRETS = ("HOLDFAST_TOKEN",)
+"""What the agent has in its environment and workers are not given."""
+
 
 def per_worker(config: JobConfig) -> tuple[str, ...]:
     """The variables that no module may have read before a worker has its own."""
@@ -28,7 +31,8 @@ def per_worker(config: JobConfig) -> tuple[str, ...]:
 
 def shared(config: JobConfig, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment as far as it is the same for every worker of every round."""
-    environment = {name: value for name, value in inherited.items() if name not in PER_WORKER}
+    kept_back = (*PER_WORKER, *SECRETS)
+    environment = {name: value for name, value in inherited.items() if name not in kept_back}
     environment["TORCHELASTIC_MAX_RESTARTS"] = str(config.restarts.max_restarts)
     environment["TORCHELASTIC_RUN_ID"] = config.run_id
     environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")

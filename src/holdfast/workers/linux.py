@@ -62,8 +62,9 @@ def become_worker(
 ) -> None:
     """In a fresh child: a session, descriptors and signals of its own, and a fate.
 
-    The fate: SIGKILL when the spawner dies. If it died before that was set, end here.
-    Signals are reset unless the child comes from a zygote, which has none of its own.
+    A descriptor beyond the standard streams is the node's tether: it is kept open, also by
+    whatever the worker becomes or forks. The fate: SIGKILL when the spawner dies. If it died
+    before that was set, end here. Signals are reset unless the child comes from a zygote, which has none of its own.
     """
     os.setsid()
     set_parent_death_signal(signal.SIGKILL)
@@ -71,9 +72,11 @@ def become_worker(
         os._exit(125)
     # Move them out of the way first: one of them may be 0, 1 or 2 already.
     safe = [os.dup(descriptor) for descriptor in stdio]
-    for target, descriptor in enumerate(safe):
+    for target, descriptor in enumerate(safe[:3]):
         os.dup2(descriptor, target)
         os.close(descriptor)
+    for descriptor in safe[3:]:
+        os.set_inheritable(descriptor, True)
     if fresh:
         reset_signals()
     if cpus:
@@ -89,6 +92,11 @@ def reset_signals() -> None:
                 if signal.getsignal(number) is not signal.SIG_DFL:
                     signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+
+def now() -> float:
+    """The clock of leases: it does not stand still while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def readable(sock: socket.socket) -> bool:

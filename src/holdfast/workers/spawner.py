@@ -8,7 +8,10 @@ Rules
 3. When the agent's end of the socket closes, whatever the reason, everything below is
    killed and the spawner ends. When the spawner dies, the kernel kills the workers
    (`PR_SET_PDEATHSIG`), and the agent, a subreaper too, kills the rest.
-4. Exits are seen through SIGCHLD. A pid is only signalled while it cannot have been reused:
+4. In a job of several nodes it keeps the lease: workers get SIGTERM at the one time it was
+   told, everything gets SIGKILL at the other, and nothing starts between, whether or not the
+   agent is awake. It also holds the node's tether, so that this ends when all of it has.
+5. Exits are seen through SIGCHLD. A pid is only signalled while it cannot have been reused:
    it is our own unreaped child, or pinned by a pidfd and seen below us while pinned.
 
 It is started as a script (`spawner_entry.py`), so it imports nothing of Holdfast but its
@@ -17,13 +20,15 @@ neighbours in this folder, by path.
 Requests, one dictionary each (see `wire.py`), with descriptors where noted:
 
     {"do": "zygote", "interpreter", "env", "modules", …}
-    {"do": "exec", "id", "argv", "env", "cpus"}             descriptors: stdin, stdout, stderr
-    {"do": "fork", "workers": [{"id", ...}]}                descriptors: 3 for each worker
+    {"do": "exec", "id", "argv", "env", "cpus"}     descriptors: stdin, stdout, stderr, (tether)
+    {"do": "fork", "workers": [{"id", ...}]}        descriptors: the same for each worker
+    {"do": "lease", "stop_at", "kill_at"}           on the clock of `linux.now`
+    {"do": "tether"}                                descriptors: the tether
     {"do": "signal", "signal", "ids"}     {"do": "drop_zygote"}
     {"do": "kill_zygote"}
     {"do": "kill"}                        {"do": "list"}     {"do": "end"}
 
-Answers: ready, started, failed, exited, zygote, gone, stuck.
+Answers: ready, started, failed, exited, zygote, gone, stuck, lease.
 """
 
 from __future__ import annotations
@@ -58,6 +63,10 @@ class Spawner:
         self.forks_pending: set[str] = set()
         self.killing = False
         self.ending = False
+        self.stop_at: float | None = None
+        self.kill_at = 0.0
+        self.lease_ends = False
+        self.tether: list[int] = []
         self.selector = selectors.DefaultSelector()
 
     # The loop.
@@ -73,11 +82,12 @@ class Spawner:
         kernel = {"reaper": linux.set_subreaper(), "pidfd": linux.has_pidfd()}
         self.say({"say": "ready", "pid": os.getpid(), **kernel})
         while True:
-            for key, mask in self.selector.select():
+            for key, mask in self.selector.select(self.lease_left()):
                 if mask & selectors.EVENT_WRITE:
                     self.flush()
                 if mask & selectors.EVENT_READ:
                     key.data()
+            self.keep_lease()
 
     def say(self, message: dict[str, object]) -> None:
         self.agent.queue(message)
@@ -103,6 +113,8 @@ class Spawner:
             getattr(self, "do_" + str(request["do"]))(request, descriptors)
 
     def do_exec(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        if self.refuses_to_start([request["id"]], descriptors):
+            return
         parent = os.getpid()
         try:
             pid = fork_shielded()
@@ -154,6 +166,8 @@ class Spawner:
 
     def do_fork(self, request: dict[str, Any], descriptors: list[int]) -> None:
         ids = [worker["id"] for worker in request["workers"]]
+        if self.refuses_to_start(ids, descriptors):
+            return
         if self.zygote is None:
             close_all(descriptors)
             self.say({"say": "zygote", "event": "lost", "reason": "it had already ended"})
@@ -184,6 +198,42 @@ class Spawner:
         self.forks_pending.clear()
         self.ending = self.killing = True
         self.kill_below()
+
+    # The lease.
+
+    def do_lease(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        self.stop_at, self.kill_at = request["stop_at"], request["kill_at"]
+        self.lease_ends = False
+
+    def do_tether(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        close_all(self.tether)
+        self.tether = descriptors
+
+    def lease_left(self) -> float | None:
+        """How long to wait at most, for the lease's sake."""
+        if self.stop_at is None:
+            return None
+        return max(0.0, (self.kill_at if self.lease_ends else self.stop_at) - linux.now())
+
+    def keep_lease(self) -> None:
+        if self.stop_at is None or linux.now() < self.stop_at:
+            return
+        if not self.lease_ends:
+            self.lease_ends = True
+            self.say({"say": "lease"})
+            self.do_signal({"signal": signal.SIGTERM, "ids": list(self.workers.values())}, [])
+        if linux.now() >= self.kill_at:
+            self.stop_at = None
+            self.do_kill({}, [])
+
+    def refuses_to_start(self, ids: list[str], descriptors: list[int]) -> bool:
+        """Whether the lease is over, or about to be: then nothing may start any more."""
+        over = self.lease_ends or (self.stop_at is not None and linux.now() >= self.stop_at)
+        if over:
+            close_all(descriptors)
+            for name in ids:
+                self.say({"say": "failed", "id": name, "error": "the lease has run out"})
+        return over
 
     # Children.
 
@@ -226,6 +276,7 @@ class Spawner:
         if self.ending:
             os._exit(0)
         self.killing = False
+        self.stop_at = None  # Nothing is left that a lease would be needed for.
         self.say({"say": "gone"})
 
     # The zygote.

@@ -33,6 +33,7 @@ def fork_workers(
     unheard of; and if the zygote dies half-way, none of them ever runs.
     """
     orders = request["workers"]
+    each = len(descriptors) // len(orders)
     pid_reader, pid_writer = os.pipe()
     go_reader, go_writer = os.pipe()
     middle = os.fork()
@@ -47,7 +48,8 @@ def fork_workers(
                 common = request["common"]
                 environment = {**common["shared_env"], **order["env"]}
                 whole = {**common, **order, "env": environment}
-                return await_start(whole, descriptors, 3 * index, go_reader)
+                own = descriptors[each * index : each * (index + 1)]
+                return await_start(whole, descriptors, own, go_reader)
             os.write(pid_writer, f"{pid}\n".encode())
         os._exit(0)
     os.close(pid_writer)
@@ -68,15 +70,13 @@ def fork_workers(
 
 
 def await_start(
-    order: dict[str, Any], descriptors: list[int], first: int, go_reader: int
+    order: dict[str, Any], descriptors: list[int], own: list[int], go_reader: int
 ) -> dict[str, Any]:
     """In the new worker: wait for the word, then take the descriptors that are its own."""
     if not os.read(go_reader, 1):
         os._exit(125)
     os.close(go_reader)
-    linux.become_worker(
-        order["spawner"], descriptors[first : first + 3], order.get("cpus"), fresh=False
-    )
+    linux.become_worker(order["spawner"], own, order.get("cpus"), fresh=False)
     for descriptor in descriptors:
         os.close(descriptor)
     return order

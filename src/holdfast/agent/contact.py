@@ -1,0 +1,202 @@
+"""How an agent and its coordinator reach each other: in one process, or over the network.
+
+`LocalContact` serves a job of one node: the coordinator lives here, and there is no socket.
+`NetworkContact` serves a job of several: whoever can bind the endpoint hosts the coordinator,
+the others dial it. Which of the two this node is may change: each time it dials, it looks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.agent.hosting import CoordinatorHost, Surroundings
+from holdfast.core import coordinator, desk
+from holdfast.core.agent_io import AgentEvent, CoordinatorLost, CoordinatorReached, Told
+from holdfast.core.config import JobConfig
+from holdfast.core.coordinator_state import CoordinatorState
+from holdfast.core.document import Ledger
+from holdfast.core.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped, ToNode
+from holdfast.core.model import Endpoint, Tenure
+from holdfast.workers import linux
+from holdfast.workers.event_loop import Loop
+
+if TYPE_CHECKING:
+    from holdfast.control.record import Record
+
+DIAL_TIMEOUT_S = 5.0
+
+
+class Owner(Struct):
+    """The agent, as far as its contact needs it."""
+
+    config: JobConfig
+    loop: Loop
+    node: str
+    post: Callable[[AgentEvent], None]
+    say: Callable[[str], None]
+    journal: Callable[[float, desk.Taken], None]
+    on_tether: Callable[[int], None]
+    on_retired: Callable[[], None]
+
+
+class Contact(Protocol):
+    """What the agent does with it."""
+
+    def dial(self) -> None: ...
+    def hang_up(self) -> None: ...
+    def send(self, message: FromNode) -> None: ...
+    def close(self) -> None: ...
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether other nodes still have to learn the outcome from here."""
+        ...
+
+
+def surroundings(owner: Owner) -> Surroundings:
+    def tell_agent(message: ToNode, tenure: Tenure) -> None:
+        owner.post(Told(message, tenure))
+
+    return Surroundings(
+        owner.loop, owner.node, owner.say, tell_agent, owner.journal, owner.on_retired
+    )
+
+
+class LocalContact:
+    """The coordinator of a job of one node."""
+
+    is_needed = False
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._host = CoordinatorHost(CoordinatorState(owner.config), surroundings(owner))
+
+    def dial(self) -> None:
+        self._owner.post(CoordinatorReached(hosting=True))
+
+    def hang_up(self) -> None:
+        pass
+
+    def send(self, message: FromNode) -> None:
+        self._host.receive(self._owner.node, message)
+
+    def close(self) -> None:
+        self._host.close()
+
+
+class NetworkContact:
+    """The coordinator of a job of several nodes, here or elsewhere."""
+
+    def __init__(self, owner: Owner, token: bytes | None) -> None:
+        from holdfast.control.auth import Security, TlsFiles
+        from holdfast.control.client import Client
+
+        self._owner = owner
+        files = owner.config.security
+        tls = None
+        if files.tls_certificate or files.tls_authority:
+            tls = TlsFiles(files.tls_certificate, files.tls_key, files.tls_authority)
+        self._security = Security(token, tls)
+        self._endpoint = Endpoint.parse(owner.config.rendezvous.endpoint)
+        self._host: CoordinatorHost | None = None
+        self._client = Client(owner.loop, owner.config.run_id, owner.node, self._security, self)
+        self._address = owner.config.local_address or ""
+
+    @property
+    def is_needed(self) -> bool:
+        if self._host is None:
+            return False
+        return self._host.state.outcome is not None and not self._host.state.retired
+
+    # What the agent does.
+
+    def dial(self) -> None:
+        """Host the coordinator if the endpoint is this machine's and free; else dial it."""
+        if self._host is None:
+            self._host = self._try_to_host()
+        if self._host is not None:
+            self._address = self._address or self._endpoint.address
+            self._owner.post(CoordinatorReached(hosting=True))
+            return
+        self._client.dial((self._endpoint,), DIAL_TIMEOUT_S)
+
+    def hang_up(self) -> None:
+        self._client.close()
+
+    def send(self, message: FromNode) -> None:
+        complete = self._with_address(message)
+        if self._host is not None:
+            self._host.receive(self._owner.node, complete)
+        else:
+            self._client.send(complete)
+
+    def close(self) -> None:
+        self._client.close()
+        if self._host is not None:
+            self._host.close()
+
+    # What the connection says.
+
+    def on_connected(self, server_nonce: bytes, local_address: str) -> None:
+        if not self._owner.config.local_address:
+            self._address = local_address
+        self._owner.post(CoordinatorReached())
+
+    def on_lost(self, reason: str, permanent: bool) -> None:
+        self._owner.post(CoordinatorLost(reason, permanent))
+
+    def on_message(self, instance: int, epoch: int, message: ToNode) -> None:
+        self._owner.post(Told(message, Tenure(instance, epoch)))
+
+    def on_tether(self, fd: int) -> None:
+        self._owner.on_tether(fd)
+
+    # Hosting.
+
+    def _try_to_host(self) -> CoordinatorHost | None:
+        from holdfast.control.hosting import try_to_host
+
+        config = self._owner.config
+        listening = try_to_host(self._endpoint, config.is_host)
+        if listening is None:
+            return None
+        from holdfast.control.record import Record, default_folder
+        from holdfast.control.server import Server
+
+        folder = Path(config.snapshot_dir) if config.snapshot_dir else default_folder()
+        record = Record(folder, config.run_id)
+        host = CoordinatorHost(self._state(record), surroundings(self._owner))
+        server = Server(self._owner.loop, config.run_id, self._security, host)
+        server.listen(listening)
+        host.post = server
+        host.keep_record(record)
+        self._owner.say(f"this node carries the coordinator, on {self._endpoint}")
+        host.begin()
+        return host
+
+    def _state(self, record: Record) -> CoordinatorState:
+        """Go on from the record of an earlier coordinator of this job, or begin."""
+        config, now = self._owner.config, linux.now()
+        written = record.read(config.timeouts.join_s)
+        if written is None or written.ledger.outcome is not None:
+            tenure = Tenure(int(time.time()), 1)
+            return coordinator.take_over(config, tenure, Ledger(), now, 0.0)
+        self._owner.say(f"going on from the record of round {written.ledger.round}")
+        tenure = Tenure(written.instance, written.epoch + 1)
+        gone_after_s = config.leases.gone_after_s
+        return coordinator.take_over(config, tenure, written.ledger, now, gone_after_s)
+
+    def _with_address(self, message: FromNode) -> FromNode:
+        """Put in the address that peers should use, now that it is known."""
+        if not isinstance(message, NodeGreeted | NodeJoined | RoundStopped):
+            return message
+        endpoint = message.endpoint
+        if endpoint is None or endpoint.address:
+            return message
+        return replace(message, endpoint=replace(endpoint, address=self._address))
