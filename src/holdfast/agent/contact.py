@@ -16,13 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.agent.hosting import CoordinatorHost, Surroundings
-from holdfast.core import coordinator, desk
 from holdfast.core.agent_io import AgentEvent, CoordinatorLost, CoordinatorReached, Told
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.document import Ledger
 from holdfast.core.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped, ToNode
 from holdfast.core.model import Endpoint, Tenure
+from holdfast.observe.journal import Beginning, Journal
 from holdfast.workers import linux
 from holdfast.workers.event_loop import Loop
 
@@ -40,9 +40,8 @@ class Owner(Struct):
     node: str
     post: Callable[[AgentEvent], None]
     say: Callable[[str], None]
-    journal: Callable[[float, desk.Taken], None]
+    journal: Journal
     on_tether: Callable[[int], None]
-    on_retired: Callable[[], None]
 
 
 class Contact(Protocol):
@@ -63,9 +62,7 @@ def surroundings(owner: Owner) -> Surroundings:
     def tell_agent(message: ToNode, tenure: Tenure) -> None:
         owner.post(Told(message, tenure))
 
-    return Surroundings(
-        owner.loop, owner.node, owner.say, tell_agent, owner.journal, owner.on_retired
-    )
+    return Surroundings(owner.loop, owner.node, owner.say, tell_agent, owner.journal.taken)
 
 
 class LocalContact:
@@ -168,13 +165,15 @@ class NetworkContact:
             return None
         from holdfast.control.record import Record, default_folder
         from holdfast.control.server import Server
+        from holdfast.control.store import KeySpaces
 
         folder = Path(config.snapshot_dir) if config.snapshot_dir else default_folder()
         record = Record(folder, config.run_id)
         host = CoordinatorHost(self._state(record), surroundings(self._owner))
-        server = Server(self._owner.loop, config.run_id, self._security, host)
+        spaces = KeySpaces()
+        server = Server(self._owner.loop, config.run_id, self._security, host, spaces)
         server.listen(listening)
-        host.post = server
+        host.post, host.on_round = server, spaces.open
         host.keep_record(record)
         self._owner.say(f"this node carries the coordinator, on {self._endpoint}")
         host.begin()
@@ -185,12 +184,14 @@ class NetworkContact:
         config, now = self._owner.config, linux.now()
         written = record.read(config.timeouts.join_s)
         if written is None or written.ledger.outcome is not None:
-            tenure = Tenure(int(time.time()), 1)
-            return coordinator.take_over(config, tenure, Ledger(), now, 0.0)
-        self._owner.say(f"going on from the record of round {written.ledger.round}")
-        tenure = Tenure(written.instance, written.epoch + 1)
-        gone_after_s = config.leases.gone_after_s
-        return coordinator.take_over(config, tenure, written.ledger, now, gone_after_s)
+            beginning = Beginning(Tenure(int(time.time()), 1), ledger=Ledger())
+        else:
+            self._owner.say(f"going on from the record of round {written.ledger.round}")
+            tenure = Tenure(written.instance, written.epoch + 1)
+            gone_after_s = config.leases.gone_after_s
+            beginning = Beginning(tenure, ledger=written.ledger, gone_after_s=gone_after_s)
+        self._owner.journal.began(now, beginning)
+        return beginning.state(config, now)
 
     def _with_address(self, message: FromNode) -> FromNode:
         """Put in the address that peers should use, now that it is known."""

@@ -17,6 +17,7 @@ from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorTimerFired,
     Depose,
+    Disconnect,
     Explain,
     Raise,
     Resign,
@@ -29,7 +30,7 @@ from holdfast.core.coordinator_io import (
 )
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.document import Document, Ledger
-from holdfast.core.messages import FromNode, ToNode
+from holdfast.core.messages import FromNode, RunRound, ToNode
 from holdfast.core.model import Tenure
 from holdfast.workers import linux
 from holdfast.workers.event_loop import Cancellable, Loop
@@ -62,8 +63,8 @@ class Surroundings(Struct):
     node: str
     say: Callable[[str], None]
     tell_agent: Callable[[ToNode, Tenure], None]
-    journal: Callable[[float, desk.Taken], None]
-    on_retired: Callable[[], None]
+    journal: Callable[[float, desk.Desk], None]
+    """Writes down the steps that the desk has taken."""
 
 
 class CoordinatorHost:
@@ -71,6 +72,8 @@ class CoordinatorHost:
 
     def __init__(self, state: CoordinatorState, around: Surroundings) -> None:
         self.post: Post | None = None
+        self.on_round: Callable[[int], None] = lambda number: None
+        """Called with the number of each round before anybody is told of it."""
         self.storage: Storage | None = None
         self._desk = desk.open_desk(state)
         self._around = around
@@ -113,8 +116,9 @@ class CoordinatorHost:
 
     def _on_timer(self, name: str) -> None:
         if name == desk.LEASES_TIMER:
-            # After whatever can be read in this turn of the loop: see `core.leases`.
-            self._around.loop.call_soon(self._check_leases)
+            # What can be read now is read before that, in the loop's next turn: `core.leases`.
+            loop = self._around.loop
+            loop.call_soon(loop.call_soon, self._check_leases)
             return
         self._take(lambda now: desk.decide(self._desk, CoordinatorTimerFired(name), now))
 
@@ -146,9 +150,7 @@ class CoordinatorHost:
             while self._inbox:
                 now = linux.now()
                 effects = self._inbox.popleft()(now)
-                for taken in self._desk.taken:
-                    self._around.journal(now, taken)
-                self._desk.taken.clear()
+                self._around.journal(now, self._desk)
                 for effect in effects:
                     self._carry_out(effect)
         finally:
@@ -165,11 +167,18 @@ class CoordinatorHost:
             case Explain():
                 self._around.say(effect.text)
             case Retire():
-                self._retire()
+                if self.storage is not None:
+                    self.storage.remove()
+                    self.storage = None
+            case Disconnect():
+                if self.post is not None:
+                    self.post.drop(effect.node)
             case Revoke() | Raise() | Depose() | Resign():
                 pass  # The desk has seen to it; an embedded coordinator cannot be replaced.
 
     def _tell(self, effect: Tell) -> None:
+        if isinstance(effect.message, RunRound):
+            self.on_round(effect.message.assignment.round)
         if effect.node == self._around.node:
             self._around.tell_agent(effect.message, self.state.tenure)
         elif self.post is not None:
@@ -200,8 +209,3 @@ class CoordinatorHost:
         if name in self._timers:
             self._timers[name].cancel()
         self._timers[name] = self._around.loop.call_later(after_s, self._on_timer, name)
-
-    def _retire(self) -> None:
-        if self.storage is not None:
-            self.storage.remove()
-        self._around.on_retired()

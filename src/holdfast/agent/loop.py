@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from holdfast.agent.contact import Contact, LocalContact, NetworkContact, Owner
 from holdfast.agent.workplace import Workplace
-from holdfast.core import agent, desk
+from holdfast.core import agent
 from holdfast.core.agent_io import (
     AgentEffect,
     AgentEvent,
@@ -78,6 +78,8 @@ class Agent:
         self._busy = False
         self._timers: dict[str, Cancellable] = {}
         self._outcome: Outcome | None = None
+        self._hurried = False
+        """A signal came when all that was left was to wait for others."""
         self.console = Console(loop)
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id)
         self.workplace = Workplace(config, self.logs, self.console, self.post)
@@ -92,14 +94,10 @@ class Agent:
             node=self.node,
             post=self.post,
             say=self._say,
-            journal=self._journal_coordinator,
+            journal=self._journal,
             on_tether=self.workplace.hold_tether,
-            on_retired=lambda: None,
         )
         return LocalContact(owner) if self.config.max_nodes == 1 else NetworkContact(owner, token)
-
-    def _journal_coordinator(self, now: float, taken: desk.Taken) -> None:
-        self._journal.coordinator(now, taken.event, taken.effects)
 
     def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
         """Live through the job. Whatever happens, nothing is left behind."""
@@ -116,7 +114,7 @@ class Agent:
         finally:
             self.workplace.close()
         # The coordinator's host leaves last: the others learn the outcome from it.
-        self._loop.run_until(lambda: not self._contact.is_needed)
+        self._loop.run_until(lambda: self._hurried or not self._contact.is_needed)
         self._contact.close()
         assert self._outcome is not None
         self._take_leave(self._outcome)
@@ -124,6 +122,7 @@ class Agent:
 
     def post(self, event: AgentEvent) -> None:
         """Put an event in the inbox, and work through it unless that is under way."""
+        self._hurried = self._outcome is not None and isinstance(event, SignalReceived)
         self._inbox.append(event)
         if self._busy:
             return

@@ -21,10 +21,20 @@ import msgspec
 
 from holdfast.core.document import Document, decode, encode
 
+KEPT_S = 24 * 3600.0
+
 
 def default_folder() -> Path:
     """A folder that outlives a reboot, and that nobody else can write to."""
     return Path("/var/tmp") / f"holdfast-{os.getuid()}"
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what jobs left whose host was killed and never came back."""
+    for path in folder.glob("*.json*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > KEPT_S:
+                path.unlink()
 
 
 class Record:
@@ -32,6 +42,7 @@ class Record:
 
     def __init__(self, folder: Path, job: str) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _sweep(folder)
         self.path = folder / f"{quote(job, safe='')[:200]}.json"
         self.problem = ""
 
@@ -53,6 +64,7 @@ class Record:
         """Replace the record. A disk that cannot be written is told, and stops nothing."""
         fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         try:
+            fresh.touch(mode=0o600)
             fresh.write_bytes(encode(document))
             os.replace(fresh, self.path)
             self.problem = ""

@@ -85,6 +85,7 @@ from holdfast.core.messages import (
     HeartbeatAnswered,
     RoundStopped,
     RunRound,
+    StandBy,
     StopRound,
     ToNode,
     Welcomed,
@@ -151,6 +152,8 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
             return _describe(state, message)
         case Welcomed():
             return contact.welcomed(state, message)
+        case StandBy():
+            return [Say(message.reason)]
 
 
 def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEffect]:

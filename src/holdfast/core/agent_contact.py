@@ -52,7 +52,11 @@ def reached(state: AgentState, hosting: bool, now: float) -> list[AgentEffect]:
     if state.attempts and state.lease is not None and not hosting:
         effects.append(Say("reached the coordinator"))
     state.without_contact_since, state.attempts = None, 0
-    return [*effects, Report(greeting(state)), *_send_heartbeat(state, now)]
+    if state.lease is None:
+        return [*effects, Report(greeting(state))]
+    number = state.lease.heartbeat(now)
+    again = WakeAgent(HEARTBEAT_TIMER, state.config.leases.heartbeat_s)
+    return [*effects, Report(greeting(state, number)), again]
 
 
 def lost(state: AgentState, reason: str, permanent: bool, now: float) -> list[AgentEffect]:
@@ -148,7 +152,7 @@ def node_info(state: AgentState) -> NodeInfo:
     )
 
 
-def greeting(state: AgentState) -> NodeGreeted:
+def greeting(state: AgentState, heartbeat: int = 0) -> NodeGreeted:
     assignment = state.assignment
     draining = ""
     if state.draining_by is not None:
@@ -159,6 +163,7 @@ def greeting(state: AgentState) -> NodeGreeted:
         standing=_standing(state),
         endpoint=state.endpoint if state.phase is Phase.WAITING else None,
         draining=draining,
+        heartbeat=heartbeat,
     )
 
 

@@ -201,7 +201,7 @@ def _greeted(
     if message.draining:
         effects += ending.draining(state, node, message.draining, now)
     settle(state, node)
-    return effects
+    return effects + forming.stand_by(state, node)
 
 
 def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[CoordinatorEffect]:

@@ -15,7 +15,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core import restarts, rootcause
-from holdfast.core.coordinator_io import CoordinatorEffect, Explain, Resign, Revoke, Tell
+from holdfast.core.coordinator_io import (
+    CoordinatorEffect,
+    Disconnect,
+    Explain,
+    Resign,
+    Revoke,
+    Tell,
+)
 from holdfast.core.coordinator_state import (
     EXIT_FAILED,
     UNKNOWN,
@@ -221,7 +228,8 @@ def gone(state: CoordinatorState, node: str, reason: str, now: float) -> list[Co
     current = state.round
     if current is not None and node in current.members and node not in current.succeeded:
         _penalise(state, member.info.host, now)
-    return _without(state, node, f"{member.info.host} was lost: {reason}", now)
+    lost = _without(state, node, f"{member.info.host} was lost: {reason}", now)
+    return [Disconnect(node), *lost]
 
 
 def left(
@@ -332,7 +340,7 @@ def _missing(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     nodes = "1 node" if missing == 1 else f"{missing} nodes"
     for number, name in enumerate(current.members):
         if name == UNKNOWN:
-            current.gone[f"node {number}"] = "it did not report to the new coordinator"
+            current.gone[f"node {number}"] = f"node {number + 1} of the round did not report"
     current.members = [name for name in current.members if name != UNKNOWN]
     current.missing_until = None
     reason = f"{nodes} of round {current.number} did not report to the new coordinator"

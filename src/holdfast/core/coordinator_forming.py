@@ -19,7 +19,7 @@ from holdfast.core.coordinator_state import (
     RunningRound,
     settle,
 )
-from holdfast.core.messages import CloseJob, RunRound
+from holdfast.core.messages import CloseJob, RunRound, StandBy
 from holdfast.core.model import NodeInfo, Outcome
 
 COUNTED_ALOUD = 8
@@ -149,6 +149,8 @@ def written(state: CoordinatorState, version: int, now: float) -> list[Coordinat
     if current is not None and not current.announced and version >= current.version:
         current.announced, current.started_at = True, now
         effects += [Tell(name, RunRound(current.assignments[name])) for name in current.members]
+        for name in state.ready:
+            effects += stand_by(state, name)
     outcome = state.outcome
     if outcome is not None and not state.outcome_told and version >= state.outcome_version:
         state.outcome_told = True
@@ -157,6 +159,20 @@ def written(state: CoordinatorState, version: int, now: float) -> list[Coordinat
 
 
 # A round that runs.
+
+
+def stand_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
+    """Say to a node that has no seat what it waits for."""
+    current = state.round
+    if current is None or current.ending is not None or node in current.members:
+        return []
+    runs = f"round {current.number} runs with {len(current.members)} of at most"
+    standing = f"{runs} {state.config.max_nodes} nodes: standing by"
+    if len(current.members) < state.config.max_nodes:
+        standing = f"{runs} {state.config.max_nodes} nodes: this one will be taken in soon"
+    if current.succeeded:
+        standing = f"round {current.number} is coming to its end: standing by"
+    return [Tell(node, StandBy(standing))]
 
 
 def _make_room(

@@ -49,6 +49,12 @@ class Revoke(Record, frozen=True):
     node: str
 
 
+class Disconnect(Record, frozen=True):
+    """Close whatever connection this node has: it counts as gone, and may come as a newcomer."""
+
+    node: str
+
+
 class Raise(Record, frozen=True):
     """Speak under this tenure from now on: nodes remember an earlier life of the job."""
 
@@ -88,5 +94,14 @@ CoordinatorEvent = (
     Heard | Written | NodeSuspected | NodeHeardAgain | NodeGone | CoordinatorTimerFired
 )
 CoordinatorEffect = (
-    Tell | Write | Revoke | Raise | Depose | Resign | Retire | WakeCoordinator | Explain
+    Tell
+    | Write
+    | Revoke
+    | Disconnect
+    | Raise
+    | Depose
+    | Resign
+    | Retire
+    | WakeCoordinator
+    | Explain
 )

@@ -77,11 +77,13 @@ def receive(desk: Desk, node: str, message: FromNode, now: float) -> list[Coordi
     """A node said something."""
     if isinstance(message, Heartbeat):
         return _heartbeat(desk, node, message, now)
+    effects: list[CoordinatorEffect] = []
     if isinstance(message, NodeGreeted) and desk.state.config.max_nodes > 1:
         desk.book.connected(node, now)
+        effects = _heartbeat(desk, node, Heartbeat(message.heartbeat), now)
     if isinstance(message, NodeLeft):
         desk.book.forget(node)
-    return decide(desk, Heard(node, message), now)
+    return effects + decide(desk, Heard(node, message), now)
 
 
 def _heartbeat(desk: Desk, node: str, message: Heartbeat, now: float) -> list[CoordinatorEffect]:

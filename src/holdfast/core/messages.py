@@ -48,6 +48,8 @@ class NodeGreeted(Record, frozen=True):
     """Held for the next round's master; without one the node is not ready for a round."""
     draining: str = ""
     """Why it wants to leave, if it does."""
+    heartbeat: int = 0
+    """It counts as this one too, so that the lease is good before any round is offered."""
 
 
 class Heartbeat(Record, frozen=True):
@@ -126,6 +128,12 @@ class HeartbeatAnswered(Record, frozen=True):
     number: int
 
 
+class StandBy(Record, frozen=True):
+    """There is no seat for the node now; it takes over when one is free."""
+
+    reason: str
+
+
 class RunRound(Record, frozen=True):
     """Start the workers of a round."""
 
@@ -163,4 +171,4 @@ FromNode = (
     | NodeDraining
     | NodeLeft
 )
-ToNode = Welcomed | HeartbeatAnswered | RunRound | StopRound | DescribeFailures | CloseJob
+ToNode = Welcomed | HeartbeatAnswered | StandBy | RunRound | StopRound | DescribeFailures | CloseJob

@@ -202,36 +202,15 @@ def worst_case_recovery(config: JobConfig) -> WorstCases:
 
 
 def describe(config: JobConfig) -> tuple[str, ...]:
-    """What the times of a job over several nodes mean, one sentence a line."""
+    """How long recovery takes at worst: what a job over several nodes begins with."""
     leases, cases = config.leases, worst_case_recovery(config)
-    lost = cases.machine_silent
-    silent = (
-        f"a machine that falls silent ends the round after {_s(leases.suspect_s)} and is replaced "
-        f"after at most {_s(lost.prompt_s)} (lease {_s(leases.lease_s)}), or {_s(lost.grace_s)} "
-        "if workers elsewhere use their whole grace"
+    worst = (
+        f"worst-case recovery: {_s(leases.tether_s)} after all processes of a node die, "
+        f"{_s(cases.machine_silent.prompt_s)} after a machine falls silent "
+        f"(lease {_s(leases.lease_s)}); up to {_s(config.timeouts.shutdown_s)} more if workers "
+        "use their grace"
     )
-    died = (
-        "when a worker dies the next round starts as soon as the others have ended, after at "
-        f"most {_s(cases.worker_dies.grace_s)} (--shutdown-timeout); when all processes of a "
-        f"node die, {_s(leases.tether_s)} later"
-    )
-    return (
-        silent,
-        died,
-        _about_being_cut_off(config),
-        _about_its_death(config, cases.coordinator_dies),
-    )
-
-
-def _about_being_cut_off(config: JobConfig) -> str:
-    leases, grace = config.leases, config.timeouts.shutdown_s
-    line = (
-        "a node that is cut off stops its workers by itself: the signal after "
-        f"{_s(leases.lease_s - leases.stop_reserve_s)}, SIGKILL after {_s(leases.lease_s)}"
-    )
-    if grace <= leases.stop_reserve_s:
-        return line
-    return f"{line}, which leaves them {_s(leases.stop_reserve_s)} of the {_s(grace)} of grace"
+    return worst, _about_its_death(config, cases.coordinator_dies)
 
 
 def _about_its_death(config: JobConfig, span: Span) -> str:

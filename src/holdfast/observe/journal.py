@@ -10,10 +10,18 @@ Schema (one object a line):
     {"schema": 1, "job": run id, "node", "host", "started": ISO time, "config": {…}}
     {"seq", "at": seconds on the node's own clock, "machine": "agent" | "coordinator",
      "event": {"type", …}, "effects": [{"type", …}, …]}
+    {"seq", "at", "machine": "coordinator began", "beginning": {"tenure", "ledger", …}}
 
 The fields of events and effects are those of the types in `core.agent_io`,
-`core.messages` and `core.coordinator`; one that has its default may be missing. The
+`core.messages` and `core.coordinator_io`; one that has its default may be missing. The
 program's arguments are left out: they may hold a secret.
+
+Rules
+1. Every step is written as it is taken, with one exception: heartbeats that were answered tell
+   nothing once a later one was, and a quiet job would write little else. Of the quiet ones only
+   the last are written, before whatever comes next; a replay takes their numbers as they come.
+2. A coordinator that begins with something (several nodes, a takeover) is preceded by a line
+   that says with what. Without one it begins with nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +29,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -29,16 +37,25 @@ from holdfast.core import agent, coordinator
 from holdfast.core.agent_io import (
     AgentEffect,
     AgentEvent,
+    AgentTimerFired,
     AllGone,
+    HoldLease,
+    Report,
     StepReported,
     Told,
+    WakeAgent,
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.agent_state import AgentState
+from holdfast.core.agent_state import HEARTBEAT_TIMER, AgentState
 from holdfast.core.config import JobConfig
-from holdfast.core.coordinator import CoordinatorEffect, CoordinatorEvent
+from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent
+from holdfast.core.coordinator_state import CoordinatorState
+from holdfast.core.desk import Desk
+from holdfast.core.document import Ledger
 from holdfast.core.errors import UsageError
+from holdfast.core.messages import Heartbeat, HeartbeatAnswered, RunRound, StopRound
+from holdfast.core.model import Tenure
 
 SCHEMA = 1
 
@@ -78,7 +95,40 @@ class CoordinatorStep(msgspec.Struct, frozen=True, tag="coordinator", tag_field=
     effects: list[CoordinatorEffect]
 
 
-Step = AgentStep | CoordinatorStep
+class Beginning(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a coordinator begins with."""
+
+    tenure: Tenure = Tenure(1, 1)
+    embedded: bool = True
+    leader: str = ""
+    ledger: Ledger | None = None
+    """What the last coordinator wrote down; None where nothing is known of one."""
+    gone_after_s: float = 0.0
+    """How long a node of the last round may run without having been heard."""
+    successors: tuple[str, ...] = ()
+
+    def state(self, config: JobConfig, now: float) -> CoordinatorState:
+        """The coordinator at its first moment."""
+        if self.ledger is None:
+            return CoordinatorState(
+                config, tenure=self.tenure, embedded=self.embedded, leader=self.leader
+            )
+        state = coordinator.take_over(config, self.tenure, self.ledger, now, self.gone_after_s)
+        state.embedded, state.leader = self.embedded, self.leader
+        state.successors = self.successors
+        return state
+
+
+class CoordinatorBegan(msgspec.Struct, frozen=True, tag="coordinator began", tag_field="machine"):
+    """This node carries the coordinator from here on."""
+
+    seq: int
+    at: float
+    beginning: Beginning
+
+
+Step = AgentStep | CoordinatorStep | CoordinatorBegan
+AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan)
 
 
 class Journal:
@@ -99,6 +149,9 @@ class Journal:
         """What `recoveries` reads. The rest is not kept: a job may take weeks."""
         self._written = 0
         self._stepping_round = 0
+        self._quiet: list[AgentStep] = []
+        """Heartbeats that are written only if nothing makes them needless."""
+        self._tenure: Tenure | None = None
         self._encoder = msgspec.json.Encoder()
         self._file = -1
         if path is not None:
@@ -107,31 +160,72 @@ class Journal:
         self._write(msgspec.structs.replace(header, config=_without_secrets(header.config)))
 
     def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None:
-        step = AgentStep(self._written + 1, at, event, effects)
-        self._add(step)
+        step = AgentStep(0, at, event, effects)
+        if self._is_quiet(step):
+            self._keep(step)
+            return
+        step = self._add(step)
         if self._tells_of_recovery(event):
             self.steps.append(step)
 
     def coordinator(
         self, at: float, event: CoordinatorEvent, effects: list[CoordinatorEffect]
     ) -> None:
-        self._add(CoordinatorStep(self._written + 1, at, event, effects))
+        self._add(CoordinatorStep(0, at, event, effects))
+
+    def began(self, at: float, beginning: Beginning) -> None:
+        """This node carries the coordinator from now on."""
+        self._add(CoordinatorBegan(0, at, beginning))
+
+    def taken(self, at: float, desk: Desk) -> None:
+        """All steps that the coordinator at this desk has taken since it was last asked."""
+        for one in desk.taken:
+            self.coordinator(at, one.event, one.effects)
+        desk.taken.clear()
 
     def close(self) -> None:
+        self._write_quiet()
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: AnyStep) -> AnyStep:
+        """Write a step, numbered, after the heartbeats that it rests on."""
+        self._write_quiet()
         self._written += 1
-        self._write(step)
+        numbered = msgspec.structs.replace(step, seq=self._written)
+        self._write(numbered)
+        return numbered
+
+    def _is_quiet(self, step: AgentStep) -> bool:
+        """Whether a step is a heartbeat, or its answer, of which nothing else came."""
+        event = step.event
+        if isinstance(event, Told) and isinstance(event.message, HeartbeatAnswered):
+            known, self._tenure = self._tenure, event.tenure
+            return known == event.tenure and _only(step.effects, HoldLease)
+        return heartbeat_number(step) is not None and _only(step.effects, Report | WakeAgent)
+
+    def _keep(self, step: AgentStep) -> None:
+        """An answer makes all earlier heartbeats needless, and their answers."""
+        answered = _answered_number(step)
+        if answered is not None:
+            self._quiet = [one for one in self._quiet if _number(one) >= answered]
+        self._quiet.append(step)
+
+    def _write_quiet(self) -> None:
+        for step in self._quiet:
+            self._written += 1
+            self._write(msgspec.structs.replace(step, seq=self._written))
+        self._quiet.clear()
 
     def _tells_of_recovery(self, event: AgentEvent) -> bool:
         if isinstance(event, StepReported):
             first = event.round > self._stepping_round
             self._stepping_round = max(event.round, self._stepping_round)
             return first
-        return isinstance(event, WorkerStarted | WorkerExited | AllGone | Told)
+        if isinstance(event, Told):
+            return isinstance(event.message, RunRound | StopRound)
+        return isinstance(event, WorkerStarted | WorkerExited | AllGone)
 
     def _write(self, line: object) -> None:
         if self._file < 0 and self._echo is None:
@@ -160,6 +254,31 @@ class Journal:
 
             plain = msgspec.to_builtins(line)
             return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def heartbeat_number(step: AgentStep) -> int | None:
+    """The number of the heartbeat that a timer had the agent send, if that is what it did."""
+    if step.event != AgentTimerFired(HEARTBEAT_TIMER):
+        return None
+    for effect in step.effects:
+        if isinstance(effect, Report) and isinstance(effect.message, Heartbeat):
+            return effect.message.number
+    return None
+
+
+def _answered_number(step: AgentStep) -> int | None:
+    event = step.event
+    if isinstance(event, Told) and isinstance(event.message, HeartbeatAnswered):
+        return event.message.number
+    return None
+
+
+def _number(step: AgentStep) -> int:
+    return heartbeat_number(step) or _answered_number(step) or 0
+
+
+def _only(effects: list[AgentEffect], kinds: object) -> bool:
+    return all(isinstance(effect, kinds) for effect in effects)  # type: ignore[arg-type]
 
 
 def _without_secrets(config: JobConfig) -> JobConfig:
@@ -197,10 +316,14 @@ class Divergence(msgspec.Struct, frozen=True):
 def replay(header: Header, steps: list[Step]) -> Iterator[Divergence]:
     """Feed the recorded events to fresh machines; yield every difference."""
     agent_state = AgentState(header.config, header.node, header.host)
-    coordinator_state = coordinator.CoordinatorState(header.config)
+    coordinator_state = CoordinatorState(header.config)
     for step in steps:
         decided: list[AgentEffect] | list[CoordinatorEffect]
+        if isinstance(step, CoordinatorBegan):
+            coordinator_state = step.beginning.state(header.config, step.at)
+            continue
         if isinstance(step, AgentStep):
+            _skip_heartbeats(agent_state, step)
             decided = agent.step(agent_state, step.event, step.at)
             machine: Literal["agent", "coordinator"] = "agent"
         else:
@@ -208,3 +331,10 @@ def replay(header: Header, steps: list[Step]) -> Iterator[Divergence]:
             machine = "coordinator"
         if decided != step.effects:
             yield Divergence(step.seq, machine, repr(step.effects), repr(decided))
+
+
+def _skip_heartbeats(state: AgentState, step: AgentStep) -> None:
+    """Those that were answered and followed by others are not in the journal."""
+    number = heartbeat_number(step)
+    if number is not None and state.lease is not None:
+        state.lease.number = number - 1

@@ -1,7 +1,7 @@
 """How long each part of a recovery took, read off the steps of a journal.
 
-A recovery goes from the first failure that the agent knows of to the next round's first
-step:
+A recovery goes from when the agent first knows that its round cannot go on (a failure of its
+own, or the coordinator's word) to the next round's first step:
 
     stop          known → nothing of the old round is left
     form          nothing left → the next round is announced, pauses included
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.core.agent_io import AllGone, StepReported, Told, WorkerExited, WorkerStarted
-from holdfast.core.messages import RunRound
+from holdfast.core.messages import RunRound, StopRound
 from holdfast.observe.journal import AgentStep, Step
 
 
@@ -60,15 +60,24 @@ def recoveries(steps: Iterable[Step]) -> list[Recovery]:
         if not isinstance(step, AgentStep):
             continue
         event = step.event
-        if isinstance(event, WorkerExited) and not event.status.succeeded:
-            if current is None or event.round == current.to_round:
-                current = Recovery(from_round=event.round, known_at=step.at)
-                mark = step.at
-        elif current is not None:
+        broken = _broken_round(event)
+        if broken is not None and (current is None or broken == current.to_round):
+            current = Recovery(from_round=broken, known_at=step.at)
+            mark = step.at
+        elif broken is None and current is not None:
             mark = _advance(current, event, step.at, mark)
             if current.to_round and current not in found:
                 found.append(current)
     return found
+
+
+def _broken_round(event: object) -> int | None:
+    """The round that cannot go on, if the event says so."""
+    if isinstance(event, WorkerExited) and not event.status.succeeded:
+        return event.round
+    if isinstance(event, Told) and isinstance(event.message, StopRound):
+        return event.message.round
+    return None
 
 
 def _advance(current: Recovery, event: object, at: float, mark: float) -> float:

@@ -1,0 +1,91 @@
+"""Whether this machine is the one that an endpoint names: found out by binding, not by guessing.
+
+Rules
+- An address is this machine's own if a socket can be bound to it. Names are only resolved,
+  never compared.
+- A port that is taken means that somebody on this machine hosts already, perhaps another
+  agent of the same job: then it is not us. Of several that try at once exactly one gets it.
+- The host listens on the wildcard of both families, so that peers reach it whatever the
+  name means to them; on loopback only if the endpoint says loopback in so many words. (On
+  many systems a machine's own name resolves to 127.0.1.1 on that machine alone.)
+
+The last word is not spoken here: an agent hosts only if dialling the endpoint reaches itself,
+which the caller sees by the server's nonce.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from holdfast.control.listener import listening_socket
+from holdfast.control.resolving import Address, addresses_of, numeric
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Endpoint
+
+_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL)
+
+
+def try_to_host(endpoint: Endpoint, is_host: bool | None = None) -> socket.socket | None:
+    """Return a socket that listens on the endpoint's port, or None if another machine hosts.
+
+    `is_host` is what the user said: False never hosts, True does without looking. Resolves
+    the name, which may block. Raises `UsageError` when hosting is demanded or due, and the
+    port cannot be had.
+    """
+    if is_host is False:
+        return None
+    addresses = _resolved(endpoint)
+    try:
+        if is_host is None and not any(_is_ours(address) for address in addresses):
+            return None
+        return _listen(endpoint, addresses)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE and not is_host:
+            return None
+        raise UsageError(
+            f"cannot listen on {endpoint}: {error.strerror}",
+            "choose another port, or let another machine host",
+        ) from None
+
+
+def _resolved(endpoint: Endpoint) -> list[Address]:
+    """Its addresses; none if the name means nothing here, and so does not name this machine."""
+    try:
+        return addresses_of(endpoint)
+    except OSError:
+        return []
+
+
+def _is_ours(address: Address) -> bool:
+    """Whether this machine has the address; raises OSError when its port is taken."""
+    with socket.socket(address.family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address.sockaddr)
+        except OSError as error:
+            if error.errno in _NOT_OURS:
+                return False
+            raise
+    return True
+
+
+def _listen(endpoint: Endpoint, addresses: list[Address]) -> socket.socket:
+    if _says_loopback(endpoint):
+        # IPv4 first: whoever dials a name tries all of its addresses.
+        found = sorted(addresses, key=lambda address: address.family != socket.AF_INET)
+        return listening_socket(found[0].sockaddr[0], endpoint.port)
+    try:
+        return listening_socket("::", endpoint.port)
+    except OSError as error:
+        if error.errno not in _NOT_OURS:
+            raise
+    return listening_socket("0.0.0.0", endpoint.port)  # A kernel without IPv6.
+
+
+def _says_loopback(endpoint: Endpoint) -> bool:
+    name = endpoint.address.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    given = [str(address.sockaddr[0]) for address in numeric(endpoint)]
+    return any(number == "::1" or number.startswith("127.") for number in given)

@@ -1,0 +1,158 @@
+"""Accepting connections, and what limits them before they have said who they are.
+
+Rules
+- Accepting goes in batches, so that a flood of newcomers delays nobody who is connected.
+- Some descriptors are left to the rest of the process. When those for connections are used
+  up, accepting pauses, the oldest unfinished handshakes make room, and it resumes.
+- A handshake has `HANDSHAKE_TIMEOUT_S`, however slowly its bytes drip in.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.control.connection import Cancellable, Loop, configure
+from holdfast.control.frames import ProtocolError
+
+BACKLOG = 8192
+ACCEPTED_AT_ONCE = 256
+PAUSE_S = 0.2
+HANDSHAKE_TIMEOUT_S = 10.0
+PATIENCE_WHEN_FULL_S = 1.0
+"""How old an unfinished handshake must be to be given up for a newcomer."""
+DESCRIPTORS_FOR_OTHERS = 64
+
+_SLOW = ProtocolError("slow handshake", "the handshake took too long", permanent=False)
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens on a numeric address; raises OSError where that cannot be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            # Only the wildcard can serve both families; elsewhere it has no effect.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def connection_limit() -> int:
+    """How many connections this process may hold and still have descriptors for the rest."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 1 << 20
+    return max(soft - DESCRIPTORS_FOR_OTHERS, soft // 2)
+
+
+class Listener:
+    """Accepts on one socket for its owner."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        sock: socket.socket,
+        on_accepted: Callable[[socket.socket], None],
+        has_room: Callable[[], bool],
+    ) -> None:
+        self._loop, self._socket = loop, sock
+        self._on_accepted, self._has_room = on_accepted, has_room
+        self._pause: Cancellable | None = None
+        sock.setblocking(False)
+        configure(sock)
+        sock.listen(BACKLOG)
+        self._number = sock.fileno()
+        loop.add_reader(self._number, self._accept)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            if not self._has_room():
+                self._rest()
+                return
+            try:
+                sock, _address = self._socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                # Anything else is the error of a connection that is gone by now.
+                if error.errno in _EXHAUSTED:
+                    self._rest()
+                return
+            sock.setblocking(False)
+            self._on_accepted(sock)
+
+    def _rest(self) -> None:
+        self._loop.remove_reader(self._number)
+        self._pause = self._loop.call_later(PAUSE_S, self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._number, self._accept)
+
+    def close(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._number)
+        self._socket.close()
+
+
+class Unfinished(Protocol):
+    """A connection whose handshake may still be going on."""
+
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def kind(self) -> str: ...
+    def refuse(self, error: ProtocolError) -> None: ...
+
+
+class Handshakes:
+    """Who has not finished the handshake, oldest first, and one timer for all of them."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._begun: deque[tuple[float, Unfinished]] = deque()
+        self._timer: Cancellable | None = None
+
+    def watch(self, connection: Unfinished) -> None:
+        """Refuse it in time, if it has not said by then what kind it is, and proved it."""
+        self._begun.append((time.monotonic(), connection))
+        if self._timer is None:
+            self._timer = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.give_up_older_than(HANDSHAKE_TIMEOUT_S)
+        if self._begun:
+            remaining = self._begun[0][0] + HANDSHAKE_TIMEOUT_S - time.monotonic()
+            self._timer = self._loop.call_later(max(remaining, 0.0), self._on_timer)
+
+    def give_up_older_than(self, age_s: float) -> None:
+        horizon = time.monotonic() - age_s
+        while self._begun and self._begun[0][0] <= horizon:
+            connection = self._begun.popleft()[1]
+            if connection.is_open and not connection.kind:
+                connection.refuse(_SLOW)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._begun.clear()

@@ -1,0 +1,271 @@
+"""A key-value store on the coordinator's server, with a key space for each round.
+
+Rules
+- One round's keys are never seen in another: a connection belongs to the space of the round
+  that it named. `KeySpaces.open(round)` opens the next space and drops all older ones; who
+  waited in them is told that the round is over.
+- Whoever asks for a key that is not there is answered when it is: nothing polls, and no clock
+  runs here. A client that does not want to wait any longer hangs up.
+- A connection has one request at a time. Sizes are limited: of a value by `VALUE_BYTES`, of all
+  keys and values of a space by `SPACE_BYTES`.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from holdfast.control.connection import Connection
+from holdfast.control.frames import FRAME_LIMIT, ProtocolError, encode
+from holdfast.control.store_messages import (
+    Add,
+    Answer,
+    AnyRequest,
+    Append,
+    Check,
+    CompareSet,
+    CountKeys,
+    Delete,
+    Done,
+    Get,
+    NotDone,
+    Number,
+    Set,
+    Values,
+    Wait,
+    requests,
+)
+
+SPACE_BYTES = 64 << 20
+BYTES_PER_KEY = 128
+"""Counted for each key beside its own and its value's length: what it costs to hold it."""
+VALUE_BYTES = FRAME_LIMIT - 4096
+_DONE = Done()
+_BYTES_AROUND_VALUES = 1024
+"""What a frame of values holds beside them, at most, with ten bytes more for each."""
+
+
+class CannotDo(Exception):
+    """A request that cannot be done, with the reason."""
+
+
+class Waiter(Struct, eq=False):
+    """A connection that waits until none of `missing` is missing."""
+
+    connection: Connection
+    request: Get | Wait
+    missing: set[str]
+
+
+class Space(Struct, eq=False):
+    """The keys of one round, and who waits for which."""
+
+    round: int
+    values: dict[str, bytes] = field(default_factory=dict)
+    waiting: dict[str, list[Waiter]] = field(default_factory=dict)
+    bytes_held: int = 0
+    is_over: bool = False
+
+    def put(self, key: str, value: bytes) -> None:
+        """Set a key; raises `CannotDo` when there is no room for it."""
+        if len(value) > VALUE_BYTES:
+            raise CannotDo(f"a value of {len(value)} bytes is above the limit of {VALUE_BYTES}")
+        old = self.values.get(key)
+        growth = len(value) - len(old) if old is not None else _cost(key, value)
+        if growth > 0 and self.bytes_held + growth > SPACE_BYTES:
+            raise CannotDo(f"the store is full: {SPACE_BYTES} bytes are held")
+        self.bytes_held += growth
+        self.values[key] = value
+
+    def remove(self, key: str) -> bool:
+        value = self.values.pop(key, None)
+        if value is None:
+            return False
+        self.bytes_held -= _cost(key, value)
+        return True
+
+    def read(self, keys: tuple[str, ...]) -> Values:
+        """All the values; raises `CannotDo` when one frame cannot hold them."""
+        values = tuple(self.values[key] for key in keys)
+        if sum(map(len, values)) + 10 * len(values) + _BYTES_AROUND_VALUES > FRAME_LIMIT:
+            raise CannotDo(f"the values together are above {FRAME_LIMIT} bytes: get fewer at once")
+        return Values(values)
+
+
+def _cost(key: str, value: bytes) -> int:
+    return len(key) + len(value) + BYTES_PER_KEY
+
+
+class KeySpaces:
+    """Serves the store connections of a `Server`."""
+
+    def __init__(self) -> None:
+        self._space = Space(0, is_over=True)
+
+    @property
+    def round(self) -> int:
+        """The round whose keys are served; 0 before the first."""
+        return self._space.round
+
+    def open(self, round: int) -> None:
+        """Begin a round's key space and drop the older one. Older rounds are ignored."""
+        if round <= self._space.round:
+            return
+        older, self._space = self._space, Space(round)
+        older.is_over = True
+        told = {id(w.connection): w.connection for ws in older.waiting.values() for w in ws}
+        older.waiting.clear()
+        older.values.clear()
+        for connection in told.values():
+            connection.state = older
+            _answer(connection, _over(older.round))
+
+    # What the server asks.
+
+    def require(self, round: int) -> None:
+        """Raise `ProtocolError` unless this round's keys are served now."""
+        if round < self._space.round:
+            raise ProtocolError("round", f"round {round} is over")
+        if round > self._space.round:
+            raise ProtocolError("round", f"round {round} has not begun", permanent=False)
+
+    def admit(self, connection: Connection, round: int) -> None:
+        connection.state = self._space
+        connection.on_frame = self._on_request
+
+    def ended(self, connection: Connection) -> None:
+        """Forget what the connection waited for."""
+        if isinstance(connection.state, Waiter):
+            _stop_waiting(self._space, connection.state)
+
+    # Requests.
+
+    def _on_request(self, connection: Connection, payload: bytes | bytearray) -> None:
+        space = connection.state
+        if isinstance(space, Waiter):
+            raise ProtocolError("garbage", "a store request while another is waiting")
+        request = requests.decode(payload)
+        if space.is_over:
+            _answer(connection, _over(space.round))
+            return
+        try:
+            answer = _do(space, request)
+        except CannotDo as refusal:
+            answer = NotDone(str(refusal))
+        if answer is None:
+            assert isinstance(request, Get | Wait)
+            _wait(space, connection, request)
+        else:
+            _answer(connection, answer)
+            # Even of a request that could not be done in full, a part may have been.
+            _wake(space, request)
+
+
+def _over(round: int) -> NotDone:
+    return NotDone(f"round {round} is over", is_over=True)
+
+
+def _answer(connection: Connection, answer: Answer) -> None:
+    connection.send(encode(answer))
+
+
+def _do(space: Space, request: AnyRequest) -> Answer | None:
+    """Carry a request out; None if it has to wait; raises `CannotDo`."""
+    match request:
+        case Set(pairs):
+            for key, value in pairs:
+                space.put(key, value)
+            return _DONE
+        case Get(keys) | Wait(keys) if not all(key in space.values for key in keys):
+            return None
+        case Get(keys):
+            return space.read(keys)
+        case Wait():
+            return _DONE
+        case Check(keys):
+            return Number(int(all(key in space.values for key in keys)))
+        case Add(key, amount):
+            return Number(_add(space, key, amount))
+        case Append(key, value):
+            space.put(key, space.values.get(key, b"") + value)
+            return Number(len(space.values[key]))
+        case CompareSet():
+            return Values((_compare_set(space, request),))
+        case Delete(key):
+            return Number(int(space.remove(key)))
+        case CountKeys():
+            return Number(len(space.values))
+
+
+def _add(space: Space, key: str, amount: int) -> int:
+    old = space.values.get(key, b"0")
+    try:
+        number = int(old) + amount
+    except ValueError:
+        raise CannotDo(f"the value of {key} is not a number, so nothing can be added") from None
+    if not -(1 << 63) <= number < 1 << 63:
+        raise CannotDo(f"the value of {key} would not fit in 64 bits")
+    space.put(key, b"%d" % number)
+    return number
+
+
+def _compare_set(space: Space, request: CompareSet) -> bytes:
+    """What the key holds afterwards; the expected value if it holds none, as TCPStore has it."""
+    current = space.values.get(request.key)
+    if current is None and request.expected:
+        return request.expected
+    if current is not None and current != request.expected:
+        return current
+    space.put(request.key, request.desired)
+    return request.desired
+
+
+# Waiting.
+
+
+def _wait(space: Space, connection: Connection, request: Get | Wait) -> None:
+    missing = {key for key in request.keys if key not in space.values}
+    waiter = Waiter(connection, request, missing)
+    connection.state = waiter
+    for key in missing:
+        space.waiting.setdefault(key, []).append(waiter)
+
+
+def _stop_waiting(space: Space, waiter: Waiter) -> None:
+    for key in waiter.missing:
+        others = [other for other in space.waiting.get(key, ()) if other is not waiter]
+        if others:
+            space.waiting[key] = others
+        else:
+            space.waiting.pop(key, None)
+
+
+def _wake(space: Space, request: AnyRequest) -> None:
+    """Answer those who waited for what the request has set."""
+    match request:
+        case Set(pairs):
+            keys = [key for key, _ in pairs]
+        case Add(key) | Append(key) | CompareSet(key):
+            keys = [key]
+        case _:
+            return
+    for key in keys:
+        if key in space.waiting and key in space.values:
+            for waiter in space.waiting.pop(key):
+                _found(space, waiter, key)
+
+
+def _found(space: Space, waiter: Waiter, key: str) -> None:
+    waiter.missing.discard(key)
+    if waiter.missing:
+        return
+    waiter.connection.state = space
+    if not all(key in space.values for key in waiter.request.keys):
+        # One that was there before has been deleted meanwhile.
+        _wait(space, waiter.connection, waiter.request)
+        return
+    try:
+        answer = space.read(waiter.request.keys) if isinstance(waiter.request, Get) else _DONE
+    except CannotDo as refusal:
+        _answer(waiter.connection, NotDone(str(refusal)))
+    else:
+        _answer(waiter.connection, answer)
