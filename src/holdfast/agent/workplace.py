@@ -54,12 +54,11 @@ from holdfast.workers.output import (
 from holdfast.workers.ports import ReservedPort
 from holdfast.workers.spawner_client import SpawnerClient, sweep
 from holdfast.workers.spawner_process import SpawnerProcess
+from holdfast.workers.wire import STORE
 
 LOOPBACK = "127.0.0.1"
 ADDRESS_TO_COME = ""
 """Which of its addresses a node's peers should use is known once it has reached the coordinator."""
-STORE = "store"
-"""The name of the store's process in what we say to the spawner; workers have numbers."""
 SEARCHED_LINES = 200
 """How far back in stderr a traceback is looked for."""
 SHOWN_LINES = 20
@@ -281,6 +280,7 @@ class Workplace:
                 self._close_round()
                 self._post(AllGone())
             case "lease":
+                self._killing = True  # It ends by our doing, and the store with it.
                 self._post(LeaseRanOut())
             case "stuck":
                 self._post(ProcessesStuck(tuple(message["processes"])))

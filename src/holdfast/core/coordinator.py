@@ -95,6 +95,7 @@ def take_over(
 
 def _await_members(state: CoordinatorState, number: int, size: int, until: float) -> None:
     state.round_number = max(state.round_number, number)
+    state.waiting_for = ""
     state.round = RunningRound(
         number, [UNKNOWN] * size, started_at=until, announced=True, missing_until=until
     )
@@ -236,10 +237,10 @@ def _take_standing(
     if standing is not None and current is not None and standing.round == current.number:
         seats = current.members
         if standing.group_size == len(seats) and seats[standing.group_rank] == UNKNOWN:
-            seats[standing.group_rank] = node
-        if node in seats and node not in current.gone:
+            current.seat(standing.group_rank, node)
+        if current.has(node) and node not in current.gone:
             return ending.stands(state, current, node, standing, now)
-    elif current is not None and node in current.members and node not in current.gone:
+    elif current is not None and current.has(node) and node not in current.gone:
         member.round = current.number
         return _offer_again(state, current, node)
     if standing is None or standing.condition == "stopped":

@@ -87,7 +87,7 @@ def failed(
     state: CoordinatorState, node: str, message: WorkersFailed, now: float
 ) -> list[CoordinatorEffect]:
     current = current_round(state, message.round)
-    if current is None or node not in current.members or not message.failures:
+    if current is None or not current.has(node) or not message.failures:
         return []
     current.failures = _merged(current.failures, message.failures, now)
     effects = _ask_for_details(current, node, message.failures)
@@ -117,7 +117,7 @@ def succeeded(
     state: CoordinatorState, node: str, message: WorkersSucceeded
 ) -> list[CoordinatorEffect]:
     current = current_round(state, message.round)
-    if current is None or node not in current.members:
+    if current is None or not current.has(node):
         return []
     current.succeeded.add(node)
     if current.ending is not None or len(current.succeeded) < len(current.members):
@@ -135,7 +135,7 @@ def stopped(
     if member.round == message.round or current is not None:
         member.round, member.endpoint = 0, message.endpoint
         settle(state, node)
-    if current is None or node not in current.members or node in current.gone:
+    if current is None or not current.has(node) or node in current.gone:
         return []
     current.failures = _merged(current.failures, message.failures, now)
     where = member.info.host
@@ -200,7 +200,7 @@ def suspected(
     member.suspected = reason
     settle(state, node)
     current = state.round
-    if current is None or node not in current.members or node in current.succeeded:
+    if current is None or not current.has(node) or node in current.succeeded:
         return []
     where = member.info.host
     stop = end(state, current, "loss", f"{where} may be lost: {reason}", now)
@@ -226,7 +226,7 @@ def gone(state: CoordinatorState, node: str, reason: str, now: float) -> list[Co
         return []
     settle(state, node)
     current = state.round
-    if current is not None and node in current.members and node not in current.succeeded:
+    if current is not None and current.has(node) and node not in current.succeeded:
         _penalise(state, member.info.host, now)
     lost = _without(state, node, f"{member.info.host} was lost: {reason}", now)
     return [Disconnect(node), *lost]
@@ -246,7 +246,7 @@ def left(
             state.unaware.add(node)  # It waits to be told how its job ended.
         return effects
     current = state.round
-    if current is not None and node in current.members:
+    if current is not None and current.has(node):
         current.failures = _merged(current.failures, message.failures, now)
     return _without(state, node, f"{member.info.host} has left: {message.reason}", now)
 
@@ -263,7 +263,7 @@ def _without(
 ) -> list[CoordinatorEffect]:
     """Go on without a node that is gone or has left."""
     current = state.round
-    if state.outcome is not None or current is None or node not in current.members:
+    if state.outcome is not None or current is None or not current.has(node):
         return []
     if node in current.back:
         return []
@@ -294,7 +294,7 @@ def draining(
     member.draining = reason
     settle(state, node)
     current = state.round
-    if current is None or node not in current.members or current.ending is not None:
+    if current is None or not current.has(node) or current.ending is not None:
         return []
     others = [name for name in current.members if _stays(state, name)]
     enough = len(others) + len(state.ready) >= state.config.min_nodes
@@ -340,8 +340,9 @@ def _missing(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     nodes = "1 node" if missing == 1 else f"{missing} nodes"
     for number, name in enumerate(current.members):
         if name == UNKNOWN:
-            current.gone[f"node {number}"] = f"node {number + 1} of the round did not report"
-    current.members = [name for name in current.members if name != UNKNOWN]
+            seat = f"node {number + 1} of round {current.number}"
+            current.seat(number, seat)
+            current.gone[seat] = f"{seat} did not report to the new coordinator"
     current.missing_until = None
     reason = f"{nodes} of round {current.number} did not report to the new coordinator"
     return end(state, current, "loss", reason, now)
@@ -356,7 +357,7 @@ def _still_not_stopped(state: CoordinatorState, now: float) -> list[CoordinatorE
         state.looks["stop"] = current.stop_deadline
         return []
     effects: list[CoordinatorEffect] = []
-    for name in current.awaited(now):
+    for name in current.awaited():
         if name in state.members and not state.members[name].revoked:
             state.members[name].revoked = True
             settle(state, name)
@@ -368,7 +369,7 @@ def _still_not_stopped(state: CoordinatorState, now: float) -> list[CoordinatorE
 def settle_round(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """Judge the round once nobody is waited for any more."""
     current = state.round
-    if current is None or current.ending is None or current.awaited(now):
+    if current is None or current.ending is None or not current.is_over:
         return []
     return _judge(state, current, now)
 
@@ -383,7 +384,8 @@ def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[Coo
     state.looks.pop("missing", None)
     state.former = tuple(name for name in ended.members if name not in ended.gone)
     if not state.seats:
-        state.seats = tuple(state.members[name].info for name in state.former)
+        present = (state.members.get(name) for name in state.former)
+        state.seats = tuple(member.info for member in present if member is not None)
     progressed = _note_progress(state, ended, now)
     cause = rootcause.name(ended.failures)
     if ended.ending == "failure" and cause is not None and not _lost(ended):

@@ -164,7 +164,7 @@ def written(state: CoordinatorState, version: int, now: float) -> list[Coordinat
 def stand_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     """Say to a node that has no seat what it waits for."""
     current = state.round
-    if current is None or current.ending is not None or node in current.members:
+    if current is None or current.ending is not None or current.has(node):
         return []
     runs = f"round {current.number} runs with {len(current.members)} of at most"
     standing = f"{runs} {state.config.max_nodes} nodes: standing by"

@@ -66,14 +66,29 @@ class RunningRound(Struct):
     described: int = 0
     furthest_step: int | None = None
 
-    def awaited(self, now: float) -> tuple[str, ...]:
+    seats: dict[str, int] = field(default_factory=dict)
+    """The group rank of every member that is known."""
+
+    def __post_init__(self) -> None:
+        self.seats = {name: rank for rank, name in enumerate(self.members) if name != UNKNOWN}
+
+    def has(self, node: str) -> bool:
+        return node in self.seats
+
+    def seat(self, rank: int, node: str) -> None:
+        """A node of an inherited round has reported, or is named because it has not."""
+        self.members[rank] = node
+        self.seats[node] = rank
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every member is back or gone: each is in one of the two at most."""
+        return len(self.back) + len(self.gone) >= len(self.members)
+
+    def awaited(self) -> tuple[str, ...]:
         """Members that may still have processes of this round."""
-        if len(self.back) + len(self.gone) >= len(self.members):
-            return ()
-        names = [name for name in self.members if name not in self.back and name not in self.gone]
-        if self.missing_until is None or now >= self.missing_until:
-            names = [name for name in names if name != UNKNOWN]
-        return tuple(name or "a node that has not reported" for name in names)
+        done = self.back | self.gone.keys()
+        return tuple(name for name in self.members if name not in done)
 
 
 class Penalty(Struct):

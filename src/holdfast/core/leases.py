@@ -198,7 +198,7 @@ class LeaseBook(Struct):
         for node in list(self.in_doubt):
             self._judge(node, now, verdicts)
         for node, watch in list(self.watches.items()):
-            if now - watch.heard_at < self.terms.suspect_s:
+            if now < watch.heard_at + self.terms.suspect_s:
                 break
             self._judge(node, now, verdicts)
         return verdicts
@@ -217,7 +217,7 @@ class LeaseBook(Struct):
         ended_at, lost_at = watch.tether_ended_at, watch.lost_at
         if ended_at is not None and now >= ended_at + self.terms.tether_s:
             verdicts.append(NodeGone(node, "all its processes have ended"))
-        elif silent_s >= self.terms.gone_after_s:
+        elif now >= watch.heard_at + self.terms.gone_after_s:
             verdicts.append(NodeGone(node, f"it was silent for {silent_s:.1f} s"))
         elif watch.suspected:
             return
@@ -225,7 +225,7 @@ class LeaseBook(Struct):
             watch.suspected = True
             verdicts.append(NodeSuspected(node, "its connection broke and did not come back"))
             return
-        elif silent_s >= self.terms.suspect_s:
+        elif now >= watch.heard_at + self.terms.suspect_s:
             watch.suspected = True
             verdicts.append(NodeSuspected(node, f"it has been silent for {silent_s:.1f} s"))
             return

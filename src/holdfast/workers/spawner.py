@@ -221,7 +221,8 @@ class Spawner:
         if not self.lease_ends:
             self.lease_ends = True
             self.say({"say": "lease"})
-            self.do_signal({"signal": signal.SIGTERM, "ids": list(self.workers.values())}, [])
+            workers = [name for name in self.workers.values() if name != wire.STORE]
+            self.do_signal({"signal": signal.SIGTERM, "ids": workers}, [])
         if linux.now() >= self.kill_at:
             self.stop_at = None
             self.do_kill({}, [])

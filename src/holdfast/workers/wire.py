@@ -18,6 +18,8 @@ import socket
 import struct
 from collections import deque
 
+STORE = "store"
+"""The name of the one process in requests that is no worker: it serves PyTorch's store."""
 HEADER = struct.Struct("!II")
 MAX_DESCRIPTORS = 240
 READ_SIZE = 1 << 18

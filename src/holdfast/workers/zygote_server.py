@@ -5,6 +5,7 @@ Standard library only: loaded by path, in the zygote.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -60,7 +61,8 @@ def fork_workers(
     for order, pid in zip(orders, pids, strict=False):
         spawner.queue({"say": "forked", "id": order["id"], "pid": pid})
     spawner.flush_blocking()
-    os.write(go_writer, b"." * len(pids))
+    with contextlib.suppress(BrokenPipeError):  # All of them were stopped before they began.
+        os.write(go_writer, b"." * len(pids))
     os.close(go_writer)
     for descriptor in descriptors:
         os.close(descriptor)
