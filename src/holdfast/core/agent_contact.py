@@ -42,6 +42,8 @@ from holdfast.core.model import NodeInfo, Outcome, Tenure, signal_name
 
 REDIAL_FIRST_S = 0.1
 REDIAL_MAX_S = 2.0
+UNANSWERED = 1.5
+"""Two heartbeats in a row without an answer, at the third: time is left to find another."""
 EXIT_NOT_FORMED = 3
 
 
@@ -105,7 +107,7 @@ def heartbeat_due(state: AgentState, now: float) -> list[AgentEffect]:
     if not state.connected or state.lease is None:
         return []
     oldest = min(state.lease.sent.values(), default=now)
-    if now - oldest < state.config.leases.suspect_s:
+    if now - oldest < UNANSWERED * state.config.leases.heartbeat_s:
         return _send_heartbeat(state, now)
     state.lease.forget()
     return [HangUp(), *lost(state, "it has stopped answering", False, now)]

@@ -115,7 +115,7 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     effects += ending.settle_round(state, now)
     effects += forming.consider(state, now)
     effects += _retire(state, now)
-    _name_successors(state)
+    effects += _name_successors(state)
     if state.version > version:
         effects.append(Write(state.version, ledger(state), state.successors))
     return effects + _wake(state, now)
@@ -278,17 +278,19 @@ def _progressed(state: CoordinatorState, message: WorkersProgressed) -> list[Coo
     return []
 
 
-def _name_successors(state: CoordinatorState) -> None:
-    """Those who have been there longest take over first, where anybody can."""
-    if state.embedded:
-        return
+def _name_successors(state: CoordinatorState) -> list[CoordinatorEffect]:
+    """Those who have been there longest take over first, where anybody can; they are told so."""
+    if state.embedded or state.outcome is not None:
+        return []
     known = [name for name in state.successors if name in state.members]
     if len(known) < SUCCESSORS and len(state.members) > len(known):
         others = (name for name in state.members if name not in known and name != state.leader)
         known += list(others)[: SUCCESSORS - len(known)]
-    if tuple(known) != state.successors:
-        state.successors = tuple(known)
-        state.version += 1
+    if tuple(known) == state.successors:
+        return []
+    state.successors = tuple(known)
+    state.version += 1
+    return [Tell(name, Welcomed(state.successors)) for name in known]
 
 
 # The end.

@@ -193,6 +193,8 @@ class Pending(Struct):
     sent_at: float
     version: int = 0
     holder_possible: bool = True
+    unclear: bool = False
+    """No answer came, and none will: it has to be found out."""
 
 
 class LeadershipState(Struct):
@@ -338,6 +340,8 @@ def _watch(state: LeadershipState) -> list[LeadershipEffect]:
 def _timer(state: LeadershipState, name: str, now: float) -> list[LeadershipEffect]:
     if name == RENEW_TIMER and state.leading is not None:
         return [*_write_next(state, now, renew=True), _renew_later(state)]
+    if name == WATCH_TIMER and state.pending is not None and state.pending.unclear:
+        return _read(state)
     if name == WATCH_TIMER and state.leading is None:
         if state.pending is not None:
             return _retry(state)
@@ -447,6 +451,7 @@ def _unclear(state: LeadershipState, event: RegisterUnclear, now: float) -> list
         return [WakeLeadership(WATCH_TIMER, state.terms.tenure_s / 3)]
     if state.pending is None:
         return []
+    state.pending.unclear = True
     return _read(state)
 
 
@@ -472,6 +477,7 @@ def _resolve(
 
 def _retry(state: LeadershipState) -> list[LeadershipEffect]:
     assert state.pending is not None, "nothing was written"
+    state.pending.unclear = False
     return [WriteRegister(state.pending.document, state.pending.token)]
 
 
