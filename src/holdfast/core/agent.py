@@ -9,10 +9,10 @@ Rules
 4. A failure is told at once; what to do about it is the coordinator's to say.
 5. Whatever happens, the node reaches `Finish`: every wait has a timer.
 
-Phases:
+Phases (`agent_state.MOVES` has every move, and `step` knows no other):
 
     preparing ──NodeJoined──▶ waiting ──RunRound──▶ running
-                                 ▲                     │ StopRound, or a signal
+                                 ▲                     │ StopRound, or the lease runs out
                                  └────RoundStopped── stopping
     any ──CloseJob, signal, spawner lost──▶ closing ──everything gone──▶ finished
 """
@@ -56,6 +56,7 @@ from holdfast.core.agent_state import (
     DRAIN_TIMER,
     GRACE_TIMER,
     HEARTBEAT_TIMER,
+    MOVES,
     PRELOAD_NOTICE_TIMER,
     PRELOAD_TIMER,
     REDIAL_TIMER,
@@ -100,6 +101,14 @@ def step(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:
     """Advance by one event."""
     if state.phase is Phase.FINISHED:
         return []
+    before = state.phase
+    effects = _take(state, event, now)
+    moved = state.phase is not before
+    assert not moved or (before, state.phase) in MOVES, f"{before} → {state.phase} is no move"
+    return effects
+
+
+def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:
     match event:
         case Told():
             if not contact.heed(state, event.tenure):

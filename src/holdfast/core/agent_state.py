@@ -31,6 +31,25 @@ class Phase(StrEnum):
     FINISHED = "finished"
 
 
+_THE_END = "CloseJob, a signal, the launcher gone, no contact for too long"
+MOVES = {
+    (Phase.PREPARING, Phase.WAITING): "an endpoint is held, and how workers start is known",
+    (Phase.WAITING, Phase.RUNNING): "RunRound, under a lease that is good",
+    (Phase.RUNNING, Phase.STOPPING): "StopRound, or the lease runs out",
+    (Phase.STOPPING, Phase.WAITING): "all processes are gone, and an endpoint is held again",
+    (Phase.PREPARING, Phase.CLOSING): _THE_END,
+    (Phase.WAITING, Phase.CLOSING): _THE_END,
+    (Phase.RUNNING, Phase.CLOSING): f"{_THE_END}, or let out of the round to leave",
+    (Phase.STOPPING, Phase.CLOSING): f"{_THE_END}, or processes that cannot be killed",
+    (Phase.CLOSING, Phase.FINISHED): "nothing is left",
+    (Phase.PREPARING, Phase.FINISHED): "the spawner is lost",
+    (Phase.WAITING, Phase.FINISHED): "the spawner is lost",
+    (Phase.RUNNING, Phase.FINISHED): "the spawner is lost",
+    (Phase.STOPPING, Phase.FINISHED): "the spawner is lost, or processes that cannot be killed",
+}
+"""Every way from one phase to another, and what leads there. There are no others."""
+
+
 class WorkerLife(Struct):
     """One worker of the current round, as this node sees it."""
 

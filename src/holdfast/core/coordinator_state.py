@@ -17,7 +17,14 @@ UNKNOWN = ""
 """The name of a round's node that has not reported to a new coordinator yet."""
 
 EndingKind = Literal["failure", "loss", "drain", "newcomers"]
-"""Why a round ends. Only a failure is charged to the restart budget."""
+"""Why a round ends (`ENDINGS`)."""
+ENDINGS: dict[EndingKind, tuple[str, str]] = {
+    "failure": ("a worker failed", "one restart, unless a member was lost too"),
+    "loss": ("a member is lost, suspected, has left or stopped by itself", "nothing"),
+    "drain": ("a member asked to be let out (SIGTERM to its agent)", "nothing"),
+    "newcomers": ("nodes wait, and there is room for them", "nothing"),
+}
+"""What ends a round, and what it costs of the restart budget."""
 
 
 class Member(Struct):

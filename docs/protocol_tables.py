@@ -1,0 +1,69 @@
+"""The tables and the diagram of ARCHITECTURE.md that are made from the code's own tables.
+
+    python docs/protocol_tables.py            print them
+    python docs/protocol_tables.py --write    put them into ARCHITECTURE.md
+
+`tests/test_protocol_tables.py` fails when the page and the code say different things.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import get_args
+
+from holdfast.core.agent_state import MOVES, Phase
+from holdfast.core.coordinator_state import ENDINGS
+from holdfast.core.messages import FromNode, ToNode
+
+PAGE = Path(__file__).resolve().parent.parent / "ARCHITECTURE.md"
+BEGIN = "<!-- made by docs/protocol_tables.py: begin -->"
+END = "<!-- made by docs/protocol_tables.py: end -->"
+
+
+def render() -> str:
+    parts = [
+        "The life of a node (`agent_state.MOVES`):",
+        _phases(),
+        "What a node tells the coordinator (`messages.FromNode`):",
+        _messages(get_args(FromNode)),
+        "What the coordinator tells a node (`messages.ToNode`):",
+        _messages(get_args(ToNode)),
+        "What ends a round (`coordinator_state.ENDINGS`):",
+        _endings(),
+    ]
+    return "\n\n".join(parts)
+
+
+def _phases() -> str:
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {Phase.PREPARING}"]
+    for (before, after), on in MOVES.items():
+        lines.append(f"    {before} --> {after}: {on}")
+    return "\n".join([*lines, f"    {Phase.FINISHED} --> [*]", "```"])
+
+
+def _messages(types: tuple[type, ...]) -> str:
+    rows = ["| message | what it says |", "|---|---|"]
+    for each in types:
+        first = (each.__doc__ or "").split("\n\n")[0]
+        rows.append(f"| `{each.__name__}` | {' '.join(first.split())} |")
+    return "\n".join(rows)
+
+
+def _endings() -> str:
+    rows = ["| kind | what happened | what it costs |", "|---|---|---|"]
+    rows += [f"| {kind} | {what} | {cost} |" for kind, (what, cost) in ENDINGS.items()]
+    return "\n".join(rows)
+
+
+def page_with(tables: str, page: str) -> str:
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(page_with(render(), PAGE.read_text()))
+    else:
+        print(render())
