@@ -38,8 +38,10 @@ LAYERS = {
     "worker": set(),
     "observe": {"core"},
     "workers": {"core", "worker"},
-    "agent": {"workers", "observe", "core", "worker"},
-    "elastic": {"agent", "workers", "observe", "core", "worker"},
+    "control": {"core"},
+    "testing": {"core"},
+    "agent": {"control", "workers", "observe", "core", "worker"},
+    "elastic": {"agent", "control", "workers", "observe", "core", "worker"},
     "cli": {"agent", "workers", "observe", "core", "worker"},
 }
 STANDARD_LIBRARY_ONLY = ("holdfast.worker", "holdfast.workers.spawner", "holdfast.workers.zygote")

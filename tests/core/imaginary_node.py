@@ -24,6 +24,8 @@ from holdfast.core.agent_io import (
     AgentEffect,
     AgentEvent,
     AgentTimerFired,
+    CoordinatorReached,
+    Dial,
     EndpointReserved,
     EndSpawner,
     Finish,
@@ -42,15 +44,19 @@ from holdfast.core.agent_io import (
 )
 from holdfast.core.agent_state import AgentState
 from holdfast.core.config import JobConfig
-from holdfast.core.coordinator import (
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
     Explain,
     Heard,
+    Retire,
     Tell,
     WakeCoordinator,
+    Write,
+    Written,
 )
+from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Outcome
 
 from .imaginary_spawner import NOTHING_SAID, Process, Spawner, Worker
@@ -84,10 +90,12 @@ class Node:
         self.now = 1000.0
         self.tick_s = tick_s
         self.agent = AgentState(config, NODE, "here")
-        self.coordinator = coordinator.CoordinatorState(config)
+        self.coordinator = CoordinatorState(config)
         self.spawner = Spawner()
         self.to_coordinator: deque[Heard] = deque()
         self.to_agent: deque[Told] = deque()
+        self.unwritten: int | None = None
+        """The version of the record that is being written."""
         self.timers: dict[str, tuple[float, Timer]] = {}
         self.timers_once_set: dict[str, Timer] = {}
         self.held: Endpoint | None = None
@@ -111,6 +119,8 @@ class Node:
         if self.to_coordinator:
             heard = _name(self.to_coordinator[0].message)
             yield Possibility(f"the coordinator hears {heard}", self.hear)
+        if self.unwritten is not None:
+            yield Possibility("the record is written", self.write)
         if self.to_agent:
             told = _name(self.to_agent[0].message)
             yield Possibility(f"the agent is told {told}", self.tell)
@@ -233,6 +243,11 @@ class Node:
     def hear(self) -> None:
         self.take(self.to_coordinator.popleft())
 
+    def write(self) -> None:
+        version, self.unwritten = self.unwritten, None
+        assert version is not None
+        self.take(Written(version))
+
     def tell(self) -> None:
         self.take(self.to_agent.popleft())
 
@@ -267,7 +282,7 @@ class Node:
     def take(self, event: AgentEvent | CoordinatorEvent) -> None:
         """Let the machine that an event is meant for take it, and do what it says."""
         self.now += self.tick_s
-        if isinstance(event, Heard | CoordinatorTimerFired):
+        if isinstance(event, Heard | Written | CoordinatorTimerFired):
             decided = coordinator.step(self.coordinator, event, self.now)
             self.on_coordinator_step(event, decided)
             for one in decided:
@@ -277,8 +292,11 @@ class Node:
         self.on_agent_step(event, effects)
         for effect in effects:
             self._carry_out(effect)
+        # Nothing comes between: these take no time.
+        if any(isinstance(effect, Dial) for effect in effects):
+            self.take(CoordinatorReached(hosting=True))
         if any(isinstance(effect, ReserveEndpoint) for effect in effects) and self.held:
-            self.take(EndpointReserved(self.held))  # Nothing comes between: it takes no time.
+            self.take(EndpointReserved(self.held))
 
     def on_agent_step(self, event: AgentEvent, effects: list[AgentEffect]) -> None:
         """For those who watch."""
@@ -294,8 +312,12 @@ class Node:
                 self.to_agent.append(Told(effect.message))
             case WakeCoordinator():
                 self._wake(effect.name, effect.after_s, CoordinatorTimerFired(effect.name))
-            case Explain():
+            case Write():
+                self.unwritten = effect.version
+            case Explain() | Retire():
                 pass
+            case _:
+                raise AssertionError(f"one node is nobody's rival: {effect}")
 
     def _carry_out(self, effect: AgentEffect) -> None:
         match effect:
@@ -306,7 +328,7 @@ class Node:
             case ReserveEndpoint():
                 port = 29500 if self.held is None else self.held.port + 1
                 self.held = Endpoint("127.0.0.1", port, serves_store=effect.store)
-            case Say():
+            case Say() | Dial():
                 pass
             case Finish():
                 self.finished = effect.outcome

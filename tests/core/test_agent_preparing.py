@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.core.agent_io import (
     AgentStarted,
     AgentTimerFired,
+    Dial,
     DropZygote,
     EndpointReserved,
     ModuleRejected,
@@ -24,7 +25,7 @@ from .agent_life import PORT, Life, assignment, run_round, said, without_words
 def test_a_node_joins_when_its_port_is_held_and_it_knows_how_workers_start() -> None:
     life = Life()
     started = life.take(AgentStarted(preload=("numpy",)))
-    assert started[0] == StartZygote(("numpy",))
+    assert started[:2] == [Dial(), StartZygote(("numpy",))]
     assert WakeAgent("preload", 60.0) in started
     assert life.take(ZygoteReady(("numpy",))) == [ReserveEndpoint()]
     (joined,) = life.take(EndpointReserved(PORT))
@@ -36,7 +37,7 @@ def test_a_node_joins_when_its_port_is_held_and_it_knows_how_workers_start() -> 
 
 def test_a_cold_node_joins_without_a_zygote() -> None:
     life = Life()
-    assert life.take(AgentStarted(cold="a plain command")) == [ReserveEndpoint()]
+    assert life.take(AgentStarted(cold="a plain command")) == [Dial(), ReserveEndpoint()]
     (joined,) = life.take(EndpointReserved(PORT))
     assert isinstance(joined, Report)
     (start,) = life.take(run_round())

@@ -1,126 +1,33 @@
-"""The coordinator's rules, one by one; some of them need more than one node to be seen."""
+"""The coordinator's rules, one by one; some of them need more than one node to be seen.
+
+How rounds come about is in `test_coordinator_forming.py`; how they end and are judged, with
+nodes that come and go, in `test_coordinator_ending.py`.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.core import coordinator
-from holdfast.core.config import JobConfig, Program, RestartPolicy
-from holdfast.core.coordinator import (
-    CoordinatorEffect,
-    CoordinatorTimerFired,
-    Explain,
-    Heard,
-    Tell,
-    WakeCoordinator,
-)
+from holdfast.core.coordinator_io import Retire
 from holdfast.core.messages import (
-    CloseJob,
     FromNode,
-    NodeJoined,
     NodeLeft,
-    RoundStopped,
     RunRound,
     StopRound,
-    ToNode,
-    WorkersFailed,
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.model import (
-    Assignment,
-    Endpoint,
-    ErrorDetail,
-    ExitStatus,
-    Failure,
-    NodeInfo,
-    Outcome,
+from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Outcome
+
+from .coordinated_job import (
+    Job,
+    assignment,
+    explained,
+    failure,
+    outcome,
+    told,
+    woken_after,
 )
-
-KILLED = ExitStatus(signal=9)
-
-
-class Job:
-    """A coordinator, and the nodes `a`, `b`, … that talk to it."""
-
-    def __init__(self, nodes: int = 1, at_most: int | None = None, **policy: object) -> None:
-        restarts = RestartPolicy(**policy)  # type: ignore[arg-type]
-        config = JobConfig(
-            "job",
-            Program("script", "train.py"),
-            slots=2,
-            min_nodes=nodes,
-            max_nodes=at_most or nodes,
-            restarts=restarts,
-        )
-        self.state = coordinator.CoordinatorState(config)
-        self.now = 1000.0
-        self.ports = 29500
-
-    def hear(self, node: str, message: FromNode) -> list[CoordinatorEffect]:
-        return coordinator.step(self.state, Heard(node, message), self.now)
-
-    def wake(self) -> list[CoordinatorEffect]:
-        return coordinator.step(self.state, CoordinatorTimerFired("form"), self.now)
-
-    def join(self, *nodes: str) -> list[CoordinatorEffect]:
-        """The nodes join one after the other; what came of the last."""
-        effects: list[CoordinatorEffect] = []
-        for node in nodes:
-            joined = NodeJoined(NodeInfo(node, f"host-{node}", slots=2), self.endpoint())
-            effects = self.hear(node, joined)
-        return effects
-
-    def endpoint(self) -> Endpoint:
-        self.ports += 1
-        return Endpoint("10.0.0.1", self.ports)
-
-    def fail(self, node: str, failure: Failure, round: int = 1) -> list[CoordinatorEffect]:
-        return self.hear(node, WorkersFailed(round, (failure,)))
-
-    def stop(self, node: str, *failures: Failure, round: int = 1) -> list[CoordinatorEffect]:
-        return self.hear(node, RoundStopped(round, failures, self.endpoint()))
-
-    def fail_and_stop(self, failure: Failure, round: int = 1) -> list[CoordinatorEffect]:
-        self.fail("a", failure, round)
-        return self.stop("a", failure, round=round)
-
-
-def failure(
-    rank: int = 0, at: float = 1000.0, status: ExitStatus = KILLED, **details: object
-) -> Failure:
-    return Failure(
-        node="a",
-        host="host-a",
-        local_rank=rank,
-        rank=rank,
-        role="default",
-        pid=100 + rank,
-        status=status,
-        observed_at=at,
-        **details,  # type: ignore[arg-type]
-    )
-
-
-def told(effects: list[CoordinatorEffect]) -> dict[str, ToNode]:
-    return {effect.node: effect.message for effect in effects if isinstance(effect, Tell)}
-
-
-def explained(effects: list[CoordinatorEffect]) -> str:
-    return "\n".join(effect.text for effect in effects if isinstance(effect, Explain))
-
-
-def assignment(effects: list[CoordinatorEffect], node: str = "a") -> Assignment:
-    message = told(effects)[node]
-    assert isinstance(message, RunRound)
-    return message.assignment
-
-
-def outcome(effects: list[CoordinatorEffect], node: str = "a") -> Outcome:
-    message = told(effects)[node]
-    assert isinstance(message, CloseJob)
-    return message.outcome
-
 
 # --- forming ------------------------------------------------------------------------------
 
@@ -138,16 +45,15 @@ def test_a_round_forms_when_the_last_node_that_it_may_have_joins() -> None:
 def test_a_wait_is_explained_once_and_not_at_every_look() -> None:
     job = Job(nodes=3)
     assert explained(job.join("a"))
-    assert job.wake() == []
+    assert explained(job.wake()) == ""
     assert explained(job.join("b")) == "2 of at least 3 nodes; waiting for 1 more"
 
 
 def test_the_first_round_makes_a_last_call() -> None:
     job = Job(nodes=1, at_most=2)
     effects = job.join("a")
-    assert effects[-1] == WakeCoordinator("form", 5.0)
-    job.now += 5.0
-    assert assignment(job.wake()).world_size == 2
+    assert woken_after(effects) == [5.0]
+    assert assignment(job.wake(5.0)).world_size == 2
 
 
 def test_a_node_that_comes_after_the_end_is_told_how_it_ended() -> None:
@@ -199,6 +105,20 @@ def test_what_names_an_older_round_is_ignored() -> None:
     assert job.state.round.furthest_step is None
 
 
+def test_failures_are_ordered_by_when_they_were_heard_of() -> None:
+    """Clocks of different hosts say nothing about each other."""
+    job = Job(nodes=2)
+    job.join("a", "b")
+    first = failure(3, at=5000.0)
+    job.fail("b", first)
+    job.now += 0.5
+    job.stop("a", failure(0, at=1.0))
+    ended = outcome(job.stop("b", first))
+    assert ended.cause is not None
+    assert (ended.cause.rank, ended.cause.observed_at) == (3, 1000.0)
+    assert [(one.rank, one.observed_at) for one in ended.others] == [(0, 1000.5)]
+
+
 # --- judging ------------------------------------------------------------------------------
 
 
@@ -218,11 +138,11 @@ def test_the_cause_is_chosen_among_all_failures_not_only_the_first_report() -> N
     job = Job(nodes=2)
     job.join("a", "b")
     lost = ErrorDetail("RuntimeError: Connection reset by peer")
-    victim = failure(0, at=1.0, status=ExitStatus(code=1), error=lost)
-    guilty = failure(3, at=1.5)
+    victim = failure(0, status=ExitStatus(code=1), error=lost)
+    guilty = failure(3)
     job.fail("a", victim)
     job.fail("b", guilty)
-    job.stop("a", victim, failure(1, at=2.0, status=ExitStatus(signal=15), stopped_by_us=True))
+    job.stop("a", victim, failure(1, status=ExitStatus(signal=15), stopped_by_us=True))
     ended = outcome(job.stop("b", guilty))
     assert ended.cause == guilty
     assert [one.rank for one in ended.others] == [0, 1]
@@ -261,12 +181,10 @@ def test_a_later_restart_waits_for_the_end_of_its_pause() -> None:
     job.fail_and_stop(failure())
     effects = job.fail_and_stop(failure(), round=2)
     assert told(effects) == {}
-    (timer,) = [effect for effect in effects if isinstance(effect, WakeCoordinator)]
-    assert 6.0 <= timer.after_s <= 10.0
-    job.now += timer.after_s / 2
-    assert told(job.wake()) == {}, "woken too early"
-    job.now += timer.after_s
-    assert assignment(job.wake()).round == 3
+    (pause_s,) = woken_after(effects)
+    assert 6.0 <= pause_s <= 10.0
+    assert told(job.wake(pause_s / 2)) == {}, "woken too early"
+    assert assignment(job.wake(pause_s)).round == 3
 
 
 def test_steps_that_lead_further_than_ever_are_progress() -> None:
@@ -310,12 +228,10 @@ def test_what_cannot_be_helped_by_a_restart_ends_the_job_and_is_said_once() -> N
 def test_when_the_last_node_leaves_for_a_signal_the_job_was_interrupted() -> None:
     job = Job()
     job.join("a")
-    ended = outcome(job.hear("a", NodeLeft("SIGTERM was sent", signal=15)))
-    assert (ended.verdict, ended.reason, ended.exit_status) == (
-        "interrupted",
-        "SIGTERM was sent",
-        143,
-    )
+    effects = job.hear("a", NodeLeft("SIGTERM was sent", signal=15))
+    assert Retire() in effects
+    assert told(effects) == {}, "whoever left is not there any more"
+    assert job.state.outcome == Outcome("interrupted", "SIGTERM was sent", 143)
 
 
 def test_when_the_last_node_cannot_go_on_the_job_failed_with_its_cause() -> None:
@@ -331,6 +247,6 @@ def test_a_job_closes_once(message: FromNode) -> None:
     job = Job()
     job.join("a")
     job.hear("a", WorkersSucceeded(1))
-    assert job.hear("a", message) == []
-    assert job.wake() == []
+    assert told(job.hear("a", message)) == {}
+    assert told(job.wake()) == {}
     assert job.state.outcome == Outcome("succeeded", "all workers succeeded", 0)

@@ -1,4 +1,4 @@
-"""When a round forms: the rules of `core.rounds`, in their order."""
+"""When a round forms, and when a running one makes room: the rules of `core.rounds`, in order."""
 
 from __future__ import annotations
 
@@ -9,104 +9,140 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from holdfast.core.rounds import Form, Refuse, View, Wait, decide
+from holdfast.core.config import Timeouts
+from holdfast.core.rounds import (
+    Fail,
+    Form,
+    Occupancy,
+    Refuse,
+    View,
+    Wait,
+    decide,
+    make_room,
+    min_round_s,
+    names,
+)
 
 NOW = 1000.0
-FOUR = ("a", "b", "c", "d")
+TIMES = Timeouts(join_s=600.0, last_call_s=5.0, scale_up_delay_s=1.0, min_round_s=2.0)
 
-FULL = View(candidates=FOUR, minimum=2, maximum=4)
-ENOUGH = View(candidates=("a", "b"), minimum=2, maximum=4, enough_since=NOW - 1, last_call_s=5.0)
-TOO_FEW = View(candidates=("a",), minimum=2, maximum=4)
+FULL = View(candidates=4, minimum=2, maximum=4, timeouts=TIMES)
+ENOUGH = View(candidates=2, minimum=2, maximum=4, timeouts=TIMES, enough_since=NOW - 1)
+TOO_FEW = View(candidates=1, minimum=2, maximum=4, timeouts=TIMES, short_since=NOW - 100)
 
 
-def test_a_closed_job_forms_nothing_and_says_how_it_closed() -> None:
+# --- forming ------------------------------------------------------------------------------
+
+
+def test_1_a_closed_job_forms_nothing_and_says_how_it_closed() -> None:
     decision = decide(structs.replace(FULL, closed="all workers succeeded"), NOW)
     assert decision == Refuse("the job is closed: all workers succeeded")
 
 
-def test_nothing_forms_while_a_member_of_the_last_round_is_not_back() -> None:
+def test_2_nothing_forms_while_a_member_of_the_last_round_is_not_back() -> None:
     decision = decide(structs.replace(FULL, not_back=("e",)), NOW)
     assert decision == Wait("waiting until e has stopped its workers")
 
 
-def test_of_many_that_are_not_back_only_some_are_named() -> None:
+def test_2_of_many_that_are_not_back_only_some_are_named() -> None:
     decision = decide(structs.replace(FULL, not_back=("e", "f", "g", "h", "i")), NOW)
     assert isinstance(decision, Wait)
     assert "e, f, g and 2 more" in decision.reason
 
 
-def test_a_pause_is_waited_for_until_its_end() -> None:
+def test_3_a_pause_is_waited_for_until_its_end() -> None:
     paused = structs.replace(FULL, not_before=NOW + 2.5)
     decision = decide(paused, NOW)
-    assert isinstance(decision, Wait)
-    assert decision.wake_at == NOW + 2.5
-    assert "2.5 s" in decision.reason
+    assert decision == Wait("pausing 2.5 s before the restart", NOW + 2.5)
     assert isinstance(decide(paused, NOW + 2.5), Form)
 
 
-def test_with_as_many_as_it_may_have_a_round_forms_at_once() -> None:
-    assert decide(structs.replace(FULL, enough_since=NOW, last_call_s=5.0), NOW) == Form(FOUR)
+def test_4_with_as_many_as_it_may_have_a_round_forms_at_once() -> None:
+    assert decide(structs.replace(FULL, enough_since=NOW), NOW) == Form(4)
 
 
-def test_a_surplus_stands_by() -> None:
-    assert decide(structs.replace(FULL, maximum=3), NOW) == Form(("a", "b", "c"))
+def test_4_a_surplus_stands_by() -> None:
+    assert decide(structs.replace(FULL, candidates=9), NOW) == Form(4)
 
 
-def test_with_fewer_than_it_needs_a_round_waits_and_counts_the_missing() -> None:
+def test_5_with_fewer_than_it_needs_a_round_waits_and_counts_the_missing() -> None:
     decision = decide(TOO_FEW, NOW)
-    assert decision == Wait("1 of at least 2 nodes; waiting for 1 more")
+    assert decision == Wait("1 of at least 2 nodes; waiting for 1 more", NOW + 500)
 
 
-def test_the_first_round_waits_for_latecomers_until_the_last_call_is_over() -> None:
+def test_5_too_few_for_too_long_fail_the_job() -> None:
+    assert isinstance(decide(TOO_FEW, NOW + 499.9), Wait)
+    assert decide(TOO_FEW, NOW + 500) == Fail("only 1 of at least 2 nodes came within 600 s")
+
+
+def test_5_who_comes_meanwhile_does_not_lengthen_the_wait() -> None:
+    one = structs.replace(TOO_FEW, minimum=4, maximum=4)
+    before, after = decide(one, NOW), decide(structs.replace(one, candidates=3), NOW + 50)
+    assert isinstance(before, Wait)
+    assert isinstance(after, Wait)
+    assert before.wake_at == after.wake_at
+
+
+def test_6_the_first_round_waits_for_latecomers_until_the_last_call_is_over() -> None:
     waiting = decide(ENOUGH, NOW)
-    assert isinstance(waiting, Wait)
-    assert waiting.wake_at == NOW + 4.0
-    assert "up to 2 more" in waiting.reason
-    assert decide(ENOUGH, NOW + 4.0) == Form(("a", "b"))
+    assert waiting == Wait("2 nodes are enough; last call for up to 2 more", NOW + 4.0)
+    assert decide(ENOUGH, NOW + 4.0) == Form(2)
 
 
-def test_a_last_call_that_nobody_started_starts_now() -> None:
+def test_6_a_last_call_that_nobody_started_starts_now() -> None:
     decision = decide(structs.replace(ENOUGH, enough_since=None), NOW)
     assert isinstance(decision, Wait)
     assert decision.wake_at == NOW + 5.0
 
 
-def test_a_later_round_does_not_wait_for_latecomers() -> None:
-    assert decide(structs.replace(ENOUGH, first_round=False), NOW) == Form(("a", "b"))
+def test_6_a_later_round_does_not_wait_for_latecomers() -> None:
+    assert decide(structs.replace(ENOUGH, first_round=False), NOW) == Form(2)
 
 
-# --- in order -----------------------------------------------------------------------------
+# --- forming, in order --------------------------------------------------------------------
 
-RULES: list[tuple[str, type, Callable[[View, float], bool]]] = [
+Rule = tuple[str, type, Callable[[View, float], bool]]
+
+RULES: list[Rule] = [
     ("closed", Refuse, lambda view, now: bool(view.closed)),
     ("not back", Wait, lambda view, now: bool(view.not_back)),
     ("a pause", Wait, lambda view, now: now < view.not_before),
-    ("full", Form, lambda view, now: len(view.candidates) >= view.maximum),
-    ("too few", Wait, lambda view, now: len(view.candidates) < view.minimum),
+    ("full", Form, lambda view, now: view.candidates >= view.maximum),
+    ("too few", Wait, lambda view, now: short(view) and now < join_ends(view, now)),
+    ("too few for too long", Fail, lambda view, now: short(view)),
     ("last call", Wait, lambda view, now: view.first_round and now < call_ends(view, now)),
     ("enough", Form, lambda view, now: True),
 ]
 
 
+def short(view: View) -> bool:
+    return view.candidates < view.minimum
+
+
+def join_ends(view: View, now: float) -> float:
+    return (now if view.short_since is None else view.short_since) + view.timeouts.join_s
+
+
 def call_ends(view: View, now: float) -> float:
-    since = now if view.enough_since is None else view.enough_since
-    return since + view.last_call_s
+    return (now if view.enough_since is None else view.enough_since) + view.timeouts.last_call_s
 
 
 @st.composite
 def views(draw: st.DrawFn) -> View:
     minimum = draw(st.integers(1, 4))
     moments = st.floats(NOW - 10, NOW + 10)
+    durations = st.floats(0, 12)
     return View(
-        candidates=tuple(f"n{i}" for i in range(draw(st.integers(0, 6)))),
+        candidates=draw(st.integers(0, 6)),
         minimum=minimum,
         maximum=minimum + draw(st.integers(0, 2)),
+        timeouts=Timeouts(join_s=draw(durations), last_call_s=draw(durations)),
         closed=draw(st.sampled_from(["", "", "the workers failed"])),
         not_back=tuple(draw(st.sampled_from([(), (), ("x",), ("x", "y")]))),
         first_round=draw(st.booleans()),
         enough_since=draw(st.none() | moments),
+        short_since=draw(st.none() | moments),
         not_before=draw(st.just(0.0) | moments),
-        last_call_s=draw(st.floats(0, 10)),
     )
 
 
@@ -125,6 +161,7 @@ def test_every_rule_decides_somewhere(rule: int) -> None:
         structs.replace(FULL, not_before=NOW + 1),
         FULL,
         TOO_FEW,
+        structs.replace(TOO_FEW, short_since=NOW - 601),
         ENOUGH,
         structs.replace(ENOUGH, first_round=False),
     ]
@@ -134,22 +171,20 @@ def test_every_rule_decides_somewhere(rule: int) -> None:
 
 
 @given(views())
-def test_a_wait_has_a_reason_and_never_wakes_in_the_past(view: View) -> None:
+def test_every_wait_and_refusal_has_a_reason_and_none_wakes_in_the_past(view: View) -> None:
     decision = decide(view, NOW)
+    if not isinstance(decision, Form):
+        assert decision.reason
     if isinstance(decision, Wait):
-        assert decision.reason
         assert decision.wake_at is None or decision.wake_at > NOW
-    if isinstance(decision, Refuse):
-        assert decision.reason
 
 
 @given(views())
-def test_what_forms_is_the_front_of_the_queue_and_of_an_allowed_size(view: View) -> None:
+def test_what_forms_is_of_an_allowed_size_and_leaves_nobody_out_who_could_sit(view: View) -> None:
     decision = decide(view, NOW)
     assume(isinstance(decision, Form))
-    assert isinstance(decision, Form)
-    assert view.minimum <= len(decision.members) <= view.maximum
-    assert decision.members == view.candidates[: len(decision.members)]
+    assert decision == Form(min(view.candidates, view.maximum))
+    assert view.candidates >= view.minimum
 
 
 @given(views())
@@ -157,5 +192,75 @@ def test_waking_when_asked_to_is_never_for_nothing(view: View) -> None:
     """The wait that named a time is over at that time, for a reason further down the list."""
     decision = decide(view, NOW)
     if isinstance(decision, Wait) and decision.wake_at is not None:
-        later = decide(view, decision.wake_at)
-        assert later != decision
+        assert decide(view, decision.wake_at) != decision
+
+
+# --- making room --------------------------------------------------------------------------
+
+ROOM = Occupancy(
+    size=2,
+    maximum=4,
+    newcomers=1,
+    newcomer_since=NOW,
+    started_at=NOW - 60,
+    fruitless=0,
+    closing=False,
+    timeouts=TIMES,
+)
+
+
+def test_7_a_newcomer_ends_the_round_after_the_delay_that_others_may_use_too() -> None:
+    assert make_room(ROOM, NOW) == Wait("1 node more will be taken in", NOW + 1.0)
+    assert make_room(structs.replace(ROOM, newcomers=2), NOW + 1.0) == Form(4)
+
+
+def test_7_a_round_lasts_its_least_time_whoever_waits() -> None:
+    young = structs.replace(ROOM, started_at=NOW)
+    assert make_room(young, NOW + 1.9) == Wait("1 node more will be taken in", NOW + 2.0)
+    assert make_room(young, NOW + 2.0) == Form(3)
+
+
+def test_7_after_fruitless_rounds_the_least_time_grows_up_to_a_limit() -> None:
+    assert [min_round_s(TIMES, n) for n in (0, 1, 2, 5, 1000)] == [2.0, 4.0, 8.0, 60.0, 60.0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"closing": True}, {"newcomers": 0}, {"size": 4}, {"newcomer_since": None}],
+    ids=["closing", "nobody new", "full", "nobody waits"],
+)
+def test_7_some_rounds_are_not_ended_for_anybody(change: dict[str, object]) -> None:
+    assert make_room(structs.replace(ROOM, **change), NOW + 1000) is None
+
+
+occupancies = st.builds(
+    Occupancy,
+    size=st.integers(1, 5),
+    maximum=st.just(5),
+    newcomers=st.integers(0, 4),
+    newcomer_since=st.none() | st.floats(NOW - 10, NOW),
+    started_at=st.floats(NOW - 100, NOW),
+    fruitless=st.integers(0, 6),
+    closing=st.booleans(),
+    timeouts=st.just(TIMES),
+)
+
+
+@given(occupancies)
+def test_room_is_made_exactly_when_every_condition_holds(view: Occupancy) -> None:
+    wanted = view.newcomers > 0 and view.newcomer_since is not None
+    possible = wanted and not view.closing and view.size < view.maximum
+    batched = view.newcomer_since is not None and view.newcomer_since + 1.0 <= NOW
+    old_enough = view.started_at + min(2.0 * 2**view.fruitless, 60.0) <= NOW
+    decision = make_room(view, NOW)
+    assert (decision is None) == (not possible)
+    assert isinstance(decision, Form) == (possible and batched and old_enough)
+    if isinstance(decision, Form):
+        assert view.size < decision.size <= view.maximum
+    if isinstance(decision, Wait):
+        assert decision.wake_at is not None
+        assert isinstance(make_room(view, decision.wake_at), Form)
+
+
+def test_a_few_names_are_all_given() -> None:
+    assert names(("a", "b", "c")) == "a, b, c"

@@ -12,6 +12,7 @@
 7. The job closes once, and nothing is asked of the node after that.
 8. `Finish` comes once, is the last thing, and its outcome is true.
 9. Everything that is said has words in it, and every timer a time.
+10. A node that leaves because it cannot go on is told how its job ended.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ from holdfast.core.agent_io import (
 )
 from holdfast.core.agent_state import GRACE_TIMER, UNKILLABLE_TIMER
 from holdfast.core.config import JobConfig
-from holdfast.core.coordinator import (
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     Explain,
+    Heard,
     Tell,
     WakeCoordinator,
 )
-from holdfast.core.messages import CloseJob, RunRound
+from holdfast.core.messages import CloseJob, NodeLeft, RunRound
 from holdfast.core.model import Endpoint, ExitStatus, Outcome
 
 from .imaginary_node import Node
@@ -57,6 +59,7 @@ class WatchedNode(Node):
         self.closed = False
         self.waited_in_vain = False
         self.spawner_lost = False
+        self.waits_for_outcome = False
         self.exits: dict[Worker, ExitStatus] = {}
 
     def on_agent_step(self, event: AgentEvent, effects: list[AgentEffect]) -> None:
@@ -138,9 +141,14 @@ class WatchedNode(Node):
         assert self.exits[worker] == outcome.cause.status
         assert not outcome.cause.status.succeeded
 
+    def check_end(self) -> None:
+        assert self.closed or not self.waits_for_outcome, "nobody told the node how it ended"
+
     def on_coordinator_step(
         self, event: CoordinatorEvent, effects: list[CoordinatorEffect]
     ) -> None:
+        if isinstance(event, Heard) and isinstance(event.message, NodeLeft):
+            self.waits_for_outcome |= event.message.signal is None
         for effect in effects:
             match effect:
                 case Tell():

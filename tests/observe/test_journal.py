@@ -15,12 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from holdfast.core import agent
 from holdfast.core.agent_io import (
     AgentEffect,
     AgentEvent,
     AgentStarted,
+    AgentTimerFired,
     AllGone,
+    CoordinatorLost,
+    CoordinatorReached,
     KillEverything,
+    Report,
     Say,
     StartWorkers,
     StepReported,
@@ -28,12 +33,33 @@ from holdfast.core.agent_io import (
     WorkerExited,
     WorkerStarted,
 )
+from holdfast.core.agent_state import AgentState
 from holdfast.core.config import JobConfig, Output, Program, RestartPolicy
-from holdfast.core.coordinator import CoordinatorEffect, CoordinatorEvent
+from holdfast.core.coordinator_io import (
+    CoordinatorEffect,
+    CoordinatorEvent,
+    CoordinatorTimerFired,
+    Heard,
+)
+from holdfast.core.desk import decide, open_desk, receive
+from holdfast.core.document import Ledger
 from holdfast.core.errors import UsageError
+from holdfast.core.messages import (
+    FromNode,
+    Heartbeat,
+    HeartbeatAnswered,
+    NodeGreeted,
+    Seen,
+    Standing,
+    ToNode,
+    Welcomed,
+)
+from holdfast.core.model import NodeInfo, Tenure
 from holdfast.observe.journal import (
     SCHEMA,
     AgentStep,
+    Beginning,
+    CoordinatorBegan,
     CoordinatorStep,
     Header,
     Journal,
@@ -101,8 +127,8 @@ def test_the_samples_show_all_of_a_type() -> None:
     """Or the tests above would pass on fields that are not even written."""
     shown = [one for kind in get_args(AgentEvent) for one in samples(kind)]
     assert all(not fields_at_default(one) for one in shown)
-    messages = {type(one.message) for one in samples(Told)}
-    assert {kind.__name__ for kind in messages} == {"RunRound", "StopRound", "CloseJob"}
+    assert {type(one.message) for one in samples(Told)} == set(get_args(ToNode))
+    assert {type(one.message) for one in samples(Heard)} == set(get_args(FromNode))
 
 
 # --- the file -----------------------------------------------------------------------------
@@ -349,3 +375,66 @@ def test_whoever_watches_gets_every_line_also_where_nothing_is_written(tmp_path:
 
     assert b"".join(seen) == path.read_bytes()
     assert len(seen) == 2
+
+
+# --- several nodes ------------------------------------------------------------------------
+
+NODES = structs.replace(JOB, min_nodes=2, max_nodes=2)
+NODES_HEADER = structs.replace(HEADER, config=NODES)
+
+
+def quiet_life(path: Path, heartbeats: int) -> list[Step]:
+    """A node that joins, sends heartbeats that are answered, and is told to stop a round."""
+    journal = Journal(path, NODES_HEADER)
+    state = AgentState(NODES, NODE, "here")
+    number = 0
+
+    def take(event: AgentEvent, now: float) -> None:
+        nonlocal number
+        effects = agent.step(state, event, now)
+        journal.agent(now, event, effects)
+        sent = [one.message for one in effects if isinstance(one, Report)]
+        numbers = [one.number for one in sent if isinstance(one, Heartbeat)]
+        numbers += [one.heartbeat for one in sent if isinstance(one, NodeGreeted)]
+        number = max([number, *numbers])
+
+    take(AgentStarted(cold="not wanted"), 0.0)
+    take(CoordinatorReached(), 0.0)
+    for beat in range(1, heartbeats + 1):
+        take(Told(HeartbeatAnswered(number)), 2.0 * beat - 1.0)
+        take(AgentTimerFired("heartbeat"), 2.0 * beat)
+    take(Told(Welcomed(waiting="for more")), 2.0 * heartbeats)
+    take(CoordinatorLost("the connection was reset"), 2.0 * heartbeats)
+    take(CoordinatorReached(), 2.0 * heartbeats + 1.0)
+    journal.close()
+    return read(path)[1]
+
+
+def test_a_quiet_job_does_not_fill_its_journal_with_heartbeats(tmp_path: Path) -> None:
+    short, long = quiet_life(tmp_path / "short", 3), quiet_life(tmp_path / "long", 300)
+    assert len(short) == len(long)
+
+
+def test_a_replay_does_without_the_heartbeats_that_were_left_out(path: Path) -> None:
+    assert list(replay(NODES_HEADER, quiet_life(path, 50))) == []
+
+
+def test_a_coordinator_that_took_over_replays_from_what_it_began_with(path: Path) -> None:
+    journal = Journal(path, NODES_HEADER)
+    beginning = Beginning(Tenure(1, 7), ledger=Ledger(4, 2, charges=1), gone_after_s=12.0)
+    desk = open_desk(beginning.state(NODES, 100.0))
+    journal.began(100.0, beginning)
+    info = NodeInfo("a-1", "a", slots=2)
+    standing = Standing(4, 0, 2, "running")
+    receive(desk, "a-1", NodeGreeted(info, Seen(Tenure(1, 6), 4, 1), standing), 101.0)
+    receive(desk, "a-1", Heartbeat(1), 101.0)
+    journal.taken(101.0, desk)
+    assert desk.taken == []
+    decide(desk, CoordinatorTimerFired("look"), 112.0)
+    journal.taken(112.0, desk)
+    journal.close()
+    header, steps = read(path)
+    assert [type(step) for step in steps] == [CoordinatorBegan, CoordinatorStep, CoordinatorStep]
+    assert "did not report" in repr(steps[-1])
+    assert list(replay(header, steps)) == []
+    assert list(replay(header, steps[1:])), "without its beginning it decides differently"

@@ -12,7 +12,7 @@ from holdfast.core.agent_io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.coordinator import CoordinatorTimerFired
+from holdfast.core.coordinator_io import CoordinatorTimerFired
 from holdfast.core.messages import RunRound
 from holdfast.core.model import Assignment, Endpoint, ExitStatus, Ranks
 from holdfast.observe.journal import AgentStep, CoordinatorStep, Step

@@ -3,7 +3,8 @@
 Both machines of the core are here, joined by one inbox as in the agent's loop, and a clock
 that only `advance` moves. Everything else that a node has (processes, a zygote, a spawner) is
 what the story says of it: the stage answers nothing by itself, except that a port can always
-be reserved.
+be reserved, the coordinator (it lives in the agent's own process) always be reached, and its
+record always be written.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from holdfast.core.agent_io import (
     AgentStarted,
     AgentTimerFired,
     AllGone,
+    CoordinatorReached,
+    Dial,
     EndpointReserved,
     LauncherLost,
     ModuleRejected,
@@ -41,14 +44,17 @@ from holdfast.core.agent_io import (
 )
 from holdfast.core.agent_state import AgentState
 from holdfast.core.config import JobConfig, Program, RestartPolicy, Timeouts
-from holdfast.core.coordinator import (
+from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
     Heard,
     Tell,
     WakeCoordinator,
+    Write,
+    Written,
 )
+from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus
 
 from .wording import line
@@ -107,7 +113,7 @@ class Stage:
             timeouts=Timeouts(shutdown_s=command.number("grace", 30.0)),
         )
         self._agent = AgentState(config, "here-1", "here")
-        self._coordinator = coordinator.CoordinatorState(config)
+        self._coordinator = CoordinatorState(config)
         cold = "" if "preload" in command.settings else "not wanted"
         self._take(AgentStarted(preload=tuple(_list(command, "preload")), cold=cold))
 
@@ -153,7 +159,7 @@ class Stage:
         self._inbox.append(event)
         while self._inbox:
             following = self._inbox.popleft()
-            if isinstance(following, Heard | CoordinatorTimerFired):
+            if isinstance(following, Heard | Written | CoordinatorTimerFired):
                 for decided in coordinator.step(self._coordinator, following, self._now):
                     self._seen.append(line(decided))
                     self._coordinate(decided)
@@ -165,12 +171,16 @@ class Stage:
     def _coordinate(self, effect: CoordinatorEffect) -> None:
         if isinstance(effect, Tell):
             self._inbox.append(Told(effect.message))
+        elif isinstance(effect, Write):
+            self._inbox.append(Written(effect.version))
         elif isinstance(effect, WakeCoordinator):
             due = self._now + effect.after_s
             self._timers[effect.name] = (due, CoordinatorTimerFired(effect.name))
 
     def _carry_out(self, effect: AgentEffect) -> None:
         match effect:
+            case Dial():
+                self._inbox.append(CoordinatorReached(hosting=True))
             case Report():
                 self._inbox.append(Heard("here-1", effect.message))
             case ReserveEndpoint():

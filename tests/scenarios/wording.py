@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from holdfast.core.agent_io import (
     AgentEffect,
+    Dial,
     DropZygote,
     EndSpawner,
     Finish,
@@ -26,16 +27,25 @@ from holdfast.core.agent_io import (
     StartZygote,
     WakeAgent,
 )
-from holdfast.core.coordinator import CoordinatorEffect, Explain, Tell, WakeCoordinator
+from holdfast.core.coordinator_io import (
+    CoordinatorEffect,
+    Explain,
+    Retire,
+    Tell,
+    WakeCoordinator,
+    Write,
+)
 from holdfast.core.messages import (
     CloseJob,
     FromNode,
+    NodeGreeted,
     NodeJoined,
     NodeLeft,
     RoundStopped,
     RunRound,
     StopRound,
     ToNode,
+    Welcomed,
     WorkersFailed,
     WorkersProgressed,
     WorkersSucceeded,
@@ -56,12 +66,18 @@ def line(effect: AgentEffect | CoordinatorEffect) -> str:
             return f"agent        tells the coordinator: {_from_node(effect.message)}"
         case Tell():
             return f"coordinator  tells the agent: {_to_node(effect.message)}"
+        case Write():
+            return f"coordinator  writes down: {_ledger(effect)}"
+        case Retire():
+            return "coordinator  has nothing more to do"
         case _:
             return f"agent        {_request(effect)}"
 
 
 def _request(effect: AgentEffect) -> str:
     match effect:
+        case Dial():
+            return "calls the coordinator"
         case ReserveEndpoint():
             store = ", with a store listening there" if effect.store else ""
             return f"reserves a port for the next master{store}"
@@ -90,16 +106,19 @@ def _request(effect: AgentEffect) -> str:
 
 def _from_node(message: FromNode) -> str:
     match message:
+        case NodeGreeted():
+            slots = message.info.slots
+            return f"here is {message.info.node}, {slots} slot{'s' if slots > 1 else ''}"
         case NodeJoined():
             return f"ready, with the master's port {message.endpoint.port}"
         case WorkersFailed():
-            return f"round {message.round}: {_failures(message.failures)}"
+            return f"round {message.round}: {failures(message.failures)}"
         case WorkersSucceeded():
             return f"round {message.round}: all workers succeeded"
         case WorkersProgressed():
             return f"round {message.round}: step {message.step} was reached"
         case RoundStopped():
-            told = _failures(message.failures)
+            told = failures(message.failures)
             return f"round {message.round} has stopped: {told}; next port {message.endpoint.port}"
         case NodeLeft():
             return f"leaving: {message.reason}"
@@ -107,6 +126,8 @@ def _from_node(message: FromNode) -> str:
 
 def _to_node(message: ToNode) -> str:
     match message:
+        case Welcomed():
+            return "welcome"
         case RunRound():
             part = message.assignment
             restarts = f", restart {part.restart_count}" if part.restart_count else ""
@@ -117,19 +138,27 @@ def _to_node(message: ToNode) -> str:
             return f"the job is over: {message.outcome.verdict}"
 
 
+def _ledger(effect: Write) -> str:
+    ledger = effect.ledger
+    if ledger.outcome is not None:
+        return f"the job is over: {ledger.outcome.verdict}"
+    failed = f", {ledger.charges} failed before" if ledger.charges else ""
+    return f"round {ledger.round}{failed}"
+
+
 def _outcome(outcome: Outcome) -> str:
     text = f"{outcome.verdict}, exit status {outcome.exit_status}: {outcome.reason}"
     if outcome.cause is not None:
-        text += f"\n             first observed: {_failures([outcome.cause])}"
+        text += f"\n             first observed: {failures([outcome.cause])}"
     if outcome.others:
-        text += f"\n             then: {_failures(outcome.others)}"
+        text += f"\n             then: {failures(outcome.others)}"
     return text
 
 
-def _failures(failures: Iterable[Failure]) -> str:
+def failures(found: Iterable[Failure]) -> str:
     return ", ".join(
         f"rank {one.rank} {'stopped by us' if one.stopped_by_us else 'failed'} ({one.status})"
-        for one in failures
+        for one in found
     )
 
 

@@ -169,9 +169,11 @@ def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEff
     if state.phase is not Phase.WAITING or assignment.round <= state.last_round:
         return []
     if state.lease is not None and not state.lease.good(now):
-        # Nobody would be sure when our workers must have ended: not a member after all.
+        # Nobody would be sure when our workers must have ended: not a member after all. The
+        # heartbeat goes first, so that the next offer finds a lease.
         assert state.endpoint is not None, "a node without an endpoint was waiting"
-        return [Report(RoundStopped(assignment.round, (), state.endpoint))]
+        stopped = Report(RoundStopped(assignment.round, (), state.endpoint))
+        return [*contact.send_heartbeat(state, now), stopped]
     state.phase = Phase.RUNNING
     state.assignment, state.last_round = assignment, assignment.round
     state.workers = {ranks.local_rank: WorkerLife(ranks.rank) for ranks in assignment.workers}
@@ -275,6 +277,8 @@ def _lease_ran_out(state: AgentState) -> list[AgentEffect]:
     """The spawner stops the workers already, and kills them at the end of the lease."""
     if state.phase is not Phase.RUNNING:
         return []
+    if state.draining_by is not None:
+        return leave(state, state.draining_by)
     state.phase = Phase.STOPPING
     state.stopped_by_us = True
     said = Say("the lease runs out, because the coordinator does not answer: stopping the workers")

@@ -94,7 +94,7 @@ def redial(state: AgentState) -> list[AgentEffect]:
     return [] if state.connected or state.phase is Phase.CLOSING else [Dial()]
 
 
-def _send_heartbeat(state: AgentState, now: float) -> list[AgentEffect]:
+def send_heartbeat(state: AgentState, now: float) -> list[AgentEffect]:
     if state.lease is None:
         return []
     number = state.lease.heartbeat(now)
@@ -108,7 +108,7 @@ def heartbeat_due(state: AgentState, now: float) -> list[AgentEffect]:
         return []
     oldest = min(state.lease.sent.values(), default=now)
     if now - oldest < UNANSWERED * state.config.leases.heartbeat_s:
-        return _send_heartbeat(state, now)
+        return send_heartbeat(state, now)
     state.lease.forget()
     return [HangUp(), *lost(state, "it has stopped answering", False, now)]
 

@@ -208,10 +208,12 @@ def _greeted(
 def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[CoordinatorEffect]:
     """A node remembers more than we do: our record was lost, and its memory stands for it."""
     seen, standing = message.seen, message.standing
-    if not state.embedded or seen.tenure.instance == 0 or seen.tenure == state.tenure:
+    known = (state.tenure, state.round_number, state.charges)
+    more = any(a > b for a, b in zip((seen.tenure, seen.round, seen.charges), known, strict=True))
+    if not state.embedded or seen.tenure.instance == 0 or not more:
         return []
     effects: list[CoordinatorEffect] = []
-    if seen.tenure > state.tenure:
+    if seen.tenure >= state.tenure:
         state.tenure = Tenure(seen.tenure.instance, seen.tenure.epoch + 1)
         effects.append(Raise(state.tenure))
     if seen.round > state.round_number:

@@ -166,6 +166,8 @@ def stand_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     current = state.round
     if current is None or current.ending is not None or current.has(node):
         return []
+    if state.members[node].round:
+        return []  # It has an older round to stop first.
     runs = f"round {current.number} runs with {len(current.members)} of at most"
     standing = f"{runs} {state.config.max_nodes} nodes: standing by"
     if len(current.members) < state.config.max_nodes:

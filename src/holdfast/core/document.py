@@ -59,19 +59,28 @@ def decode(content: bytes) -> Document:
 
 def brief(outcome: Outcome | None) -> Outcome | None:
     """An outcome that fits the document: the cause in short, without the others."""
-    if outcome is None or outcome.cause is None:
-        return outcome
-    kept = msgspec.structs.replace(outcome, cause=digest(outcome.cause), others=())
-    return msgspec.structs.replace(kept, reason=kept.reason[:TEXT_KEPT])
+    if outcome is None:
+        return None
+    cause = digest(outcome.cause) if outcome.cause is not None else None
+    return msgspec.structs.replace(outcome, reason=_cut(outcome.reason), cause=cause, others=())
+
+
+def _cut(text: str, *, end: bool = False) -> str:
+    """As much of a text as takes `TEXT_KEPT` bytes when written; its beginning, or its end."""
+    kept = text[-TEXT_KEPT:] if end else text[:TEXT_KEPT]
+    while len(msgspec.json.encode(kept)) > TEXT_KEPT + 2:
+        shorter = len(kept) * 3 // 4
+        kept = kept[-shorter:] if end else kept[:shorter]
+    return kept
 
 
 def digest(failure: Failure) -> Failure:
     """A failure in a few hundred bytes: enough to judge it, not to show all of it."""
     error = msgspec.structs.replace(
-        failure.error, message=failure.error.message[:TEXT_KEPT], traceback=""
+        failure.error, message=_cut(failure.error.message), traceback=""
     )
-    tail = failure.stderr_tail[-TEXT_KEPT:]
-    evidence = failure.out_of_memory[:TEXT_KEPT]
+    tail = _cut(failure.stderr_tail, end=True)
+    evidence = _cut(failure.out_of_memory)
     return msgspec.structs.replace(
         failure, error=error, stderr_tail=tail, out_of_memory=evidence, brief=True
     )

@@ -54,7 +54,13 @@ from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.desk import Desk
 from holdfast.core.document import Ledger
 from holdfast.core.errors import UsageError
-from holdfast.core.messages import Heartbeat, HeartbeatAnswered, RunRound, StopRound
+from holdfast.core.messages import (
+    Heartbeat,
+    HeartbeatAnswered,
+    NodeGreeted,
+    RunRound,
+    StopRound,
+)
 from holdfast.core.model import Tenure
 
 SCHEMA = 1
@@ -260,9 +266,16 @@ def heartbeat_number(step: AgentStep) -> int | None:
     """The number of the heartbeat that a timer had the agent send, if that is what it did."""
     if step.event != AgentTimerFired(HEARTBEAT_TIMER):
         return None
+    return _sent_number(step)
+
+
+def _sent_number(step: AgentStep) -> int | None:
+    """The number of the heartbeat that the agent sent, by itself or with its greeting."""
     for effect in step.effects:
         if isinstance(effect, Report) and isinstance(effect.message, Heartbeat):
             return effect.message.number
+        if isinstance(effect, Report) and isinstance(effect.message, NodeGreeted):
+            return effect.message.heartbeat or None
     return None
 
 
@@ -335,6 +348,6 @@ def replay(header: Header, steps: list[Step]) -> Iterator[Divergence]:
 
 def _skip_heartbeats(state: AgentState, step: AgentStep) -> None:
     """Those that were answered and followed by others are not in the journal."""
-    number = heartbeat_number(step)
+    number = _sent_number(step)
     if number is not None and state.lease is not None:
         state.lease.number = number - 1

@@ -1,0 +1,211 @@
+"""How a round ends, who is waited for, and how it is judged, with nodes that come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core import coordinator
+from holdfast.core.coordinator_io import Depose, Retire, Revoke, Tell
+from holdfast.core.document import Ledger
+from holdfast.core.leases import NodeGone, NodeSuspected
+from holdfast.core.messages import (
+    DescribeFailures,
+    FailuresDescribed,
+    NodeDraining,
+    NodeLeft,
+    RunRound,
+    Seen,
+    Standing,
+    StopRound,
+    WorkersFailed,
+    WorkersSucceeded,
+)
+from holdfast.core.model import Tenure
+
+from .coordinated_job import Job, explained, failure, members, outcome, running, told
+
+GONE = "all its processes have ended"
+
+
+def test_a_suspicion_ends_the_round_and_replaces_nobody() -> None:
+    job = running("a", "b")
+    job.join("c")
+    effects = job.take(NodeSuspected("b", "it has been silent for 5.0 s"))
+    assert set(told(effects)) == {"a", "b"}
+    assert told(job.stop("a")) == {}
+    assert members(job.take(NodeGone("b", "it was silent for 12.1 s"))) == ["a", "c"]
+
+
+def test_the_loss_of_a_member_is_free_and_of_its_victims_too() -> None:
+    job = running("a", "b", at_most=3, max_restarts=0)
+    job.join("c")
+    job.fail("a", failure(0))
+    job.stop("a", failure(0))
+    effects = job.take(NodeGone("b", GONE))
+    assert members(effects) == ["a", "c"]
+    assert "going on without a charge" in explained(effects)
+    assert job.state.charges == 0
+
+
+def test_giving_up_waits_for_everybody() -> None:
+    job = running("a", "b", max_restarts=0)
+    job.fail("a", failure(0))
+    assert told(job.stop("a", failure(0))) == {}
+    assert outcome(job.stop("b")).verdict == "failed"
+
+
+def test_a_node_that_is_lost_never_closes_the_job() -> None:
+    job = running("a", "b")
+    job.take(NodeGone("b", GONE))
+    job.stop("a")
+    job.take(NodeGone("a", GONE))
+    assert job.state.outcome is None
+
+
+def test_the_loss_of_a_node_that_has_finished_is_none() -> None:
+    job = running("a", "b")
+    job.hear("b", WorkersSucceeded(1))
+    assert told(job.take(NodeGone("b", GONE))) == {}
+    assert outcome(job.hear("a", WorkersSucceeded(1))).verdict == "succeeded"
+
+
+@pytest.mark.parametrize("with_spare", [True, False])
+def test_a_drain_is_let_out_at_once_where_the_job_can_do_without(with_spare: bool) -> None:
+    job = running("a", "b")
+    if with_spare:
+        job.join("c")
+    effects = job.hear("b", NodeDraining("SIGTERM was sent to its agent"))
+    assert bool(told(effects)) == with_spare
+    if not with_spare:
+        assert told(job.wake(4.9)) == {}
+        assert set(told(job.wake(0.2))) == {"a", "b"}
+
+
+def test_a_drain_that_waits_goes_when_a_replacement_comes() -> None:
+    job = running("a", "b")
+    job.hear("b", NodeDraining("SIGTERM was sent to its agent"))
+    assert set(told(job.join("c"))) == {"a", "b"}
+    job.hear("b", NodeLeft("SIGTERM", signal=15))
+    assert members(job.stop("a")) == ["a", "c"]
+    assert job.state.charges == 0
+
+
+def test_a_node_that_does_not_stop_loses_its_lease() -> None:
+    job = running("a", "b")
+    job.take(NodeSuspected("b", "silent"))
+    job.stop("a")
+    assert Revoke("b") in job.wake(66.0)
+
+
+def test_rounds_in_a_row_without_progress_end_the_job() -> None:
+    job = running("a", "b", at_most=2, fruitless_rounds_limit=2)
+    job.take(NodeGone("b", GONE))
+    job.stop("a")
+    job.join("c")
+    job.take(NodeGone("c", GONE))
+    ended = outcome(job.stop("a", round=2))
+    assert "2 rounds in a row ended without progress" in ended.reason
+
+
+def test_details_are_asked_of_the_first_few_nodes_only() -> None:
+    job = running(*"abcde")
+    brief = failure(0, brief=True)
+    asked = []
+    for number, node in enumerate("abcde"):
+        effects = job.hear(node, WorkersFailed(1, (failure(number, brief=True),)))
+        asked += [one for one in told(effects).values() if isinstance(one, DescribeFailures)]
+    assert len(asked) == 3
+    job.hear("a", FailuresDescribed(1, (failure(0, stderr_tail="all of it"),)))
+    job.fail("a", brief)
+    assert job.state.round is not None
+    assert any(one.stderr_tail == "all of it" for one in job.state.round.failures)
+
+
+def test_everybody_is_told_the_outcome_before_the_coordinator_retires() -> None:
+    job = running("a", "b")
+    job.hear("a", WorkersSucceeded(1))
+    assert Retire() not in job.hear("b", WorkersSucceeded(1))
+    assert Retire() not in job.hear("a", NodeLeft("done"))
+    assert Retire() in job.hear("b", NodeLeft("done"))
+
+
+def test_a_node_that_never_takes_the_outcome_is_not_waited_for_for_ever() -> None:
+    job = running("a", "b")
+    job.hear("a", WorkersSucceeded(1))
+    job.hear("b", WorkersSucceeded(1))
+    assert Retire() in job.wake(30.0)
+
+
+# --- after a takeover ---------------------------------------------------------------------
+
+
+def taken_over(size: int = 3, charges: int = 0) -> Job:
+    job = Job(nodes=2, at_most=size, max_restarts=3)
+    written = Ledger(4, size, charges)
+    tenure = Tenure(1, 2)
+    job.state = coordinator.take_over(job.state.config, tenure, written, job.now, 12.1)
+    return job
+
+
+def test_when_all_have_reported_the_round_goes_on_untouched() -> None:
+    job = taken_over()
+    for rank, node in enumerate("abc"):
+        effects = job.greet(node, Standing(4, rank, 3, "running"))
+        assert told(effects) == {}
+    assert explained(effects) == "all 3 nodes of round 4 have reported: it goes on"
+
+
+def test_nothing_forms_before_everybody_has_reported_or_must_be_gone() -> None:
+    job = taken_over()
+    assert told(job.join("x", "y", "z")) == {}
+    assert told(job.wake(12.0)) == {}
+    assert members(job.wake(0.2)) == ["x", "y", "z"]
+    assert job.state.round_number == 5
+
+
+def test_after_a_takeover_everybody_who_reported_is_waited_for() -> None:
+    job = taken_over()
+    job.greet("a", Standing(4, 0, 3, "running"))
+    job.greet("b", Standing(4, 1, 3, "running"))
+    assert {type(one) for one in told(job.wake(12.2)).values()} == {StopRound}
+    assert told(job.stop("a", round=4)) == {}, "b may still have workers"
+    assert members(job.stop("b", round=4)) == ["a", "b"]
+
+
+def test_charges_are_not_forgotten_by_a_takeover() -> None:
+    job = taken_over(charges=3)
+    for rank, node in enumerate("abc"):
+        job.greet(node, Standing(4, rank, 3, "running"))
+    job.fail("a", failure(0), round=4)
+    for node in "abc":
+        effects = job.stop(node, round=4)
+    assert "all 3 restarts were used" in outcome(effects).reason
+
+
+def test_a_host_without_its_record_learns_it_from_the_nodes() -> None:
+    job = Job(nodes=2, at_most=3, max_restarts=2)
+    job.state.tenure = Tenure(2, 1)
+    job.greet("a", Standing(7, 0, 2, "running"), seen=Seen(Tenure(1, 3), 7, 2))
+    assert (job.state.round_number, job.state.charges) == (7, 2)
+    assert told(job.join("x", "y", "z")) == {}, "b of round 7 may still run"
+
+
+def test_a_coordinator_that_is_not_alone_gives_way_to_a_higher_tenure() -> None:
+    job = Job(nodes=2)
+    job.state.embedded = False
+    effects = job.greet("a", seen=Seen(Tenure(1, 9), 7))
+    assert Depose(Tenure(1, 9)) in effects
+    assert told(effects) == {}
+
+
+def test_a_round_that_a_node_has_not_heard_of_is_offered_again() -> None:
+    job = running("a", "b")
+    (message,) = told(job.greet("b")).values()
+    assert isinstance(message, RunRound)
+
+
+def test_a_node_that_still_runs_an_old_round_is_told_to_stop_it() -> None:
+    job = running("a", "b")
+    effects = job.greet("z", Standing(9, 0, 1, "running"))
+    assert Tell("z", StopRound(9, "that round is over")) in effects
+    assert not job.state.members["z"].ready

@@ -1,0 +1,289 @@
+"""Who is the coordinator: the rules of `core.leadership`, on an imaginary register."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from holdfast.core import leadership
+from holdfast.core.config import Leases
+from holdfast.core.document import Document, Ledger
+from holdfast.core.leadership import (
+    Call,
+    Confirm,
+    DialWanted,
+    Lead,
+    LeadershipEffect,
+    LeadershipEvent,
+    LeadershipStarted,
+    LeadershipState,
+    LeadershipTimerFired,
+    LeaderTetherEnded,
+    LearnOutcome,
+    LedgerWanted,
+    Outranked,
+    Pointed,
+    ReadRegister,
+    RegisterRead,
+    RegisterUnclear,
+    RegisterWrote,
+    ResignationWanted,
+    StepDown,
+    WriteRegister,
+    gate,
+    may_answer,
+    may_speak,
+)
+from holdfast.core.messages import HeartbeatAnswered, StopRound
+from holdfast.core.model import Outcome, Tenure
+
+TERMS = Leases()
+
+
+class Register:
+    """One document with compare-and-set; it can lose a reply."""
+
+    def __init__(self) -> None:
+        self.document: Document | None = None
+        self.token = 0
+
+    def write(self, request: WriteRegister) -> RegisterWrote:
+        done = request.token == self.token
+        if done:
+            self.document, self.token = request.document, self.token + 1
+        return RegisterWrote(done, self.document, self.token)
+
+    def read(self) -> RegisterRead:
+        return RegisterRead(self.document, self.token)
+
+
+class Node:
+    """The leadership of one node, with everything it asks of the register answered at once."""
+
+    def __init__(self, name: str, register: Register, now: float = 0.0) -> None:
+        self.state = LeadershipState(name, TERMS)
+        self.register = register
+        self.now = now
+        self.answers = True
+
+    def take(self, event: LeadershipEvent) -> list[LeadershipEffect]:
+        effects = leadership.step(self.state, event, self.now)
+        for effect in list(effects):
+            if not self.answers:
+                continue
+            if isinstance(effect, ReadRegister):
+                effects += self.take(self.register.read())
+            elif isinstance(effect, WriteRegister):
+                effects += self.take(self.register.write(effect))
+        return effects
+
+    @property
+    def leads(self) -> bool:
+        return self.state.leading is not None
+
+
+def of_kind(effects: list[LeadershipEffect], *kinds: type) -> list[LeadershipEffect]:
+    return [effect for effect in effects if isinstance(effect, kinds)]
+
+
+def leader(successors: tuple[str, ...] = ("b", "c")) -> Node:
+    node = Node("a", Register())
+    node.take(LeadershipStarted())
+    node.take(LedgerWanted(1, Ledger(1, 3), successors))
+    assert node.leads
+    return node
+
+
+def follower(name: str, of: Node) -> Node:
+    node = Node(name, of.register, of.now)
+    assert of.register.document is not None
+    node.take(Pointed("a", of.register.document.successors))
+    node.take(LeadershipStarted())
+    return node
+
+
+def test_an_empty_register_is_claimed_and_then_led() -> None:
+    node = Node("a", Register())
+    (lead,) = of_kind(node.take(LeadershipStarted()), Lead)
+    assert isinstance(lead, Lead)
+    assert (lead.document.tenure, lead.document.leader) == (Tenure(1, 1), "a")
+    assert not lead.holder_possible
+
+
+def test_of_two_who_claim_one_wins_and_the_other_follows() -> None:
+    register = Register()
+    one, other = Node("a", register), Node("b", register)
+    other.answers = False
+    other.take(LeadershipStarted())
+    (claim,) = of_kind(other.take(RegisterRead(None, 0)), WriteRegister)
+    one.take(LeadershipStarted())
+    assert isinstance(claim, WriteRegister)
+    effects = other.take(register.write(claim))
+    assert one.leads
+    assert of_kind(effects, Lead) == []
+
+
+def test_10_what_is_wanted_written_is_confirmed_after_it_is() -> None:
+    node = leader()
+    node.answers = False
+    (write,) = of_kind(node.take(LedgerWanted(2, Ledger(2, 3), ())), WriteRegister)
+    assert isinstance(write, WriteRegister)
+    assert of_kind(node.take(node.register.write(write)), Confirm) == [Confirm(2)]
+
+
+def test_10_one_write_at_a_time_and_the_newest_goes_next() -> None:
+    node = leader()
+    node.answers = False
+    (write,) = of_kind(node.take(LedgerWanted(2, Ledger(2, 3), ())), WriteRegister)
+    assert node.take(LedgerWanted(3, Ledger(3, 3), ())) == []
+    assert node.take(LedgerWanted(4, Ledger(4, 3), ())) == []
+    assert isinstance(write, WriteRegister)
+    effects = node.take(node.register.write(write))
+    (following,) = of_kind(effects, WriteRegister)
+    assert isinstance(following, WriteRegister)
+    assert following.document.ledger.round == 4
+
+
+def test_11_a_lost_reply_to_a_write_that_was_done_is_found_out() -> None:
+    node = leader()
+    node.answers = False
+    (write,) = of_kind(node.take(LedgerWanted(2, Ledger(2, 3), ())), WriteRegister)
+    assert isinstance(write, WriteRegister)
+    node.register.write(write)
+    assert node.take(RegisterUnclear(wrote=True)) == [ReadRegister()]
+    assert of_kind(node.take(node.register.read()), Confirm) == [Confirm(2)]
+
+
+def test_11_a_write_that_did_not_arrive_is_tried_again_as_it_was() -> None:
+    node = leader()
+    node.answers = False
+    (write,) = of_kind(node.take(LedgerWanted(2, Ledger(2, 3), ())), WriteRegister)
+    node.take(RegisterUnclear(wrote=True))
+    assert node.take(node.register.read()) == [write]
+
+
+def test_11_a_write_that_stays_unclear_is_not_given_up_by_a_leader() -> None:
+    node = leader()
+    node.answers = False
+    node.take(LedgerWanted(2, Ledger(2, 3), ()))
+    node.take(RegisterUnclear(wrote=True))
+    node.take(RegisterUnclear(wrote=False))
+    node.answers = True
+    node.now += 1.0
+    effects = node.take(LeadershipTimerFired("watch"))
+    assert of_kind(effects, Confirm) == [Confirm(2)]
+
+
+def test_12_a_leader_speaks_only_within_its_tenure() -> None:
+    node = leader()
+    assert may_speak(node.state, 2.9)
+    assert not may_speak(node.state, 3.0)
+    node.now = 2.0
+    node.take(LeadershipTimerFired("renew"))
+    assert may_speak(node.state, 4.9)
+
+
+def test_12_the_tenure_counts_from_when_the_write_was_sent() -> None:
+    node = leader()
+    node.answers = False
+    (write,) = of_kind(node.take(LeadershipTimerFired("renew")), WriteRegister)
+    assert isinstance(write, WriteRegister)
+    node.now = 2.5
+    node.take(node.register.write(write))
+    assert not may_speak(node.state, 3.0)
+
+
+@pytest.mark.parametrize(("name", "at"), [("b", 4.0), ("c", 4.5)])
+def test_12_successors_take_over_one_after_the_other(name: str, at: float) -> None:
+    node = follower(name, leader())
+    node.now = at - 0.1
+    assert of_kind(node.take(LeadershipTimerFired("watch")), Lead) == []
+    node.now = at
+    (lead,) = of_kind(node.take(LeadershipTimerFired("watch")), Lead)
+    assert isinstance(lead, Lead)
+    assert lead.document.tenure == Tenure(1, 2)
+    assert lead.document.ledger == Ledger(1, 3)
+    assert lead.holder_possible
+
+
+def test_12_a_counter_that_moves_keeps_everybody_away() -> None:
+    first = leader()
+    node = follower("b", first)
+    for at in (2.0, 5.0, 8.0):
+        first.now = node.now = at
+        first.take(LeadershipTimerFired("renew"))
+        assert of_kind(node.take(LeadershipTimerFired("watch")), Lead) == []
+
+
+def test_12_the_end_of_the_leader_s_tether_lets_a_successor_take_over_at_once() -> None:
+    node = follower("b", leader())
+    node.now = 0.1
+    (lead,) = of_kind(node.take(LeaderTetherEnded("a")), Lead)
+    assert isinstance(lead, Lead)
+    assert not lead.holder_possible
+
+
+def test_an_old_leader_that_writes_again_learns_that_it_was_replaced() -> None:
+    first = leader()
+    second = follower("b", first)
+    second.now = 4.0
+    second.take(LeadershipTimerFired("watch"))
+    assert second.leads
+    first.now = 6.0
+    effects = first.take(LeadershipTimerFired("renew"))
+    assert of_kind(effects, StepDown)
+    assert not first.leads
+
+
+def test_a_leader_that_hears_of_a_higher_tenure_steps_down() -> None:
+    node = leader()
+    node.answers = False
+    assert of_kind(node.take(Outranked(Tenure(1, 2))), StepDown)
+    assert not may_speak(node.state, node.now)
+
+
+def test_13_the_leader_is_dialled_first_then_its_successors_then_the_register_is_asked() -> None:
+    node = follower("d", leader())
+    node.state.leader, node.state.tried = "a", 0
+    node.answers = False
+    calls = [node.take(DialWanted()) for _ in range(4)]
+    assert calls == [[Call("a")], [Call("b")], [Call("c")], [ReadRegister()]]
+
+
+def test_15_on_hold_only_heartbeats_are_answered_and_only_while_all_are_heard() -> None:
+    node = leader()
+    answer, stop = HeartbeatAnswered(1), StopRound(1, "x")
+    assert gate(node.state, stop, True, 2.9) == "send"
+    assert gate(node.state, answer, False, 2.9) == "send"
+    assert gate(node.state, stop, True, 10.0) == "keep"
+    assert gate(node.state, answer, True, 10.0) == "send"
+    assert gate(node.state, answer, False, 10.0) == "drop"
+
+
+def test_15_a_hold_ends_after_its_time() -> None:
+    node = leader()
+    assert may_answer(node.state, True, 1.0)
+    assert may_answer(node.state, True, 60.9)
+    assert not may_answer(node.state, True, 61.0)
+
+
+def test_16_who_resigns_names_nobody_and_sits_out() -> None:
+    node = leader()
+    effects = node.take(ResignationWanted("cut off"))
+    assert of_kind(effects, StepDown)
+    assert node.register.document is not None
+    assert node.register.document.leader == ""
+    assert of_kind(node.take(LeadershipTimerFired("watch")), Lead) == []
+    successor = follower("b", node)
+    assert successor.leads
+
+
+def test_a_job_that_is_over_is_learned_from_the_register_and_not_led_again() -> None:
+    first = leader()
+    over = Outcome("succeeded", "all workers succeeded", 0)
+    assert first.register.document is not None
+    first.register.document = structs.replace(first.register.document, ledger=Ledger(1, 3, 0, over))
+    node = Node("z", first.register, now=100.0)
+    effects = node.take(LeadershipStarted())
+    assert LearnOutcome(over) in effects
+    assert not node.leads
