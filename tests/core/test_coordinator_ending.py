@@ -118,7 +118,7 @@ def test_details_are_asked_of_the_first_few_nodes_only() -> None:
     job.hear("a", FailuresDescribed(1, (failure(0, stderr_tail="all of it"),)))
     job.fail("a", brief)
     assert job.state.round is not None
-    assert any(one.stderr_tail == "all of it" for one in job.state.round.failures)
+    assert any(one.stderr_tail == "all of it" for one in job.state.round.failures.values())
 
 
 def test_everybody_is_told_the_outcome_before_the_coordinator_retires() -> None:

@@ -170,6 +170,7 @@ class NetworkContact:
         folder = Path(config.snapshot_dir) if config.snapshot_dir else default_folder()
         record = Record(folder, config.run_id)
         host = CoordinatorHost(self._state(record), surroundings(self._owner))
+        _allow_many_connections()
         spaces = KeySpaces()
         server = Server(self._owner.loop, config.run_id, self._security, host, spaces)
         server.listen(listening)
@@ -201,3 +202,11 @@ class NetworkContact:
         if endpoint is None or endpoint.address:
             return message
         return replace(message, endpoint=replace(endpoint, address=self._address))
+
+
+def _allow_many_connections() -> None:
+    """Each node takes two descriptors. The spawner, and so the workers, keep the usual limit."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -50,7 +50,7 @@ from holdfast.core.agent_io import (
     WorkerStarted,
 )
 from holdfast.core.agent_preparing import prepare, ready, reserve, unborn, zygote_lost
-from holdfast.core.agent_reports import in_brief
+from holdfast.core.agent_reports import in_brief, in_full
 from holdfast.core.agent_state import (
     BIRTH_TIMER,
     DRAIN_TIMER,
@@ -270,7 +270,7 @@ def _step_reported(state: AgentState, event: StepReported) -> list[AgentEffect]:
 def _describe(state: AgentState, message: DescribeFailures) -> list[AgentEffect]:
     if state.assignment is None or state.assignment.round != message.round:
         return []
-    return [Report(FailuresDescribed(message.round, tuple(state.failures.values())))]
+    return [Report(FailuresDescribed(message.round, in_full(state, state.failures.values())))]
 
 
 def _lease_ran_out(state: AgentState) -> list[AgentEffect]:

@@ -27,6 +27,7 @@ from holdfast.core.agent_io import (
     Say,
     WakeAgent,
 )
+from holdfast.core.agent_reports import in_full
 from holdfast.core.agent_state import HEARTBEAT_TIMER, REDIAL_TIMER, AgentState, Phase, alive
 from holdfast.core.agent_stopping import close, leave
 from holdfast.core.messages import (
@@ -184,5 +185,5 @@ def _standing(state: AgentState) -> Standing | None:
         group_rank=assignment.group_rank,
         group_size=assignment.group_size,
         condition=condition,
-        failures=tuple(state.failures.values()),
+        failures=in_full(state, state.failures.values()),
     )

@@ -23,6 +23,7 @@ from holdfast.core.agent_io import (
     SignalWorkers,
     WakeAgent,
 )
+from holdfast.core.agent_reports import in_full
 from holdfast.core.agent_state import (
     DRAIN_TIMER,
     GRACE_TIMER,
@@ -79,7 +80,7 @@ def stuck(state: AgentState, processes: tuple[str, ...]) -> list[AgentEffect]:
     state.phase = Phase.CLOSING
     state.given_up = True
     reason = f"{named} on {state.host} cannot be killed, so what it holds cannot be reused"
-    left = Report(NodeLeft(reason, failures=tuple(state.failures.values())))
+    left = Report(NodeLeft(reason, failures=in_full(state, state.failures.values())))
     if state.lease is None:
         return [said, left]
     # The others go on; nobody will tell us of an end that is ours alone.

@@ -109,9 +109,9 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     version = state.version
     if isinstance(event, CoordinatorTimerFired):
         state.wake_at = None
-        effects: list[CoordinatorEffect] = ending.look(state, now)
-    else:
-        effects = _take(state, event, now)
+    effects = _take(state, event, now)
+    # After every event, not only the timer's: `_wake` replaces a timer, even one that is due.
+    effects += ending.look(state, now)
     effects += ending.settle_round(state, now)
     effects += forming.consider(state, now)
     effects += _retire(state, now)
@@ -197,6 +197,9 @@ def _greeted(
         return [*effects, Tell(node, Welcomed()), *_tell_outcome(state, node)]
     member = _member(state, node, message)
     member.endpoint, member.suspected = message.endpoint, ""
+    if message.standing is not None:
+        member.last_round = message.standing.round
+        member.last_rank = message.standing.group_rank
     effects.append(Tell(node, Welcomed(state.successors, state.waiting_for)))
     effects += _take_standing(state, node, message.standing, now)
     if message.draining:
@@ -210,6 +213,9 @@ def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[
     seen, standing = message.seen, message.standing
     known = (state.tenure, state.round_number, state.charges)
     more = any(a > b for a, b in zip((seen.tenure, seen.round, seen.charges), known, strict=True))
+    # Somebody whom we never met has heard our tenure: it was another life of this coordinator.
+    stranger = message.info.node not in state.members and not state.formed
+    more = more or (stranger and seen.tenure == state.tenure)
     if not state.embedded or seen.tenure.instance == 0 or not more:
         return []
     effects: list[CoordinatorEffect] = []

@@ -33,6 +33,7 @@ from holdfast.core.coordinator_state import (
     current_round,
     settle,
 )
+from holdfast.core.document import fit_outcome
 from holdfast.core.messages import (
     DescribeFailures,
     FailuresDescribed,
@@ -89,7 +90,7 @@ def failed(
     current = current_round(state, message.round)
     if current is None or not current.has(node) or not message.failures:
         return []
-    current.failures = _merged(current.failures, message.failures, now)
+    _note(current, message.failures, now)
     effects = _ask_for_details(current, node, message.failures)
     reason = rootcause.describe(message.failures[0])
     return end(state, current, "failure", reason, now) + effects
@@ -109,7 +110,7 @@ def _ask_for_details(
 def described(state: CoordinatorState, message: FailuresDescribed) -> list[CoordinatorEffect]:
     current = current_round(state, message.round)
     if current is not None:
-        current.failures = _merged(current.failures, message.failures, None)
+        _note(current, message.failures, None)
     return []
 
 
@@ -137,7 +138,7 @@ def stopped(
         settle(state, node)
     if current is None or not current.has(node) or node in current.gone:
         return []
-    current.failures = _merged(current.failures, message.failures, now)
+    _note(current, message.failures, now)
     where = member.info.host
     effects = end(state, current, "loss", f"{where} has stopped its workers on its own", now)
     _is_back(state, current, node)
@@ -156,7 +157,7 @@ def stands(
     elif standing.condition == "succeeded":
         effects = succeeded(state, node, WorkersSucceeded(current.number))
     elif standing.condition != "running":
-        current.failures = _merged(current.failures, standing.failures, now)
+        _note(current, standing.failures, now)
         reason = f"{member.info.host} had lost its coordinator and stopped its workers"
         effects = end(state, current, "loss", reason, now)
     if standing.condition == "stopped":
@@ -247,7 +248,7 @@ def left(
         return effects
     current = state.round
     if current is not None and current.has(node):
-        current.failures = _merged(current.failures, message.failures, now)
+        _note(current, message.failures, now)
     return _without(state, node, f"{member.info.host} has left: {message.reason}", now)
 
 
@@ -268,6 +269,7 @@ def _without(
     if node in current.back:
         return []
     current.gone[node] = reason
+    current.leaving.pop(node, None)
     if node in current.succeeded:
         return []
     return end(state, current, "loss", reason, now)
@@ -294,19 +296,24 @@ def draining(
     member.draining = reason
     settle(state, node)
     current = state.round
-    if current is None or not current.has(node) or current.ending is not None:
+    if current is not None and current.has(node) and node not in current.gone:
+        current.leaving.setdefault(node, member.drain_until)
+    return let_out(state, now)
+
+
+def let_out(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """End the round for those who want to leave it, once enough others are there to go on."""
+    current = state.round
+    if current is None or not current.leaving or current.ending is not None:
         return []
-    others = [name for name in current.members if _stays(state, name)]
-    enough = len(others) + len(state.ready) >= state.config.min_nodes
-    if enough or state.config.max_nodes == 1 or now >= member.drain_until:
-        return end(state, current, "drain", f"{member.info.host} is leaving: {reason}", now)
-    state.looks[f"drain {node}"] = member.drain_until
-    return []
-
-
-def _stays(state: CoordinatorState, node: str) -> bool:
-    member = state.members.get(node)
-    return member is not None and not member.draining
+    node, until = next(iter(current.leaving.items()))  # Whoever asked first has waited longest.
+    staying = len(current.seats) - len(current.gone) - len(current.leaving)
+    enough = staying + len(state.ready) >= state.config.min_nodes
+    if not enough and state.config.max_nodes > 1 and now < until:
+        state.looks["drain"] = until
+        return []
+    member = state.members[node]
+    return end(state, current, "drain", f"{member.info.host} is leaving: {member.draining}", now)
 
 
 # Waiting for everybody.
@@ -318,11 +325,8 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     effects: list[CoordinatorEffect] = []
     for what in due:
         del state.looks[what]
-        if what.startswith("drain "):
-            node = what.removeprefix("drain ")
-            member = state.members.get(node)
-            if member is not None and member.draining:
-                effects += draining(state, node, member.draining, now)
+        if what == "drain":
+            effects += let_out(state, now)
         elif what == "missing":
             effects += _missing(state, now)
         elif what == "stop":
@@ -387,7 +391,7 @@ def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[Coo
         present = (state.members.get(name) for name in state.former)
         state.seats = tuple(member.info for member in present if member is not None)
     progressed = _note_progress(state, ended, now)
-    cause = rootcause.name(ended.failures)
+    cause = rootcause.name(ended.failures.values())
     if ended.ending == "failure" and cause is not None and not _lost(ended):
         return _charge(state, ended, cause, progressed, now)
     limit = state.config.restarts.fruitless_rounds_limit
@@ -454,7 +458,7 @@ def _charge(
 
 def close(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:
     """The job is over; it is told once it is written down."""
-    state.outcome = outcome
+    state.outcome = outcome if state.config.max_nodes == 1 else fit_outcome(outcome)
     state.version += 1
     state.outcome_version = state.version
     state.unaware = set(state.members)
@@ -468,21 +472,16 @@ def _failed_outcome(reason: str, cause: rootcause.Cause | None) -> Outcome:
     return Outcome("failed", reason, EXIT_FAILED, cause.first, others)
 
 
-def _merged(
-    known: list[Failure], told: tuple[Failure, ...], received_at: float | None
-) -> list[Failure]:
+def _note(current: RunningRound, told: tuple[Failure, ...], received_at: float | None) -> None:
     """A node's later word on a rank replaces the earlier one, but not when it was received.
 
     Clocks of different hosts are never compared: failures are ordered by their receipt.
     """
-    merged = {failure.rank: failure for failure in known}
+    known = current.failures
     for failure in told:
-        before = merged.pop(failure.rank, None)
+        before = known.get(failure.rank)
         if before is None:
             at = failure.observed_at if received_at is None else received_at
-            merged[failure.rank] = replace(failure, observed_at=at)
-        elif failure.brief and not before.brief:
-            merged[failure.rank] = before
-        else:
-            merged[failure.rank] = replace(failure, observed_at=before.observed_at)
-    return list(merged.values())
+            known[failure.rank] = replace(failure, observed_at=at)
+        elif before.brief or not failure.brief:
+            known[failure.rank] = replace(failure, observed_at=before.observed_at)

@@ -36,7 +36,7 @@ def consider(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
             return []  # Nobody is waited for: the only node is getting ready.
         return _form(state, now)
     if state.round.announced and state.round.ending is None:
-        return _make_room(state, state.round, now) + _let_out(state, now)
+        return _make_room(state, state.round, now) + ending.let_out(state, now)
     return []
 
 
@@ -62,19 +62,36 @@ def _form(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
 
 def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]:
     """How many could sit now, and when the first of those who sit out may come back."""
-    if not state.penalties and len(state.roles) < 2:
-        return len(state.ready), None
+    if not state.penalties and (len(state.roles) < 2 or not state.seats):
+        return len(state.ready), None  # A seat is a role's only once one of that role held it.
     able = [name for name in state.ready if not _sits_out(state, name, now)]
-    out = [name for name in state.ready if name not in able]
-    until = [state.penalties[state.members[name].info.host].until for name in out]
-    return len(_seated(state, able, state.config.max_nodes)), min(until, default=None)
+    until = None
+    if len(able) < len(state.ready):
+        until = min(one.until for one in state.penalties.values() if now < one.until)
+    if len(state.roles) < 2 or len(able) < state.config.min_nodes:
+        return min(len(able), state.config.max_nodes), until
+    return len(_seated(state, able, state.config.max_nodes)), until
 
 
 def _seated(state: CoordinatorState, able: list[str], size: int) -> tuple[NodeInfo, ...]:
     """Those of them who would get a seat, in the order of their ranks."""
     able = sorted(able, key=lambda name: state.members[name].arrival)
     infos = [state.members[name].info for name in able]
-    return ranks.order(ranks.select(infos, state.seats, size), state.former)
+    return ranks.order(ranks.select(infos, state.seats, size), _in_order(state))
+
+
+def _in_order(state: CoordinatorState) -> tuple[str, ...]:
+    """Who has state, the newest and oldest first: former members, then who ran before them.
+
+    A coordinator that took over between two rounds knows the former only by what they said.
+    """
+    former = set(state.former)
+    others = [
+        (-member.last_round, member.last_rank, name)
+        for name, member in state.members.items()
+        if member.last_round and name not in former
+    ]
+    return (*state.former, *(name for _, _, name in sorted(others)))
 
 
 def _sits_out(state: CoordinatorState, node: str, now: float) -> bool:
@@ -180,7 +197,8 @@ def stand_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
 def _make_room(
     state: CoordinatorState, current: RunningRound, now: float
 ) -> list[CoordinatorEffect]:
-    newcomers = _newcomers(state, current)
+    full = len(current.members) >= state.config.max_nodes
+    newcomers = 0 if full or current.succeeded else _newcomers(state, current)
     if not newcomers:
         state.newcomer_since = None
         return []
@@ -213,15 +231,3 @@ def _newcomers(state: CoordinatorState, current: RunningRound) -> int:
         return len(state.ready)
     present = [name for name in current.members if name in state.members]
     return len(_seated(state, [*present, *state.ready], state.config.max_nodes)) - len(present)
-
-
-def _let_out(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
-    """Somebody may have come who can take the seat of a node that waits to leave."""
-    waiting = [what for what in state.looks if what.startswith("drain ")]
-    effects: list[CoordinatorEffect] = []
-    for what in waiting:
-        node = what.removeprefix("drain ")
-        member = state.members.get(node)
-        if member is not None:
-            effects += ending.draining(state, node, member.draining, now)
-    return effects

@@ -35,6 +35,9 @@ class Member(Struct):
     endpoint: Endpoint | None = None
     round: int = 0
     """It may still have processes of this round; 0 where it has none."""
+    last_round: int = 0
+    """The last round that it ran, as it said when it greeted."""
+    last_rank: int = 0
     draining: str = ""
     drain_until: float = 0.0
     suspected: str = ""
@@ -69,7 +72,10 @@ class RunningRound(Struct):
     gone: dict[str, str] = field(default_factory=dict)
     """Members that are lost or left, and why."""
     succeeded: set[str] = field(default_factory=set)
-    failures: list[Failure] = field(default_factory=list)
+    leaving: dict[str, float] = field(default_factory=dict)
+    """Members that want to leave, in the order in which they said so, and how long they wait."""
+    failures: dict[int, Failure] = field(default_factory=dict)
+    """By rank, the first that was heard of in front."""
     described: int = 0
     furthest_step: int | None = None
 

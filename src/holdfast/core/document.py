@@ -10,6 +10,8 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec import Struct
 
@@ -18,6 +20,10 @@ from holdfast.core.model import Failure, Outcome, Tenure
 SUCCESSORS = 5
 LIMIT_BYTES = 4096
 TEXT_KEPT = 400
+TEXT_TOLD = 1 << 17
+"""Characters that the failures in one message may have: a frame holds them in any script."""
+OTHERS_TOLD = 32
+"""How many failures beside the cause everybody is told of."""
 
 
 class Ledger(Struct, frozen=True, omit_defaults=True):
@@ -84,3 +90,44 @@ def digest(failure: Failure) -> Failure:
     return msgspec.structs.replace(
         failure, error=error, stderr_tail=tail, out_of_memory=evidence, brief=True
     )
+
+
+def fit(failures: Iterable[Failure]) -> tuple[Failure, ...]:
+    """Failures as one message can hold them: the first ones in full, the last ones in short."""
+    left = TEXT_TOLD
+    told = []
+    for failure in failures:
+        if _length(failure) > left:
+            shorter = left > 4 * TEXT_KEPT
+            told.append(_shorten(failure, left // 2) if shorter else digest(failure))
+        else:
+            told.append(failure)
+        left = max(0, left - _length(told[-1]))
+    return tuple(told)
+
+
+def fit_outcome(outcome: Outcome) -> Outcome:
+    """An outcome that every node of a large job can be told."""
+    if outcome.cause is None:
+        return outcome
+    cause, *others = fit((outcome.cause, *outcome.others[:OTHERS_TOLD]))
+    untold = len(outcome.others) - len(others)
+    return msgspec.structs.replace(outcome, cause=cause, others=tuple(others), others_untold=untold)
+
+
+def _length(failure: Failure) -> int:
+    error = failure.error
+    texts = (error.message, error.traceback, failure.stderr_tail, failure.out_of_memory)
+    return sum(map(len, texts))
+
+
+def _shorten(failure: Failure, room: int) -> Failure:
+    """Keep the ends of its texts that say most: the last lines of a traceback name the cause."""
+    error = msgspec.structs.replace(
+        failure.error,
+        message=failure.error.message[: room // 4],
+        traceback=failure.error.traceback[-room // 2 :],
+    )
+    evidence = failure.out_of_memory[:TEXT_KEPT]
+    tail = failure.stderr_tail[-room // 4 :]
+    return msgspec.structs.replace(failure, error=error, stderr_tail=tail, out_of_memory=evidence)

@@ -61,12 +61,16 @@ class RegisterWrote(Record, frozen=True):
     has_set: bool
     document: Document | None
     token: int
+    nonce: str = ""
+    """Of the document that was to be written: an answer to an older write means nothing."""
 
 
 class RegisterUnclear(Record, frozen=True):
-    """No answer came: the request may or may not have been carried out."""
+    """No answer came, and none will: the request may or may not have been carried out."""
 
     wrote: bool
+    nonce: str = ""
+    """Of the document that was to be written."""
 
 
 class LedgerWanted(Record, frozen=True):
@@ -302,7 +306,8 @@ def _saw(
 ) -> list[LeadershipEffect]:
     """Take in what the register holds."""
     if state.pending is not None:
-        return _resolve(state, document, token, now)
+        # While an answer may still come, it alone tells: what was read may be older.
+        return _resolve(state, document, token, now) if state.pending.unclear else []
     if state.leading is not None:
         return _check_own(state, document)
     moved = state.moved_at is None or token != state.token
@@ -342,9 +347,7 @@ def _timer(state: LeadershipState, name: str, now: float) -> list[LeadershipEffe
         return [*_write_next(state, now, renew=True), _renew_later(state)]
     if name == WATCH_TIMER and state.pending is not None and state.pending.unclear:
         return _read(state)
-    if name == WATCH_TIMER and state.leading is None:
-        if state.pending is not None:
-            return _retry(state)
+    if name == WATCH_TIMER and state.leading is None and state.pending is None:
         return _read(state)
     return []
 
@@ -437,8 +440,13 @@ def _write_next(
     return [WriteRegister(document, state.token)]
 
 
+def _answers(nonce: str, pending: Pending) -> bool:
+    """Whether this is the answer to that write; nobody says so where only one can be under way."""
+    return nonce in ("", pending.document.nonce)
+
+
 def _wrote(state: LeadershipState, event: RegisterWrote, now: float) -> list[LeadershipEffect]:
-    if state.pending is None:
+    if state.pending is None or not _answers(event.nonce, state.pending):
         return []
     if event.has_set:
         return _succeeded(state, state.pending, event.token, now)
@@ -449,7 +457,7 @@ def _unclear(state: LeadershipState, event: RegisterUnclear, now: float) -> list
     if not event.wrote:
         state.read_pending = False
         return [WakeLeadership(WATCH_TIMER, state.terms.tenure_s / 3)]
-    if state.pending is None:
+    if state.pending is None or not _answers(event.nonce, state.pending):
         return []
     state.pending.unclear = True
     return _read(state)

@@ -166,3 +166,5 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     exit_status: int
     cause: Failure | None = None
     others: tuple[Failure, ...] = ()
+    others_untold: int = 0
+    """How many more there were, in a job of so many that nobody is told of all of them."""

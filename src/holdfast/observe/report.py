@@ -28,7 +28,7 @@ def render(outcome: Outcome, recovered: Iterable[Recovery], journal: str | None)
     lines = [_headline(outcome)]
     if outcome.cause is not None:
         lines += _cause(outcome.cause)
-    lines += _others(outcome.others)
+    lines += _others(outcome.others, outcome.others_untold)
     if history:
         lines += ["", *history]
     if journal is not None and outcome.verdict != "succeeded":
@@ -86,7 +86,7 @@ def _how(cause: Failure) -> str:
     return f"{words}; {cause.out_of_memory}" if cause.out_of_memory else words
 
 
-def _others(others: tuple[Failure, ...]) -> list[str]:
+def _others(others: tuple[Failure, ...], untold: int) -> list[str]:
     if not others:
         return []
     lines = ["", "  Then"]
@@ -95,8 +95,9 @@ def _others(others: tuple[Failure, ...]) -> list[str]:
         if not other.stopped_by_us and lost_a_peer(other):
             fate = "failed because it lost a peer"
         lines.append(f"    rank {other.rank} on {other.host}: {fate} ({other.status})")
-    if len(others) > MAX_OTHERS:
-        lines.append(f"    and {len(others) - MAX_OTHERS} more")
+    more = max(0, len(others) - MAX_OTHERS) + untold
+    if more:
+        lines.append(f"    and {more} more")
     return lines
 
 
