@@ -102,6 +102,8 @@ class NetworkContact:
         self._security = Security(token, tls)
         self._endpoint = Endpoint.parse(owner.config.rendezvous.endpoint)
         self._host: CoordinatorHost | None = None
+        self._is_here: bool | None = owner.config.is_host
+        """Whether the endpoint is on this machine; None while that is not known."""
         self._client = Client(owner.loop, owner.config.run_id, owner.node, self._security, self)
         self._address = owner.config.local_address or ""
 
@@ -115,7 +117,12 @@ class NetworkContact:
 
     def dial(self) -> None:
         """Host the coordinator if the endpoint is this machine's and free; else dial it."""
-        if self._host is None:
+        from holdfast.control.hosting import is_this_machine
+
+        if self._is_here is None:
+            # Looked up once: a name server that is slow must not stop us while workers run.
+            self._is_here = is_this_machine(self._endpoint)
+        if self._host is None and self._is_here:
             self._host = self._try_to_host()
         if self._host is not None:
             self._address = self._address or self._endpoint.address

@@ -49,6 +49,20 @@ def try_to_host(endpoint: Endpoint, is_host: bool | None = None) -> socket.socke
         ) from None
 
 
+def is_this_machine(endpoint: Endpoint) -> bool | None:
+    """Whether the endpoint is an address of this machine; None if the name means nothing here.
+
+    Resolves the name, which may block.
+    """
+    addresses = _resolved(endpoint)
+    if not addresses:
+        return None
+    try:
+        return any(_is_ours(address) for address in addresses)
+    except OSError:
+        return True  # Its port is taken, which it could not be elsewhere.
+
+
 def _resolved(endpoint: Endpoint) -> list[Address]:
     """Its addresses; none if the name means nothing here, and so does not name this machine."""
     try:
