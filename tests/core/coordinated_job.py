@@ -25,6 +25,7 @@ from holdfast.core.messages import (
     NodeJoined,
     RoundStopped,
     RunRound,
+    StandBy,
     Standing,
     ToNode,
     Welcomed,
@@ -141,9 +142,10 @@ def failure(
 
 
 def told(effects: list[CoordinatorEffect]) -> dict[str, ToNode]:
-    """What each node was told last; a welcome is polite and decides nothing."""
+    """What each node was told last; a welcome, or where it stands, decides nothing."""
     tells = [effect for effect in effects if isinstance(effect, Tell)]
-    return {one.node: one.message for one in tells if not isinstance(one.message, Welcomed)}
+    polite = (Welcomed, StandBy)
+    return {one.node: one.message for one in tells if not isinstance(one.message, polite)}
 
 
 def explained(effects: list[CoordinatorEffect]) -> str:

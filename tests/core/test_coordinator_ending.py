@@ -94,7 +94,7 @@ def test_a_node_that_does_not_stop_loses_its_lease() -> None:
     job = running("a", "b")
     job.take(NodeSuspected("b", "silent"))
     job.stop("a")
-    assert Revoke("b") in job.wake(66.0)
+    assert Revoke("b") in job.wake(65.0)
 
 
 def test_rounds_in_a_row_without_progress_end_the_job() -> None:

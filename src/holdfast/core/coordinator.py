@@ -10,7 +10,8 @@ Rules
 4. Write before word: a round, a charge, an outcome is told only after it is written down.
 5. A node that leaves, fails or is lost never closes the job; only success of all, a terminal
    failure, or too few nodes for too long does. A job closes once.
-6. After a takeover nothing is formed until every node of the last round has reported or must
+6. The coordinator's own stalls extend what it gave the nodes time for.
+7. After a takeover nothing is formed until every node of the last round has reported or must
    be gone. When all have, and all still run, the round goes on and nobody notices.
 
 A round's life, as its members see it:
@@ -107,6 +108,7 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     if state.began_at is None:
         state.began_at = now
     version = state.version
+    _extend(state, now)
     if isinstance(event, CoordinatorTimerFired):
         state.wake_at = None
     effects = _take(state, event, now)
@@ -119,6 +121,22 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     if state.version > version:
         effects.append(Write(state.version, ledger(state), state.successors))
     return effects + _wake(state, now)
+
+
+def _extend(state: CoordinatorState, now: float) -> None:
+    """We were held up ourselves: what nodes had to do meanwhile, they could not have told us."""
+    late_s = 0.0 if state.wake_at is None else now - state.wake_at
+    if late_s <= state.config.leases.tether_s:
+        return
+    state.wake_at = None
+    current = state.round
+    if current is not None and current.stop_deadline is not None:
+        # Nobody knows when the stall began: the word to stop may have gone out just now.
+        current.stop_deadline = state.looks["stop"] = now + ending.patience_s(state)
+    if current is not None and current.missing_until is not None:
+        current.missing_until = state.looks["missing"] = current.missing_until + late_s
+    if state.short_since is not None:
+        state.short_since += late_s
 
 
 def _take(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
@@ -172,7 +190,7 @@ def _joined(state: CoordinatorState, node: str, message: NodeJoined) -> list[Coo
     member = _member(state, node, message)
     member.endpoint = message.endpoint
     settle(state, node)
-    return []
+    return forming.stand_by(state, node)
 
 
 def _member(state: CoordinatorState, node: str, message: NodeJoined | NodeGreeted) -> Member:

@@ -60,9 +60,7 @@ def end(
     if current.ending is not None:
         return []
     current.ending, current.stop_reason = kind, reason
-    timeouts = state.config.timeouts
-    patience_s = timeouts.shutdown_s + 3 * timeouts.unkillable_s + STOP_MARGIN_S
-    current.stop_deadline = state.looks["stop"] = now + patience_s
+    current.stop_deadline = state.looks["stop"] = now + patience_s(state)
     if not current.announced:
         # Nobody was told to start, so nobody has to stop.
         for name in current.members:
@@ -71,6 +69,12 @@ def end(
     stop = StopRound(current.number, reason)
     told = [name for name in current.members if name != UNKNOWN and name not in current.gone]
     return [Tell(name, stop) for name in told if name not in current.back]
+
+
+def patience_s(state: CoordinatorState) -> float:
+    """How long a node may take to stop its workers: as long as its own waits may last."""
+    timeouts = state.config.timeouts
+    return timeouts.shutdown_s + 3 * timeouts.unkillable_s + STOP_MARGIN_S
 
 
 def _is_back(state: CoordinatorState, current: RunningRound, node: str) -> None:

@@ -181,10 +181,10 @@ def written(state: CoordinatorState, version: int, now: float) -> list[Coordinat
 def stand_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     """Say to a node that has no seat what it waits for."""
     current = state.round
-    if current is None or current.ending is not None or current.has(node):
+    if current is None or current.ending is not None or current.missing_until is not None:
         return []
-    if state.members[node].round:
-        return []  # It has an older round to stop first.
+    if node not in state.ready:
+        return []  # It is still getting ready, or has an older round to stop.
     runs = f"round {current.number} runs with {len(current.members)} of at most"
     standing = f"{runs} {state.config.max_nodes} nodes: standing by"
     if len(current.members) < state.config.max_nodes:
