@@ -1,0 +1,132 @@
+"""The hosts that the other tests stand on: apart, connected, cut off, and gone at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from .hosts import Streams
+
+pytestmark = pytest.mark.root
+
+PIPE = Streams(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+# Answers each byte with itself, on every address of the host.
+ECHO = """
+import socket
+server = socket.create_server(("::", 7000), family=socket.AF_INET6, dualstack_ipv6=True)
+print("listening", flush=True)
+while True:
+    connection, _ = server.accept()
+    while data := connection.recv(100):
+        connection.sendall(data)
+"""
+# Sends a byte for each line that it reads, and says what came of it within the time.
+CALL = """
+import socket, sys
+connection = socket.create_connection((sys.argv[1], 7000), timeout=20)
+connection.settimeout(float(sys.argv[2]))
+for line in sys.stdin:
+    try:
+        connection.sendall(b"x")
+        print("answer" if connection.recv(1) else "closed", flush=True)
+    except TimeoutError:
+        print("silence", flush=True)
+    except OSError as error:
+        print(error, flush=True)
+"""
+
+
+class Caller:
+    """A connection from one host to the echo on another."""
+
+    def __init__(self, host, address: str, patience_s: float) -> None:
+        command = [sys.executable, "-c", CALL, address, str(patience_s)]
+        self.process = host.run(command, streams=PIPE)
+
+    def call(self) -> str:
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().decode().strip()
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+@pytest.fixture
+def two_hosts(make_network):
+    """Two hosts, the second of which answers."""
+    hosts = make_network(2).hosts
+    with hosts[1].run([sys.executable, "-c", ECHO], streams=PIPE) as echo:
+        assert echo.stdout.readline() == b"listening\n"
+        yield hosts
+        echo.kill()
+
+
+@pytest.fixture
+def caller(two_hosts, request):
+    """A connection between the two; `param` says how long it waits for an answer."""
+    made = Caller(two_hosts[0], two_hosts[1].address, getattr(request, "param", 20))
+    yield made
+    made.close()
+
+
+def test_every_host_has_its_own_name_network_and_processes(make_network) -> None:
+    one, two = make_network(2).hosts
+    with one.run(["sh", "-c", "hostname; ip -br address"], streams=PIPE) as process:
+        shown = process.communicate()[0].decode()
+    assert shown.startswith("host1\n")
+    assert one.address in shown
+    assert two.address not in shown
+    sleepers = [host.run(["sleep", "1000"]) for host in (one, two)]
+    assert [host.processes() for host in (one, two)] == [[s.pid] for s in sleepers]
+    assert os.uname().nodename != "host1"
+    for host, sleeper in zip((one, two), sleepers, strict=True):
+        host.destroy()
+        assert sleeper.wait() == -signal.SIGKILL
+        assert host.processes() == []
+
+
+def test_hosts_reach_each_other_over_both_families(two_hosts) -> None:
+    for address in (two_hosts[1].address, two_hosts[1].address6):
+        caller = Caller(two_hosts[0], address, 20)
+        assert caller.call() == "answer"
+        caller.close()
+
+
+@pytest.mark.parametrize("caller", [0.3], indirect=True)
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_cut_is_silence_and_a_connection_outlives_it(two_hosts, caller, which) -> None:
+    assert caller.call() == "answer"
+    two_hosts[which].cut()
+    assert caller.call() == "silence"
+    two_hosts[which].heal()
+    answers = iter(caller.call, "answer")
+    assert set(answers) <= {"silence"}
+
+
+@pytest.mark.parametrize("caller", [0.3], indirect=True)
+@pytest.mark.parametrize(("delay_s", "loss"), [(0.5, 0.0), (0.0, 1.0)])
+def test_a_shaped_link_delays_and_loses(two_hosts, caller, delay_s, loss) -> None:
+    assert caller.call() == "answer"
+    two_hosts[1].shape(delay_s, loss)
+    assert caller.call() == "silence"
+
+
+def test_what_is_lost_on_a_slow_and_lossy_link_is_sent_again(two_hosts, caller) -> None:
+    two_hosts[0].shape(delay_s=0.01, loss=0.1)
+    assert [caller.call() for _ in range(30)] == ["answer"] * 30
+
+
+def test_a_second_network_with_the_same_addresses_is_another_one(make_network) -> None:
+    first, second = make_network(1).hosts[0], make_network(1).hosts[0]
+    assert first.address == second.address
+    sleeper = first.run(["sleep", "1000"])
+    assert second.processes() == []
+    first.destroy()
+    sleeper.wait()
