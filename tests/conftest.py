@@ -34,7 +34,7 @@ import hypothesis
 import pytest
 
 TESTS = Path(__file__).parent
-CHECKED_FOLDERS = frozenset({"cli", "integration", "workers"})
+CHECKED_FOLDERS = frozenset({"cli", "control", "integration", "workers"})
 LEFTOVER_DEADLINE_S = 5.0
 PR_SET_CHILD_SUBREAPER = 36
 SETTINGS_PREFIXES = ("HOLDFAST_", "PET_", "TORCHELASTIC_")

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.observe import journal
+
 from ..conftest import job_environment, name_of
 from .hosts import Host, Streams
 from .story import Story, Worker
@@ -205,6 +207,14 @@ class NodesJob:
         mistakes = self.story.mistakes()
         assert not mistakes, "\n".join([*mistakes, self.record()])
         self.until(lambda: not self.left(), "the end of every process")
+        self.check_journals()
+
+    def check_journals(self) -> None:
+        """The core decides the same again, from every agent's journal."""
+        for host in self.hosts:
+            for path in self.home_of(host).glob("logs/*/journal.jsonl"):
+                header, steps = journal.read(path)
+                assert list(journal.replay(header, steps)) == [], path
 
     def has_ended(self) -> bool:
         """No agent and no other process of the job is there any more."""
