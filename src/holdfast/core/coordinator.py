@@ -229,8 +229,8 @@ def _greeted(
 def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[CoordinatorEffect]:
     """A node remembers more than we do: our record was lost, and its memory stands for it."""
     seen, standing = message.seen, message.standing
-    known = (state.tenure, state.round_number, state.charges)
-    more = any(a > b for a, b in zip((seen.tenure, seen.round, seen.charges), known, strict=True))
+    more = seen.tenure > state.tenure
+    more = more or seen.round > state.round_number or seen.charges > state.charges
     # Somebody whom we never met has heard our tenure: it was another life of this coordinator.
     stranger = message.info.node not in state.members and not state.formed
     more = more or (stranger and seen.tenure == state.tenure)
@@ -261,8 +261,8 @@ def _take_standing(
     """Bring what the node says about its round together with what is known of it."""
     member, current = state.members[node], state.round
     if standing is not None and current is not None and standing.round == current.number:
-        seats = current.members
-        if standing.group_size == len(seats) and seats[standing.group_rank] == UNKNOWN:
+        fits = standing.group_rank < standing.group_size == len(current.members)
+        if fits and current.members[standing.group_rank] == UNKNOWN:
             current.seat(standing.group_rank, node)
         if current.has(node) and node not in current.gone:
             return ending.stands(state, current, node, standing, now)

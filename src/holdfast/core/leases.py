@@ -198,9 +198,9 @@ class LeaseBook(Struct):
         for node in list(self.in_doubt):
             self._judge(node, now, verdicts)
         for node, watch in list(self.watches.items()):
-            if now < watch.heard_at + self.terms.suspect_s:
-                break
             self._judge(node, now, verdicts)
+            if not watch.suspected and now < watch.heard_at + self.terms.suspect_s:
+                break  # Everybody behind was heard later.
         return verdicts
 
     def _extend(self, by_s: float) -> None:

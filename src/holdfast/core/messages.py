@@ -15,7 +15,16 @@ from typing import Literal
 
 from msgspec import Struct
 
-from holdfast.core.model import Assignment, Endpoint, Failure, NodeInfo, Outcome, Record, Tenure
+from holdfast.core.model import (
+    Assignment,
+    Count,
+    Endpoint,
+    Failure,
+    NodeInfo,
+    Outcome,
+    Record,
+    Tenure,
+)
 
 Condition = Literal["running", "failed", "succeeded", "stopping", "stopped"]
 
@@ -25,15 +34,15 @@ class Seen(Struct, frozen=True, omit_defaults=True):
 
     tenure: Tenure = Tenure()
     round: int = 0
-    charges: int = 0
+    charges: Count = 0
 
 
 class Standing(Struct, frozen=True, omit_defaults=True):
     """Where a node is in the last round that it was part of."""
 
     round: int
-    group_rank: int
-    group_size: int
+    group_rank: Count
+    group_size: Count
     condition: Condition
     failures: tuple[Failure, ...] = ()
 

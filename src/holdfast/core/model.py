@@ -11,9 +11,9 @@ Words used throughout: a *job* runs as a sequence of numbered *rounds*; in each 
 from __future__ import annotations
 
 import signal
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 
 class Record(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -39,13 +39,17 @@ class Endpoint(Struct, frozen=True, omit_defaults=True):
         return cls(address.strip("[]"), int(port))
 
 
+Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+"""A number that a node may send, and that we may make as many of something of."""
+
+
 class NodeInfo(Struct, frozen=True):
     """What a node says about itself when it joins."""
 
     node: str
     """Identity: host name plus a random part; a restarted agent is a new node."""
     host: str
-    slots: int
+    slots: Annotated[int, Meta(ge=1, le=10_000)]
     role: str = "default"
     rank_hint: int | None = None
     topology: str = ""
