@@ -180,9 +180,9 @@ class NetworkContact:
         _allow_many_connections()
         spaces = KeySpaces()
         server = Server(self._owner.loop, config.run_id, self._security, host, spaces)
+        host.keep_record(record)
         server.listen(listening)
         host.post, host.on_round = server, spaces.open
-        host.keep_record(record)
         self._owner.say(f"this node carries the coordinator, on {self._endpoint}")
         host.begin()
         return host

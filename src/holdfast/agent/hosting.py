@@ -28,7 +28,7 @@ from holdfast.core.coordinator_io import (
     Write,
     Written,
 )
-from holdfast.core.coordinator_state import CoordinatorState
+from holdfast.core.coordinator_state import CoordinatorState, ledger
 from holdfast.core.document import Document, Ledger
 from holdfast.core.messages import FromNode, RunRound, ToNode
 from holdfast.core.model import Tenure
@@ -88,8 +88,9 @@ class CoordinatorHost:
         return self._desk.state
 
     def keep_record(self, storage: Storage) -> None:
-        """Write decisions down from now on, and show that the job is alive."""
+        """Write down under which tenure we speak, before anybody hears us, and all decisions."""
         self.storage = storage
+        storage.write(self._document(ledger(self.state)))
         self._touch_again()
 
     def _touch_again(self) -> None:

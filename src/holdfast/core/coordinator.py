@@ -124,11 +124,14 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
 
 
 def _extend(state: CoordinatorState, now: float) -> None:
-    """We were held up ourselves: what nodes had to do meanwhile, they could not have told us."""
     late_s = 0.0 if state.wake_at is None else now - state.wake_at
-    if late_s <= state.config.leases.tether_s:
-        return
-    state.wake_at = None
+    if late_s > state.config.leases.tether_s:
+        state.wake_at = None
+        held_up(state, late_s, now)
+
+
+def held_up(state: CoordinatorState, late_s: float, now: float) -> None:
+    """We were held up ourselves: what nodes had to do meanwhile, they could not have told us."""
     current = state.round
     if current is not None and current.stop_deadline is not None:
         # Nobody knows when the stall began: the word to stop may have gone out just now.

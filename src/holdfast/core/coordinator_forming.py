@@ -49,7 +49,7 @@ def _form(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         state.looks["form"] = wait_until
     match decision:
         case rounds.Form():
-            return _prepare(state, decision.size, now)
+            return _prepare(state, now)
         case rounds.Wait():
             if decision.wake_at is not None:
                 state.looks["form"] = min(decision.wake_at, wait_until or decision.wake_at)
@@ -70,14 +70,14 @@ def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]
         until = min(one.until for one in state.penalties.values() if now < one.until)
     if len(state.roles) < 2 or len(able) < state.config.min_nodes:
         return min(len(able), state.config.max_nodes), until
-    return len(_seated(state, able, state.config.max_nodes)), until
+    return len(_seated(state, able)), until
 
 
-def _seated(state: CoordinatorState, able: list[str], size: int) -> tuple[NodeInfo, ...]:
+def _seated(state: CoordinatorState, able: list[str]) -> tuple[NodeInfo, ...]:
     """Those of them who would get a seat, in the order of their ranks."""
     able = sorted(able, key=lambda name: state.members[name].arrival)
     infos = [state.members[name].info for name in able]
-    return ranks.order(ranks.select(infos, state.seats, size), _in_order(state))
+    return ranks.order(ranks.select(infos, state.seats, state.config.max_nodes), _in_order(state))
 
 
 def _in_order(state: CoordinatorState) -> tuple[str, ...]:
@@ -136,10 +136,10 @@ def _explain_wait(state: CoordinatorState, reason: str, now: float) -> list[Coor
     return [Explain(reason)]
 
 
-def _prepare(state: CoordinatorState, size: int, now: float) -> list[CoordinatorEffect]:
+def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """Settle who sits where, and have it written down."""
     able = [name for name in state.ready if not _sits_out(state, name, now)]
-    seated = _seated(state, able, size)
+    seated = _seated(state, able)
     state.seats = ranks.seat_holders(state.seats, seated, state.config.max_nodes)
     members = [info.node for info in seated]
     state.round_number += 1
@@ -230,4 +230,4 @@ def _newcomers(state: CoordinatorState, current: RunningRound) -> int:
     if not state.ready or len(state.roles) < 2:
         return len(state.ready)
     present = [name for name in current.members if name in state.members]
-    return len(_seated(state, [*present, *state.ready], state.config.max_nodes)) - len(present)
+    return len(_seated(state, [*present, *state.ready])) - len(present)

@@ -10,6 +10,9 @@ Rules
    `check_leases` has seen to that.
 2. The end of a connection is noted, nothing more: it is silence, not death. The orderly end of
    a tether is proof of death; any other end of it proves nothing.
+3. A greeting begins anew: what was to be told to that node before and has not been sent is
+   forgotten by whoever sends, because the coordinator takes it for lost, and answers with all
+   that the node has to know.
 """
 
 from __future__ import annotations
@@ -47,6 +50,8 @@ class Desk(Struct):
     state: CoordinatorState
     book: LeaseBook
     check_at: float | None = None
+    noticed: float | None = None
+    """The check that was found to be overdue: the coordinator has been told once."""
     taken: list[Taken] = field(default_factory=list)
     """Steps since somebody last emptied this."""
 
@@ -75,6 +80,7 @@ def lead(
 
 def receive(desk: Desk, node: str, message: FromNode, now: float) -> list[CoordinatorEffect]:
     """A node said something."""
+    _notice_stall(desk, now)
     if isinstance(message, Heartbeat):
         return _heartbeat(desk, node, message, now)
     effects: list[CoordinatorEffect] = []
@@ -120,12 +126,25 @@ def check_leases(desk: Desk, now: float) -> list[CoordinatorEffect]:
 
 def decide(desk: Desk, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
     """Have the coordinator take a step."""
+    _notice_stall(desk, now)
     effects = coordinator.step(desk.state, event, now)
     desk.taken.append(Taken(event, effects))
     for effect in effects:
         if isinstance(effect, Revoke):
             desk.book.revoke(effect.node)
     return effects + _check_again(desk, now)
+
+
+def _notice_stall(desk: Desk, now: float) -> None:
+    """A check of the leases is overdue, so we were held up: see to it before anything is judged.
+
+    The coordinator's own timers may be far apart; those of the leases never are.
+    """
+    due = desk.check_at
+    if due is None or due == desk.noticed or now - due <= desk.book.terms.tether_s:
+        return
+    desk.noticed = due
+    coordinator.held_up(desk.state, now - due, now)
 
 
 def _check_again(desk: Desk, now: float) -> list[CoordinatorEffect]:

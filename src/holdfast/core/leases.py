@@ -121,6 +121,9 @@ class LeaseBook(Struct):
     """In the order in which they were last heard: the front is the most silent."""
     in_doubt: dict[str, None] = field(default_factory=dict)
     """Nodes without a connection or tether: the few whose deadlines are short."""
+    due: float | None = None
+    """No verdict can fall before this. Who is heard meanwhile moves only the true time, not this:
+    the search for it is left to the next check, because thousands may be in doubt at once."""
 
     def heartbeat(self, node: str, now: float) -> bool:
         """A heartbeat was received. Whether it is to be answered."""
@@ -138,6 +141,7 @@ class LeaseBook(Struct):
         if watch is None or not watch.suspected or watch.lost_at is not None:
             return []
         watch.suspected = False
+        self._expect(watch)
         return [NodeHeardAgain(node)]
 
     def connected(self, node: str, now: float) -> None:
@@ -148,6 +152,7 @@ class LeaseBook(Struct):
         watch.suspected = False
         self.in_doubt.pop(node, None)
         self.heartbeat(node, now)
+        self._expect(watch)
 
     def revoke(self, node: str) -> None:
         """Answer this node no more: it will be gone when its lease has run out."""
@@ -159,12 +164,14 @@ class LeaseBook(Struct):
         if node in self.watches:
             self.watches[node].lost_at = now
             self.in_doubt[node] = None
+            self._expect(self.watches[node])
 
     def tether_ended(self, node: str, now: float) -> None:
         """The tether ended in order: whoever held it is gone, or about to be."""
         if node in self.watches:
             self.watches[node].tether_ended_at = now
             self.in_doubt[node] = None
+            self._expect(self.watches[node])
 
     def forget(self, node: str) -> None:
         """It left, or is gone: nothing is expected of it any more."""
@@ -172,6 +179,15 @@ class LeaseBook(Struct):
         self.in_doubt.pop(node, None)
 
     def next_check(self) -> float | None:
+        """When to look at the latest: no verdict can fall before that."""
+        return self.due if self.watches else None
+
+    def _expect(self, watch: Watch) -> None:
+        """A verdict on this one can now fall sooner than it could."""
+        due = self._due(watch)
+        self.due = due if self.due is None else min(self.due, due)
+
+    def _next_verdict(self) -> float | None:
         """When the next verdict can fall, unless somebody is heard before."""
         due = [self._due(self.watches[node]) for node in self.in_doubt]
         for watch in self.watches.values():
@@ -201,6 +217,7 @@ class LeaseBook(Struct):
             self._judge(node, now, verdicts)
             if not watch.suspected and now < watch.heard_at + self.terms.suspect_s:
                 break  # Everybody behind was heard later.
+        self.due = self._next_verdict()
         return verdicts
 
     def _extend(self, by_s: float) -> None:

@@ -34,6 +34,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from holdfast.core import agent, coordinator
+from holdfast.core.agent_contact import UNANSWERED
 from holdfast.core.agent_io import (
     AgentEffect,
     AgentEvent,
@@ -347,7 +348,14 @@ def replay(header: Header, steps: list[Step]) -> Iterator[Divergence]:
 
 
 def _skip_heartbeats(state: AgentState, step: AgentStep) -> None:
-    """Those that were answered and followed by others are not in the journal."""
-    number = _sent_number(step)
-    if number is not None and state.lease is not None:
-        state.lease.number = number - 1
+    """Those that were answered and followed by others are not in the journal.
+
+    Nor is the answer to one that is, if it came after a step that made us write it: where the
+    agent sent another, nothing that old was unanswered.
+    """
+    number, lease = _sent_number(step), state.lease
+    if number is None or lease is None:
+        return
+    lease.number = number - 1
+    oldest = step.at - UNANSWERED * lease.terms.heartbeat_s
+    lease.sent = {each: sent_at for each, sent_at in lease.sent.items() if sent_at > oldest}

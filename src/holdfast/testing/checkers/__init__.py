@@ -1,0 +1,47 @@
+"""The promises of the protocol, one file each, checked against what really happened."""
+
+from __future__ import annotations
+
+from holdfast.testing.checkers import (
+    budget,
+    closing,
+    dense_ranks,
+    healthy_nodes,
+    leases,
+    one_round,
+    one_speaker,
+    only_forward,
+    progress,
+    promptness,
+    seats,
+    written_first,
+)
+from holdfast.testing.facts import History, Violation
+from holdfast.testing.plan import Plan
+
+CHECKERS = (
+    one_round,
+    one_speaker,
+    dense_ranks,
+    only_forward,
+    closing,
+    budget,
+    leases,
+    written_first,
+    healthy_nodes,
+    seats,
+    progress,
+    promptness,
+)
+SHOWN = 10
+
+
+def check(plan: Plan, history: History) -> list[Violation]:
+    """Every promise that was not kept, in the order of the checkers; at most ten."""
+    found: list[Violation] = []
+    for checker in CHECKERS:
+        for violation in checker.check(plan, history):
+            found.append(violation)
+            if len(found) >= SHOWN:
+                return found
+    return found

@@ -1,0 +1,119 @@
+"""The restart budget is never exceeded, failures are charged, and membership changes are free.
+
+A round is charged at most once, and only if a worker of it failed. It is not charged when the
+only failures are those of peers of a node that died. A round in which a worker failed while
+nothing else went wrong anywhere is charged before the next round begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct, field
+
+from holdfast.testing.facts import (
+    AgentDied,
+    FaultStruck,
+    History,
+    Recorded,
+    Violation,
+    WorkerBegan,
+    WorkerContinued,
+    WorkerEnded,
+)
+from holdfast.testing.plan import Plan
+
+NAME = "budget"
+QUIET_S = 12.0
+
+
+class RoundStory(Struct):
+    """What happened in one round, as far as it matters for its charge."""
+
+    began_at: float
+    running: dict[str, int] = field(default_factory=dict)
+    failed_at: float | None = None
+    victim: bool = False
+    died: str = ""
+    """A node that died while its workers ran."""
+    suspended: bool = False
+
+
+def check(plan: Plan, history: History) -> Iterator[Violation]:
+    stories: dict[int, RoundStory] = {}
+    charges = latest = 0
+    for fact in history:
+        match fact:
+            case WorkerBegan():
+                story = stories.setdefault(fact.round, RoundStory(fact.at))
+                story.running[fact.node] = story.running.get(fact.node, 0) + 1
+                latest = max(latest, fact.round)
+            case WorkerContinued():
+                story = stories[fact.round]
+                story.running[fact.node] = story.running.get(fact.node, 0) + 1
+            case WorkerEnded():
+                _ended(stories[fact.round], fact)
+            case AgentDied() if latest:
+                if stories[latest].running.get(fact.node):
+                    stories[latest].died = fact.node
+            case Recorded():
+                now = fact.document.ledger.charges
+                yield from _charged(plan, stories.get(latest), fact, now - charges)
+                charges = now if now >= charges or plan.keeps_record else charges
+    yield from _uncharged(plan, history, stories)
+
+
+def _ended(story: RoundStory, fact: WorkerEnded) -> None:
+    story.running[fact.node] = story.running.get(fact.node, 1) - 1
+    if fact.how == "failed" and story.failed_at is None:
+        story.failed_at = fact.at
+    story.victim |= fact.how == "victim"
+    story.suspended |= fact.how == "suspended"
+
+
+def _charged(
+    plan: Plan, story: RoundStory | None, fact: Recorded, more: int
+) -> Iterator[Violation]:
+    if more < 0 and plan.keeps_record:
+        yield Violation(NAME, fact.at, "charges were forgotten")
+    if more <= 0 or (plan.embedded and not plan.keeps_record):
+        return
+    if more > 1:
+        yield Violation(NAME, fact.at, f"one round was charged {more} times")
+    if fact.document.ledger.charges > plan.config.restarts.max_restarts + 1:
+        yield Violation(NAME, fact.at, "the job went on beyond its budget")
+    if story is None or (story.failed_at is None and not story.victim):
+        yield Violation(NAME, fact.at, "a round was charged in which no worker failed")
+    elif story.failed_at is None and story.died:
+        text = f"the budget was charged for the peers of {story.died}, which died"
+        yield Violation(NAME, fact.at, text)
+
+
+def _uncharged(plan: Plan, history: History, stories: dict[int, RoundStory]) -> Iterator[Violation]:
+    """Failures while all was well otherwise, counted against what was written at the next round."""
+    if plan.embedded and not plan.keeps_record:
+        return
+    struck = [f.at for f in history if isinstance(f, FaultStruck) and f.kind != "slow start"]
+    lasting = [f.until for f in history if isinstance(f, FaultStruck)]
+    alone = []
+    for number, story in stories.items():
+        at = story.failed_at
+        if at is None or story.died or story.suspended:
+            continue
+        near = [other for other in struck if at - QUIET_S < other < at + QUIET_S]
+        if len(near) <= 1 and not any(
+            at - 1e-6 < until and until != at for until in _later(lasting, at)
+        ):
+            alone.append(number)
+    for fact in history:
+        if isinstance(fact, Recorded):
+            due = sum(1 for number in alone if number < fact.document.ledger.round)
+            if fact.document.ledger.charges < due and fact.document.ledger.size:
+                text = f"{due} failed rounds, {fact.document.ledger.charges} charges"
+                yield Violation(NAME, fact.at, text)
+                return
+
+
+def _later(lasting: list[float], at: float) -> list[float]:
+    """Ends of faults that were still at work then, the failure itself aside."""
+    return sorted(until for until in lasting if until > at)[1:]

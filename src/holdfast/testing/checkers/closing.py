@@ -1,0 +1,106 @@
+"""A job ends for a reason: never because one node failed, left or was lost.
+
+It succeeds when every worker of a round has; it fails when the budget is spent, or a failure
+says that a retry is no use, or round after round got nowhere; it is not formed when there were
+too few nodes for as long as it was to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.core.messages import RunRound
+from holdfast.testing.checkers.memory import Memory
+from holdfast.testing.facts import (
+    Delivered,
+    FaultStruck,
+    History,
+    Recorded,
+    Violation,
+    WorkerBegan,
+    WorkerEnded,
+)
+from holdfast.testing.plan import Plan
+
+NAME = "closing"
+
+
+def check(plan: Plan, history: History) -> Iterator[Violation]:
+    outcome = None
+    memory = Memory(plan)
+    for index, fact in enumerate(history):
+        if memory.was_lost(fact):
+            outcome = None
+        if not isinstance(fact, Recorded):
+            continue
+        found = fact.document.ledger.outcome
+        if outcome is not None and (found is None or found.verdict != outcome.verdict):
+            yield Violation(NAME, fact.at, f"the job ended twice: {outcome.verdict}, then {found}")
+        if found is not None and outcome is None:
+            for text in _unfounded(plan, history[: index + 1], fact):
+                yield Violation(NAME, fact.at, f"{text} ({found.reason})")
+        outcome = found or outcome
+
+
+def _unfounded(plan: Plan, history: History, fact: Recorded) -> Iterator[str]:
+    ledger = fact.document.ledger
+    assert ledger.outcome is not None
+    match ledger.outcome.verdict:
+        case "succeeded":
+            yield from _success(history)
+        case "failed":
+            yield from _failure(plan, history, ledger.charges)
+        case "not_formed":
+            yield from _not_formed(plan, history)
+        case "interrupted":
+            yield "a job of many nodes was closed because one was interrupted"
+
+
+def _success(history: History) -> Iterator[str]:
+    last = next((f.round for f in reversed(history) if isinstance(f, WorkerBegan)), 0)
+    ended = {
+        (f.node, f.rank)
+        for f in history
+        if isinstance(f, WorkerEnded) and f.round == last and f.how == "succeeded"
+    }
+    sizes = {
+        f.message.assignment.world_size
+        for f in history
+        if isinstance(f, Delivered)
+        and isinstance(f.message, RunRound)
+        and f.message.assignment.round == last
+        and f.obeyed
+    }
+    if len(ended) < min(sizes, default=1):
+        yield f"only {len(ended)} of {sizes} workers of round {last} had succeeded"
+
+
+def _failure(plan: Plan, history: History, charges: int) -> Iterator[str]:
+    policy = plan.config.restarts
+    for fact in history:
+        if isinstance(fact, FaultStruck) and fact.kind == "worker never retries":
+            return
+    if charges > policy.max_restarts:
+        return
+    rounds = max(f.document.ledger.round for f in history if isinstance(f, Recorded))
+    if policy.fruitless_rounds_limit and rounds >= policy.fruitless_rounds_limit:
+        return
+    yield f"the job failed after {charges} of {policy.max_restarts} restarts"
+
+
+def _not_formed(plan: Plan, history: History) -> Iterator[str]:
+    """For as long as the job was to wait, no round of it was running."""
+    times = plan.config.timeouts
+    running = 0
+    idle_since = min((f.at for f in history), default=0.0)
+    for fact in history:
+        if isinstance(fact, WorkerBegan):
+            running += 1
+        elif isinstance(fact, WorkerEnded):
+            running -= 1
+            idle_since = fact.at
+    waited = history[-1].at - idle_since
+    if running or waited < times.join_s * 0.98:
+        yield f"the job was given up as not formed {waited:.1f} s after it last ran"
+    if len(plan.hosts) >= plan.config.min_nodes and not plan.faults:
+        yield "the job was given up as not formed although there were enough nodes"

@@ -1,0 +1,43 @@
+"""A node to which nothing has happened is never declared gone by a leader of its day.
+
+What happens to the leader's own process (it slept, it was busy) is no excuse: all readable input
+is handled first, and its own stalls extend every deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.testing.facts import (
+    AgentDied,
+    AgentFinished,
+    FaultStruck,
+    History,
+    NodeDeclaredGone,
+    Violation,
+)
+from holdfast.testing.plan import HARMLESS, Plan
+
+NAME = "healthy_nodes"
+
+
+def check(plan: Plan, history: History) -> Iterator[Violation]:
+    struck: set[int] = set()
+    dead: set[str] = set()
+    for fact in history:
+        match fact:
+            case FaultStruck():
+                own = fact.kind not in HARMLESS
+                slept = fact.kind in ("agent pauses", "host pauses", "leader pauses mid-word")
+                if own:
+                    struck.add(fact.host)
+                elif slept:
+                    struck.add(-1 - fact.host)
+            case AgentDied() | AgentFinished():
+                dead.add(fact.node)
+            case NodeDeclaredGone() if fact.in_tenure and fact.node not in dead:
+                host = int(fact.node.removeprefix("host").partition("-")[0])
+                excused = host in struck or -1 - host in struck or fact.by_host in struck
+                if not excused:
+                    text = f"{fact.node} was declared gone although nothing had happened to it"
+                    yield Violation(NAME, fact.at, text)

@@ -1,0 +1,83 @@
+"""Round numbers and tenures only grow, and nothing of an older one takes effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.core.messages import RunRound
+from holdfast.core.model import Tenure
+from holdfast.testing.checkers.memory import Memory
+from holdfast.testing.facts import Delivered, History, Recorded, Violation, WorkerBegan
+from holdfast.testing.plan import Plan
+
+NAME = "only_forward"
+
+
+def check(plan: Plan, history: History) -> Iterator[Violation]:
+    yield from _rounds(plan, history)
+    yield from _records(plan, history)
+    yield from _obedience(history)
+
+
+def _rounds(plan: Plan, history: History) -> Iterator[Violation]:
+    highest = 0
+    ran: dict[tuple[str, int], int] = {}
+    memory = Memory(plan)
+    for fact in history:
+        if memory.was_lost(fact):
+            highest = 0
+        if not isinstance(fact, WorkerBegan):
+            continue
+        if fact.round < highest:
+            text = f"a worker of round {fact.round} starts after one of round {highest}"
+            yield Violation(NAME, fact.at, text)
+        highest = max(highest, fact.round)
+        key = (fact.node, fact.rank)
+        if ran.get(key) == fact.round:
+            text = f"rank {fact.rank} of round {fact.round} starts twice on {fact.node}"
+            yield Violation(NAME, fact.at, text)
+        ran[key] = fact.round
+
+
+def _records(plan: Plan, history: History) -> Iterator[Violation]:
+    last, last_round, counter, leader = Tenure(), 0, 0, ""
+    for fact in history:
+        if not isinstance(fact, Recorded):
+            continue
+        document = fact.document
+        if plan.embedded and not plan.keeps_record and document.counter == 1:
+            last, last_round, counter, leader = Tenure(), 0, 0, ""  # The disk was lost.
+        if document.tenure < last or document.ledger.round < last_round:
+            text = (
+                f"tenure {document.tenure}, round {document.ledger.round} was written after "
+                f"tenure {last}, round {last_round}"
+            )
+            yield Violation(NAME, fact.at, text)
+        if document.counter <= counter:
+            yield Violation(NAME, fact.at, f"the counter {document.counter} was written again")
+        taken = document.leader not in ("", leader)
+        if taken and leader and document.tenure <= last and not plan.embedded:
+            text = f"{document.leader} follows {leader} under the same tenure {last}"
+            yield Violation(NAME, fact.at, text)
+        leader = document.leader or leader
+        last, last_round = document.tenure, document.ledger.round
+        counter = document.counter
+
+
+def _obedience(history: History) -> Iterator[Violation]:
+    highest: dict[str, Tenure] = {}
+    rounds: dict[str, int] = {}
+    for fact in history:
+        if not isinstance(fact, Delivered):
+            continue
+        before = highest.get(fact.node, Tenure())
+        if fact.obeyed and fact.tenure < before:
+            said = type(fact.message).__name__
+            text = f"{fact.node} obeys {said} of tenure {fact.tenure} after {before}"
+            yield Violation(NAME, fact.at, text)
+        highest[fact.node] = max(before, fact.tenure)
+        if fact.obeyed and isinstance(fact.message, RunRound):
+            number = fact.message.assignment.round
+            if number < rounds.get(fact.node, 0):
+                yield Violation(NAME, fact.at, f"{fact.node} goes back to round {number}")
+            rounds[fact.node] = number

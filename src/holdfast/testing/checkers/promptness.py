@@ -1,0 +1,131 @@
+"""Waits are paid where they belong: the last call once, and newcomers in batches.
+
+After a failure with nothing else wrong, the next round follows without waiting for latecomers;
+no round is ended for newcomers before it has lasted its least time and they have waited for
+others; and a job that cannot be formed ends when its time is over, whoever arrives meanwhile.
+A round ends as soon as a member is suspected; but not for the loss of one that had finished.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from holdfast.testing.facts import (
+    AgentBegan,
+    FaultStruck,
+    History,
+    Recorded,
+    RoundEnding,
+    Violation,
+    WorkerBegan,
+    WorkerEnded,
+)
+from holdfast.testing.plan import Plan
+
+NAME = "promptness"
+SLACK_S = 0.35
+TOLERANCE_S = 1e-6
+
+
+def check(plan: Plan, history: History) -> Iterator[Violation]:
+    yield from _last_call(plan, history)
+    yield from _newcomers(plan, history)
+    yield from _shortage(plan, history)
+    yield from _silence(plan, history)
+    if plan.embedded:
+        yield from _finished(history)
+
+
+def _last_call(plan: Plan, history: History) -> Iterator[Violation]:
+    """Looked at where a first, lone failure is all that ever went wrong."""
+    struck = [fact for fact in history if isinstance(fact, FaultStruck)]
+    if not struck or struck[0].kind != "worker fails":
+        return
+    until = struck[1].at if len(struck) > 1 else plan.heal_at
+    ended = 0.0
+    rounds: set[int] = set()
+    for fact in history:
+        if fact.at > until:
+            return
+        if isinstance(fact, WorkerEnded):
+            ended = fact.at
+        elif isinstance(fact, WorkerBegan) and fact.round not in rounds:
+            rounds.add(fact.round)
+            waited = fact.at - ended
+            if len(rounds) > 1 and waited >= plan.config.timeouts.last_call_s - SLACK_S:
+                text = f"round {fact.round} began {waited:.1f} s after the last one had ended"
+                yield Violation(NAME, fact.at, text)
+
+
+def _newcomers(plan: Plan, history: History) -> Iterator[Violation]:
+    times = plan.config.timeouts
+    for fact in history:
+        if not isinstance(fact, RoundEnding) or fact.kind != "newcomers":
+            continue
+        waited = fact.newcomer_waited_s
+        if fact.lasted_s < times.min_round_s - TOLERANCE_S:
+            text = f"round {fact.round} was ended for newcomers after {fact.lasted_s:.2f} s"
+            yield Violation(NAME, fact.at, text)
+        if waited is not None and waited < times.scale_up_delay_s - TOLERANCE_S:
+            text = f"round {fact.round} was ended for a newcomer of {waited:.2f} s ago"
+            yield Violation(NAME, fact.at, text)
+
+
+def _shortage(plan: Plan, history: History) -> Iterator[Violation]:
+    if plan.enough_nodes or plan.faults or not history:
+        return
+    began = min(fact.at for fact in history if isinstance(fact, AgentBegan))
+    latest = began + plan.config.timeouts.join_s * 1.02 + 6.0
+    for fact in history:
+        if isinstance(fact, Recorded) and fact.document.ledger.outcome is not None:
+            if fact.at > latest:
+                text = f"the job was given up {fact.at - began:.1f} s after it began to wait"
+                yield Violation(NAME, fact.at, text)
+            return
+
+
+def _silence(plan: Plan, history: History) -> Iterator[Violation]:
+    """Looked at where a host that falls silent is all that ever went wrong."""
+    struck = [fact for fact in history if isinstance(fact, FaultStruck)]
+    alone = len(struck) == 1 and struck[0].kind == "host crashes"
+    if not alone or not plan.embedded or struck[0].host == 0:
+        return
+    crashed = struck[0]
+    limit = crashed.at + 1.02 * plan.config.leases.suspect_s + SLACK_S
+    running: Counter[str] = Counter()
+    for fact in history:
+        if isinstance(fact, RoundEnding) and fact.at >= crashed.at and running[crashed.node]:
+            if fact.at > limit:
+                text = f"round {fact.round} ended {fact.at - crashed.at:.1f} s after a silence"
+                yield Violation(NAME, fact.at, text)
+            return
+        if isinstance(fact, WorkerBegan):
+            running[fact.node] += 1
+        elif isinstance(fact, WorkerEnded) and fact.at < crashed.at:
+            running[fact.node] -= 1
+
+
+def _finished(history: History) -> Iterator[Violation]:
+    """A round does not end for a loss where only nodes that had finished were touched."""
+    left: dict[int, Counter[str]] = {}
+    touched: set[str] = set()
+    for fact in history:
+        match fact:
+            case WorkerBegan():
+                left.setdefault(fact.round, Counter())[fact.node] += 1
+            case WorkerEnded() if fact.how == "succeeded":
+                left[fact.round][fact.node] -= 1
+            case WorkerEnded() if fact.how != "stopped":
+                touched.add(fact.node)
+            case FaultStruck() if fact.kind != "workers finish":
+                touched.add(fact.node)
+                unfinished = left and left[max(left)][fact.node]
+                if fact.host == 0 or unfinished:
+                    return  # What only it, or the coordinator, knew may be lost with it.
+            case RoundEnding() if fact.kind == "loss":
+                members = left.get(fact.round, Counter())
+                finished = [node for node, count in members.items() if not count]
+                if finished and touched and touched <= set(finished):
+                    text = f"round {fact.round} ended for the loss of nodes that had finished"
+                    yield Violation(NAME, fact.at, text)

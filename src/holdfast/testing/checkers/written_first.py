@@ -1,0 +1,41 @@
+"""Write before word: what a node is told of a round, a charge or the end is written already.
+
+And what is written stays small: a few successors, and no list of members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.core.document import LIMIT_BYTES, SUCCESSORS, encode
+from holdfast.core.messages import CloseJob, RunRound
+from holdfast.testing.facts import Delivered, History, Recorded, Violation
+from holdfast.testing.plan import Plan
+
+NAME = "written_first"
+
+
+def check(plan: Plan, history: History) -> Iterator[Violation]:
+    round, charges, outcome = 0, 0, None
+    for fact in history:
+        if isinstance(fact, Recorded):
+            ledger = fact.document.ledger
+            if len(fact.document.successors) > SUCCESSORS:
+                yield Violation(NAME, fact.at, "the document lists more than a few successors")
+            if ledger.outcome is not None and len(encode(fact.document)) > LIMIT_BYTES:
+                yield Violation(NAME, fact.at, "the document is too large")
+            round, charges = max(round, ledger.round), max(charges, ledger.charges)
+            outcome = ledger.outcome or outcome
+        elif isinstance(fact, Delivered):
+            message = fact.message
+            if isinstance(message, RunRound):
+                told = message.assignment
+                if told.round > round or told.restart_count > charges:
+                    text = (
+                        f"{fact.node} was told of round {told.round} (restart "
+                        f"{told.restart_count}), but round {round} ({charges}) was written"
+                    )
+                    yield Violation(NAME, fact.at, text)
+            elif isinstance(message, CloseJob) and outcome is None:
+                text = f"{fact.node} was told of an end that was not written"
+                yield Violation(NAME, fact.at, text)

@@ -1,0 +1,248 @@
+"""A whole cluster in virtual time: run a plan, and write down what happened.
+
+A run has three parts. While the faults last, only safety is demanded. Then everything is
+healed, and within a bound that follows from the configuration the job has to run with as many
+nodes as it may have, or to have ended for a reason that the checkers accept. Then the workers
+finish, and every agent has to end with the same outcome.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from holdfast.core.model import Outcome
+from holdfast.testing import faults
+from holdfast.testing.checkers import check
+from holdfast.testing.facts import Fact, Healed, History, Late, Recorded, Violation
+from holdfast.testing.machine import Machine
+from holdfast.testing.network import Network
+from holdfast.testing.plan import LEADER, Plan
+from holdfast.testing.register import Register
+from holdfast.testing.spawner import LOST_PEER, Spawner, Worker
+from holdfast.testing.timeline import Storm, Timeline
+
+if TYPE_CHECKING:
+    from holdfast.testing.process import Process
+
+LOOK_EVERY_S = 0.5
+STEADY_LOOKS = 4
+
+
+class Run(Struct):
+    """What came of a plan."""
+
+    plan: Plan
+    history: History
+    violations: list[Violation]
+    story: list[str]
+    virtual_s: float
+
+
+class Cluster:
+    """All hosts, and what lies between them."""
+
+    def __init__(self, plan: Plan, with_story: bool) -> None:
+        self.plan = plan
+        self.random = Random(plan.seed)
+        self.timeline = Timeline()
+        self.network = Network(self.timeline, self.random)
+        timeout_s = plan.config.leases.tenure_s / 3
+        self.register = Register(self.timeline, self.random, timeout_s)
+        self.history: History = []
+        self.story: list[str] | None = [] if with_story else None
+        self.steps = 0
+        self.finishing = False
+        self.healed = False
+        self.outcome: Outcome | None = None
+        """That of the job, once it is written down."""
+        self.mid_word: dict[int, float] = {}
+        self.machines = [Machine(self, number, host) for number, host in enumerate(plan.hosts)]
+        for machine in self.machines:
+            self.timeline.at(machine.plan.start_at, machine.start_agent)
+        for fault in plan.faults:
+            self.timeline.at(fault.at, faults.strike, self, fault)
+
+    # What others ask.
+
+    def note(self, fact: Fact) -> None:
+        self.history.append(fact)
+        if isinstance(fact, Recorded) and fact.document.ledger.outcome is not None:
+            self.outcome = fact.document.ledger.outcome
+
+    def tell_story(self, machine: Machine, text: str) -> None:
+        if self.story is not None:
+            self.story.append(f"{self.timeline.now:9.3f}  {machine.name:>7}  {text}")
+
+    def host_of(self, node: str) -> int:
+        return int(node.removeprefix("host").partition("-")[0])
+
+    def leader(self) -> Machine | None:
+        """Whoever coordinates under the highest tenure."""
+        found, highest = None, None
+        for machine in self.machines:
+            process = machine.process
+            desk = process.leading.desk if process is not None else None
+            if desk is not None and (highest is None or desk.state.tenure > highest):
+                found, highest = machine, desk.state.tenure
+        return found
+
+    def target(self, host: int) -> Machine | None:
+        return self.leader() if host == LEADER else self.machines[host]
+
+    def is_outcome_of_the_job(self, outcome: Outcome) -> bool:
+        return self.outcome is not None and self.outcome.verdict == outcome.verdict
+
+    def interrupts(self, machine: Machine) -> bool:
+        return machine.number in self.mid_word
+
+    def pause_mid_word(self, machine: Machine) -> None:
+        lasts_s = self.mid_word.pop(machine.number)
+        machine.pause_agent()
+        self.tell_story(
+            machine, f"the agent is paused before it has sent that, for {lasts_s:.1f} s"
+        )
+        self.timeline.after(lasts_s, machine.resume_agent)
+
+    # The users' program.
+
+    def workers(self, round: int) -> list[tuple[Spawner, Worker]]:
+        return [
+            (process.spawner, worker)
+            for machine in self.machines
+            for process in machine.processes()
+            for worker in process.spawner.workers
+            if worker.round == round and worker.executes
+        ]
+
+    def running_round(self) -> int:
+        return max(
+            (
+                worker.round
+                for machine in self.machines
+                for process in machine.processes()
+                for worker in process.spawner.workers
+                if worker.executes
+            ),
+            default=0,
+        )
+
+    def whole(self, round: int) -> bool:
+        """Whether every worker of the round runs."""
+        running = self.workers(round)
+        if not running:
+            return False
+        assignment = running[0][0].process.state.assignment
+        return assignment is not None and len(running) == assignment.world_size
+
+    def peer_lost(self, spawner: Spawner, lost: Worker) -> None:
+        """Peers of a worker that is gone fail for it, or hang."""
+        if not self.plan.victims:
+            return
+        for there, worker in self.workers(lost.round):
+            if self.random.random() < 0.7:
+                delay_s = 0.02 + 0.4 * self.random.random()
+                there.machine.after(delay_s, self._victim, there, worker)
+
+    def _victim(self, spawner: Spawner, worker: Worker) -> None:
+        if spawner.alive and worker.executes and not worker.stopping:
+            spawner.fail(worker, "victim", LOST_PEER)
+
+    def finish(self) -> None:
+        """From now on the program comes to its end."""
+        if not self.finishing:
+            self.finishing = True
+            self._finish_some()
+
+    def _finish_some(self) -> None:
+        if self.outcome is not None:
+            return
+        round = self.running_round()
+        if round and self.whole(round):
+            for spawner, worker in self.workers(round):
+                delay_s = 1.5 * self.random.random()
+                spawner.machine.after(delay_s, spawner.succeed, worker)
+        self.timeline.after(2.0, self._finish_some)
+
+    # After the faults.
+
+    def heal(self) -> None:
+        self.healed = True
+        self.note(Healed(self.timeline.now))
+        faults.heal(self)
+
+    def steady(self) -> bool:
+        """As many nodes as the job may have run its newest round, all of them together."""
+        round = self.running_round()
+        if not round or not self.whole(round):
+            return False
+        running = self.workers(round)
+        assignment = running[0][0].process.state.assignment
+        assert assignment is not None
+        return assignment.group_size >= self._seats()
+
+    def _seats(self) -> int:
+        config = self.plan.config
+        if len({host.role for host in self.plan.hosts}) > 1:
+            return config.min_nodes  # A seat may stay empty for want of a node of its role.
+        return min(config.max_nodes, len(self.machines))
+
+    def processes(self) -> list[Process]:
+        found = [machine.process for machine in self.machines]
+        return [process for process in found if process is not None and process.alive]
+
+
+def bound_s(plan: Plan) -> float:
+    """Within which a healed job has to run: every wait that can come one after the other."""
+    leases, times, restarts = plan.config.leases, plan.config.timeouts, plan.config.restarts
+    leaderless = leases.takeover_s + 8 * 0.5 + 2 * leases.tenure_s + 4.0
+    held = leases.hold_s * (1 + leases.drift) + leases.gone_after_s
+    stopping = times.shutdown_s + 3 * times.unkillable_s + 5.0 + leases.gone_after_s
+    forming = times.preload_s + 2 * restarts.backoff_max_s + times.min_round_max_s
+    forming += times.last_call_s + times.scale_up_delay_s + times.drain_s
+    return leaderless + held + 2 * stopping + 2 * forming
+
+
+def simulate(plan: Plan, *, story: bool = False) -> Run:
+    """Run a plan to its end, and check what happened."""
+    cluster = Cluster(plan, story)
+    try:
+        _play(cluster)
+    except Storm as storm:
+        cluster.note(Late(cluster.timeline.now, f"the run goes in circles: {storm}"))
+    violations = check(plan, cluster.history)
+    return Run(plan, cluster.history, violations, cluster.story or [], cluster.timeline.now)
+
+
+def _play(cluster: Cluster) -> None:
+    plan = cluster.plan
+    cluster.timeline.run_until(plan.heal_at)
+    cluster.heal()
+    if plan.enough_nodes:
+        _demand_progress(cluster, plan.heal_at + bound_s(plan))
+        cluster.finish()
+    _demand_the_end(cluster)
+
+
+def _demand_progress(cluster: Cluster, deadline: float) -> None:
+    timeline, steady = cluster.timeline, 0
+    while steady < STEADY_LOOKS and cluster.outcome is None:
+        if timeline.now >= deadline:
+            waited = bound_s(cluster.plan)
+            cluster.note(Late(timeline.now, f"the job does not run {waited:.0f} s after healing"))
+            return
+        timeline.run_until(timeline.now + LOOK_EVERY_S)
+        steady = steady + 1 if cluster.steady() else 0
+
+
+def _demand_the_end(cluster: Cluster) -> None:
+    timeline, times = cluster.timeline, cluster.plan.config.timeouts
+    deadline = timeline.now + bound_s(cluster.plan) + times.join_s + times.close_s
+    while cluster.processes():
+        if timeline.now >= deadline:
+            left = ", ".join(process.node for process in cluster.processes()[:5])
+            cluster.note(Late(timeline.now, f"the agents of {left} have not ended"))
+            return
+        timeline.run_until(timeline.now + LOOK_EVERY_S)

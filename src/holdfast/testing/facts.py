@@ -1,0 +1,169 @@
+"""What really happened in a run, in true time: what the checkers look at.
+
+The simulator writes these down where they happen, not where the core says that they did.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from holdfast.core.document import Document
+from holdfast.core.messages import CloseJob, HeartbeatAnswered, RunRound, StopRound
+from holdfast.core.model import Outcome, Tenure
+
+WorkerEnd = Literal["failed", "victim", "stopped", "killed", "succeeded", "suspended"]
+
+
+class Fact(Struct, frozen=True):
+    at: float
+
+
+class AgentBegan(Fact, frozen=True):
+    host: int
+    node: str
+
+
+class AgentDied(Fact, frozen=True):
+    """The agent's process is no more, in whatever way."""
+
+    host: int
+    node: str
+
+
+class AgentFinished(Fact, frozen=True):
+    host: int
+    node: str
+    outcome: Outcome
+    closed: bool
+    """Whether that is the outcome of the job, or the node's own."""
+
+
+class WorkerBegan(Fact, frozen=True):
+    """A worker executes user code from now on."""
+
+    host: int
+    node: str
+    round: int
+    rank: int
+
+
+class StartedBeforeReaped(Fact, frozen=True):
+    """Workers were to start on a host that still had processes of another round."""
+
+    host: int
+    node: str
+    round: int
+
+
+class WorkerEnded(Fact, frozen=True):
+    """A worker executes nothing any more (or not now, if its host was suspended)."""
+
+    host: int
+    node: str
+    round: int
+    rank: int
+    how: WorkerEnd
+
+
+class WorkerContinued(Fact, frozen=True):
+    host: int
+    node: str
+    round: int
+    rank: int
+
+
+class LeaseRenewed(Fact, frozen=True):
+    """By the node's own clock, counted from when the answered heartbeat was sent."""
+
+    node: str
+    until: float
+
+
+class Delivered(Fact, frozen=True):
+    """A node took a word of a coordinator; `obeyed` where it did something about it."""
+
+    node: str
+    tenure: Tenure
+    message: RunRound | StopRound | CloseJob | HeartbeatAnswered
+    obeyed: bool
+
+
+class Recorded(Fact, frozen=True):
+    """A document is in the register, or on the disk of the coordinator's host."""
+
+    host: int
+    document: Document
+
+
+class Spoke(Fact, frozen=True):
+    """A coordinator said something after its tenure, or when it should have given up."""
+
+    host: int
+    text: str
+
+
+class SteppedDown(Fact, frozen=True):
+    """A coordinator gave up its place, because it wanted to or because another one had it."""
+
+    host: int
+    node: str
+    resigned: bool
+
+
+class NodeDeclaredGone(Fact, frozen=True):
+    node: str
+    by_host: int
+    in_tenure: bool
+
+
+class RoundEnding(Fact, frozen=True):
+    """A coordinator ends a round. Durations are on its own clock."""
+
+    round: int
+    kind: str
+    by_host: int
+    lasted_s: float
+    newcomer_waited_s: float | None
+
+
+class FaultStruck(Fact, frozen=True):
+    kind: str
+    host: int
+    until: float
+    node: str = ""
+
+
+class NodeDrained(Fact, frozen=True):
+    host: int
+    node: str
+
+
+class Healed(Fact, frozen=True):
+    """No fault is at work any more."""
+
+
+class Late(Fact, frozen=True):
+    """What had to happen within a bound has not."""
+
+    what: str
+
+
+class CoreRaised(Fact, frozen=True):
+    host: int
+    error: str
+
+
+History = list[Fact]
+
+
+class Violation(Struct, frozen=True):
+    """A promise that was not kept."""
+
+    checker: str
+    at: float
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.checker}: at {self.at:.3f} s {self.text}"

@@ -1,0 +1,320 @@
+"""How each kind of fault strikes, and how everything is healed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.testing.facts import FaultStruck, NodeDrained
+from holdfast.testing.leading import EMBEDDED_HOST
+from holdfast.testing.network import TO_CLIENT, TO_SERVER
+from holdfast.testing.plan import Fault
+from holdfast.testing.spawner import NEVER_RETRY, RAISED
+
+if TYPE_CHECKING:
+    from holdfast.testing.cluster import Cluster
+    from holdfast.testing.machine import Machine
+
+Strike = Callable[["Cluster", "Machine", Fault], None]
+
+
+def strike(cluster: Cluster, fault: Fault) -> None:
+    machine = cluster.target(fault.host)
+    if machine is None or cluster.healed:
+        return
+    now = cluster.timeline.now
+    node = machine.process.node if machine.process is not None else ""
+    cluster.note(FaultStruck(now, fault.kind, machine.number, now + fault.lasts_s, node))
+    lasts = f" for {fault.lasts_s:.1f} s" if fault.lasts_s else ""
+    cluster.tell_story(machine, f"*** {fault.kind}{lasts}")
+    KINDS[fault.kind](cluster, machine, fault)
+
+
+def _for_a_while(cluster: Cluster, fault: Fault, undo: Callable[[], None]) -> None:
+    """Undo it after its time, or when everything is healed, whichever is first."""
+    cluster.timeline.at(min(cluster.timeline.now + fault.lasts_s, cluster.plan.heal_at), undo)
+
+
+# What dies.
+
+
+def _start_again(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    delay_s = fault.lasts_s
+    forgets = not cluster.plan.keeps_record and fault.other % 2
+    if cluster.plan.embedded and machine.number == EMBEDDED_HOST and forgets:
+        # Without its record nobody could know of leases that still run: it stays away as long.
+        machine.disk = None
+        delay_s = max(delay_s, 1.1 * machine.config.leases.gone_after_s)
+        machine.away_until = cluster.timeline.now + delay_s
+    cluster.timeline.after(delay_s, _boot, machine)
+
+
+def _boot(machine: Machine) -> None:
+    cluster = machine.cluster
+    over = cluster.outcome is not None and cluster.plan.embedded and not cluster.plan.keeps_record
+    if cluster.timeline.now < machine.away_until or over:
+        return  # Nobody starts the host of a job that is over, and that would not remember it.
+    if not machine.up:
+        machine.boot()
+    machine.start_agent()
+
+
+def _agent_crashes(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    if machine.process is not None:
+        machine.process.die()
+        _start_again(cluster, machine, fault)
+
+
+def _node_is_killed(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    process = machine.process
+    if process is not None:
+        process.die()
+        process.spawner.die("killed")
+        _start_again(cluster, machine, fault)
+
+
+def _host_crashes(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    if machine.up:
+        machine.crash()
+        _start_again(cluster, machine, fault)
+
+
+def _spawner_is_killed(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    if machine.process is not None:
+        machine.process.spawner.die("killed")
+        _start_again(cluster, machine, fault)
+
+
+def _drain(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    process = machine.process
+    if process is not None:
+        cluster.note(NodeDrained(cluster.timeline.now, machine.number, process.node))
+        process.signal(signal.SIGTERM)
+        _start_again(cluster, machine, fault)
+
+
+# What sleeps.
+
+
+def _agent_pauses(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    process = machine.process
+    if process is None:
+        return
+    machine.pause_agent()
+
+    def resume() -> None:
+        if machine.process is process:
+            machine.resume_agent()
+
+    _for_a_while(cluster, fault, resume)
+
+
+def _pauses_mid_word(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    cluster.mid_word[machine.number] = fault.lasts_s
+
+
+def _host_pauses(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    if not machine.up:
+        return
+    boot = machine.boots
+    machine.pause()
+
+    def resume() -> None:
+        if machine.boots == boot:
+            machine.resume()
+
+    _for_a_while(cluster, fault, resume)
+
+
+# What is cut.
+
+
+def _cut(cluster: Cluster, fault: Fault, ways: list[tuple[int, int]]) -> None:
+    for source, target in ways:
+        cluster.network.cut(source, target)
+
+    def mend() -> None:
+        for source, target in ways:
+            cluster.network.mend(source, target)
+
+    _for_a_while(cluster, fault, mend)
+
+
+def _others(cluster: Cluster, machine: Machine) -> list[int]:
+    return [other for other in range(len(cluster.machines)) if other != machine.number]
+
+
+def _cut_off(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    here, others = machine.number, _others(cluster, machine)
+    ways = [(here, other) for other in others] + [(other, here) for other in others]
+    _cut(cluster, fault, ways)
+    if fault.other % 2:
+        _deaf_to_register(cluster, machine, fault)
+
+
+def _cut_off_from(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    here, other = machine.number, fault.other % len(cluster.machines)
+    if here != other:
+        _cut(cluster, fault, [(here, other), (other, here)])
+
+
+def _cut_off_one_way(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    here, others = machine.number, _others(cluster, machine)
+    if fault.other % 2:
+        _cut(cluster, fault, [(here, other) for other in others])
+    else:
+        _cut(cluster, fault, [(other, here) for other in others])
+
+
+def _connection_reset(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    process = machine.process
+    if process is None:
+        return
+    if process.connection is not None:
+        cluster.network.reset(process.connection)
+    else:
+        for connection in list(process.leading.latest.values()):
+            cluster.network.reset(connection)
+
+
+def _half_open(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    connection = machine.process.connection if machine.process is not None else None
+    if connection is not None:
+        connection.swallows[TO_SERVER] |= fault.other % 3 != 1
+        connection.swallows[TO_CLIENT] |= fault.other % 3 != 2
+
+
+def _slow_network(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    cluster.network.slow(machine.number, 1)
+    _for_a_while(cluster, fault, lambda: cluster.network.slow(machine.number, -1))
+
+
+# The register.
+
+
+def _deaf_to_register(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    cut, here = cluster.register.cut_off, machine.number
+    cut[here] = cut.get(here, 0) + 1
+
+    def mend() -> None:
+        cut[here] -= 1
+
+    _for_a_while(cluster, fault, mend)
+
+
+def _register_down(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    register = cluster.register
+    register.down += 1
+
+    def mend() -> None:
+        register.down -= 1
+
+    _for_a_while(cluster, fault, mend)
+
+
+def _register_lossy(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    register = cluster.register
+    register.lossy += 1
+
+    def mend() -> None:
+        register.lossy -= 1
+
+    _for_a_while(cluster, fault, mend)
+
+
+def _register_stale(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    register = cluster.register
+    register.stale += 1
+
+    def mend() -> None:
+        register.stale -= 1
+
+    _for_a_while(cluster, fault, mend)
+
+
+# Workers.
+
+
+def _worker_fails(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    process = machine.process
+    running = [] if process is None else [w for w in process.spawner.workers if w.executes]
+    if process is not None and running:
+        error = NEVER_RETRY if fault.kind == "worker never retries" else RAISED
+        process.spawner.fail(running[fault.other % len(running)], "failed", error)
+
+
+def _slow_start(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    machine.slow_start += 1
+
+    def mend() -> None:
+        machine.slow_start -= 1
+
+    _for_a_while(cluster, fault, mend)
+
+
+def _slow_stop(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    machine.slow_stop += 1
+
+    def mend() -> None:
+        machine.slow_stop -= 1
+
+    _for_a_while(cluster, fault, mend)
+
+
+def _zygote_lost(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    if machine.process is not None:
+        machine.process.spawner.lose_zygote("it ended")
+
+
+def _workers_finish(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    cluster.finish()
+
+
+KINDS: dict[str, Strike] = {
+    "worker fails": _worker_fails,
+    "worker never retries": _worker_fails,
+    "agent crashes": _agent_crashes,
+    "node is killed": _node_is_killed,
+    "host crashes": _host_crashes,
+    "spawner is killed": _spawner_is_killed,
+    "agent pauses": _agent_pauses,
+    "leader pauses mid-word": _pauses_mid_word,
+    "host pauses": _host_pauses,
+    "cut off": _cut_off,
+    "cut off from": _cut_off_from,
+    "cut off one way": _cut_off_one_way,
+    "deaf to register": _deaf_to_register,
+    "register down": _register_down,
+    "register lossy": _register_lossy,
+    "register stale": _register_stale,
+    "connection reset": _connection_reset,
+    "connection half open": _half_open,
+    "slow network": _slow_network,
+    "drain": _drain,
+    "slow start": _slow_start,
+    "slow stop": _slow_stop,
+    "zygote lost": _zygote_lost,
+    "workers finish": _workers_finish,
+}
+
+
+def heal(cluster: Cluster) -> None:
+    """Whatever was undone by time is undone; who sleeps wakes up; who is missing is started."""
+    cluster.mid_word.clear()
+    for machine in cluster.machines:
+        machine.agent_paused = min(machine.agent_paused, 1)
+        machine.resume_agent()
+        machine.paused = min(machine.paused, 1)
+        machine.resume()
+    _revive(cluster)
+
+
+def _revive(cluster: Cluster) -> None:
+    """Hosts without an agent get one, as long as the job is not over."""
+    if cluster.outcome is not None:
+        return
+    for machine in cluster.machines:
+        if machine.process is None:
+            _boot(machine)
+    cluster.timeline.after(1.0, _revive, cluster)

@@ -1,0 +1,107 @@
+"""What a simulated run consists of, as data: made before it starts, printable, shrinkable.
+
+A plan says which hosts there are, how the job is configured, which faults strike when, and
+when they stop. Everything else (delays, who is quicker) comes from the seed while it runs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from holdfast.core.config import JobConfig
+
+LEADER = -1
+"""In place of a host's number: whoever leads when the fault strikes."""
+
+FaultKind = Literal[
+    "worker fails",
+    "worker never retries",
+    "agent crashes",
+    "node is killed",
+    "host crashes",
+    "spawner is killed",
+    "agent pauses",
+    "leader pauses mid-word",
+    "host pauses",
+    "cut off",
+    "cut off from",
+    "cut off one way",
+    "deaf to register",
+    "register down",
+    "register lossy",
+    "register stale",
+    "connection reset",
+    "connection half open",
+    "slow network",
+    "drain",
+    "slow start",
+    "slow stop",
+    "zygote lost",
+    "workers finish",
+]
+
+HARMLESS: frozenset[FaultKind] = frozenset(
+    {
+        "worker fails",
+        "worker never retries",
+        "slow start",
+        "slow stop",
+        "zygote lost",
+        "workers finish",
+        "agent pauses",
+        "leader pauses mid-word",
+        "host pauses",
+        "register stale",
+    }
+)
+"""What gives a leader no reason to think that another node is gone."""
+
+
+class Fault(Struct, frozen=True, omit_defaults=True):
+    """Something that goes wrong at some time, on some host, for a while."""
+
+    at: float
+    kind: FaultKind
+    host: int = 0
+    lasts_s: float = 0.0
+    """How long it lasts; for what dies, how long until it is started again."""
+    other: int = 0
+    """A second host, a local rank or a variety, as the kind has it."""
+
+    def __str__(self) -> str:
+        who = "the leader's host" if self.host == LEADER else f"host {self.host}"
+        lasts = f" for {self.lasts_s:.1f} s" if self.lasts_s else ""
+        return f"{self.at:.2f} s: {self.kind}, {who}{lasts}"
+
+
+class HostPlan(Struct, frozen=True):
+    """One host: what its agent is told, and what its clock is like."""
+
+    slots: int = 1
+    role: str = "default"
+    start_at: float = 0.0
+    clock_offset_s: float = 0.0
+    clock_rate: float = 1.0
+    warm: bool = False
+    preload_s: float = 0.5
+
+
+class Plan(Struct, frozen=True):
+    """A whole run."""
+
+    seed: int
+    profile: str
+    config: JobConfig
+    hosts: tuple[HostPlan, ...]
+    faults: tuple[Fault, ...]
+    heal_at: float
+    embedded: bool = False
+    keeps_record: bool = True
+    """Embedded: whether the coordinator's record survives every restart of its host."""
+    victims: bool = True
+    """Whether workers fail when a peer is lost, instead of hanging."""
+    reports_steps: bool = True
+    enough_nodes: bool = True
+    """Whether the job can ever be formed."""

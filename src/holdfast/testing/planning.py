@@ -1,0 +1,242 @@
+"""Plans made from a seed: how many hosts, what kind of job, and which faults.
+
+A profile says what kind of trouble a run has. Without one, the seed picks it, small and mixed
+ones more often than large ones.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core import timing
+from holdfast.core.config import (
+    JobConfig,
+    Leases,
+    Program,
+    Rendezvous,
+    RestartPolicy,
+    Timeouts,
+    WarmStart,
+)
+from holdfast.testing.plan import LEADER, Fault, FaultKind, HostPlan, Plan
+
+DEATHS: tuple[FaultKind, ...] = ("agent crashes", "node is killed", "host crashes")
+NETWORK: tuple[FaultKind, ...] = (
+    "cut off",
+    "cut off from",
+    "cut off one way",
+    "connection reset",
+    "connection half open",
+    "slow network",
+)
+SLEEP: tuple[FaultKind, ...] = ("agent pauses", "host pauses", "leader pauses mid-word")
+REGISTER: tuple[FaultKind, ...] = (
+    "register down",
+    "register lossy",
+    "register stale",
+    "deaf to register",
+)
+WORKERS: tuple[FaultKind, ...] = ("worker fails",)
+MIXED_ROLES = 0.12
+HUNG_S = 1000.0
+"""An import that never ends."""
+SLOWNESS: tuple[FaultKind, ...] = ("slow start", "slow stop", "zygote lost")
+
+
+class Profile(Struct, frozen=True):
+    """What kind of trouble."""
+
+    kinds: tuple[FaultKind, ...]
+    hosts: tuple[int, int] = (2, 5)
+    faults: tuple[int, int] = (1, 6)
+    at_leader: float = 0.3
+    """How often it strikes the leader."""
+    embedded: float = 0.35
+    """How often one fixed host carries the coordinator."""
+    short_s: tuple[float, float] = (0.2, 8.0)
+    """How long what lasts lasts."""
+    elastic: float = 0.7
+    late: float = 0.3
+    """How often a host comes late."""
+    spare: float = 0.3
+    """How often there are more hosts than seats."""
+    roomy: float = 0.25
+    """How often there are more seats than hosts."""
+    ends_early: float = 0.15
+    shortage: float = 0.0
+    forgets: float = 0.2
+    """How often an embedded coordinator may lose its record."""
+    at_the_end: bool = False
+    """Faults strike when the workers finish."""
+
+
+PROFILES: dict[str, Profile] = {
+    "mixed": Profile(
+        (*DEATHS, *NETWORK, *SLEEP, *REGISTER, *WORKERS, *SLOWNESS, "drain", "spawner is killed")
+    ),
+    "workers": Profile((*WORKERS, *WORKERS, *SLOWNESS, "worker never retries"), at_leader=0.2),
+    "one failure": Profile(WORKERS, faults=(1, 2), late=0.0, ends_early=0.0, spare=0.2),
+    "deaths": Profile((*DEATHS, "spawner is killed", "worker fails")),
+    "network": Profile(NETWORK, embedded=0.4),
+    "sleep": Profile(SLEEP, short_s=(0.5, 12.0), at_leader=0.5),
+    "leader": Profile((*DEATHS, *NETWORK, *SLEEP, "drain"), at_leader=0.9, embedded=0.1),
+    "register": Profile((*REGISTER, *REGISTER, *SLEEP, "cut off"), at_leader=0.6, embedded=0.0),
+    "drains": Profile(("drain", "drain", "worker fails", "node is killed"), spare=0.5),
+    "growth": Profile(("node is killed", "worker fails"), faults=(0, 2), late=0.9, elastic=1.0),
+    "slow": Profile((*SLOWNESS, *WORKERS, "drain"), spare=0.7),
+    "embedded": Profile((*DEATHS, *NETWORK, *SLEEP), at_leader=0.7, embedded=1.0),
+    "forgetful": Profile(
+        DEATHS, faults=(2, 4), at_leader=1.0, embedded=1.0, short_s=(0.2, 3.0), forgets=1.0
+    ),
+    "endings": Profile(
+        (*DEATHS, "drain", "cut off"), at_leader=0.2, embedded=0.5, late=0.0, at_the_end=True
+    ),
+    "shortage": Profile(("node is killed",), faults=(0, 2), late=0.6, shortage=1.0, spare=0.0),
+    "large": Profile(
+        (*DEATHS, *NETWORK, *SLEEP, *WORKERS, "drain"), hosts=(8, 40), faults=(1, 5), late=0.1
+    ),
+    "huge": Profile((*DEATHS, *WORKERS, "drain"), hosts=(100, 200), faults=(1, 3), late=0.0),
+}
+WEIGHTS = {
+    "mixed": 30, "workers": 6, "one failure": 6, "deaths": 8, "network": 10, "sleep": 8,
+    "leader": 10, "register": 8, "drains": 6, "growth": 4, "slow": 5, "embedded": 8,
+    "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
+}  # fmt: skip
+
+
+def make_plan(seed: int, profile: str = "") -> Plan:
+    """The plan that belongs to a seed."""
+    random = Random(f"plan {seed} {profile}")
+    if not profile:
+        profile = random.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))[0]
+    kind = PROFILES[profile]
+    embedded = random.random() < kind.embedded
+    count = random.randint(*kind.hosts)
+    config = _config(random, kind, count, embedded)
+    heal_at = _heal_at(random, config)
+    faults = _faults(random, kind, config, heal_at, (count, embedded))
+    return Plan(
+        seed=seed,
+        profile=profile,
+        config=config,
+        hosts=_with_roles(
+            seed, tuple(_host(random, kind, config, number) for number in range(count))
+        ),
+        faults=faults,
+        heal_at=heal_at,
+        embedded=embedded,
+        keeps_record=random.random() < 1 - kind.forgets,
+        victims=random.random() < 0.7,
+        reports_steps=random.random() < 0.6,
+        enough_nodes=count >= config.min_nodes,
+    )
+
+
+def _heal_at(random: Random, config: JobConfig) -> float:
+    return 5.0 + config.leases.lease_s * random.uniform(2.0, 6.0)
+
+
+def _config(random: Random, kind: Profile, count: int, embedded: bool) -> JobConfig:
+    lease_s = random.choice((3.0, 4.0, 6.0))
+    leases = timing.derive(Leases(), {"lease_s": lease_s, "hold_s": lease_s * 1.5})
+    seats = count
+    if count > 2 and random.random() < kind.spare:
+        seats = count - random.randint(1, max(1, count // 3))
+    least = random.randint(1, seats) if random.random() < kind.elastic else seats
+    if seats == count and random.random() < kind.roomy:
+        seats += random.randint(1, 2)
+    if random.random() < kind.shortage:
+        least = seats = count + 1
+    return JobConfig(
+        "job",
+        Program("script", "train.py"),
+        min_nodes=least,
+        max_nodes=max(seats, 2),
+        rendezvous=Rendezvous(backend="holdfast" if embedded else "etcd"),
+        restarts=_policy(random),
+        timeouts=_timeouts(random),
+        leases=leases,
+        warm=WarmStart(),
+    ).validate()
+
+
+def _policy(random: Random) -> RestartPolicy:
+    return RestartPolicy(
+        max_restarts=random.choice((0, 1, 3, 8)),
+        backoff_first_s=0.4,
+        backoff_max_s=2.0,
+        same_cause_limit=0,
+        progress_after_s=4.0,
+        fruitless_rounds_limit=random.choice((0, 0, 6)),
+    )
+
+
+def _timeouts(random: Random) -> Timeouts:
+    return Timeouts(
+        shutdown_s=random.choice((0.8, 1.5)),
+        unkillable_s=0.6,
+        preload_s=1.5,
+        join_s=random.choice((40.0, 60.0)),
+        last_call_s=random.choice((1.0, 2.0)),
+        scale_up_delay_s=0.4,
+        min_round_s=random.choice((0.5, 1.0)),
+        min_round_max_s=4.0,
+        drain_s=1.5,
+        close_s=6.0,
+    )
+
+
+def _host(random: Random, kind: Profile, config: JobConfig, number: int) -> HostPlan:
+    most = config.leases.drift * 0.49
+    late = random.random() < kind.late and number > 0
+    return HostPlan(
+        slots=random.choice((1, 1, 2)),
+        role="default",
+        start_at=random.uniform(1.0, 10.0) if late else 0.3 * random.random(),
+        clock_offset_s=random.uniform(1.0, 1e5),
+        clock_rate=1.0 + random.uniform(-most, most),
+        warm=random.random() < 0.3,
+        preload_s=random.choice((0.2, 0.5, HUNG_S)),
+    )
+
+
+def _with_roles(seed: int, hosts: tuple[HostPlan, ...]) -> tuple[HostPlan, ...]:
+    """Now and then a job of two roles."""
+    random = Random(f"roles {seed}")
+    if random.random() >= MIXED_ROLES:
+        return hosts
+    return tuple(replace(host, role=random.choice(("trainer", "trainer", "ps"))) for host in hosts)
+
+
+def _faults(
+    random: Random,
+    kind: Profile,
+    config: JobConfig,
+    heal_at: float,
+    cluster: tuple[int, bool],
+) -> tuple[Fault, ...]:
+    count, embedded = cluster
+    kinds = [k for k in kind.kinds if not (embedded and k in REGISTER)]
+    faults = []
+    end = random.uniform(4.0, heal_at - 3.0)
+    span = (end, end + 2.5) if kind.at_the_end else (1.0, heal_at - 1.0)
+    for _ in range(random.randint(*kind.faults)):
+        at_leader = random.random() < kind.at_leader
+        what = random.choice(kinds)
+        if what == "leader pauses mid-word":
+            at_leader = True
+        faults.append(
+            Fault(
+                at=random.uniform(*span),
+                kind=what,
+                host=LEADER if at_leader else random.randrange(count),
+                lasts_s=random.uniform(*kind.short_s),
+                other=random.randrange(1000),
+            )
+        )
+    if kind.at_the_end or random.random() < kind.ends_early:
+        faults.append(Fault(at=end, kind="workers finish"))
+    return tuple(sorted(faults, key=lambda fault: fault.at))

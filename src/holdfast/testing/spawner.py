@@ -1,0 +1,369 @@
+"""A spawner and its workers, as the core of an agent could meet them.
+
+Rules
+1. It works on while its agent sleeps: the deadlines of the lease are kept on the host's clock.
+2. Past the lease's stop time it starts nobody, and what it has begun to stop stays stopped.
+3. A worker that got SIGKILL executes nothing more; that it is reaped is told later.
+4. When its agent dies it kills everything, within the kill margin, and ends.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from holdfast.core.agent_io import (
+    AgentEffect,
+    AllGone,
+    DropZygote,
+    EndSpawner,
+    HoldLease,
+    KillEverything,
+    KillSpawner,
+    KillZygote,
+    LeaseRanOut,
+    ListStuck,
+    ProcessesStuck,
+    SignalWorkers,
+    SpawnerEnded,
+    SpawnerLost,
+    StartWorkers,
+    StartZygote,
+    StepReported,
+    WorkerExited,
+    WorkerStarted,
+    ZygoteLost,
+    ZygoteReady,
+)
+from holdfast.core.model import ErrorDetail, ExitStatus
+from holdfast.testing.facts import (
+    StartedBeforeReaped,
+    WorkerBegan,
+    WorkerContinued,
+    WorkerEnd,
+    WorkerEnded,
+)
+
+if TYPE_CHECKING:
+    from holdfast.testing.process import Process
+
+LOST_PEER = ErrorDetail("RuntimeError: Connection reset by peer")
+RAISED = ErrorDetail("ValueError: something is wrong")
+NEVER_RETRY = ErrorDetail("Wrong: the data is bad", non_retryable=True)
+STEP_EVERY_S = 2.0
+REFUSED = 126
+
+
+class Worker:
+    """One process of the user's program."""
+
+    __slots__ = (
+        "executes",
+        "local_rank",
+        "pid",
+        "rank",
+        "reaped",
+        "round",
+        "stopping",
+        "suspended",
+    )
+
+    def __init__(self, round: int, local_rank: int, rank: int) -> None:
+        self.round = round
+        self.local_rank = local_rank
+        self.rank = rank
+        self.pid = 0
+        self.executes = False
+        self.stopping = False
+        self.reaped = False
+        self.suspended = False
+
+
+class Spawner:
+    """The parent of one agent's workers."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.machine = process.machine
+        self.cluster = process.machine.cluster
+        self.workers: list[Worker] = []
+        self.alive = True
+        self.zygote = False
+        self.zygote_life = 0
+        self.unforked: list[Worker] = []
+        self.stop_at: float | None = None
+        self.kill_at = 0.0
+        self.ran_out = False
+        self.clearing = False
+        self.ending = False
+
+    # Requests.
+
+    def do(self, request: AgentEffect) -> None:
+        if not self.alive:
+            return
+        match request:
+            case StartZygote():
+                self._start_zygote()
+            case DropZygote():
+                self.zygote = False
+            case KillZygote():
+                self.lose_zygote("it was killed")
+            case StartWorkers():
+                self._start(request)
+            case SignalWorkers():
+                for worker in self.workers:
+                    if worker.local_rank in request.local_ranks:
+                        self._signal(worker, request.signal)
+            case KillEverything():
+                self.clearing = True
+                self._kill_all("killed")
+            case EndSpawner():
+                self.clearing = self.ending = True
+                self.unforked.clear()
+                self._kill_all("killed")
+            case KillSpawner():
+                self.die("killed")
+            case ListStuck():
+                left = tuple(f"pid {worker.pid}" for worker in self.workers)
+                self._tell(ProcessesStuck(left))
+            case HoldLease():
+                self._hold(request)
+            case _:
+                raise AssertionError(f"nothing for a spawner: {request}")
+
+    def _tell(self, event: object) -> None:
+        self.process.post_agent(event)
+
+    # The zygote.
+
+    def _start_zygote(self) -> None:
+        self.zygote_life += 1
+        delay_s = self.machine.plan.preload_s * (0.8 + 0.4 * self.cluster.random.random())
+        self.machine.after(delay_s, self._zygote_ready, self.zygote_life)
+
+    def _zygote_ready(self, life: int) -> None:
+        if self.alive and life == self.zygote_life:
+            self.zygote = True
+            self._tell(ZygoteReady(("torch",)))
+
+    def lose_zygote(self, reason: str) -> None:
+        if self.alive and self.machine.plan.warm:
+            self.zygote = False
+            self.zygote_life += 1
+            for worker in self.unforked:
+                self.workers.remove(worker)
+            self.unforked.clear()
+            self._tell(ZygoteLost(reason))
+            self._tell_if_gone()
+
+    # Births.
+
+    def _start(self, request: StartWorkers) -> None:
+        ranks = {ranks.local_rank: ranks.rank for ranks in request.assignment.workers}
+        workers = [
+            Worker(request.assignment.round, local, ranks[local]) for local in request.local_ranks
+        ]
+        if request.warm and not self.zygote:
+            self._tell(ZygoteLost("it had already ended"))
+            return
+        if any(worker.round != request.assignment.round for worker in self.workers):
+            round = request.assignment.round
+            fact = StartedBeforeReaped(self._now(), self.machine.number, self._node(), round)
+            self.cluster.note(fact)
+        self.workers += workers
+        for worker in workers:
+            delay_s = self.machine.start_delay()
+            if request.warm:
+                self.unforked.append(worker)
+            self.machine.after(delay_s, self._bear, worker)
+
+    def _bear(self, worker: Worker) -> None:
+        if not self.alive or worker not in self.workers:
+            return
+        if worker in self.unforked:
+            self.unforked.remove(worker)
+        if self.ran_out or self._past_stop():
+            self._run_out()
+            self._reap(worker, ExitStatus(code=REFUSED), ErrorDetail())
+            return
+        if self.clearing:
+            self._reap(worker, ExitStatus(signal=signal.SIGKILL), ErrorDetail())
+            return
+        self.machine.pids += 1
+        worker.pid = self.machine.pids
+        worker.executes = True
+        self.cluster.note(
+            WorkerBegan(self._now(), self.machine.number, self._node(), worker.round, worker.rank)
+        )
+        self.cluster.tell_story(self.machine, f"rank {worker.rank} of round {worker.round} starts")
+        self._tell(WorkerStarted(worker.round, worker.local_rank, worker.pid))
+        if worker.local_rank == 0:
+            self.machine.after(STEP_EVERY_S, self._step, worker)
+
+    def _node(self) -> str:
+        return self.process.node
+
+    def _now(self) -> float:
+        return self.cluster.timeline.now
+
+    def _step(self, worker: Worker) -> None:
+        if not self.alive or not worker.executes or worker.stopping:
+            return
+        if self.cluster.plan.reports_steps and self.cluster.whole(worker.round):
+            self.cluster.steps += 1
+            self._tell(StepReported(worker.round, worker.local_rank, self.cluster.steps))
+        self.machine.after(STEP_EVERY_S, self._step, worker)
+
+    # Deaths.
+
+    def _signal(self, worker: Worker, number: int) -> None:
+        if not worker.executes or worker.stopping:
+            return
+        worker.stopping = True
+        delay_s = self.machine.stop_delay()
+        if delay_s is not None:
+            status = ExitStatus(signal=number)
+            self.machine.after(delay_s, self._ends, worker, "stopped", status, ErrorDetail())
+
+    def fail(self, worker: Worker, how: WorkerEnd, error: ErrorDetail) -> None:
+        """It ends on its own, unless it has ended already."""
+        self._ends(worker, how, ExitStatus(code=1), error)
+
+    def succeed(self, worker: Worker) -> None:
+        if self.alive and worker.executes and not worker.stopping:
+            self._ends(worker, "succeeded", ExitStatus(code=0), ErrorDetail())
+
+    def _ends(self, worker: Worker, how: WorkerEnd, status: ExitStatus, error: ErrorDetail) -> None:
+        if not worker.executes:
+            return
+        self._executes_no_more(worker, how)
+        self._reap(worker, status, error)
+
+    def _executes_no_more(self, worker: Worker, how: WorkerEnd) -> None:
+        worker.executes = False
+        if worker.suspended:
+            return
+        fact = WorkerEnded(
+            self._now(), self.machine.number, self._node(), worker.round, worker.rank, how
+        )
+        self.cluster.note(fact)
+        self.cluster.tell_story(self.machine, f"rank {worker.rank} of round {worker.round}: {how}")
+        if how in ("failed", "victim", "killed"):
+            self.cluster.peer_lost(self, worker)
+
+    def _reap(self, worker: Worker, status: ExitStatus, error: ErrorDetail) -> None:
+        if worker.reaped:
+            return
+        worker.reaped = True
+        if worker in self.workers:
+            self.workers.remove(worker)
+        if self.alive:
+            self._tell(
+                WorkerExited(worker.round, worker.local_rank, worker.pid, status, error=error)
+            )
+            self._tell_if_gone()
+
+    def _kill_all(self, how: WorkerEnd) -> None:
+        status = ExitStatus(signal=signal.SIGKILL)
+        for worker in list(self.workers):
+            if worker in self.unforked:
+                continue
+            if worker.executes:
+                self._executes_no_more(worker, how)
+            reap_s = 0.002 + 0.05 * self.cluster.random.random()
+            self.machine.after(reap_s, self._reap, worker, status, ErrorDetail())
+        self._tell_if_gone()
+
+    def _tell_if_gone(self) -> None:
+        if not self.clearing or self.workers:
+            return
+        if self.ending:
+            self.alive = False
+            self._tell(SpawnerEnded())
+            self.process.part_ended()
+            return
+        self.clearing = self.ran_out = False
+        self.stop_at = None
+        self._tell(AllGone())
+
+    # The lease.
+
+    def _hold(self, request: HoldLease) -> None:
+        if self.ran_out:
+            return
+        self.stop_at, self.kill_at = request.stop_at, request.kill_at
+        self._wake_at(self.stop_at)
+
+    def _wake_at(self, reading: float) -> None:
+        delay_s = (reading - self.machine.clock.now()) / self.machine.clock.rate
+        self.machine.after(max(delay_s, 0.0), self.check_lease)
+
+    def _past_stop(self) -> bool:
+        return self.stop_at is not None and self.machine.clock.now() >= self.stop_at - 1e-9
+
+    def check_lease(self) -> None:
+        """Stop, or kill, what the lease no longer covers."""
+        if not self.alive or not self.workers or self.stop_at is None:
+            return
+        if self._past_stop():
+            self._run_out()
+        if self.ran_out and self.machine.clock.now() >= self.kill_at - 1e-9:
+            self._kill_all("killed")
+
+    def _run_out(self) -> None:
+        if self.ran_out:
+            return
+        self.ran_out = True
+        self.cluster.tell_story(self.machine, "the spawner stops the workers: the lease runs out")
+        self._tell(LeaseRanOut())
+        for worker in self.workers:
+            self._signal(worker, signal.SIGTERM)
+        self._wake_at(self.kill_at)
+
+    # Its own end, and what the machine does to it.
+
+    def agent_died(self) -> None:
+        self.machine.after(self.machine.kill_delay(), self.die, "killed")
+
+    def die(self, how: WorkerEnd) -> None:
+        """It is gone, and everything below it."""
+        if not self.alive:
+            return
+        self.alive = False
+        for worker in list(self.workers):
+            if worker.executes:
+                self._executes_no_more(worker, how)
+        self.workers.clear()
+        self.process.post_agent(SpawnerLost("was killed"))
+        self.process.part_ended()
+
+    def suspend(self) -> None:
+        for worker in self.workers:
+            if worker.executes:
+                self.cluster.note(self._fact(worker))
+                worker.suspended = True
+
+    def _fact(self, worker: Worker) -> WorkerEnded:
+        number = self.machine.number
+        return WorkerEnded(
+            self._now(), number, self._node(), worker.round, worker.rank, "suspended"
+        )
+
+    def resume(self) -> None:
+        """The deadlines come first: what should be dead executes nothing more."""
+        overdue = self.stop_at is not None and self.machine.clock.now() >= self.kill_at - 1e-9
+        overdue = overdue or not self.process.alive
+        for worker in list(self.workers):
+            if not worker.executes:
+                continue
+            if overdue:
+                worker.executes = False
+            else:
+                worker.suspended = False
+                self.cluster.note(
+                    WorkerContinued(
+                        self._now(), self.machine.number, self._node(), worker.round, worker.rank
+                    )
+                )
+        self.check_lease()

@@ -1,0 +1,157 @@
+"""Bugs in leases, loss and fencing (design §4)."""
+
+from __future__ import annotations
+
+from .planting import Mutant
+
+MUTANTS = (
+    Mutant(
+        "nobody holds the deadline of the lease",
+        "§4.1",
+        "agent_contact:hold",
+        "return [HoldLease(state.lease.stop_at, state.lease.kill_at)]",
+        "return []",
+        "network",
+        (2, 8, 39),
+    ),
+    Mutant(
+        "a node whose lease ran out goes on as if nothing had happened",
+        "§4.4",
+        "agent:_lease_ran_out",
+        "if state.phase is not Phase.RUNNING:",
+        "if True:",
+        "network",
+        (11, 45, 62),
+    ),
+    Mutant(
+        "a suspicion is taken for death",
+        "§4.5",
+        "leases:LeaseBook._judge",
+        "now >= watch.heard_at + self.terms.gone_after_s",
+        "now >= watch.heard_at + self.terms.suspect_s",
+        "network",
+        (0, 5, 9),
+    ),
+    Mutant(
+        "a suspicion does not end the round",
+        "§4.5",
+        "coordinator_ending:suspected",
+        "    current = state.round\n",
+        "    return []\n",
+        "embedded",
+        (2,),
+    ),
+    Mutant(
+        "a broken connection is taken for death",
+        "§4.6",
+        "desk:disconnected",
+        "desk.book.disconnected(node, now)",
+        "desk.book.tether_ended(node, now)",
+        "network",
+        (4, 8, 9),
+    ),
+    Mutant(
+        "the coordinator's own stall expires nodes",
+        "§4.7",
+        "leases:LeaseBook.check",
+        "if stalled_s > self.terms.tether_s:",
+        "if False:",
+        "sleep",
+        (534,),
+    ),
+    Mutant(
+        "the coordinator's own stall lets deadlines pass",
+        "§4.7",
+        "coordinator:held_up",
+        "    current = state.round\n",
+        "    return\n",
+        "sleep",
+        (23,),
+    ),
+    Mutant(
+        "the lease counts from the reply",
+        "§4.1",
+        "agent_contact:answered",
+        "    return hold(state) if alive(state) else []",
+        "    late_s = max(state.lease.sent.values(), default=state.lease.good_from)\n"
+        "    state.lease.good_from = late_s + state.config.leases.heartbeat_s\n"
+        "    return hold(state) if alive(state) else []",
+        "network",
+        (42, 96, 194),
+    ),
+    Mutant(
+        "the lease lasts longer than was agreed",
+        "§4.1",
+        "leases:NodeLease.kill_at",
+        "self.good_from + self.terms.lease_s",
+        "self.good_from + 1.5 * self.terms.lease_s",
+        "network",
+        (2, 3, 7),
+    ),
+    Mutant(
+        "an older coordinator is obeyed",
+        "§4.2",
+        "agent_contact:heed",
+        "if tenure < state.tenure:",
+        "if False:",
+        "forgetful",
+        (3, 7, 13),
+        (
+            (
+                "coordinator:_inherit",
+                "    effects: list[CoordinatorEffect] = []\n",
+                "    return []\n",
+            ),
+        ),
+        "only_forward",
+    ),
+    Mutant(
+        "a round that it ran already is started again",
+        "§4.3",
+        "agent:_run",
+        "or assignment.round <= state.last_round",
+        "",
+        "one failure",
+        (0, 2, 4),
+        (
+            (
+                "coordinator_forming:_prepare",
+                "state.round_number += 1",
+                "state.round_number = max(state.round_number, 1)",
+            ),
+        ),
+        "only_forward",
+    ),
+    Mutant(
+        "a round is started without a lease, and nobody minds",
+        "§4.3",
+        "agent:_run",
+        "not state.lease.good(now)",
+        "False",
+        "leader",
+        (0, 2, 6),
+        (
+            (
+                "leases:NodeLease.kill_at",
+                "0.0 if self.good_from is None else",
+                "1e9 if self.good_from is None else",
+            ),
+            (
+                "desk:receive",
+                "        effects = _heartbeat(desk, node, Heartbeat(message.heartbeat), now)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "what was sent SIGKILL is taken for reaped",
+        "§4.8",
+        "agent:_timer",
+        "if hangs else []), *kill(state)]",
+        "if hangs else []), *kill(state), *_all_gone(state)]",
+        "slow",
+        (130, 173),
+        (),
+        "leases",
+    ),
+)

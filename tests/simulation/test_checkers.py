@@ -1,0 +1,200 @@
+"""Each checker sees a doctored history for what it is, and has nothing to say about a good one."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core.document import Document, Ledger
+from holdfast.core.messages import CloseJob, HeartbeatAnswered, RunRound
+from holdfast.core.model import Assignment, Endpoint, Outcome, Ranks, Tenure
+from holdfast.testing import Fault, make_plan, simulate
+from holdfast.testing.checkers import CHECKERS, check
+from holdfast.testing.facts import (
+    AgentBegan,
+    AgentDied,
+    AgentFinished,
+    CoreRaised,
+    Delivered,
+    Fact,
+    FaultStruck,
+    Late,
+    LeaseRenewed,
+    NodeDeclaredGone,
+    Recorded,
+    RoundEnding,
+    Spoke,
+    StartedBeforeReaped,
+    WorkerBegan,
+    WorkerEnded,
+)
+from holdfast.testing.plan import HostPlan, Plan
+
+A, B = "host0-1", "host1-1"
+FIRST = Tenure(1, 1)
+SUCCESS = Outcome("succeeded", "all workers succeeded", 0)
+
+
+def plan(**changes: object) -> Plan:
+    """Two hosts with one worker each, without faults, under a shared register."""
+    seed = next(s for s in range(1000) if not make_plan(s, "one failure").embedded)
+    base = make_plan(seed, "one failure")
+    config = replace(base.config, min_nodes=1, max_nodes=2)
+    hosts = (HostPlan(), HostPlan())
+    return replace(base, config=config, hosts=hosts, faults=(), **changes)  # type: ignore[arg-type]
+
+
+def told(node: str, rank: int, *, at: float = 1.0, round: int = 1, size: int = 2) -> Delivered:
+    worker = (Ranks(0, rank, rank),)
+    master = Endpoint("host0", 1)
+    assignment = Assignment(round, 0, rank, size, size, size, worker, master)
+    return Delivered(at, node, FIRST, RunRound(assignment), True)
+
+
+def record(at: float, number: int, counter: int, **ledger: object) -> Recorded:
+    written = Ledger(number, 2, **ledger)  # type: ignore[arg-type]
+    return Recorded(at, 0, Document(1, 1, counter, f"{A}/{counter}", A, (), written))
+
+
+def good() -> list[Fact]:
+    """A round of two that succeeds."""
+    return [
+        AgentBegan(0.0, 0, A),
+        AgentBegan(0.0, 1, B),
+        LeaseRenewed(0.5, A, 90.0),
+        LeaseRenewed(0.5, B, 90.0),
+        record(0.9, 1, 1),
+        told(A, 0),
+        told(B, 1),
+        WorkerBegan(2.0, 0, A, 1, 0),
+        WorkerBegan(2.0, 1, B, 1, 1),
+        WorkerEnded(9.0, 0, A, 1, 0, "succeeded"),
+        WorkerEnded(9.0, 1, B, 1, 1, "succeeded"),
+        record(9.5, 1, 2, outcome=SUCCESS),
+        Delivered(9.6, A, FIRST, CloseJob(SUCCESS), True),
+        AgentFinished(9.7, 0, A, SUCCESS, True),
+    ]
+
+
+def inserted(*facts: Fact) -> list[Fact]:
+    """The good history with these in it, where their time has them."""
+    return sorted([*good(), *facts], key=lambda fact: fact.at)
+
+
+def without(kind: type[Fact]) -> list[Fact]:
+    return [fact for fact in good() if not isinstance(fact, kind)]
+
+
+DOCTORED: list[tuple[str, str, list[Fact]]] = [
+    ("one_round", "two rounds at once", inserted(WorkerBegan(3.0, 1, B, 2, 1))),
+    ("one_speaker", "a word after the tenure", inserted(Spoke(3.0, 0, "said StopRound"))),
+    (
+        "one_speaker",
+        "a takeover that is too early",
+        inserted(Recorded(1.0, 1, Document(1, 2, 5, "x", B, (), Ledger(1, 2)))),
+    ),
+    ("dense_ranks", "the same place twice", inserted(told(B, 0, at=1.1))),
+    ("dense_ranks", "too many nodes", inserted(told(B, 2, at=1.1, round=2, size=3))),
+    ("only_forward", "an old round", inserted(WorkerBegan(0.1, 0, A, 4, 0))),
+    (
+        "only_forward",
+        "an old coordinator",
+        inserted(
+            Delivered(3.0, A, Tenure(1, 2), HeartbeatAnswered(1), True),
+            Delivered(3.1, A, FIRST, HeartbeatAnswered(2), True),
+        ),
+    ),
+    ("only_forward", "a counter twice", inserted(record(1.5, 1, 1))),
+    (
+        "closing",
+        "a failure within the budget",
+        [*good()[:-3], record(9.5, 1, 2, outcome=Outcome("failed", "one node left", 1))],
+    ),
+    (
+        "closing",
+        "a success that is none",
+        [f for f in good() if not (isinstance(f, WorkerEnded) and f.node == B)],
+    ),
+    (
+        "closing",
+        "given up too early",
+        [*good()[:-3], record(9.5, 1, 2, outcome=Outcome("not_formed", "too few", 3))],
+    ),
+    ("budget", "a charge without a failure", inserted(record(3.0, 1, 2, charges=1))),
+    (
+        "budget",
+        "victims of a dead node",
+        inserted(
+            AgentDied(3.0, 0, A),
+            WorkerEnded(3.0, 0, A, 1, 0, "killed"),
+            WorkerEnded(3.1, 1, B, 1, 1, "victim"),
+            record(3.5, 1, 2, charges=1),
+        ),
+    ),
+    ("leases", "no lease at all", without(LeaseRenewed)),
+    ("leases", "beyond the lease", inserted(WorkerEnded(200.0, 0, A, 1, 0, "killed"))),
+    (
+        "leases",
+        "beyond the agent",
+        inserted(AgentDied(3.0, 0, A)),
+    ),
+    ("leases", "before the old is reaped", inserted(StartedBeforeReaped(3.0, 0, A, 1))),
+    ("written_first", "a round before it is written", good()[:4] + good()[5:]),
+    (
+        "written_first",
+        "an end before it is written",
+        inserted(Delivered(3.0, A, FIRST, CloseJob(SUCCESS), True)),
+    ),
+    ("healthy_nodes", "a healthy node", inserted(NodeDeclaredGone(3.0, B, 0, True))),
+    (
+        "seats",
+        "a survivor without a seat",
+        inserted(told(A, 0, at=9.8, round=2, size=1)),
+    ),
+    ("progress", "no progress", inserted(Late(50.0, "the job does not run"))),
+    (
+        "progress",
+        "another outcome",
+        inserted(AgentFinished(9.8, 1, B, Outcome("failed", "of its own", 1), False)),
+    ),
+    ("core", "an error", inserted(CoreRaised(3.0, 0, "KeyError"))),
+    (
+        "promptness",
+        "a round that had just begun",
+        inserted(RoundEnding(3.0, 1, "newcomers", 0, 0.0, 9.0)),
+    ),
+]
+
+
+def test_a_good_history_breaks_no_promise() -> None:
+    assert check(plan(), good()) == []
+
+
+@pytest.mark.parametrize(
+    ("checker", "what", "history"), DOCTORED, ids=[f"{c}: {w}" for c, w, _ in DOCTORED]
+)
+def test_a_doctored_history_is_seen(checker: str, what: str, history: list[Fact]) -> None:
+    found = [violation.checker for violation in check(plan(), history)]
+    assert checker in found, what
+
+
+def test_a_last_call_on_a_restart_is_seen() -> None:
+    fault = Fault(3.0, "worker fails")
+    struck = plan(heal_at=100.0)
+    history: list[Fact] = [
+        WorkerBegan(1.0, 0, A, 1, 0),
+        FaultStruck(fault.at, fault.kind, 0, 3.0, A),
+        WorkerEnded(3.0, 0, A, 1, 0, "failed"),
+        WorkerBegan(3.0 + struck.config.timeouts.last_call_s, 0, A, 2, 0),
+    ]
+    assert "promptness" in {violation.checker for violation in check(struck, history)}
+
+
+def test_every_checker_has_a_doctored_history() -> None:
+    names = {checker.__name__.rpartition(".")[2] for checker in CHECKERS}
+    assert names <= {checker for checker, _, _ in DOCTORED}
+
+
+def test_a_real_run_has_facts_for_every_checker() -> None:
+    kinds = {type(fact) for seed in range(20) for fact in simulate(make_plan(seed)).history}
+    assert {WorkerBegan, WorkerEnded, LeaseRenewed, Delivered, Recorded, RoundEnding} <= kinds

@@ -1,0 +1,36 @@
+"""Whole clusters under seeded faults keep every promise of the protocol.
+
+A failure names the seed; `python -m holdfast.testing --seed N --shrink --story` tells its story.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import PROFILES, make_plan, simulate
+
+SEEDS_AT_ONCE = 40
+
+
+@pytest.mark.parametrize("first", range(0, 400, SEEDS_AT_ONCE))
+def test_no_promise_is_broken_under_seeds_from(first: int) -> None:
+    for seed in range(first, first + SEEDS_AT_ONCE):
+        run = simulate(make_plan(seed))
+        assert not run.violations, f"seed {seed}: {run.violations[0]}"
+
+
+@pytest.mark.parametrize("profile", [name for name in PROFILES if name != "huge"])
+def test_no_promise_is_broken_where_the_trouble_is(profile: str) -> None:
+    for seed in range(6):
+        run = simulate(make_plan(seed, profile))
+        assert not run.violations, f"seed {seed} of {profile}: {run.violations[0]}"
+
+
+def test_two_hundred_agents_keep_every_promise() -> None:
+    plan = next(plan for plan in map(_huge, range(100)) if len(plan.hosts) > 150)
+    run = simulate(plan)
+    assert not run.violations, str(run.violations[0])
+
+
+def _huge(seed: int):  # type: ignore[no-untyped-def]
+    return make_plan(seed, "huge")
