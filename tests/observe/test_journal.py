@@ -41,7 +41,7 @@ from holdfast.core.coordinator_io import (
     CoordinatorTimerFired,
     Heard,
 )
-from holdfast.core.desk import decide, open_desk, receive
+from holdfast.core.desk import check_leases, decide, open_desk, receive
 from holdfast.core.document import Ledger
 from holdfast.core.errors import UsageError
 from holdfast.core.messages import (
@@ -430,6 +430,9 @@ def test_a_coordinator_that_took_over_replays_from_what_it_began_with(path: Path
     receive(desk, "a-1", Heartbeat(1), 101.0)
     journal.taken(101.0, desk)
     assert desk.taken == []
+    for now in range(103, 112, 2):
+        receive(desk, "a-1", Heartbeat(now), float(now))
+        check_leases(desk, float(now))
     decide(desk, CoordinatorTimerFired("look"), 112.0)
     journal.taken(112.0, desk)
     journal.close()

@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "the coordinator's own stall lets deadlines pass",
         "§4.7",
-        "coordinator:held_up",
+        "coordinator:_held_up",
         "    current = state.round\n",
         "    return\n",
         "sleep",

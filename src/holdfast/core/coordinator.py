@@ -35,6 +35,7 @@ from holdfast.core.coordinator_io import (
     CoordinatorTimerFired,
     Depose,
     Heard,
+    HeldUp,
     Raise,
     Retire,
     Tell,
@@ -127,10 +128,10 @@ def _extend(state: CoordinatorState, now: float) -> None:
     late_s = 0.0 if state.wake_at is None else now - state.wake_at
     if late_s > state.config.leases.tether_s:
         state.wake_at = None
-        held_up(state, late_s, now)
+        _held_up(state, late_s, now)
 
 
-def held_up(state: CoordinatorState, late_s: float, now: float) -> None:
+def _held_up(state: CoordinatorState, late_s: float, now: float) -> None:
     """We were held up ourselves: what nodes had to do meanwhile, they could not have told us."""
     current = state.round
     if current is not None and current.stop_deadline is not None:
@@ -154,6 +155,9 @@ def _take(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[
             return _heard_again(state, event.node)
         case NodeGone():
             return ending.gone(state, event.node, event.reason, now)
+        case HeldUp():
+            _held_up(state, event.late_s, now)
+            return []
         case CoordinatorTimerFired():
             return []
 

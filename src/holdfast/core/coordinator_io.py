@@ -21,6 +21,12 @@ class Written(Record, frozen=True):
     version: int
 
 
+class HeldUp(Record, frozen=True):
+    """The coordinator itself stood still for this long: a check that was due came late."""
+
+    late_s: float
+
+
 class CoordinatorTimerFired(Record, frozen=True):
     """A timer that was asked for with `WakeCoordinator` has run out."""
 
@@ -91,7 +97,7 @@ class Explain(Record, frozen=True):
 
 
 CoordinatorEvent = (
-    Heard | Written | NodeSuspected | NodeHeardAgain | NodeGone | CoordinatorTimerFired
+    Heard | Written | NodeSuspected | NodeHeardAgain | NodeGone | HeldUp | CoordinatorTimerFired
 )
 CoordinatorEffect = (
     Tell

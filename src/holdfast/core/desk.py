@@ -25,6 +25,7 @@ from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     Heard,
+    HeldUp,
     Revoke,
     Tell,
     WakeCoordinator,
@@ -80,13 +81,12 @@ def lead(
 
 def receive(desk: Desk, node: str, message: FromNode, now: float) -> list[CoordinatorEffect]:
     """A node said something."""
-    _notice_stall(desk, now)
+    effects = _notice_stall(desk, now)
     if isinstance(message, Heartbeat):
-        return _heartbeat(desk, node, message, now)
-    effects: list[CoordinatorEffect] = []
+        return effects + _heartbeat(desk, node, message, now)
     if isinstance(message, NodeGreeted) and desk.state.config.max_nodes > 1:
         desk.book.connected(node, now)
-        effects = _heartbeat(desk, node, Heartbeat(message.heartbeat), now)
+        effects += _heartbeat(desk, node, Heartbeat(message.heartbeat), now)
     if isinstance(message, NodeLeft):
         desk.book.forget(node)
     return effects + decide(desk, Heard(node, message), now)
@@ -126,25 +126,29 @@ def check_leases(desk: Desk, now: float) -> list[CoordinatorEffect]:
 
 def decide(desk: Desk, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
     """Have the coordinator take a step."""
-    _notice_stall(desk, now)
+    effects = _notice_stall(desk, now) + _step(desk, event, now)
+    return effects + _check_again(desk, now)
+
+
+def _step(desk: Desk, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
     effects = coordinator.step(desk.state, event, now)
     desk.taken.append(Taken(event, effects))
     for effect in effects:
         if isinstance(effect, Revoke):
             desk.book.revoke(effect.node)
-    return effects + _check_again(desk, now)
+    return list(effects)
 
 
-def _notice_stall(desk: Desk, now: float) -> None:
+def _notice_stall(desk: Desk, now: float) -> list[CoordinatorEffect]:
     """A check of the leases is overdue, so we were held up: see to it before anything is judged.
 
     The coordinator's own timers may be far apart; those of the leases never are.
     """
     due = desk.check_at
     if due is None or due == desk.noticed or now - due <= desk.book.terms.tether_s:
-        return
+        return []
     desk.noticed = due
-    coordinator.held_up(desk.state, now - due, now)
+    return _step(desk, HeldUp(now - due), now)
 
 
 def _check_again(desk: Desk, now: float) -> list[CoordinatorEffect]:
