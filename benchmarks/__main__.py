@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import floor, launching, recovery, results, standing_cost, tee
+from benchmarks import floor, launching, nodes, recovery, results, scale, standing_cost, tee
 from benchmarks.figures import Figure
 from benchmarks.jobs import RunFailed, become_subreaper
 from benchmarks.launchers import CONTENDERS
@@ -29,6 +29,10 @@ MEASURES: dict[str, Callable[[Session], list[Figure]]] = {
     "d": standing_cost.memory,
     "e": standing_cost.idle,
     "f": tee.tee,
+    "g": nodes.lose_node,
+    "h": nodes.gain_node,
+    "i": nodes.start_alone,
+    "j": scale.crowd,
 }
 
 
@@ -51,7 +55,7 @@ def main() -> int:
     whole = options.only == list(MEASURES) and options.repeats >= REPEATS
     if whole or options.store:
         made_under = results.conditions(options.repeats, date, load_before)
-        results.store(made_under, figures, options.results)
+        results.store(results.Run(made_under, figures), options.results)
         print(f"\nStored in {options.results}")
     return 1 if any(figure.verdict() == "not reached" for figure in figures) else 0
 

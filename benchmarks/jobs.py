@@ -39,6 +39,8 @@ class Report(NamedTuple):
     pid: int
     begun: float
     reached: float
+    world: int
+    """How many workers its round has."""
 
 
 def become_subreaper() -> None:
@@ -54,6 +56,7 @@ class Job:
         self, command: list[str], environment: dict[str, str], folder: Path, stdout: int = -1
     ) -> None:
         folder.mkdir()
+        self.folder = folder
         self._reports_path = folder / "reports"
         os.mkfifo(self._reports_path)
         self._pipe = os.open(self._reports_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -117,9 +120,9 @@ class Job:
             return
         *lines, self._unfinished = text.split(b"\n")
         for line in lines:
-            rank, attempt, pid, begun, reached = line.split()
-            report = Report(int(rank), int(attempt), int(pid), float(begun), float(reached))
-            self.reports.append(report)
+            rank, attempt, pid, begun, reached, world = line.split()
+            times = float(begun), float(reached)
+            self.reports.append(Report(int(rank), int(attempt), int(pid), *times, int(world)))
 
     def _ended_early(self) -> RunFailed:
         tail = self._output.read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace")

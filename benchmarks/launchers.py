@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -18,6 +19,18 @@ UNSHARED_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """torchrun at its best: without it, restarted workers may read the addresses of dead ones."""
 
 
+class Meeting(Struct, frozen=True):
+    """Where the nodes of a job meet, and how many of them."""
+
+    port: int
+    nodes: str
+    settings: dict[str, str]
+
+    @property
+    def job(self) -> str:
+        return f"bench-{self.port}"
+
+
 class Launcher(Struct, frozen=True):
     """A launcher as it is called."""
 
@@ -31,10 +44,27 @@ class Launcher(Struct, frozen=True):
         number = ["--nproc-per-node", str(workers)]
         return [*self.words, "--standalone", *number, *options, str(PROGRAMS / program)]
 
+    def node_command(self, meeting: Meeting, program: str, *options: str) -> list[str]:
+        """The command line of one node of several, with one worker."""
+        where = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{meeting.port}")
+        named = ("--rdzv-id", meeting.job, "--local-addr", "127.0.0.1")
+        settings = ",".join(f"{name}={value}" for name, value in meeting.settings.items())
+        size = ("--nnodes", meeting.nodes, "--nproc-per-node", "1", "--max-restarts", "3")
+        words = [*self.words, *size, *where, *named, "--rdzv-conf", settings, *options]
+        return [*words, str(PROGRAMS / program)]
+
     def environment(self, scratch: Path) -> dict[str, str]:
         """What it runs in. One thread per worker is what both would give them anyway."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
         return {**kept, "OMP_NUM_THREADS": "1", "TMPDIR": str(scratch), **self.variables}
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _installed(command: str) -> str:
@@ -45,4 +75,5 @@ def _installed(command: str) -> str:
 holdfast = Launcher(HOLDFAST, (_installed("holdfast"), "run"))
 torchrun = Launcher(TORCHRUN, (_installed("torchrun"),), UNSHARED_STORE)
 torchrun_by_default = Launcher(f"{TORCHRUN} by default", (_installed("torchrun"),))
+torchrun_with_shared_store = Launcher(TORCHRUN, (_installed("torchrun"),))
 CONTENDERS = (holdfast, torchrun)

@@ -38,6 +38,18 @@ class Conditions(Struct, frozen=True):
     """Processes that ran or wanted to, on average over the minute before the start."""
 
 
+class Run(Struct):
+    """What was measured together."""
+
+    conditions: Conditions
+    figures: list[Figure]
+    remark: str = ""
+
+    @property
+    def measures(self) -> list[str]:
+        return list(dict.fromkeys(figure.measure for figure in self.figures))
+
+
 class Distance(Struct, frozen=True):
     """A figure of Holdfast beside the parts of it that the machine itself takes."""
 
@@ -157,15 +169,39 @@ def tables(figures: list[Figure]) -> list[Rows]:
     return [rows for rows in made if len(rows) > 1]
 
 
-def store(made_under: Conditions, figures: list[Figure], folder: Path) -> None:
-    """Keep every sample as JSON, and the tables as Markdown."""
+def store(run: Run, folder: Path) -> None:
+    """Keep every sample as JSON, and the tables as Markdown.
+
+    What this run did not measure is kept from the runs before, each with its own conditions.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    whole = {"conditions": made_under, "figures": figures}
-    text = msgspec.json.format(msgspec.json.encode(whole), indent=1)
-    (folder / "latest.json").write_bytes(text + b"\n")
-    described = ", ".join(
-        f"{name.replace('_', ' ')} {value}"
-        for name, value in msgspec.structs.asdict(made_under).items()
+    kept = folder / "latest.json"
+    earlier = msgspec.json.decode(kept.read_bytes(), type=list[Run]) if kept.exists() else []
+    runs = [*_without(earlier, run.measures), run]
+    kept.write_bytes(msgspec.json.format(msgspec.json.encode(runs), indent=1) + b"\n")
+    figures = sorted((figure for run in runs for figure in run.figures), key=_place)
+    parts = ["# The last results", "Medians.", *map(_described, runs)]
+    (folder / "latest.md").write_text(
+        "\n\n".join([*parts, *map(as_markdown, tables(figures))]) + "\n"
     )
-    parts = ["# The last results", f"Medians. {described}.", *map(as_markdown, tables(figures))]
-    (folder / "latest.md").write_text("\n\n".join(parts) + "\n")
+
+
+def _without(runs: list[Run], measures: list[str]) -> list[Run]:
+    """What is left of earlier runs when these measures were taken anew."""
+    left = []
+    for run in runs:
+        figures = [figure for figure in run.figures if figure.measure not in measures]
+        if figures:
+            left.append(Run(run.conditions, figures, run.remark))
+    return left
+
+
+def _place(figure: Figure) -> tuple[bool, str]:
+    return figure.measure != FLOOR, figure.measure
+
+
+def _described(run: Run) -> str:
+    conditions = msgspec.structs.asdict(run.conditions)
+    words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in conditions.items())
+    remark = f" {run.remark}" if run.remark else ""
+    return f"{', '.join(run.measures)}: {words}.{remark}"
