@@ -138,7 +138,7 @@ MUTANTS = (
             ),
             (
                 "desk:receive",
-                "        effects = _heartbeat(desk, node, Heartbeat(message.heartbeat), now)\n",
+                "        effects += _heartbeat(desk, node, Heartbeat(message.heartbeat), now)\n",
                 "",
             ),
         ),

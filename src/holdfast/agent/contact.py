@@ -164,7 +164,7 @@ class NetworkContact:
     # Hosting.
 
     def _try_to_host(self) -> CoordinatorHost | None:
-        from holdfast.control.hosting import try_to_host
+        from holdfast.control.hosting import is_loopback, try_to_host
 
         config = self._owner.config
         listening = try_to_host(self._endpoint, config.is_host)
@@ -183,7 +183,10 @@ class NetworkContact:
         host.keep_record(record)
         server.listen(listening)
         host.post, host.on_round = server, spaces.open
-        self._owner.say(f"this node carries the coordinator, on {self._endpoint}")
+        here = f"this node carries the coordinator, on {self._endpoint}"
+        if is_loopback(self._endpoint):
+            here += ", which other machines cannot reach"
+        self._owner.say(here)
         host.begin()
         return host
 

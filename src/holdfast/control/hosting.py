@@ -85,7 +85,7 @@ def _is_ours(address: Address) -> bool:
 
 
 def _listen(endpoint: Endpoint, addresses: list[Address]) -> socket.socket:
-    if _says_loopback(endpoint):
+    if is_loopback(endpoint):
         # IPv4 first: whoever dials a name tries all of its addresses.
         found = sorted(addresses, key=lambda address: address.family != socket.AF_INET)
         return listening_socket(found[0].sockaddr[0], endpoint.port)
@@ -97,7 +97,8 @@ def _listen(endpoint: Endpoint, addresses: list[Address]) -> socket.socket:
     return listening_socket("0.0.0.0", endpoint.port)  # A kernel without IPv6.
 
 
-def _says_loopback(endpoint: Endpoint) -> bool:
+def is_loopback(endpoint: Endpoint) -> bool:
+    """Whether the endpoint says in so many words that it is this machine's alone."""
     name = endpoint.address.lower().rstrip(".")
     if name == "localhost" or name.endswith(".localhost"):
         return True
