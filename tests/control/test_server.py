@@ -42,8 +42,9 @@ def test_a_large_message_arrives_whole(stage: Stage) -> None:
     agent = stage.connect()
     reason = "r" * (FRAME_LIMIT - 200)
     agent.client.send(NodeLeft(reason))
+    stage.until(lambda: stage.coordinator.messages)
     stage.server.send("node", TENURE, StopRound(1, reason))
-    stage.until(lambda: stage.coordinator.messages and agent.messages)
+    stage.until(lambda: agent.messages)
     assert stage.coordinator.messages == [("node", NodeLeft(reason))]
     assert agent.messages[0][2] == StopRound(1, reason)
 
@@ -53,9 +54,25 @@ def test_a_message_that_is_too_large_is_the_senders_error_and_harms_nobody(stage
     agent = stage.connect()
     with pytest.raises(MessageTooLarge):
         agent.client.send(NodeLeft("r" * FRAME_LIMIT))
+    stage.assert_undisturbed(agent)
     with pytest.raises(MessageTooLarge):
         stage.server.send("node", TENURE, StopRound(1, "r" * FRAME_LIMIT))
     stage.assert_undisturbed(agent)
+
+
+def test_a_node_is_told_nothing_on_a_connection_before_its_own_first_word(stage: Stage) -> None:
+    stage.serve()
+    older = stage.connect()
+    stage.assert_undisturbed(older)
+    assert stage.server.send("node", TENURE, StopRound(1, ""))
+    stage.until(lambda: len(older.messages) == 2)
+    newer = stage.connect()
+    assert not stage.server.send("node", TENURE, StopRound(2, "decided before it was heard"))
+    newer.client.send(WorkersProgressed(1, 1))
+    stage.until(lambda: len(stage.coordinator.messages) == 2)
+    assert stage.server.send("node", TENURE, StopRound(3, ""))
+    stage.until(lambda: newer.messages)
+    assert newer.messages[0][2] == StopRound(3, "")
 
 
 def test_nobody_is_told_about_a_node_that_is_not_connected(stage: Stage) -> None:
@@ -97,6 +114,8 @@ def test_a_newer_connection_of_a_node_replaces_the_older_silently(stage: Stage) 
     older = stage.connect("node")
     newer = stage.connect("node")
     stage.until(lambda: older.lost)
+    newer.client.send(WorkersProgressed(1, 1))
+    stage.until(lambda: stage.coordinator.messages)
     stage.server.send("node", TENURE, StopRound(2, ""))
     stage.until(lambda: newer.messages)
     assert stage.coordinator.lost == []

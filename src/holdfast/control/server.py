@@ -10,6 +10,8 @@ Rules
   before a reconnection still hold the older one: the end is told when the last of them is
   over, and is clean only if each of those was and the latest connection's is among them:
   a node lets go of the old one when it has a new one, which may arrive later than that.
+- A node is told nothing on a connection before its own first word on it: what was decided
+  before that word was read is answered by it, and must not follow it (rule 3 of `core.desk`).
 - No decision of the protocol is made here, and no name is resolved.
 
 How it works: every connection starts at `_on_opening`; what it opened as decides which
@@ -99,6 +101,8 @@ class Server:
         self._controls: dict[str, Connection] = {}
         self._tethers: dict[str, Tethers] = {}
         self._tickets: dict[bytes, str] = {}
+        self._heard: set[str] = set()
+        """Nodes that have said something on their latest connection."""
         self._untethered: set[str] = set()
         """Nodes whose latest connection has brought no tether yet."""
 
@@ -122,12 +126,12 @@ class Server:
         return node in self._controls
 
     def send(self, node: str, tenure: Tenure, message: ToNode) -> bool:
-        """Send to a node under a tenure; whether it has a connection to send on.
+        """Send to a node under a tenure; whether it has a connection on which it has spoken.
 
         Raises `MessageTooLarge` where no frame can hold the message.
         """
         connection = self._controls.get(node)
-        if connection is None:
+        if connection is None or node not in self._heard:
             return False
         connection.send(encode_order(tenure, message))
         return True
@@ -247,10 +251,13 @@ class Server:
         connection.on_frame, connection.on_ended = self._on_word, self._on_control_ended
         self._controls[node] = connection
         self._tickets[connection.state] = node
+        self._heard.discard(node)
         self._untethered.add(node)
 
     def _on_word(self, connection: Connection, payload: bytes | bytearray) -> None:
-        self._handlers.on_message(connection.node, from_node.decode(payload))
+        message = from_node.decode(payload)
+        self._heard.add(connection.node)
+        self._handlers.on_message(connection.node, message)
 
     def _on_control_ended(self, connection: Connection, ending: Ending) -> None:
         self._forget(connection, ending)
