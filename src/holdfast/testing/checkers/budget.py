@@ -82,9 +82,11 @@ def _charged(
         yield Violation(NAME, fact.at, f"one round was charged {more} times")
     if fact.document.ledger.charges > plan.config.restarts.max_restarts + 1:
         yield Violation(NAME, fact.at, "the job went on beyond its budget")
-    if story is None or (story.failed_at is None and not story.victim):
+    # One that failed on a host that was paused is seen to have failed when that goes on.
+    failed = story is not None and (story.failed_at is not None or story.suspended)
+    if story is None or not (failed or story.victim):
         yield Violation(NAME, fact.at, "a round was charged in which no worker failed")
-    elif story.failed_at is None and story.died:
+    elif not failed and story.died:
         text = f"the budget was charged for the peers of {story.died}, which died"
         yield Violation(NAME, fact.at, text)
 

@@ -1,7 +1,8 @@
 """A node to which nothing has happened is never declared gone by a leader of its day.
 
 What happens to the leader's own process (it slept, it was busy) is no excuse: all readable input
-is handled first, and its own stalls extend every deadline.
+is handled first, and its own stalls extend every deadline. A leader that could not reach its
+register is excused: it may answer nobody, so nodes hang up and look for another.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ NAME = "healthy_nodes"
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     struck: set[int] = set()
+    silenced_until = float("-inf")
     dead: set[str] = set()
     for fact in history:
         match fact:
             case FaultStruck():
                 own = fact.kind not in HARMLESS
                 slept = fact.kind in ("agent pauses", "host pauses", "leader pauses mid-word")
+                if fact.kind.startswith("register"):
+                    silenced_until = max(silenced_until, fact.until)
                 if own:
                     struck.add(fact.host)
                 elif slept:
@@ -38,6 +42,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
             case NodeDeclaredGone() if fact.in_tenure and fact.node not in dead:
                 host = int(fact.node.removeprefix("host").partition("-")[0])
                 excused = host in struck or -1 - host in struck or fact.by_host in struck
+                excused |= fact.at <= silenced_until + plan.config.leases.gone_after_s
                 if not excused:
                     text = f"{fact.node} was declared gone although nothing had happened to it"
                     yield Violation(NAME, fact.at, text)
