@@ -66,7 +66,7 @@ MUTANTS = (
         "    current = state.round\n",
         "    return\n",
         "sleep",
-        (23,),
+        (1092,),
     ),
     Mutant(
         "the lease counts from the reply",

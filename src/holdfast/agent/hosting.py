@@ -20,6 +20,7 @@ from holdfast.core.coordinator_io import (
     Disconnect,
     Explain,
     Raise,
+    Reinstate,
     Resign,
     Retire,
     Revoke,
@@ -174,7 +175,7 @@ class CoordinatorHost:
             case Disconnect():
                 if self.post is not None:
                     self.post.drop(effect.node)
-            case Revoke() | Raise() | Depose() | Resign():
+            case Revoke() | Reinstate() | Raise() | Depose() | Resign():
                 pass  # The desk has seen to it; an embedded coordinator cannot be replaced.
 
     def _tell(self, effect: Tell) -> None:

@@ -227,6 +227,8 @@ def _greeted(
         member.last_rank = message.standing.group_rank
     effects.append(Tell(node, Welcomed(state.successors, state.waiting_for)))
     effects += _take_standing(state, node, message.standing, now)
+    if not member.round:
+        effects += ending.reinstate(state, node)
     if message.draining:
         effects += ending.draining(state, node, message.draining, now)
     settle(state, node)

@@ -19,6 +19,7 @@ from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     Disconnect,
     Explain,
+    Reinstate,
     Resign,
     Revoke,
     Tell,
@@ -144,7 +145,8 @@ def stopped(
         return []
     _note(current, message.failures, now)
     where = member.info.host
-    effects = end(state, current, "loss", f"{where} has stopped its workers on its own", now)
+    effects = reinstate(state, node)
+    effects += end(state, current, "loss", f"{where} has stopped its workers on its own", now)
     _is_back(state, current, node)
     return effects
 
@@ -372,6 +374,16 @@ def _still_not_stopped(state: CoordinatorState, now: float) -> list[CoordinatorE
             effects.append(Explain(f"{name} has not stopped its workers: it loses its lease"))
             effects.append(Revoke(name))
     return effects
+
+
+def reinstate(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
+    """It has stopped its workers after all, late: that was all that was wanted of it."""
+    member = state.members[node]
+    if not member.revoked:
+        return []
+    member.revoked = False
+    settle(state, node)
+    return [Reinstate(node)]
 
 
 def settle_round(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:

@@ -55,6 +55,12 @@ class Revoke(Record, frozen=True):
     node: str
 
 
+class Reinstate(Record, frozen=True):
+    """Answer this node again: it has stopped its workers after all."""
+
+    node: str
+
+
 class Disconnect(Record, frozen=True):
     """Close whatever connection this node has: it counts as gone, and may come as a newcomer."""
 
@@ -103,6 +109,7 @@ CoordinatorEffect = (
     Tell
     | Write
     | Revoke
+    | Reinstate
     | Disconnect
     | Raise
     | Depose

@@ -26,6 +26,7 @@ from holdfast.core.coordinator_io import (
     CoordinatorEvent,
     Heard,
     HeldUp,
+    Reinstate,
     Revoke,
     Tell,
     WakeCoordinator,
@@ -136,6 +137,8 @@ def _step(desk: Desk, event: CoordinatorEvent, now: float) -> list[CoordinatorEf
     for effect in effects:
         if isinstance(effect, Revoke):
             desk.book.revoke(effect.node)
+        elif isinstance(effect, Reinstate):
+            desk.book.reinstate(effect.node)
     return list(effects)
 
 

@@ -159,6 +159,11 @@ class LeaseBook(Struct):
         if node in self.watches:
             self.watches[node].revoked = True
 
+    def reinstate(self, node: str) -> None:
+        """It has stopped after all what it was to stop."""
+        if node in self.watches:
+            self.watches[node].revoked = False
+
     def disconnected(self, node: str, now: float) -> None:
         """Its connection ended, in whatever way."""
         if node in self.watches:
