@@ -36,6 +36,12 @@ def _for_a_while(cluster: Cluster, fault: Fault, undo: Callable[[], None]) -> No
     cluster.timeline.at(min(cluster.timeline.now + fault.lasts_s, cluster.plan.heal_at), undo)
 
 
+def _count_for_a_while(cluster: Cluster, fault: Fault, thing: object, name: str) -> None:
+    """Several faults of one kind may overlap: it is over when the last of them is."""
+    setattr(thing, name, getattr(thing, name) + 1)
+    _for_a_while(cluster, fault, lambda: setattr(thing, name, getattr(thing, name) - 1))
+
+
 # What dies.
 
 
@@ -204,33 +210,15 @@ def _deaf_to_register(cluster: Cluster, machine: Machine, fault: Fault) -> None:
 
 
 def _register_down(cluster: Cluster, machine: Machine, fault: Fault) -> None:
-    register = cluster.register
-    register.down += 1
-
-    def mend() -> None:
-        register.down -= 1
-
-    _for_a_while(cluster, fault, mend)
+    _count_for_a_while(cluster, fault, cluster.register, "down")
 
 
 def _register_lossy(cluster: Cluster, machine: Machine, fault: Fault) -> None:
-    register = cluster.register
-    register.lossy += 1
-
-    def mend() -> None:
-        register.lossy -= 1
-
-    _for_a_while(cluster, fault, mend)
+    _count_for_a_while(cluster, fault, cluster.register, "lossy")
 
 
 def _register_stale(cluster: Cluster, machine: Machine, fault: Fault) -> None:
-    register = cluster.register
-    register.stale += 1
-
-    def mend() -> None:
-        register.stale -= 1
-
-    _for_a_while(cluster, fault, mend)
+    _count_for_a_while(cluster, fault, cluster.register, "stale")
 
 
 # Workers.
@@ -245,21 +233,11 @@ def _worker_fails(cluster: Cluster, machine: Machine, fault: Fault) -> None:
 
 
 def _slow_start(cluster: Cluster, machine: Machine, fault: Fault) -> None:
-    machine.slow_start += 1
-
-    def mend() -> None:
-        machine.slow_start -= 1
-
-    _for_a_while(cluster, fault, mend)
+    _count_for_a_while(cluster, fault, machine, "slow_start")
 
 
 def _slow_stop(cluster: Cluster, machine: Machine, fault: Fault) -> None:
-    machine.slow_stop += 1
-
-    def mend() -> None:
-        machine.slow_stop -= 1
-
-    _for_a_while(cluster, fault, mend)
+    _count_for_a_while(cluster, fault, machine, "slow_stop")
 
 
 def _zygote_lost(cluster: Cluster, machine: Machine, fault: Fault) -> None:
