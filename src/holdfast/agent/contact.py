@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from holdfast.agent.hosting import CoordinatorHost, Surroundings
 from holdfast.core.agent_io import AgentEvent, CoordinatorLost, CoordinatorReached, Told
 from holdfast.core.config import JobConfig
+from holdfast.core.coordinator import next_life
 from holdfast.core.coordinator_state import CoordinatorState
-from holdfast.core.document import Ledger
 from holdfast.core.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped, ToNode
 from holdfast.core.model import Endpoint, Tenure
 from holdfast.observe.journal import Beginning, Journal
@@ -194,13 +194,10 @@ class NetworkContact:
         """Go on from the record of an earlier coordinator of this job, or begin."""
         config, now = self._owner.config, linux.now()
         written = record.read(config.timeouts.join_s)
-        if written is None or written.ledger.outcome is not None:
-            beginning = Beginning(Tenure(int(time.time()), 1), ledger=Ledger())
-        else:
-            self._owner.say(f"going on from the record of round {written.ledger.round}")
-            tenure = Tenure(written.instance, written.epoch + 1)
-            gone_after_s = config.leases.gone_after_s
-            beginning = Beginning(tenure, ledger=written.ledger, gone_after_s=gone_after_s)
+        tenure, known, gone_after_s = next_life(config, written, int(time.time()))
+        if known.round:
+            self._owner.say(f"going on from the record of round {known.round} ({record.path})")
+        beginning = Beginning(tenure, ledger=known, gone_after_s=gone_after_s)
         self._owner.journal.began(now, beginning)
         return beginning.state(config, now)
 

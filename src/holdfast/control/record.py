@@ -20,6 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.core.document import Document, decode, encode
+from holdfast.core.errors import UsageError
 
 KEPT_S = 24 * 3600.0
 
@@ -41,7 +42,13 @@ class Record:
     """The record of one job, which only its coordinator's host writes."""
 
     def __init__(self, folder: Path, job: str) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"the coordinator's record cannot be kept in {folder}: {error.strerror}",
+                "--snapshot-dir names another folder",
+            ) from None
         _sweep(folder)
         self.path = folder / f"{quote(job, safe='')[:200]}.json"
         self.problem = ""

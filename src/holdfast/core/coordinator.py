@@ -52,7 +52,7 @@ from holdfast.core.coordinator_state import (
     ledger,
     settle,
 )
-from holdfast.core.document import SUCCESSORS, Ledger
+from holdfast.core.document import SUCCESSORS, Document, Ledger
 from holdfast.core.leases import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.messages import (
     CloseJob,
@@ -93,6 +93,20 @@ def take_over(
     if written.size and written.outcome is None:
         _await_members(state, written.round, written.size, now + gone_after_s)
     return state
+
+
+def next_life(
+    config: JobConfig, written: Document | None, instance: int
+) -> tuple[Tenure, Ledger, float]:
+    """How an embedded coordinator begins, from the record of an earlier one, if there is one.
+
+    Its tenure, what it knows, and how long a node of the last round may run unheard. Without a
+    record, or with one of a job that is over, it is a new instance.
+    """
+    if written is None or written.ledger.outcome is not None:
+        return Tenure(instance, 1), Ledger(), 0.0
+    tenure = Tenure(written.instance, written.epoch + 1)
+    return tenure, written.ledger, config.leases.gone_after_s
 
 
 def _await_members(state: CoordinatorState, number: int, size: int, until: float) -> None:
