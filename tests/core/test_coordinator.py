@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.beginning import Beginning, next_life
 from holdfast.core.config import JobConfig, Program
-from holdfast.core.coordinator import next_life
 from holdfast.core.coordinator_io import Retire
 from holdfast.core.document import Document, Ledger
 from holdfast.core.messages import (
@@ -258,9 +258,9 @@ def test_a_job_closes_once(message: FromNode) -> None:
 def test_a_coordinator_goes_on_above_its_record_and_waits_for_the_last_round() -> None:
     config = JobConfig("job", Program("script", "train.py"), max_nodes=2)
     written = Document(7, 2, 9, "a/9", "a", ledger=Ledger(round=3, size=2, charges=1))
-    tenure, known, gone_after_s = next_life(config, written, instance=50)
-    assert (tenure, known) == (Tenure(7, 3), written.ledger)
-    assert gone_after_s == config.leases.gone_after_s
+    gone_after_s = config.leases.gone_after_s
+    on_from = Beginning(Tenure(7, 3), ledger=written.ledger, gone_after_s=gone_after_s)
+    assert next_life(config, written, instance=50) == on_from
     over = Document(7, 2, 9, "a/9", "a", ledger=Ledger(outcome=Outcome("succeeded", "", 0)))
     for nothing in (None, over):
-        assert next_life(config, nothing, instance=50) == (Tenure(50, 1), Ledger(), 0.0)
+        assert next_life(config, nothing, instance=50) == Beginning(Tenure(50, 1), ledger=Ledger())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from holdfast.core import desk as desks
+from holdfast.core.beginning import elected
 from holdfast.core.config import JobConfig, Program
 from holdfast.core.coordinator_io import CoordinatorEffect, Heard, Tell, WakeCoordinator
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.desk import Desk, check_leases, disconnected, open_desk, receive, tether_ended
 from holdfast.core.document import Document, Ledger
+from holdfast.core.leadership_io import Lead
 from holdfast.core.leases import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.messages import Heartbeat, HeartbeatAnswered, NodeGreeted, NodeLeft
 from holdfast.core.model import NodeInfo, Tenure
@@ -99,8 +101,8 @@ def test_a_job_of_one_node_has_no_leases() -> None:
 
 def test_who_wins_through_a_register_goes_on_from_what_is_written() -> None:
     document = Document(3, 4, 9, "b/1", "b", ("b", "c"), Ledger(5, 2, 1))
-    held = desks.lead(config(), "b", document, True, 100.0)
-    proven = desks.lead(config(), "b", document, False, 100.0)
+    held = elected(config(), "b", Lead(document, True)).state(config(), 100.0)
+    proven = elected(config(), "b", Lead(document, False)).state(config(), 100.0)
     assert (held.tenure, held.round_number, held.charges) == (Tenure(3, 4), 5, 1)
     assert (held.embedded, held.leader, held.successors) == (False, "b", ("c",))
     assert held.round is not None

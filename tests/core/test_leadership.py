@@ -9,6 +9,12 @@ from holdfast.core import leadership
 from holdfast.core.config import Leases
 from holdfast.core.document import Document, Ledger
 from holdfast.core.leadership import (
+    LeadershipState,
+    gate,
+    may_answer,
+    may_speak,
+)
+from holdfast.core.leadership_io import (
     Call,
     Confirm,
     DialWanted,
@@ -16,7 +22,6 @@ from holdfast.core.leadership import (
     LeadershipEffect,
     LeadershipEvent,
     LeadershipStarted,
-    LeadershipState,
     LeadershipTimerFired,
     LeaderTetherEnded,
     LearnOutcome,
@@ -30,12 +35,9 @@ from holdfast.core.leadership import (
     ResignationWanted,
     StepDown,
     WriteRegister,
-    gate,
-    may_answer,
-    may_speak,
 )
 from holdfast.core.messages import HeartbeatAnswered, StopRound
-from holdfast.core.model import Outcome, Tenure
+from holdfast.core.model import Endpoint, Outcome, Tenure
 
 TERMS = Leases()
 
@@ -242,12 +244,14 @@ def test_a_leader_that_hears_of_a_higher_tenure_steps_down() -> None:
     assert not may_speak(node.state, node.now)
 
 
-def test_13_the_leader_is_dialled_first_then_its_successors_then_the_register_is_asked() -> None:
+def test_13_the_leader_and_its_successors_are_dialled_and_only_then_the_register_is_asked() -> None:
     node = follower("d", leader())
-    node.state.leader, node.state.tried = "a", 0
+    places = {"a": Endpoint("10.0.0.1", 7), "c": Endpoint("10.0.0.3", 7)}
+    node.take(Pointed("a", ("b", "c"), places))
     node.answers = False
-    calls = [node.take(DialWanted()) for _ in range(4)]
-    assert calls == [[Call("a")], [Call("b")], [Call("c")], [ReadRegister()]]
+    calls = [node.take(DialWanted()) for _ in range(2)]
+    assert calls[0] == [Call(("a", "b", "c"), (places["a"], places["c"]))]
+    assert calls[1] == [ReadRegister()]
 
 
 def test_15_on_hold_only_heartbeats_are_answered_and_only_while_all_are_heard() -> None:

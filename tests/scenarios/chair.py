@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.core import desk as desks
 from holdfast.core import leadership
 from holdfast.core.agent_io import CoordinatorLost, Told
+from holdfast.core.beginning import elected
 from holdfast.core.coordinator import take_over
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
@@ -28,6 +29,10 @@ from holdfast.core.coordinator_io import (
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.document import Document, Ledger
 from holdfast.core.leadership import (
+    LeadershipState,
+)
+from holdfast.core.leadership_io import (
+    Announce,
     Call,
     Confirm,
     DialWanted,
@@ -35,11 +40,11 @@ from holdfast.core.leadership import (
     LeadershipEffect,
     LeadershipEvent,
     LeadershipStarted,
-    LeadershipState,
     LeadershipTimerFired,
     LeaderTetherEnded,
     LearnOutcome,
     LedgerWanted,
+    NobodyFound,
     Outranked,
     Pointed,
     ReadRegister,
@@ -47,6 +52,7 @@ from holdfast.core.leadership import (
     ResignationWanted,
     StepDown,
     WakeLeadership,
+    WatchRegister,
     WriteRegister,
 )
 from holdfast.core.messages import CloseJob, FromNode, NodeGreeted, Welcomed
@@ -130,7 +136,7 @@ class Chair:
         elif self.host.name == FIRST_HOST:
             self.host.reached_own()
         else:
-            self.host.call(FIRST_HOST)
+            self.host.call([FIRST_HOST])
 
     def overheard(self, told: Told) -> None:
         """A welcome says who leads, and who would follow."""
@@ -171,7 +177,14 @@ class Chair:
             case StepDown():
                 self._stand_up(effect.reason)
             case Call():
-                self._call(effect.node)
+                self._call(effect.nodes)
+            case NobodyFound():
+                reason = effect.reason
+                self._later(lambda: self.host.found_nobody(reason))
+            case Announce():
+                self._note(f"on {self.host.name}: {effect.text}")
+            case WatchRegister():
+                pass  # The register of these stories tells nothing by itself.
             case LearnOutcome():
                 seen = self.leading.seen if self.leading is not None else None
                 tenure = seen.tenure if seen is not None else Tenure()
@@ -190,18 +203,18 @@ class Chair:
     def _later(self, happen: Happening) -> None:
         self.world.soon(lambda: self.host.run(happen))
 
-    def _call(self, node: str) -> None:
-        if node == self.host.node:
+    def _call(self, nodes: tuple[str, ...]) -> None:
+        if nodes == (self.host.node,):
             if self.desk is not None:
                 self.host.reached_own()
         else:
-            self.host.call(node.rpartition("-")[0])
+            self.host.call([node.rpartition("-")[0] for node in nodes])
 
     def _lead(self, effect: Lead) -> None:
         config = self.world.config
         assert config is not None
         now = self.host.clock()
-        self._sit(desks.lead(config, self.host.node, effect.document, effect.holder_possible, now))
+        self._sit(elected(config, self.host.node, effect).state(config, now))
         self.host.reached_own()
 
     def _stand_up(self, reason: str) -> None:

@@ -73,6 +73,7 @@ class Host:
         self.link: Link | None = None
         self.hosting = False
         self.dials = 0
+        self.ringing = 0
         self.round = 0
         self.alive: dict[int, int] = {}
         """The pids of the workers that run, by local rank."""
@@ -232,20 +233,34 @@ class Host:
             self.dials += 1
             self.take(CoordinatorLost(reason))
 
-    def call(self, name: str) -> None:
-        """Dial that host."""
+    def call(self, names: list[str]) -> None:
+        """Dial those hosts, all at once."""
+        self.ringing = len(names)
+        for name in names:
+            self._ring(name)
+
+    def _ring(self, name: str) -> None:
         there, attempt = self.world.hosts.get(name), self.dials
         if there is None or not there.up or not self.world.reaches(self, there):
             why = f"{name} does not answer"
-            self.world.soon(lambda: self.run(lambda: self._no_answer(attempt, why)))
+            self.world.soon(lambda: self.run(lambda: self._in_vain(attempt, why)))
             return
         self.world.soon(lambda: there.run(lambda: self._answered(there, attempt)))
+
+    def _in_vain(self, attempt: int, why: str) -> None:
+        if self.dials == attempt:
+            self.ringing -= 1
+            if self.ringing == 0:
+                self._no_answer(attempt, why)
+
+    def found_nobody(self, why: str) -> None:
+        self._no_answer(self.dials, why)
 
     def _answered(self, there: Host, attempt: int) -> None:
         if not there.chair.taken:
             why = f"{there.name} is not the coordinator"
-            self.run(lambda: self._no_answer(attempt, why))
-        elif self.dials == attempt and self.up:
+            self.run(lambda: self._in_vain(attempt, why))
+        elif self.dials == attempt and self.up and self.link is None:
             self.link = Link(self.world, self, there)
             there.chair.links.append(self.link)
             self.post(CoordinatorReached())

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.core.document import Document
-from holdfast.core.leadership import (
+from holdfast.core.leadership_io import (
     LeadershipEvent,
     ReadRegister,
     RegisterRead,

@@ -17,12 +17,12 @@ from msgspec.structs import replace
 
 from holdfast.agent.hosting import CoordinatorHost, Surroundings
 from holdfast.core.agent_io import AgentEvent, CoordinatorLost, CoordinatorReached, Told
+from holdfast.core.beginning import next_life
 from holdfast.core.config import JobConfig
-from holdfast.core.coordinator import next_life
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped, ToNode
 from holdfast.core.model import Endpoint, Tenure
-from holdfast.observe.journal import Beginning, Journal
+from holdfast.observe.journal import Journal
 from holdfast.workers import linux
 from holdfast.workers.event_loop import Loop
 
@@ -194,10 +194,10 @@ class NetworkContact:
         """Go on from the record of an earlier coordinator of this job, or begin."""
         config, now = self._owner.config, linux.now()
         written = record.read(config.timeouts.join_s)
-        tenure, known, gone_after_s = next_life(config, written, int(time.time()))
-        if known.round:
-            self._owner.say(f"going on from the record of round {known.round} ({record.path})")
-        beginning = Beginning(tenure, ledger=known, gone_after_s=gone_after_s)
+        beginning = next_life(config, written, int(time.time()))
+        if beginning.ledger is not None and beginning.ledger.round:
+            number = beginning.ledger.round
+            self._owner.say(f"going on from the record of round {number} ({record.path})")
         self._owner.journal.began(now, beginning)
         return beginning.state(config, now)
 

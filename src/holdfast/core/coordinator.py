@@ -52,7 +52,7 @@ from holdfast.core.coordinator_state import (
     ledger,
     settle,
 )
-from holdfast.core.document import SUCCESSORS, Document, Ledger
+from holdfast.core.document import SUCCESSORS, Ledger
 from holdfast.core.leases import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.messages import (
     CloseJob,
@@ -77,12 +77,17 @@ LOOK_TIMER = "look"
 
 
 def take_over(
-    config: JobConfig, tenure: Tenure, written: Ledger, now: float, gone_after_s: float
+    config: JobConfig,
+    tenure: Tenure,
+    written: Ledger,
+    now: float,
+    gone_after_s: float,
+    dead_seat: int | None = None,
 ) -> CoordinatorState:
     """A coordinator that goes on from what the last one wrote down.
 
     `gone_after_s` is how long a node of the last round may still run without having been
-    heard here.
+    heard here; `dead_seat` is the seat of a node of which all processes have ended.
     """
     state = CoordinatorState(config, tenure=tenure, began_at=now)
     state.version = 1
@@ -92,21 +97,9 @@ def take_over(
     state.outcome, state.outcome_told = written.outcome, written.outcome is not None
     if written.size and written.outcome is None:
         _await_members(state, written.round, written.size, now + gone_after_s)
+        if dead_seat is not None and dead_seat < written.size:
+            ending.begin_without(state, dead_seat, now)
     return state
-
-
-def next_life(
-    config: JobConfig, written: Document | None, instance: int
-) -> tuple[Tenure, Ledger, float]:
-    """How an embedded coordinator begins, from the record of an earlier one, if there is one.
-
-    Its tenure, what it knows, and how long a node of the last round may run unheard. Without a
-    record, or with one of a job that is over, it is a new instance.
-    """
-    if written is None or written.ledger.outcome is not None:
-        return Tenure(instance, 1), Ledger(), 0.0
-    tenure = Tenure(written.instance, written.epoch + 1)
-    return tenure, written.ledger, config.leases.gone_after_s
 
 
 def _await_members(state: CoordinatorState, number: int, size: int, until: float) -> None:
@@ -133,8 +126,9 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     effects += forming.consider(state, now)
     effects += _retire(state, now)
     effects += _name_successors(state)
+    _note_own_seat(state)
     if state.version > version:
-        effects.append(Write(state.version, ledger(state), state.successors))
+        effects.append(Write(state.version, ledger(state), state.successors, state.places))
     return effects + _wake(state, now)
 
 
@@ -239,7 +233,7 @@ def _greeted(
     if message.standing is not None:
         member.last_round = message.standing.round
         member.last_rank = message.standing.group_rank
-    effects.append(Tell(node, Welcomed(state.successors, state.waiting_for)))
+    effects.append(Tell(node, _welcome(state)))
     effects += _take_standing(state, node, message.standing, now)
     if not member.round:
         effects += ending.reinstate(state, node)
@@ -256,8 +250,8 @@ def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[
     more = more or seen.round > state.round_number or seen.charges > state.charges
     # Somebody whom we never met has heard our tenure: it was another life of this coordinator.
     stranger = message.info.node not in state.members and not state.formed
-    more = more or (stranger and seen.tenure == state.tenure)
-    if not state.embedded or seen.tenure.instance == 0 or not more:
+    more = more or (stranger and state.embedded and seen.tenure == state.tenure)
+    if seen.tenure.instance == 0 or not more:
         return []
     effects: list[CoordinatorEffect] = []
     if seen.tenure >= state.tenure:
@@ -335,11 +329,31 @@ def _name_successors(state: CoordinatorState) -> list[CoordinatorEffect]:
     if len(known) < SUCCESSORS and len(state.members) > len(known):
         others = (name for name in state.members if name not in known and name != state.leader)
         known += list(others)[: SUCCESSORS - len(known)]
-    if tuple(known) == state.successors:
+    members = {name: state.members.get(name) for name in (state.leader, *known)}
+    places = {
+        name: member.info.place
+        for name, member in members.items()
+        if member is not None and member.info.place is not None
+    }
+    if tuple(known) == state.successors and places == state.places:
         return []
-    state.successors = tuple(known)
+    state.successors, state.places = tuple(known), places
     state.version += 1
-    return [Tell(name, Welcomed(state.successors)) for name in known]
+    return [Tell(name, _welcome(state, waiting="")) for name in known]
+
+
+def _welcome(state: CoordinatorState, waiting: str | None = None) -> Welcomed:
+    said = state.waiting_for if waiting is None else waiting
+    return Welcomed(state.successors, said, state.leader, state.places)
+
+
+def _note_own_seat(state: CoordinatorState) -> None:
+    """Whoever finds our node dead has to know which member of the round died with it."""
+    current = state.round
+    seat = current.seats.get(state.leader) if current is not None and state.leader else None
+    if seat != state.leader_seat:
+        state.leader_seat = seat
+        state.version += 1
 
 
 # The end.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec import field
+
 from holdfast.core.document import Ledger
 from holdfast.core.leases import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.messages import FromNode, ToNode
-from holdfast.core.model import Record, Tenure
+from holdfast.core.model import Endpoint, Record, Tenure
 
 
 class Heard(Record, frozen=True):
@@ -47,6 +49,8 @@ class Write(Record, frozen=True):
     ledger: Ledger
     successors: tuple[str, ...] = ()
     """Who should take over when this coordinator is lost, in this order."""
+    places: dict[str, Endpoint] = field(default_factory=dict)
+    """Where those, and its own node, can be dialled."""
 
 
 class Revoke(Record, frozen=True):

@@ -120,7 +120,13 @@ class CoordinatorState(Struct):
     """Nobody else can lead: what nodes remember of an earlier life is taken over."""
     leader: str = ""
     """The node that this coordinator lives on; empty in embedded mode."""
+    leader_seat: int | None = None
+    """That node's own seat in the round, as it was written down."""
     successors: tuple[str, ...] = ()
+    places: dict[str, Endpoint] = field(default_factory=dict)
+    """Where the leader and its successors can be dialled."""
+    departed: str = ""
+    """The member of an inherited round that died with the last coordinator."""
     began_at: float | None = None
     members: dict[str, Member] = field(default_factory=dict)
     ready: dict[str, None] = field(default_factory=dict)
@@ -163,7 +169,7 @@ class CoordinatorState(Struct):
 def ledger(state: CoordinatorState) -> Ledger:
     current = state.round
     size = len(current.members) if current is not None else 0
-    return Ledger(state.round_number, size, state.charges, brief(state.outcome))
+    return Ledger(state.round_number, size, state.charges, brief(state.outcome), state.leader_seat)
 
 
 def settle(state: CoordinatorState, node: str) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from holdfast.core import coordinator
-from holdfast.core.config import JobConfig
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -32,7 +31,6 @@ from holdfast.core.coordinator_io import (
     WakeCoordinator,
 )
 from holdfast.core.coordinator_state import CoordinatorState
-from holdfast.core.document import Document
 from holdfast.core.leases import LeaseBook
 from holdfast.core.messages import FromNode, Heartbeat, HeartbeatAnswered, NodeGreeted, NodeLeft
 
@@ -60,24 +58,6 @@ class Desk(Struct):
 
 def open_desk(state: CoordinatorState) -> Desk:
     return Desk(state, LeaseBook(state.config.leases))
-
-
-def lead(
-    config: JobConfig, node: str, document: Document, holder_possible: bool, now: float
-) -> CoordinatorState:
-    """The state of a coordinator that won its place through a register.
-
-    An earlier one that may still hold leases without its register can have renewed them for
-    `hold_s` at most, and every one of them lasts its own time after that.
-    """
-    leases = config.leases
-    held_s = leases.hold_s * (1 + leases.drift) if holder_possible else 0.0
-    state = coordinator.take_over(
-        config, document.tenure, document.ledger, now, held_s + leases.gone_after_s
-    )
-    state.embedded, state.leader = False, node
-    state.successors = tuple(other for other in document.successors if other != node)
-    return state
 
 
 def receive(desk: Desk, node: str, message: FromNode, now: float) -> list[CoordinatorEffect]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.model import Failure, Outcome, Tenure
+from holdfast.core.model import Endpoint, Failure, Outcome, Tenure
 
 SUCCESSORS = 5
 LIMIT_BYTES = 4096
@@ -35,6 +35,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     charges: int = 0
     """How many rounds have ended because a worker failed."""
     outcome: Outcome | None = None
+    leader_seat: int | None = None
+    """The leader's own seat in the round: when its node is dead, so is that member."""
 
 
 class Document(Struct, frozen=True, omit_defaults=True):
@@ -48,6 +50,8 @@ class Document(Struct, frozen=True, omit_defaults=True):
     """Empty where the last one resigned."""
     successors: tuple[str, ...] = ()
     ledger: Ledger = Ledger()
+    places: dict[str, Endpoint] = msgspec.field(default_factory=dict)
+    """Where the leader and its successors can be dialled."""
 
     @property
     def tenure(self) -> Tenure:

@@ -1,7 +1,8 @@
 """Who is the coordinator, where nodes find and replace each other through a register.
 
 A register is one document with compare-and-set: `read() -> (document, token)` and
-`write(document, token) -> (document, token, has_set)`. This machine runs on every node.
+`write(document, token) -> (document, token, has_set)`. Some can do more: tell of every change
+by themselves, or know that the last writer has fallen silent. This machine runs on every node.
 
 Rules
 9.  The document is small; at rest only the leader writes, and only successors read.
@@ -15,13 +16,16 @@ Rules
     after they last saw the counter move, by compare-and-set on the very token they saw:
     successors one after the other, anyone else later. The end of the leader's tether proves it
     dead: a successor takes over at once.
-13. A node that lost the leader dials the successors, and asks the register only then.
+13. A node that lost the leader dials it and the successors, and asks the register only then.
 15. Register out of reach: *hold*. Heartbeats of the running round are still answered while all
     its members are heard, for `hold_s` after the last answer that needed no hold. Nothing else.
 16. A leader that resigns gives the place away and sits out one election.
 
 Why 12 is safe: the leader counts from when it sent, the others from when they saw, which is
 later; and tenure_s(1+d) < takeover_s, so the old tenure is over before a new one can begin.
+
+A register that lost its content (a store that was restarted empty) is claimed from what this node
+saw last. Whoever never saw anything begins a new instance, which is above every older one.
 """
 
 from __future__ import annotations
@@ -29,163 +33,46 @@ from __future__ import annotations
 import zlib
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from holdfast.core.config import Leases
-from holdfast.core.document import Document, Ledger
+from holdfast.core.document import Document
+from holdfast.core.leadership_io import (
+    Announce,
+    Call,
+    Confirm,
+    DialWanted,
+    Lead,
+    LeadershipEffect,
+    LeadershipEvent,
+    LeadershipStarted,
+    LeadershipTimerFired,
+    LeaderTetherEnded,
+    LearnOutcome,
+    LedgerWanted,
+    NobodyFound,
+    Outranked,
+    Pointed,
+    ReadRegister,
+    RegisterRead,
+    RegisterUnclear,
+    RegisterWrote,
+    ResignationWanted,
+    StepDown,
+    WakeLeadership,
+    WatchRegister,
+    WriteRegister,
+)
 from holdfast.core.messages import HeartbeatAnswered, ToNode
-from holdfast.core.model import Outcome, Record, Tenure
+from holdfast.core.model import Endpoint
 
 RENEW_TIMER = "renew"
 WATCH_TIMER = "watch"
 STAGGER_S = 0.5
 """How much later each further successor tries."""
-
-# Events.
-
-
-class LeadershipStarted(Record, frozen=True):
-    """The node is up: look who leads."""
-
-
-class RegisterRead(Record, frozen=True):
-    """The register's content, or None where nothing was ever written."""
-
-    document: Document | None
-    token: int
-
-
-class RegisterWrote(Record, frozen=True):
-    """The answer to a write: whether it was done, and what is there now."""
-
-    has_set: bool
-    document: Document | None
-    token: int
-    nonce: str = ""
-    """Of the document that was to be written: an answer to an older write means nothing."""
-
-
-class RegisterUnclear(Record, frozen=True):
-    """No answer came, and none will: the request may or may not have been carried out."""
-
-    wrote: bool
-    nonce: str = ""
-    """Of the document that was to be written."""
-
-
-class LedgerWanted(Record, frozen=True):
-    """The coordinator wants this written down."""
-
-    version: int
-    ledger: Ledger
-    successors: tuple[str, ...]
-
-
-class LeaderTetherEnded(Record, frozen=True):
-    """All processes of the leader's node are gone."""
-
-    leader: str
-
-
-class DialWanted(Record, frozen=True):
-    """The node has no connection to a coordinator: whom should it try next?"""
-
-
-class Pointed(Record, frozen=True):
-    """A coordinator has welcomed the node: who leads, and who would follow."""
-
-    leader: str
-    successors: tuple[str, ...]
-
-
-class Outranked(Record, frozen=True):
-    """Somebody has heard of a higher tenure than ours."""
-
-    tenure: Tenure
-
-
-class ResignationWanted(Record, frozen=True):
-    """The coordinator thinks that somebody else should lead."""
-
-    reason: str
-
-
-class LeadershipTimerFired(Record, frozen=True):
-    name: str
-
-
-LeadershipEvent = (
-    LeadershipStarted
-    | RegisterRead
-    | RegisterWrote
-    | RegisterUnclear
-    | LedgerWanted
-    | LeaderTetherEnded
-    | DialWanted
-    | Pointed
-    | Outranked
-    | ResignationWanted
-    | LeadershipTimerFired
-)
-
-# Effects.
-
-
-class ReadRegister(Record, frozen=True):
-    """`RegisterRead` follows, or `RegisterUnclear` when no answer came."""
-
-
-class WriteRegister(Record, frozen=True):
-    """Compare-and-set. `RegisterWrote` follows, or `RegisterUnclear` when no answer came."""
-
-    document: Document
-    token: int
-
-
-class Lead(Record, frozen=True):
-    """Be the coordinator from now on, beginning with what is written down.
-
-    `holder_possible` is set when an earlier one may still be holding leases.
-    """
-
-    document: Document
-    holder_possible: bool
-
-
-class Confirm(Record, frozen=True):
-    """Tell the coordinator that this version is written down."""
-
-    version: int
-
-
-class StepDown(Record, frozen=True):
-    """Be the coordinator no more: forget its state, close its connections."""
-
-    reason: str
-
-
-class Call(Record, frozen=True):
-    """Dial this node: it leads, or may lead by now."""
-
-    node: str
-
-
-class LearnOutcome(Record, frozen=True):
-    """The job is over already."""
-
-    outcome: Outcome
-
-
-class WakeLeadership(Record, frozen=True):
-    """Come back with `LeadershipTimerFired` after this long; replaces one of that name."""
-
-    name: str
-    after_s: float
-
-
-LeadershipEffect = (
-    ReadRegister | WriteRegister | Lead | Confirm | StepDown | Call | LearnOutcome | WakeLeadership
-)
+WORTH_SAYING = 2
+"""One lost answer is nothing to speak of; from the second in a row on the user is told."""
 
 
 class Pending(Struct):
@@ -197,6 +84,7 @@ class Pending(Struct):
     sent_at: float
     version: int = 0
     holder_possible: bool = True
+    dead_seat: int | None = None
     unclear: bool = False
     """No answer came, and none will: it has to be found out."""
 
@@ -206,7 +94,14 @@ class LeadershipState(Struct):
 
     node: str
     terms: Leases
+    instance: int = 1
+    """Of a job of which nothing is known; a later one is larger."""
+    place: Endpoint | None = None
+    """Where this node can be dialled."""
+    pushes: bool = False
+    """Whether the register tells of its changes, if it is asked to."""
     seen: Document | None = None
+    """The last document that was there."""
     token: int = 0
     moved_at: float | None = None
     """When the document was last seen to change, on our clock."""
@@ -220,7 +115,9 @@ class LeadershipState(Struct):
     wanted: LedgerWanted | None = None
     leader: str = ""
     successors: tuple[str, ...] = ()
-    tried: int = 0
+    places: dict[str, Endpoint] = field(default_factory=dict)
+    tried: bool = False
+    """All that were known have been dialled: the register is next."""
     calling: bool = False
     """The node waits to be told whom to dial."""
     dead: str = ""
@@ -228,6 +125,9 @@ class LeadershipState(Struct):
     writes: int = 0
     sits_out_until: float = 0.0
     read_pending: bool = False
+    watching: bool = False
+    unanswered: int = 0
+    """How many requests in a row the register has not answered."""
 
 
 def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[LeadershipEffect]:
@@ -237,9 +137,11 @@ def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[Lea
             return _read(state)
         case RegisterRead():
             state.read_pending = False
-            return _saw(state, event.document, event.token, now)
+            return _in_reach(state) + _saw(
+                state, event.document, event.token, now, expired=event.expired
+            )
         case RegisterWrote():
-            return _wrote(state, event, now)
+            return _in_reach(state) + _wrote(state, event, now)
         case RegisterUnclear():
             return _unclear(state, event, now)
         case LedgerWanted():
@@ -250,9 +152,10 @@ def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[Lea
         case DialWanted():
             return _whom_to_dial(state, now)
         case Pointed():
-            state.leader, state.successors, state.tried = event.leader, event.successors, 0
-            state.calling = False
-            return _watch(state)
+            state.leader, state.successors = event.leader, event.successors
+            state.places = event.places
+            state.calling = state.tried = False
+            return _watch(state, now)
         case Outranked():
             return _step_down(state, f"another coordinator leads (tenure {event.tenure})")
         case ResignationWanted():
@@ -302,31 +205,37 @@ def _read(state: LeadershipState) -> list[LeadershipEffect]:
 
 
 def _saw(
-    state: LeadershipState, document: Document | None, token: int, now: float
+    state: LeadershipState,
+    document: Document | None,
+    token: int,
+    now: float,
+    *,
+    expired: bool = False,
 ) -> list[LeadershipEffect]:
-    """Take in what the register holds."""
+    """Take in what the register holds; `expired` if it has itself seen the writer's silence."""
     if state.pending is not None:
         # While an answer may still come, it alone tells: what was read may be older.
         return _resolve(state, document, token, now) if state.pending.unclear else []
     if state.leading is not None:
         return _check_own(state, document)
-    moved = state.moved_at is None or token != state.token
-    state.seen, state.token = document, token
-    if moved:
+    if state.moved_at is None or token != state.token:
         state.moved_at = now
-    if document is not None and document.ledger.outcome is not None:
-        return [LearnOutcome(document.ledger.outcome)]
-    if document is not None:
-        state.leader, state.successors = document.leader, document.successors
-    if document is None or document.leader in ("", state.dead):
+    if expired:
+        state.moved_at = min(state.moved_at, now - state.terms.takeover_s)
+    state.seen, state.token = document or state.seen, token
+    if document is None:
         return _claim_in_turn(state, now, since=None)
-    effects = _claim_in_turn(state, now, since=state.moved_at)
+    if document.ledger.outcome is not None:
+        return [LearnOutcome(document.ledger.outcome)]
+    state.leader, state.successors = document.leader, document.successors
+    state.places = document.places
+    free = document.leader in ("", state.dead)
+    effects = _claim_in_turn(state, now, since=None if free else state.moved_at)
     if effects:
         return effects
-    if state.calling and document.leader != state.node:
-        state.calling, state.tried = False, 1
-        return [Call(document.leader), *_watch(state)]
-    return _watch(state)
+    if state.calling and _candidates(state):
+        return [*_call(state), *_watch(state, now)]
+    return _watch(state, now)
 
 
 def _check_own(state: LeadershipState, document: Document | None) -> list[LeadershipEffect]:
@@ -335,11 +244,41 @@ def _check_own(state: LeadershipState, document: Document | None) -> list[Leader
     return _step_down(state, f"{document.leader or 'somebody'} has taken over")
 
 
-def _watch(state: LeadershipState) -> list[LeadershipEffect]:
+def _watch(state: LeadershipState, now: float) -> list[LeadershipEffect]:
     """Successors keep an eye on the register; the others leave it alone, unless they seek."""
-    if state.leading is not None or not (state.node in state.successors or state.calling):
-        return []
-    return [WakeLeadership(WATCH_TIMER, state.terms.tenure_s / 3)]
+    wanted = state.leading is None and (state.node in state.successors or state.calling)
+    effects: list[LeadershipEffect] = []
+    if state.pushes and wanted != state.watching:
+        state.watching = wanted
+        effects.append(WatchRegister(wanted))
+    if not wanted:
+        return effects
+    after_s = state.terms.tenure_s / 3
+    if state.pushes and state.moved_at is not None:
+        # Every sign of life is told: there is nothing to look for before it is overdue.
+        after_s = max(after_s, state.moved_at + state.terms.takeover_s + _turn(state) - now)
+    return [*effects, WakeLeadership(WATCH_TIMER, after_s)]
+
+
+# Whether it can be reached.
+
+
+def _in_reach(state: LeadershipState) -> list[LeadershipEffect]:
+    unanswered, state.unanswered = state.unanswered, 0
+    return [Announce("the register answers again")] if unanswered >= WORTH_SAYING else []
+
+
+def _out_of_reach(state: LeadershipState, event: RegisterUnclear) -> list[LeadershipEffect]:
+    """Say so once; somebody who looks for a coordinator has to try again later."""
+    effects: list[LeadershipEffect] = []
+    text = f"the register cannot be reached: {event.reason or 'no answer came'}"
+    state.unanswered += 1
+    if state.calling:
+        effects.append(NobodyFound(text, event.refused and state.moved_at is None))
+    elif state.unanswered == WORTH_SAYING:
+        holds = f"; a round that runs goes on for at most {state.terms.hold_s:g} s"
+        effects.append(Announce(text + holds if state.leading is not None else text))
+    return effects
 
 
 def _timer(state: LeadershipState, name: str, now: float) -> list[LeadershipEffect]:
@@ -397,22 +336,44 @@ def _leader_died(state: LeadershipState, leader: str, now: float) -> list[Leader
 
 
 def _claim(state: LeadershipState, now: float, *, holder_possible: bool) -> list[LeadershipEffect]:
-    state.writes += 1
-    last = state.seen
-    claim = Document(
-        instance=last.instance if last is not None else 1,
-        epoch=last.epoch + 1 if last is not None else 1,
-        counter=last.counter + 1 if last is not None else 1,
-        nonce=f"{state.node}/{state.writes}",
-        leader=state.node,
-        successors=last.successors if last is not None else (),
-        ledger=last.ledger if last is not None else Ledger(),
+    last = state.seen or Document(state.instance, 0, 0, "", "")
+    is_dead = last.leader != "" and last.leader == state.dead
+    claim = _next(
+        state,
+        last,
+        epoch=last.epoch + 1,
+        # Whose seat it is has to be found out for the new leader.
+        ledger=replace(last.ledger, leader_seat=None),
     )
-    state.pending = Pending("claim", claim, state.token, now, holder_possible=holder_possible)
+    state.pending = Pending(
+        "claim",
+        claim,
+        state.token,
+        now,
+        holder_possible=holder_possible,
+        dead_seat=last.ledger.leader_seat if is_dead else None,
+    )
     return [WriteRegister(claim, state.token)]
 
 
 # Writing.
+
+
+def _next(state: LeadershipState, last: Document, **changes: object) -> Document:
+    """The document after that one, by this node: unlike any other that was ever written."""
+    state.writes += 1
+    places = dict(last.places)
+    if state.place is not None:
+        places[state.node] = state.place
+    unique = {
+        "counter": last.counter + 1,
+        "nonce": f"{state.node}/{state.writes}",
+        "leader": state.node,
+        "places": places,
+    }
+    document = replace(last, **{**unique, **changes})
+    known = (document.leader, *document.successors)
+    return replace(document, places={n: p for n, p in document.places.items() if n in known})
 
 
 def _write_next(
@@ -423,17 +384,13 @@ def _write_next(
         return []
     if state.wanted is None and not renew:
         return []
-    state.writes += 1
     last, wanted = state.leading, state.wanted
-    document = Document(
-        instance=last.instance,
-        epoch=last.epoch,
-        counter=last.counter + 1,
-        nonce=f"{state.node}/{state.writes}",
-        leader=state.node,
-        successors=wanted.successors if wanted else last.successors,
-        ledger=wanted.ledger if wanted else last.ledger,
-    )
+    changes: dict[str, object] = {}
+    if wanted is not None:
+        places = {state.node: state.place} if state.place is not None else {}
+        changes = {"successors": wanted.successors, "ledger": wanted.ledger}
+        changes["places"] = {**wanted.places, **places}
+    document = _next(state, last, **changes)
     version = wanted.version if wanted else 0
     state.wanted = None
     state.pending = Pending("renew", document, state.token, now, version)
@@ -454,13 +411,14 @@ def _wrote(state: LeadershipState, event: RegisterWrote, now: float) -> list[Lea
 
 
 def _unclear(state: LeadershipState, event: RegisterUnclear, now: float) -> list[LeadershipEffect]:
+    effects = _out_of_reach(state, event)
     if not event.wrote:
-        state.read_pending = False
-        return [WakeLeadership(WATCH_TIMER, state.terms.tenure_s / 3)]
+        state.read_pending = state.watching = False
+        return [*effects, WakeLeadership(WATCH_TIMER, state.terms.tenure_s / 3)]
     if state.pending is None or not _answers(event.nonce, state.pending):
-        return []
+        return effects
     state.pending.unclear = True
-    return _read(state)
+    return effects + _read(state)
 
 
 def _resolve(
@@ -500,8 +458,10 @@ def _succeeded(
     state.written_at = max(state.written_at, pending.sent_at)
     if pending.purpose == "claim":
         state.leading, state.leader = pending.document, state.node
+        state.calling = state.tried = False
         state.unheld_at = pending.sent_at
-        return [Lead(pending.document, pending.holder_possible), _renew_later(state)]
+        lead = Lead(pending.document, pending.holder_possible, pending.dead_seat)
+        return [lead, *_watch(state, now), _renew_later(state)]
     if state.leading is None:
         return []
     state.leading = pending.document
@@ -539,17 +499,8 @@ def _resign(state: LeadershipState, now: float) -> list[LeadershipEffect]:
     """Give the place away: the document names no leader, and we do not ask for it at once."""
     if state.leading is None or state.pending is not None:
         return []
-    state.writes += 1
-    last = state.leading
-    document = Document(
-        instance=last.instance,
-        epoch=last.epoch,
-        counter=last.counter + 1,
-        nonce=f"{state.node}/{state.writes}",
-        leader="",
-        successors=last.successors,
-        ledger=last.ledger,
-    )
+    ledger = replace(state.leading.ledger, leader_seat=None)
+    document = _next(state, state.leading, leader="", ledger=ledger)
     state.pending = Pending("resign", document, state.token, now)
     state.leading, state.wanted = None, None
     state.sits_out_until = now + 2 * state.terms.takeover_s
@@ -557,14 +508,22 @@ def _resign(state: LeadershipState, now: float) -> list[LeadershipEffect]:
 
 
 def _whom_to_dial(state: LeadershipState, now: float) -> list[LeadershipEffect]:
-    """The leader first, then its successors, the register only then."""
+    """The leader and its successors, the register only then."""
     if state.leading is not None:
-        return [Call(state.node)]
-    known = [name for name in (state.leader, *state.successors) if name]
-    candidates = [name for name in dict.fromkeys(known) if name != state.node]
-    if state.tried < len(candidates):
-        state.tried += 1
-        return [Call(candidates[state.tried - 1])]
-    state.tried = 0
-    state.calling = True
+        return [Call((state.node,))]
+    if not state.tried and _candidates(state):
+        return _call(state)
+    state.tried, state.calling = False, True
     return _read(state)
+
+
+def _candidates(state: LeadershipState) -> tuple[str, ...]:
+    known = dict.fromkeys(name for name in (state.leader, *state.successors) if name)
+    return tuple(name for name in known if name not in (state.node, state.dead))
+
+
+def _call(state: LeadershipState) -> list[LeadershipEffect]:
+    state.calling, state.tried = False, True
+    nodes = _candidates(state)
+    places = [state.places[name] for name in nodes if name in state.places]
+    return [Call(nodes, tuple(places))]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.core.model import (
     Assignment,
@@ -129,6 +129,10 @@ class Welcomed(Record, frozen=True):
     successors: tuple[str, ...] = ()
     waiting: str = ""
     """What the job is waiting for, if it waits."""
+    leader: str = ""
+    """The node that carries this coordinator, in jobs where any node can."""
+    places: dict[str, Endpoint] = field(default_factory=dict)
+    """Where the leader and its successors can be dialled."""
 
 
 class HeartbeatAnswered(Record, frozen=True):

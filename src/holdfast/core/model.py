@@ -54,6 +54,8 @@ class NodeInfo(Struct, frozen=True):
     rank_hint: int | None = None
     topology: str = ""
     """Where the node sits in the cluster: nodes with neighbouring keys get neighbouring ranks."""
+    place: Endpoint | None = None
+    """Where it can be dialled when it carries the coordinator, in jobs where any node can."""
 
 
 class Tenure(Struct, frozen=True, order=True):

@@ -49,11 +49,11 @@ from holdfast.core.agent_io import (
     WorkerStarted,
 )
 from holdfast.core.agent_state import HEARTBEAT_TIMER, AgentState
+from holdfast.core.beginning import Beginning
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.desk import Desk
-from holdfast.core.document import Ledger
 from holdfast.core.errors import UsageError
 from holdfast.core.messages import (
     Heartbeat,
@@ -100,30 +100,6 @@ class CoordinatorStep(msgspec.Struct, frozen=True, tag="coordinator", tag_field=
     at: float
     event: CoordinatorEvent
     effects: list[CoordinatorEffect]
-
-
-class Beginning(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a coordinator begins with."""
-
-    tenure: Tenure = Tenure(1, 1)
-    embedded: bool = True
-    leader: str = ""
-    ledger: Ledger | None = None
-    """What the last coordinator wrote down; None where nothing is known of one."""
-    gone_after_s: float = 0.0
-    """How long a node of the last round may run without having been heard."""
-    successors: tuple[str, ...] = ()
-
-    def state(self, config: JobConfig, now: float) -> CoordinatorState:
-        """The coordinator at its first moment."""
-        if self.ledger is None:
-            return CoordinatorState(
-                config, tenure=self.tenure, embedded=self.embedded, leader=self.leader
-            )
-        state = coordinator.take_over(config, self.tenure, self.ledger, now, self.gone_after_s)
-        state.embedded, state.leader = self.embedded, self.leader
-        state.successors = self.successors
-        return state
 
 
 class CoordinatorBegan(msgspec.Struct, frozen=True, tag="coordinator began", tag_field="machine"):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core import coordinator, leadership
 from holdfast.core import desk as desks
 from holdfast.core.agent_io import Told
+from holdfast.core.beginning import elected
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorTimerFired,
@@ -31,6 +32,10 @@ from holdfast.core.coordinator_io import (
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.document import Document
 from holdfast.core.leadership import (
+    LeadershipState,
+)
+from holdfast.core.leadership_io import (
+    Announce,
     Call,
     Confirm,
     DialWanted,
@@ -38,17 +43,18 @@ from holdfast.core.leadership import (
     LeadershipEffect,
     LeadershipEvent,
     LeadershipStarted,
-    LeadershipState,
     LeadershipTimerFired,
     LeaderTetherEnded,
     LearnOutcome,
     LedgerWanted,
+    NobodyFound,
     Outranked,
     Pointed,
     ReadRegister,
     ResignationWanted,
     StepDown,
     WakeLeadership,
+    WatchRegister,
     WriteRegister,
 )
 from holdfast.core.leases import NodeGone
@@ -76,7 +82,7 @@ class Leading:
         self.embedded = self.cluster.plan.embedded
         self.desk: desks.Desk | None = None
         self.retired = False
-        self.state = LeadershipState(process.node, self.machine.config.leases)
+        self.state = LeadershipState(process.node, self.machine.config.leases, pushes=True)
         self.latest: dict[str, Connection] = {}
         self.outbox: list[Tell] = []
         self.kept: list[Tell] = []
@@ -144,7 +150,7 @@ class Leading:
         elif self.host == EMBEDDED_HOST:
             self.process.post(self.process.reached_own)
         else:
-            self.process.call(EMBEDDED_HOST)
+            self.process.call([EMBEDDED_HOST])
 
     def pointed(self, connection: Connection, message: Welcomed) -> None:
         if not self.embedded:
@@ -188,22 +194,22 @@ class Leading:
             case StepDown():
                 self._step_down(effect.reason)
             case Call():
-                self._call(effect.node)
+                self._call(effect.nodes)
+            case NobodyFound():
+                self.process.post(self.process.found_nobody, effect.reason)
             case LearnOutcome():
                 self._learn(effect)
+            case WatchRegister():
+                self.cluster.register.watch(self, effect.on)
+            case Announce():
+                self.cluster.tell_story(self.machine, effect.text)
 
     def _timer(self, name: str) -> None:
         self._lead_on(LeadershipTimerFired(name))
 
     def _lead(self, effect: Lead) -> None:
-        state = desks.lead(
-            self.machine.config,
-            self.process.node,
-            effect.document,
-            effect.holder_possible,
-            self._now(),
-        )
-        self._open(state)
+        config = self.machine.config
+        self._open(elected(config, self.process.node, effect).state(config, self._now()))
         self.process.post(self.process.reached_own)
 
     def _step_down(self, reason: str) -> None:
@@ -218,12 +224,12 @@ class Leading:
         self.process.post(self.process.lost_own, reason)
         self.process.post(self.process.end_if_done)
 
-    def _call(self, node: str) -> None:
-        if node == self.process.node:
+    def _call(self, nodes: tuple[str, ...]) -> None:
+        if nodes == (self.process.node,):
             if self.desk is not None:
                 self.process.post(self.process.reached_own)
             return
-        self.process.call(self.cluster.host_of(node))
+        self.process.call([self.cluster.host_of(node) for node in nodes])
 
     def _learn(self, effect: LearnOutcome) -> None:
         seen = self.state.seen
@@ -311,7 +317,8 @@ class Leading:
 
     def _write(self, effect: Write) -> None:
         if not self.embedded:
-            self._lead_on(LedgerWanted(effect.version, effect.ledger, effect.successors))
+            wanted = LedgerWanted(effect.version, effect.ledger, effect.successors, effect.places)
+            self._lead_on(wanted)
             return
         assert self.desk is not None
         self.machine.after(DISK_S, self._written, self.desk, effect)

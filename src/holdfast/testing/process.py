@@ -88,6 +88,8 @@ class Process:
         self.dialling = 0
         """The number of the attempt under way; 0 where there is none."""
         self.dials = 0
+        self._ringing = 0
+        """How many hosts that were dialled have not answered yet."""
         self.connections: list[Connection] = []
         self.outcome: Outcome | None = None
         self.heard = Tenure()
@@ -250,29 +252,45 @@ class Process:
         self.machine.after(DIAL_TIMEOUT_S, self.post, self.dial_failed, self.dialling, "no answer")
 
     def dial_failed(self, attempt: int, reason: str) -> None:
-        if self.dialling == attempt:
+        if attempt and self.dialling == attempt:
             self.dialling = 0
             self._agent_takes(CoordinatorLost(reason))
 
-    def call(self, host: int) -> None:
-        """Dial that host, for the attempt that is under way."""
+    def found_nobody(self, reason: str) -> None:
+        self.dial_failed(self.dialling, reason)
+
+    def call(self, hosts: list[int]) -> None:
+        """Dial those hosts, all at once, for the attempt that is under way."""
+        self._ringing = len(hosts)
+        for host in hosts:
+            self._ring(host)
+
+    def _ring(self, host: int) -> None:
         network, attempt = self.cluster.network, self.dialling
         if not attempt:
             return
         there = self.cluster.machines[host]
         blocked = network.blocked(self.host, host) or network.blocked(host, self.host)
         if blocked or not there.up or there.paused:
-            late = (CONNECT_TIMEOUT_S, self.post, self.dial_failed, attempt, "it does not answer")
+            late = (CONNECT_TIMEOUT_S, self.post, self._in_vain, attempt, "it does not answer")
             self.machine.after(*late)
             return
         self.machine.after(2 * network.delay(self.host, host), self._knock, there, attempt)
+
+    def _in_vain(self, attempt: int, reason: str) -> None:
+        """One of those that were dialled cannot be had; the attempt fails with the last."""
+        if self.dialling != attempt:
+            return
+        self._ringing -= 1
+        if self._ringing <= 0:
+            self.dial_failed(attempt, reason)
 
     def _knock(self, there: Machine, attempt: int) -> None:
         server = there.process
         if not self.alive or self.dialling != attempt:
             return
         if server is None or not server.alive or not server.leading.accepts:
-            self.post(self.dial_failed, attempt, f"{there.name} does not coordinate")
+            self.post(self._in_vain, attempt, f"{there.name} does not coordinate")
             return
         connection = Connection(self, server)
         self.connections.append(connection)

@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from holdfast.core.document import Document
-from holdfast.core.leadership import (
+from holdfast.core.leadership_io import (
     LeadershipEvent,
     ReadRegister,
     RegisterRead,
@@ -51,6 +51,7 @@ class Register:
         self.cut_off: dict[int, int] = {}
         self.lossy = 0
         self.stale = 0
+        self._watchers: dict[int, Caller] = {}
 
     def ask(self, caller: Caller, request: ReadRegister | WriteRegister) -> None:
         random = self._random
@@ -67,6 +68,28 @@ class Register:
                 self._timeline.after(late_s * random.random(), self._serve, caller, request, False)
             return
         self._timeline.after(delay_s, self._serve, caller, request, True)
+
+    def watch(self, caller: Caller, on: bool) -> None:
+        """Tell this caller of every change from now on, or no longer."""
+        if on:
+            self._watchers[id(caller)] = caller
+        else:
+            self._watchers.pop(id(caller), None)
+
+    def _tell_watchers(self) -> None:
+        for caller in self._watchers.values():
+            delay_s = 0.002 + 0.02 * self._random.random()
+            self._timeline.after(delay_s, self._push, caller, self.document, self.token)
+
+    def _push(self, caller: Caller, document: Document | None, token: int) -> None:
+        """A way that is cut breaks the watch off: the caller is told, and watches again."""
+        if self._watchers.get(id(caller)) is not caller:
+            return
+        if self._unreachable(caller.host):
+            del self._watchers[id(caller)]
+            self._timeline.after(self._timeout_s, caller.answered, RegisterUnclear(False))
+        else:
+            caller.answered(RegisterRead(document, token))
 
     def _unreachable(self, host: int) -> bool:
         return bool(self.down) or bool(self.cut_off.get(host))
@@ -96,5 +119,6 @@ class Register:
         self.token += 1
         self._versions.append((self._timeline.now, self.document, self.token))
         del self._versions[:-32]
+        self._tell_watchers()
         caller.recorded(request.document)
         return RegisterWrote(True, self.document, self.token, request.document.nonce)
