@@ -174,7 +174,7 @@ class Host:
                 self.wake(effect.name, effect.after_s, partial(self._fire, effect.name))
             case ReserveEndpoint():
                 self.port += 1
-                self.post(EndpointReserved(Endpoint(self.name, self.port)))
+                self.post(EndpointReserved(self._endpoint()))
             case Dial():
                 self._dial()
             case HangUp():
@@ -185,6 +185,13 @@ class Host:
                 self._finish(effect)
             case _:
                 self._spawner(effect)
+
+    def _endpoint(self) -> Endpoint:
+        """Its own, unless the job has a master that was given."""
+        config = self.world.config
+        if config is None or config.master_port is None:
+            return Endpoint(self.name, self.port)
+        return Endpoint(config.master_address or self.name, config.master_port)
 
     def _fire(self, name: str) -> None:
         self.take(AgentTimerFired(name))

@@ -3,6 +3,7 @@
 `LocalContact` serves a job of one node: the coordinator lives here, and there is no socket.
 `NetworkContact` serves a job of several: whoever can bind the endpoint hosts the coordinator,
 the others dial it. Which of the two this node is may change: each time it dials, it looks.
+Where any node can carry the coordinator, `agent.register_contact` takes its place.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.agent.hosting import CoordinatorHost, Surroundings
+from holdfast.agent.hosting import CoordinatorHost, NothingKept, Surroundings
 from holdfast.core.agent_io import AgentEvent, CoordinatorLost, CoordinatorReached, Told
 from holdfast.core.beginning import next_life
 from holdfast.core.config import JobConfig
-from holdfast.core.coordinator_state import CoordinatorState
+from holdfast.core.coordinator_state import CoordinatorState, ledger
 from holdfast.core.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped, ToNode
 from holdfast.core.model import Endpoint, Tenure
 from holdfast.observe.journal import Journal
@@ -27,7 +28,10 @@ from holdfast.workers import linux
 from holdfast.workers.event_loop import Loop
 
 if TYPE_CHECKING:
+    from holdfast.agent.keeping import RecordKeeper
+    from holdfast.control.auth import Security
     from holdfast.control.record import Record
+    from holdfast.control.server import Server
 
 DIAL_TIMEOUT_S = 5.0
 
@@ -42,6 +46,20 @@ class Owner(Struct):
     say: Callable[[str], None]
     journal: Journal
     on_tether: Callable[[int], None]
+    share_tethers: Callable[[list[int]], None]
+
+
+class Secrets(Struct, frozen=True):
+    """What is in no configuration, because those are written down."""
+
+    token: bytes | None = None
+    """By which the nodes of the job know each other."""
+    user: str = ""
+    password: str = ""
+    """For the register."""
+
+    def __repr__(self) -> str:
+        return "Secrets(…)"
 
 
 class Contact(Protocol):
@@ -50,6 +68,11 @@ class Contact(Protocol):
     def dial(self) -> None: ...
     def hang_up(self) -> None: ...
     def send(self, message: FromNode) -> None: ...
+
+    def leave(self) -> None:
+        """The agent is done: hand over to others what they need, while `is_needed`."""
+        ...
+
     def close(self) -> None: ...
 
     @property
@@ -72,7 +95,8 @@ class LocalContact:
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        self._host = CoordinatorHost(CoordinatorState(owner.config), surroundings(owner))
+        state = CoordinatorState(owner.config)
+        self._host = CoordinatorHost(state, surroundings(owner), NothingKept())
 
     def dial(self) -> None:
         self._owner.post(CoordinatorReached(hosting=True))
@@ -83,6 +107,9 @@ class LocalContact:
     def send(self, message: FromNode) -> None:
         self._host.receive(self._owner.node, message)
 
+    def leave(self) -> None:
+        pass
+
     def close(self) -> None:
         self._host.close()
 
@@ -91,17 +118,14 @@ class NetworkContact:
     """The coordinator of a job of several nodes, here or elsewhere."""
 
     def __init__(self, owner: Owner, token: bytes | None) -> None:
-        from holdfast.control.auth import Security, TlsFiles
         from holdfast.control.client import Client
 
         self._owner = owner
-        files = owner.config.security
-        tls = None
-        if files.tls_certificate or files.tls_authority:
-            tls = TlsFiles(files.tls_certificate, files.tls_key, files.tls_authority)
-        self._security = Security(token, tls)
+        self._security = security_of(owner.config, token)
         self._endpoint = Endpoint.parse(owner.config.rendezvous.endpoint)
         self._host: CoordinatorHost | None = None
+        self._keeper: RecordKeeper | None = None
+        self._server: Server | None = None
         self._is_here: bool | None = owner.config.is_host
         """Whether the endpoint is on this machine; None while that is not known."""
         self._client = Client(owner.loop, owner.config.run_id, owner.node, self._security, self)
@@ -134,16 +158,19 @@ class NetworkContact:
         self._client.close()
 
     def send(self, message: FromNode) -> None:
-        complete = self._with_address(message)
+        complete = with_address(message, self._address)
         if self._host is not None:
             self._host.receive(self._owner.node, complete)
         else:
             self._client.send(complete)
 
+    def leave(self) -> None:
+        pass  # Whoever must still learn the outcome dials this host, and no other.
+
     def close(self) -> None:
-        self._client.close()
-        if self._host is not None:
-            self._host.close()
+        for part in (self._client, self._host, self._keeper, self._server):
+            if part is not None:
+                part.close()
 
     # What the connection says.
 
@@ -170,19 +197,23 @@ class NetworkContact:
         listening = try_to_host(self._endpoint, config.is_host)
         if listening is None:
             return None
+        from holdfast.agent.keeping import RecordKeeper
         from holdfast.control.record import Record, default_folder
         from holdfast.control.server import Server
         from holdfast.control.store import KeySpaces
 
+        owner = self._owner
         folder = Path(config.snapshot_dir) if config.snapshot_dir else default_folder()
         record = Record(folder, config.run_id)
-        host = CoordinatorHost(self._state(record), surroundings(self._owner))
-        _allow_many_connections()
+        state = self._state(record)
+        self._keeper = RecordKeeper(record, owner.node, owner.loop, owner.say)
+        host = CoordinatorHost(state, surroundings(owner), self._keeper)
+        allow_many_connections()
         spaces = KeySpaces()
-        server = Server(self._owner.loop, config.run_id, self._security, host, spaces)
-        host.keep_record(record)
-        server.listen(listening)
-        host.post, host.on_round = server, spaces.open
+        self._server = Server(owner.loop, config.run_id, self._security, host, spaces)
+        self._keeper.begin(state.tenure, ledger(state))
+        self._server.listen(listening)
+        host.post, host.on_round = self._server, spaces.open
         here = f"this node carries the coordinator, on {self._endpoint}"
         if is_loopback(self._endpoint):
             here += ", which other machines cannot reach"
@@ -201,17 +232,29 @@ class NetworkContact:
         self._owner.journal.began(now, beginning)
         return beginning.state(config, now)
 
-    def _with_address(self, message: FromNode) -> FromNode:
-        """Put in the address that peers should use, now that it is known."""
-        if not isinstance(message, NodeGreeted | NodeJoined | RoundStopped):
-            return message
-        endpoint = message.endpoint
-        if endpoint is None or endpoint.address:
-            return message
-        return replace(message, endpoint=replace(endpoint, address=self._address))
+
+def security_of(config: JobConfig, token: bytes | None) -> Security:
+    """How this node proves itself to others, and they to it."""
+    from holdfast.control.auth import Security, TlsFiles
+
+    files = config.security
+    tls = None
+    if files.tls_certificate or files.tls_authority:
+        tls = TlsFiles(files.tls_certificate, files.tls_key, files.tls_authority)
+    return Security(token, tls)
 
 
-def _allow_many_connections() -> None:
+def with_address(message: FromNode, address: str) -> FromNode:
+    """Put in the address that peers should use, now that it is known."""
+    if not isinstance(message, NodeGreeted | NodeJoined | RoundStopped):
+        return message
+    endpoint = message.endpoint
+    if endpoint is None or endpoint.address:
+        return message
+    return replace(message, endpoint=replace(endpoint, address=address))
+
+
+def allow_many_connections() -> None:
     """Each node takes two descriptors. The spawner, and so the workers, keep the usual limit."""
     import resource
 

@@ -1,14 +1,15 @@
-"""The coordinator, where this node carries it: `core.desk` on a clock, sockets and a disk.
+"""The coordinator, where this node carries it: `core.desk` on a clock and sockets.
 
-The desk decides; this moves messages, keeps its timers and writes its record. The agent of the
-same node is a node like any other, only that its messages do not go through a socket.
+The desk decides; this moves messages and keeps its timers. What has to be written down goes to a
+`Keeper`, which also has the last word on whether something may be said. The agent of the same
+node is a node like any other, only that its messages do not go through a socket.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -29,14 +30,11 @@ from holdfast.core.coordinator_io import (
     Write,
     Written,
 )
-from holdfast.core.coordinator_state import CoordinatorState, ledger
-from holdfast.core.document import Document, Ledger
-from holdfast.core.messages import FromNode, RunRound, ToNode
+from holdfast.core.coordinator_state import CoordinatorState
+from holdfast.core.messages import FromNode, NodeGreeted, RunRound, ToNode
 from holdfast.core.model import Tenure
 from holdfast.workers import linux
 from holdfast.workers.event_loop import Cancellable, Loop
-
-TOUCH_EVERY_S = 60.0
 
 
 class Post(Protocol):
@@ -44,17 +42,49 @@ class Post(Protocol):
 
     def send(self, node: str, tenure: Tenure, message: ToNode) -> bool: ...
     def drop(self, node: str) -> None: ...
-    def close(self) -> None: ...
 
 
-class Storage(Protocol):
-    """Where the coordinator writes down what must not be lost."""
+class Keeper(Protocol):
+    """Where the coordinator's decisions are kept, and what follows from that."""
 
-    problem: str
+    def keep(self, write: Write, tenure: Tenure, done: Callable[[int], None]) -> None:
+        """Write it down; `done` with the version, once it is."""
+        ...
 
-    def write(self, document: Document) -> None: ...
-    def touch(self) -> None: ...
-    def remove(self) -> None: ...
+    def gate(self, message: ToNode, all_heard: bool, now: float) -> Literal["send", "keep", "drop"]:
+        """Whether this may be said now, or is kept until `CoordinatorHost.speak_again`."""
+        ...
+
+    def retire(self) -> None:
+        """The job is over, and everybody knows."""
+        ...
+
+    def outranked(self, tenure: Tenure) -> None:
+        """Somebody leads under a higher tenure."""
+        ...
+
+    def resign(self, reason: str) -> None:
+        """Somebody else should lead."""
+        ...
+
+
+class NothingKept:
+    """For a job of one node: its coordinator dies with it."""
+
+    def keep(self, write: Write, tenure: Tenure, done: Callable[[int], None]) -> None:
+        done(write.version)
+
+    def gate(self, message: ToNode, all_heard: bool, now: float) -> Literal["send", "keep", "drop"]:
+        return "send"
+
+    def retire(self) -> None:
+        pass
+
+    def outranked(self, tenure: Tenure) -> None:
+        pass  # An embedded coordinator cannot be replaced.
+
+    def resign(self, reason: str) -> None:
+        pass
 
 
 class Surroundings(Struct):
@@ -69,39 +99,30 @@ class Surroundings(Struct):
 
 
 class CoordinatorHost:
-    """A coordinator at work. Without `post` and `storage` it serves a job of one node."""
+    """A coordinator at work. Without a `post` it serves a job of one node."""
 
-    def __init__(self, state: CoordinatorState, around: Surroundings) -> None:
+    def __init__(self, state: CoordinatorState, around: Surroundings, keeper: Keeper) -> None:
         self.post: Post | None = None
         self.on_round: Callable[[int], None] = lambda number: None
         """Called with the number of each round before anybody is told of it."""
-        self.storage: Storage | None = None
         self._desk = desk.open_desk(state)
-        self._around = around
+        self._around, self._keeper = around, keeper
         self._timers: dict[str, Cancellable] = {}
         self._inbox: deque[Callable[[float], list[CoordinatorEffect]]] = deque()
-        self._busy = False
-        self._writes = 0
-        self._touch: Cancellable | None = None
+        self._busy = self._closed = False
+        self._unsaid: list[Tell] = []
+        """What may not be said now, but will be if the tenure is renewed."""
 
     @property
     def state(self) -> CoordinatorState:
         return self._desk.state
 
-    def keep_record(self, storage: Storage) -> None:
-        """Write down under which tenure we speak, before anybody hears us, and all decisions."""
-        self.storage = storage
-        storage.write(self._document(ledger(self.state)))
-        self._touch_again()
-
-    def _touch_again(self) -> None:
-        if self.storage is not None:
-            self.storage.touch()
-            self._touch = self._around.loop.call_later(TOUCH_EVERY_S, self._touch_again)
-
     # What comes in.
 
     def receive(self, node: str, message: FromNode) -> None:
+        if isinstance(message, NodeGreeted):
+            # A greeting begins anew: its answer tells all, and nothing older may follow it.
+            self._unsaid = [tell for tell in self._unsaid if tell.node != node]
         self._take(lambda now: desk.receive(self._desk, node, message, now))
 
     def on_message(self, node: str, message: FromNode) -> None:
@@ -132,18 +153,29 @@ class CoordinatorHost:
         timer = CoordinatorTimerFired(coordinator.LOOK_TIMER)
         self._take(lambda now: desk.decide(self._desk, timer, now))
 
+    def written(self, version: int) -> None:
+        """That version is written down."""
+        self._take(lambda now: desk.decide(self._desk, Written(version), now))
+
+    def speak_again(self) -> None:
+        """Say what could not be said, as far as it may be said now."""
+        unsaid, self._unsaid = self._unsaid, []
+        for tell in unsaid:
+            self._tell(tell)
+
     def close(self) -> None:
-        """Be the coordinator no more; the record stays for the next one."""
+        """Be the coordinator no more; what is written down stays for the next one."""
+        self._closed = True
+        self._inbox.clear()
+        self._unsaid.clear()
         for timer in self._timers.values():
             timer.cancel()
-        if self._touch is not None:
-            self._touch.cancel()
-        if self.post is not None:
-            self.post.close()
 
     # What goes out.
 
     def _take(self, step: Callable[[float], list[CoordinatorEffect]]) -> None:
+        if self._closed:
+            return
         self._inbox.append(step)
         if self._busy:
             return
@@ -159,53 +191,42 @@ class CoordinatorHost:
             self._busy = False
 
     def _carry_out(self, effect: CoordinatorEffect) -> None:
+        if self._closed:
+            return  # One of the effects before this one has ended the tenure.
         match effect:
             case Tell():
                 self._tell(effect)
             case Write():
-                self._write(effect)
+                self._keeper.keep(effect, self.state.tenure, self.written)
             case WakeCoordinator():
                 self._wake(effect.name, effect.after_s)
             case Explain():
                 self._around.say(effect.text)
             case Retire():
-                if self.storage is not None:
-                    self.storage.remove()
-                    self.storage = None
+                self._keeper.retire()
             case Disconnect():
                 if self.post is not None:
                     self.post.drop(effect.node)
-            case Revoke() | Reinstate() | Raise() | Depose() | Resign():
-                pass  # The desk has seen to it; an embedded coordinator cannot be replaced.
+            case Depose():
+                self._keeper.outranked(effect.tenure)
+            case Resign():
+                self._keeper.resign(effect.reason)
+            case Revoke() | Reinstate() | Raise():
+                pass  # The desk has seen to it.
 
-    def _tell(self, effect: Tell) -> None:
-        if isinstance(effect.message, RunRound):
-            self.on_round(effect.message.assignment.round)
-        if effect.node == self._around.node:
-            self._around.tell_agent(effect.message, self.state.tenure)
+    def _tell(self, tell: Tell) -> None:
+        now = linux.now()  # Not when it was decided: we may have been stopped in between.
+        verdict = self._keeper.gate(tell.message, desk.all_heard(self._desk, now), now)
+        if verdict == "keep":
+            self._unsaid.append(tell)
+        if verdict != "send":
+            return
+        if isinstance(tell.message, RunRound):
+            self.on_round(tell.message.assignment.round)
+        if tell.node == self._around.node:
+            self._around.tell_agent(tell.message, self.state.tenure)
         elif self.post is not None:
-            self.post.send(effect.node, self.state.tenure, effect.message)
-
-    def _write(self, effect: Write) -> None:
-        if self.storage is not None:
-            had_problem = self.storage.problem
-            self.storage.write(self._document(effect.ledger))
-            if self.storage.problem and not had_problem:
-                self._around.say(f"a restarted coordinator will know less: {self.storage.problem}")
-        version = effect.version
-        self._inbox.append(lambda now: desk.decide(self._desk, Written(version), now))
-
-    def _document(self, ledger: Ledger) -> Document:
-        self._writes += 1
-        tenure, node = self.state.tenure, self._around.node
-        return Document(
-            instance=tenure.instance,
-            epoch=tenure.epoch,
-            counter=self._writes,
-            nonce=f"{node}/{self._writes}",
-            leader=node,
-            ledger=ledger,
-        )
+            self.post.send(tell.node, self.state.tenure, tell.message)
 
     def _wake(self, name: str, after_s: float) -> None:
         if name in self._timers:

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from holdfast.agent.contact import Contact, LocalContact, NetworkContact, Owner
+from holdfast.agent.contact import Contact, LocalContact, NetworkContact, Owner, Secrets
 from holdfast.agent.workplace import Workplace
 from holdfast.core import agent
 from holdfast.core.agent_io import (
@@ -53,6 +53,7 @@ from holdfast.workers.event_loop import Cancellable, EventLoop
 from holdfast.workers.log_layout import JobLogs, create_job_logs
 from holdfast.workers.spawner_process import SpawnerProcess
 
+NO_SECRETS = Secrets()
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
 
@@ -65,7 +66,7 @@ class Agent:
         config: JobConfig,
         loop: EventLoop,
         *,
-        token: bytes | None = None,
+        secrets: Secrets = NO_SECRETS,
         print_report: bool = True,
     ) -> None:
         self.config = config
@@ -85,9 +86,9 @@ class Agent:
         self.workplace = Workplace(config, self.logs, self.console, self.post)
         echo = self._echo if config.event_log_handler == "console" else None
         self._journal = Journal(self.logs.journal, self._header(), echo)
-        self._contact = self._make_contact(token)
+        self._contact = self._make_contact(secrets)
 
-    def _make_contact(self, token: bytes | None) -> Contact:
+    def _make_contact(self, secrets: Secrets) -> Contact:
         owner = Owner(
             config=self.config,
             loop=self._loop,
@@ -96,8 +97,15 @@ class Agent:
             say=self._say,
             journal=self._journal,
             on_tether=self.workplace.hold_tether,
+            share_tethers=self.workplace.share_tethers,
         )
-        return LocalContact(owner) if self.config.max_nodes == 1 else NetworkContact(owner, token)
+        if self.config.max_nodes == 1:
+            return LocalContact(owner)
+        if self.config.rendezvous.is_embedded:
+            return NetworkContact(owner, secrets.token)
+        from holdfast.agent.register_contact import RegisterContact
+
+        return RegisterContact(owner, secrets)
 
     def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
         """Live through the job. Whatever happens, nothing is left behind."""
@@ -113,6 +121,7 @@ class Agent:
             self._loop.run_until(lambda: self._outcome is not None)
         finally:
             self.workplace.close()
+        self._contact.leave()
         # The coordinator's host leaves last: the others learn the outcome from it.
         self._loop.run_until(lambda: self._hurried or not self._contact.is_needed)
         self._contact.close()

@@ -99,6 +99,8 @@ class Workplace:
         self._killing = False
         self._ending = False
         self._tether: int | None = None
+        self._shared_tethers: list[int] = []
+        self._is_closed = False
 
     def open(self, process: SpawnerProcess, loop: Loop) -> None:
         """Start serving the spawner and the workers' channel."""
@@ -116,8 +118,10 @@ class Workplace:
         self._memory.close()
         if self._port is not None:
             self._port.release()
-        if self._tether is not None:
-            os.close(self._tether)
+        self._is_closed = True
+        for descriptor in self._all_tethers():
+            os.close(descriptor)
+        self._tether, self._shared_tethers = None, []
 
     # Effects.
 
@@ -145,7 +149,22 @@ class Workplace:
         if self._tether is not None:
             os.close(self._tether)
         self._tether = descriptor
-        self._spawner.request({"do": "tether"}, [os.dup(descriptor)])
+        self._hand_tethers_over()
+
+    def share_tethers(self, descriptors: list[int]) -> None:
+        """The spawner holds these too, in place of those before: tethers of other nodes to us.
+
+        Workers do not: with agent and spawner gone, the kernel has killed them.
+        """
+        for descriptor in self._shared_tethers:
+            os.close(descriptor)
+        self._shared_tethers = descriptors
+        if not self._is_closed:
+            self._hand_tethers_over()
+
+    def _hand_tethers_over(self) -> None:
+        tethers = [os.dup(descriptor) for descriptor in self._all_tethers()]
+        self._spawner.request({"do": "tether"}, tethers)
 
     def start_zygote(self, modules: tuple[str, ...]) -> None:
         self._spawner.request(
@@ -256,6 +275,10 @@ class Workplace:
                 *self._tethers(),
             ],
         )
+
+    def _all_tethers(self) -> list[int]:
+        own = [] if self._tether is None else [self._tether]
+        return own + self._shared_tethers
 
     def _tethers(self) -> list[int]:
         return [] if self._tether is None else [os.dup(self._tether)]

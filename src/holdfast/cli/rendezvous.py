@@ -7,8 +7,8 @@ Rules
   have no place to meet, and that is an error.
 - An endpoint is a host and port, for etcd a list of them, for files a path. What a
   registered backend makes of its endpoint and settings is its own business.
-- Static nodes meet at the master without talking first, so its address and port are
-  settled here.
+- Static nodes have the ranks and the master that they are given. Rank 0 carries the
+  coordinator at the master's address, on a port beside the master's: that one is the workers'.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from holdfast.core.config import (
     DEFAULT_PORT,
     EMBEDDED_BACKENDS,
     ETCD_PORT,
+    STATIC_BACKEND,
     STATIC_MASTER,
     JobConfig,
     Rendezvous,
@@ -31,8 +32,12 @@ from holdfast.core.errors import UsageError
 from holdfast.core.model import Endpoint
 
 ETCD = ("etcd", "etcd-v2")
-BACKENDS = (*EMBEDDED_BACKENDS, *ETCD, "static", "file")
+BACKENDS = (*EMBEDDED_BACKENDS, *ETCD, STATIC_BACKEND, "file")
 BACKEND_GROUPS = ("holdfast.registers", "torchrun.handlers")
+
+BESIDE_THE_MASTER = 100
+"""How far below the master's port a static job's coordinator listens: 29400 for 29500."""
+UNPRIVILEGED = 1024
 
 _positive_number = values.whole_number(1)
 SETTINGS: Mapping[str, values.Parser] = {
@@ -61,6 +66,9 @@ SETTINGS: Mapping[str, values.Parser] = {
     "scale_up_delay": values.seconds,
     "min_round_time": values.seconds,
     "token_file": values.text,
+    "coordinator_port": values.whole_number(1, values.PORT_MAX),
+    "user": values.text,
+    "password_file": values.text,
 }
 """The keys of `--rdzv-conf`: what torch's own backends read, and below that our own."""
 
@@ -95,7 +103,7 @@ def settle(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[str, 
     endpoint = _endpoint(backend, config)
     rendezvous = replace(config.rendezvous, backend=backend, endpoint=endpoint)
     settled = replace(config, rendezvous=rendezvous)
-    return (_with_static_master(settled) if backend == "static" else settled), ()
+    return _static(settled) if backend == STATIC_BACKEND else (settled, ())
 
 
 def backend(name: str) -> str:
@@ -227,7 +235,7 @@ def _places(said: str, backend: str) -> list[Endpoint]:
         raise UsageError(f"--rdzv-endpoint: {error.message}", error.hint) from None
 
 
-def _with_static_master(config: JobConfig) -> JobConfig:
+def _static(config: JobConfig) -> tuple[JobConfig, tuple[str, ...]]:
     nodes, rank = config.max_nodes, config.node_rank or 0
     if config.min_nodes != nodes:
         raise UsageError(
@@ -239,11 +247,45 @@ def _with_static_master(config: JobConfig) -> JobConfig:
             f"--node-rank {rank} does not exist among {nodes} static nodes",
             f"ranks go from 0 to {nodes - 1}",
         )
+    master = _static_master(config)
+    if master is None:
+        return config, ()
+    settled = replace(
+        config, node_rank=rank, master_address=master.address, master_port=master.port
+    )
+    if nodes == 1:
+        return settled, ()
+    meeting = replace(master, port=_coordinator_port(config, master))
+    rendezvous = replace(config.rendezvous, endpoint=str(meeting))
+    note = f"static: the nodes meet on {meeting}, where rank 0 listens; workers on {master}"
+    return replace(settled, rendezvous=rendezvous, is_host=rank == 0), (note,)
+
+
+def _static_master(config: JobConfig) -> Endpoint | None:
+    """Where the workers meet; None if a single node may choose for itself."""
     if config.rendezvous.endpoint:
-        place = values.endpoint(config.rendezvous.endpoint, DEFAULT_PORT)
-    elif nodes > 1:
-        port = STATIC_MASTER.port if config.master_port is None else config.master_port
-        place = Endpoint(config.master_address or STATIC_MASTER.address, port)
-    else:
-        return config
-    return replace(config, node_rank=rank, master_address=place.address, master_port=place.port)
+        return values.endpoint(config.rendezvous.endpoint, DEFAULT_PORT)
+    if config.max_nodes == 1:
+        return None
+    port = STATIC_MASTER.port if config.master_port is None else config.master_port
+    if port == 0:
+        raise UsageError(
+            "--master-port 0 picks a port that the other nodes cannot know",
+            f"name one, such as {STATIC_MASTER.port}",
+        )
+    return Endpoint(config.master_address or STATIC_MASTER.address, port)
+
+
+def _coordinator_port(config: JobConfig, master: Endpoint) -> int:
+    """Beside the master's, so that jobs with masters of their own on one host do not clash."""
+    settings = config.rendezvous.options
+    if "coordinator_port" not in settings:
+        below = master.port - BESIDE_THE_MASTER
+        return below if below >= UNPRIVILEGED else master.port + BESIDE_THE_MASTER
+    port = cast(int, read_setting(settings, "coordinator_port"))
+    if port == master.port:
+        raise UsageError(
+            f"--rdzv-conf coordinator_port: {port} is the master's port, which is the workers'",
+            "name another one",
+        )
+    return port

@@ -83,13 +83,11 @@ def _run_job(words: list[str], spawner: SpawnerProcess) -> int:
 
     if parsed.config.slots > 1 and "OMP_NUM_THREADS" not in os.environ:
         print("holdfast: workers get OMP_NUM_THREADS=1; set it to change that", file=sys.stderr)
-    token = None
-    if parsed.config.max_nodes > 1:
-        from holdfast.cli.secrets import read_token
+    from holdfast.cli.secrets import read_secrets
 
-        token = read_token(parsed.config, os.environ)
+    secrets = read_secrets(parsed.config, os.environ)
     started = how_to_start(parsed.config)
-    return Agent(parsed.config, EventLoop(), token=token).run(spawner, started).exit_status
+    return Agent(parsed.config, EventLoop(), secrets=secrets).run(spawner, started).exit_status
 
 
 def _print_about_several_nodes(config: JobConfig) -> None:
@@ -105,12 +103,6 @@ def _refuse_what_is_not_built(config: JobConfig) -> None:
     """Options that are understood but that nothing stands behind yet."""
     from holdfast.core.errors import UsageError
 
-    if config.max_nodes > 1 and not config.rendezvous.is_embedded:
-        raise UsageError(
-            f"--rdzv-backend {config.rendezvous.backend} is not supported yet for several nodes",
-            "give each the same --rdzv-endpoint HOST:PORT, where HOST is one of them, and no "
-            "other backend or master",
-        )
     if config.logs_specs is not None:
         raise UsageError("--logs-specs is not supported yet", "use --redirects and --tee")
     if config.event_log_handler not in ("null", "console"):

@@ -12,12 +12,16 @@ How it works: `getifaddrs` of the C library, read through ctypes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
+
+from holdfast.control.resolving import Address, addresses_of
+from holdfast.core.model import Endpoint
 
 _UP = 0x1
 _LOOPBACK = 0x8
@@ -61,6 +65,30 @@ def usable_addresses(preferred: str = "") -> tuple[str, ...]:
     if preferred in ordered:
         ordered = {preferred: None, **ordered}
     return tuple(ordered)
+
+
+def address_towards(endpoints: Iterable[Endpoint]) -> str:
+    """The address of this machine from which those places are reached, or its best one.
+
+    Resolves names, which may block. Nothing is sent.
+    """
+    for endpoint in endpoints:
+        with contextlib.suppress(OSError):
+            for address in addresses_of(endpoint):
+                found = _source(address)
+                if found and not found.startswith(("127.", "::1")):
+                    return found
+    return next(iter(usable_addresses()), "127.0.0.1")
+
+
+def _source(address: Address) -> str:
+    """The address that the kernel would send from; empty where there is no way."""
+    with socket.socket(address.family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(address.sockaddr)
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
 
 
 def interface_addresses() -> list[InterfaceAddress]:

@@ -17,7 +17,9 @@ at once where nothing is queued; what is queued goes out joined, when the peer r
 from __future__ import annotations
 
 import errno
+import os
 import socket
+import struct
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -250,6 +252,20 @@ class Connection:
         if self.is_open:
             self.close()
             self.on_ended(self, ending)
+
+    def reset(self) -> None:
+        """Close so that the peer does not take it for the end of a process.
+
+        A kernel that closes for a dead process says FIN; this says RST, whoever closes last.
+        """
+        if self.is_open and isinstance(self._stream, socket.socket):
+            no_lingering = struct.pack("ii", 1, 0)
+            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_lingering)
+        self.close()
+
+    def duplicate(self) -> int:
+        """Another descriptor of the same connection, for somebody else to hold."""
+        return os.dup(self._stream.fileno())
 
     def close(self) -> None:
         """Close without telling anyone on this side."""

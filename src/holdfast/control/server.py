@@ -10,6 +10,10 @@ Rules
   before a reconnection still hold the older one: the end is told when the last of them is
   over, and is clean only if each of those was and the latest connection's is among them:
   a node lets go of the old one when it has a new one, which may arrive later than that.
+- A tether that this side lets go of is reset, never ended in order: an orderly end tells the
+  node at the other end that all processes here are gone. Others on this machine may hold a
+  tether too (`share_tether`); it lasts as long as one of them does.
+- A server that is `closed_because` of something says so to every node that dials it.
 - A node is told nothing on a connection before its own first word on it: what was decided
   before that word was read is answered by it, and must not follow it (rule 3 of `core.desk`).
 - No decision of the protocol is made here, and no name is resolved.
@@ -69,6 +73,7 @@ class Tethers(Struct):
     """The tethers of one node."""
 
     open: set[Connection]
+    latest: Connection
     all_clean: bool = True
 
 
@@ -87,6 +92,8 @@ class Server:
         self.nonce = os.urandom(NONCE_BYTES)
         """By which a host recognises that it dialled itself."""
         self.rejected: Counter[str] = Counter()
+        self.closed_because = ""
+        """Why nodes are not admitted now, if they are not."""
         self._side = ServerSide(job, security, self.nonce)
         self._tls = None
         if security.tls is not None:
@@ -146,19 +153,35 @@ class Server:
         for tether in tethers.open if tethers is not None else ():
             self._discard(tether)
 
+    def share_tether(self, node: str) -> int | None:
+        """A descriptor of the node's tether that somebody else on this machine can hold."""
+        tethers = self._tethers.get(node)
+        if tethers is None or tethers.latest not in tethers.open:
+            return None
+        return tethers.latest.duplicate()
+
+    def dismiss(self) -> None:
+        """Close all connections, silently, and go on listening."""
+        for connection in self._connections:
+            if connection.kind == "tether":
+                connection.reset()
+            else:
+                connection.close()
+        self._connections.clear()
+        self._controls.clear()
+        self._tethers.clear()
+        self._tickets.clear()
+
     def close(self) -> None:
         """Close everything; nothing is told."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
         self._handshakes.close()
-        for connection in self._connections:
-            connection.close()
+        self.dismiss()
         for arrival in self._arrivals:
             arrival.close()
-        for known in (self._connections, self._arrivals, self._controls, self._tethers):
-            known.clear()
-        self._tickets.clear()
+        self._arrivals.clear()
 
     # Newcomers.
 
@@ -204,7 +227,10 @@ class Server:
             self.rejected[ending.kind] += 1
 
     def _discard(self, connection: Connection) -> None:
-        connection.close()
+        if connection.kind == "tether":
+            connection.reset()
+        else:
+            connection.close()
         self._connections.discard(connection)
 
     # The handshake.
@@ -221,6 +247,8 @@ class Server:
         if opening.kind == "tether":
             self._admit_tether(connection, opening)
             return
+        if self.closed_because:
+            raise ProtocolError("closed", self.closed_because, permanent=False)
         nonce = os.urandom(NONCE_BYTES)
         connection.state = (opening, nonce)
         connection.on_frame = self._on_proof
@@ -277,9 +305,10 @@ class Server:
         connection.on_frame, connection.on_ended = self._on_tether_spoke, self._on_tether_ended
         tethers = self._tethers.get(opening.node)
         if tethers is None:
-            self._tethers[opening.node] = Tethers({connection})
+            self._tethers[opening.node] = Tethers({connection}, connection)
         else:
             tethers.open.add(connection)
+            tethers.latest = connection
         self._handlers.on_tether(opening.node)
 
     def _on_tether_spoke(self, connection: Connection, payload: bytes | bytearray) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from holdfast.core import coordinator
+from holdfast.core import coordinator, coordinator_inheriting
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.document import Document, Ledger
@@ -26,8 +26,10 @@ class Beginning(Struct, frozen=True, omit_defaults=True):
     gone_after_s: float = 0.0
     """How long a node of the last round may run without having been heard."""
     successors: tuple[str, ...] = ()
+    dead: str = ""
+    """The last coordinator's own node, if that is proven to be dead."""
     dead_seat: int | None = None
-    """The seat of the last coordinator's own node, if that is proven to be dead."""
+    """Its seat in the round, if it had one."""
 
     def state(self, config: JobConfig, now: float) -> CoordinatorState:
         """The coordinator at its first moment."""
@@ -35,11 +37,11 @@ class Beginning(Struct, frozen=True, omit_defaults=True):
             return CoordinatorState(
                 config, tenure=self.tenure, embedded=self.embedded, leader=self.leader
             )
-        state = coordinator.take_over(
-            config, self.tenure, self.ledger, now, self.gone_after_s, self.dead_seat
-        )
+        state = coordinator.take_over(config, self.tenure, self.ledger, now, self.gone_after_s)
         state.embedded, state.leader = self.embedded, self.leader
         state.successors = self.successors
+        if self.dead_seat is not None:
+            coordinator_inheriting.begin_without(state, self.dead, self.dead_seat, now)
         return state
 
 
@@ -69,5 +71,6 @@ def elected(config: JobConfig, node: str, lead: Lead) -> Beginning:
         ledger=document.ledger,
         gone_after_s=held_s + leases.gone_after_s,
         successors=tuple(other for other in document.successors if other != node),
+        dead=lead.dead,
         dead_seat=lead.dead_seat,
     )

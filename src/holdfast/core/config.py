@@ -28,6 +28,8 @@ ETCD_PORT = 2379
 STATIC_MASTER = Endpoint("127.0.0.1", 29500)
 EMBEDDED_BACKENDS = ("holdfast", "c10d")
 """Those in which the endpoint's host carries the coordinator."""
+STATIC_BACKEND = "static"
+"""Embedded too, with fixed ranks: the node of rank 0 carries the coordinator."""
 
 ProgramKind = Literal["script", "module", "command", "run_path", "function"]
 
@@ -164,7 +166,9 @@ class Rendezvous(Struct, frozen=True):
     @property
     def is_embedded(self) -> bool:
         """Whether the endpoint's host carries the coordinator and its record."""
-        return self.backend in EMBEDDED_BACKENDS and self.options.get("store_type") != "file"
+        if self.backend == STATIC_BACKEND:
+            return True
+        return self.backend in EMBEDDED_BACKENDS and "store_type" not in self.options
 
 
 DEFAULT_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
@@ -205,6 +209,11 @@ class JobConfig(Struct, frozen=True):
     virtual_local_rank: bool = False
     worker_store: bool = False
     """Rank 0 serves PyTorch's store itself, instead of a process of ours."""
+
+    @property
+    def has_fixed_ranks(self) -> bool:
+        """Whether each node's rank is the one that it was started with, in every round."""
+        return self.max_nodes > 1 and self.rendezvous.backend == STATIC_BACKEND
 
     def validate(self) -> JobConfig:
         """Return self, or raise `UsageError` naming the first thing that cannot work."""

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from holdfast.core import coordinator_ending as ending
 from holdfast.core import coordinator_forming as forming
+from holdfast.core import coordinator_inheriting as inheriting
 from holdfast.core import restarts
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator_io import (
@@ -82,12 +83,11 @@ def take_over(
     written: Ledger,
     now: float,
     gone_after_s: float,
-    dead_seat: int | None = None,
 ) -> CoordinatorState:
     """A coordinator that goes on from what the last one wrote down.
 
     `gone_after_s` is how long a node of the last round may still run without having been
-    heard here; `dead_seat` is the seat of a node of which all processes have ended.
+    heard here.
     """
     state = CoordinatorState(config, tenure=tenure, began_at=now)
     state.version = 1
@@ -97,8 +97,7 @@ def take_over(
     state.outcome, state.outcome_told = written.outcome, written.outcome is not None
     if written.size and written.outcome is None:
         _await_members(state, written.round, written.size, now + gone_after_s)
-        if dead_seat is not None and dead_seat < written.size:
-            ending.begin_without(state, dead_seat, now)
+        state.inherited_roll = written.roll
     return state
 
 
@@ -120,6 +119,7 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     if isinstance(event, CoordinatorTimerFired):
         state.wake_at = None
     effects = _take(state, event, now)
+    effects += inheriting.look(state, now)
     # After every event, not only the timer's: `_wake` replaces a timer, even one that is due.
     effects += ending.look(state, now)
     effects += ending.settle_round(state, now)

@@ -72,32 +72,6 @@ def end(
     return [Tell(name, stop) for name in told if name not in current.back]
 
 
-def begin_without(state: CoordinatorState, seat: int, now: float) -> None:
-    """A coordinator takes over whose predecessor's node is dead: the round has lost that member.
-
-    It ends at once; that nothing of the node is left is certain a moment later, as always when
-    a tether has ended.
-    """
-    current = state.round
-    assert current is not None, "there is a round to go on from"
-    state.departed = f"node {seat + 1} of round {current.number}"
-    current.seat(seat, state.departed)
-    state.looks["departed"] = now + state.config.leases.tether_s
-    end(state, current, "loss", _about_departed(state), now)
-
-
-def _about_departed(state: CoordinatorState) -> str:
-    return (
-        f"{state.departed}, which carried the coordinator, was lost: all its processes have ended"
-    )
-
-
-def _departed(state: CoordinatorState) -> None:
-    current = state.round
-    if current is not None and current.has(state.departed):
-        current.gone[state.departed] = _about_departed(state)
-
-
 def patience_s(state: CoordinatorState) -> float:
     """How long a node may take to stop its workers: as long as its own waits may last."""
     timeouts = state.config.timeouts
@@ -363,8 +337,6 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
             effects += _missing(state, now)
         elif what == "stop":
             effects += _still_not_stopped(state, now)
-        elif what == "departed":
-            _departed(state)
     return effects
 
 

@@ -6,15 +6,22 @@ Rules
 2. Ranks are complete before the round is announced, and it is announced only once it is
    written down. If something ended it meanwhile, it is never announced.
 3. A wait is explained when its reason changes; a crowd that arrives is not counted aloud.
+4. Where ranks are fixed, the job waits for ranks, not for numbers, and says for which; a node
+   whose rank is another's is told so, and stands by.
+5. Fixed ranks come with a fixed master: each node's workers get its address and port just as
+   they were given on that node, which may know the master by a name of its own.
 """
 
 from __future__ import annotations
+
+from msgspec.structs import replace
 
 from holdfast.core import coordinator_ending as ending
 from holdfast.core import ranks, rounds
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain, Tell
 from holdfast.core.coordinator_state import (
     EXIT_NOT_FORMED,
+    UNKNOWN,
     CoordinatorState,
     RunningRound,
     settle,
@@ -53,21 +60,29 @@ def _form(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         case rounds.Wait():
             if decision.wake_at is not None:
                 state.looks["form"] = min(decision.wake_at, wait_until or decision.wake_at)
-            return _explain_wait(state, decision.reason, now)
+            short = candidates < state.config.min_nodes and now >= state.not_before
+            missing = _missing_ranks(state, ": ", now) if short else ""
+            return _explain_wait(state, decision.reason + missing, now)
         case rounds.Fail():
-            return ending.close(state, Outcome("not_formed", decision.reason, EXIT_NOT_FORMED))
+            reason = decision.reason + _missing_ranks(state, "; missing: ", now)
+            return ending.close(state, Outcome("not_formed", reason, EXIT_NOT_FORMED))
         case rounds.Refuse():
             return []
 
 
 def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]:
     """How many could sit now, and when the first of those who sit out may come back."""
-    if not state.penalties and (len(state.roles) < 2 or not state.seats):
+    fixed = state.config.has_fixed_ranks
+    if fixed and _is_gathering(state):
+        return len(state.ready), None  # At most so many, and far from enough.
+    if not fixed and not state.penalties and (len(state.roles) < 2 or not state.seats):
         return len(state.ready), None  # A seat is a role's only once one of that role held it.
-    able = [name for name in state.ready if not _sits_out(state, name, now)]
+    able = _able(state, now)
     until = None
     if len(able) < len(state.ready):
         until = min(one.until for one in state.penalties.values() if now < one.until)
+    if fixed:
+        return len(_by_rank(state, able)), until
     if len(state.roles) < 2 or len(able) < state.config.min_nodes:
         return min(len(able), state.config.max_nodes), until
     return len(_seated(state, able)), until
@@ -75,9 +90,15 @@ def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]
 
 def _seated(state: CoordinatorState, able: list[str]) -> tuple[NodeInfo, ...]:
     """Those of them who would get a seat, in the order of their ranks."""
-    able = sorted(able, key=lambda name: state.members[name].arrival)
-    infos = [state.members[name].info for name in able]
-    return ranks.order(ranks.select(infos, state.seats, state.config.max_nodes), _in_order(state))
+    if state.config.has_fixed_ranks:
+        return tuple(_by_rank(state, able).values())
+    seated = ranks.select(_arrived(state, able), state.seats, state.config.max_nodes)
+    return ranks.order(seated, _in_order(state))
+
+
+def _arrived(state: CoordinatorState, nodes: list[str]) -> list[NodeInfo]:
+    in_turn = sorted(nodes, key=lambda name: state.members[name].arrival)
+    return [state.members[name].info for name in in_turn]
 
 
 def _in_order(state: CoordinatorState) -> tuple[str, ...]:
@@ -92,6 +113,10 @@ def _in_order(state: CoordinatorState) -> tuple[str, ...]:
         if member.last_round and name not in former
     ]
     return (*state.former, *(name for _, _, name in sorted(others)))
+
+
+def _able(state: CoordinatorState, now: float) -> list[str]:
+    return [name for name in state.ready if not _sits_out(state, name, now)]
 
 
 def _sits_out(state: CoordinatorState, node: str, now: float) -> bool:
@@ -138,8 +163,7 @@ def _explain_wait(state: CoordinatorState, reason: str, now: float) -> list[Coor
 
 def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """Settle who sits where, and have it written down."""
-    able = [name for name in state.ready if not _sits_out(state, name, now)]
-    seated = _seated(state, able)
+    seated = _seated(state, _able(state, now))
     state.seats = ranks.seat_holders(state.seats, seated, state.config.max_nodes)
     members = [info.node for info in seated]
     state.round_number += 1
@@ -153,10 +177,19 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     state.round.assignments = ranks.assign(
         seated, round=state.round_number, restart_count=state.restart_count, master=master
     )
+    if state.config.has_fixed_ranks:
+        _keep_masters_as_given(state, state.round)
     for name in members:
         state.members[name].round = state.round_number
         settle(state, name)
     return []
+
+
+def _keep_masters_as_given(state: CoordinatorState, formed: RunningRound) -> None:
+    for name, assignment in formed.assignments.items():
+        given = state.members[name].endpoint
+        assert given is not None, "a node without an endpoint was a candidate"
+        formed.assignments[name] = replace(assignment, master=given)
 
 
 def written(state: CoordinatorState, version: int, now: float) -> list[CoordinatorEffect]:
@@ -181,17 +214,24 @@ def written(state: CoordinatorState, version: int, now: float) -> list[Coordinat
 def stand_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     """Say to a node that has no seat what it waits for."""
     current = state.round
-    if current is None or current.ending is not None or current.missing_until is not None:
-        return []
     if node not in state.ready:
         return []  # It is still getting ready, or has an older round to stop.
+    if current is not None and (current.ending or current.missing_until is not None):
+        return []
+    reason = _refused_rank(state, node) if state.config.has_fixed_ranks else ""
+    if not reason and current is not None:
+        reason = _no_seat(state, current)
+    return [Tell(node, StandBy(reason))] if reason else []
+
+
+def _no_seat(state: CoordinatorState, current: RunningRound) -> str:
     runs = f"round {current.number} runs with {len(current.members)} of at most"
     standing = f"{runs} {state.config.max_nodes} nodes: standing by"
     if len(current.members) < state.config.max_nodes:
         standing = f"{runs} {state.config.max_nodes} nodes: this one will be taken in soon"
     if current.succeeded:
         standing = f"round {current.number} is coming to its end: standing by"
-    return [Tell(node, StandBy(standing))]
+    return standing
 
 
 def _make_room(
@@ -231,3 +271,58 @@ def _newcomers(state: CoordinatorState, current: RunningRound) -> int:
         return len(state.ready)
     present = [name for name in current.members if name in state.members]
     return len(_seated(state, [*present, *state.ready])) - len(present)
+
+
+# Fixed ranks.
+
+
+def _is_gathering(state: CoordinatorState) -> bool:
+    """Many have come and many are missing: nobody is gone through at each arrival (rule 1)."""
+    return COUNTED_ALOUD < len(state.ready) < state.config.min_nodes - COUNTED_ALOUD
+
+
+def _by_rank(state: CoordinatorState, able: list[str]) -> dict[int, NodeInfo]:
+    return ranks.by_rank(_arrived(state, able), _in_order(state), state.config.max_nodes)
+
+
+def _missing_ranks(state: CoordinatorState, after: str, now: float) -> str:
+    """In words, where ranks are fixed: which nobody has come for, and which two have."""
+    if not state.config.has_fixed_ranks or _is_gathering(state):
+        return ""
+    able = _able(state, now)
+    seated = _by_rank(state, able)
+    missing = tuple(str(rank) for rank in range(state.config.max_nodes) if rank not in seated)
+    said = f"{after}rank{'' if len(missing) == 1 else 's'} {rounds.names(missing)}"
+    for other in _arrived(state, able):
+        holder = seated.get(-1 if other.rank_hint is None else other.rank_hint)
+        if holder is not None and holder.node != other.node:
+            said += f"; rank {other.rank_hint} is claimed by {holder.host} and by {other.host}"
+            break
+    return said
+
+
+def _refused_rank(state: CoordinatorState, node: str) -> str:
+    """Why a node does not get the rank that it was started with; empty if nothing is wrong."""
+    info, size = state.members[node].info, state.config.max_nodes
+    rank = info.rank_hint
+    if rank is None:
+        return f"this job has fixed ranks, and {info.host} came without --node-rank: standing by"
+    if not 0 <= rank < size:
+        return f"{info.host} came with --node-rank {rank} to a job of {size} nodes: standing by"
+    holder = _holder(state, rank)
+    if holder is None or holder.node == node:
+        return ""
+    return (
+        f"--node-rank {rank} is taken by the agent on {holder.host}: this one, on {info.host}, "
+        "stands by until that one is gone"
+    )
+
+
+def _holder(state: CoordinatorState, rank: int) -> NodeInfo | None:
+    """Who has this rank: in the round, or for the next one, as far as that can be said."""
+    current = state.round
+    if current is not None:
+        name = current.members[rank] if rank < len(current.members) else UNKNOWN
+        member = state.members.get(name)
+        return member.info if member is not None else None
+    return None if _is_gathering(state) else _by_rank(state, list(state.ready)).get(rank)

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from holdfast.core import restarts
 from holdfast.core.config import JobConfig
-from holdfast.core.document import Ledger, brief
+from holdfast.core.document import Ledger, brief, roll
 from holdfast.core.model import Assignment, Endpoint, Failure, NodeInfo, Outcome, Tenure
 
 EXIT_FAILED = 1
@@ -125,8 +125,11 @@ class CoordinatorState(Struct):
     successors: tuple[str, ...] = ()
     places: dict[str, Endpoint] = field(default_factory=dict)
     """Where the leader and its successors can be dialled."""
+    inherited_roll: int = 0
+    """The roll of the round that was taken over, as it was written down."""
     departed: str = ""
     """The member of an inherited round that died with the last coordinator."""
+    departed_at: float = 0.0
     began_at: float | None = None
     members: dict[str, Member] = field(default_factory=dict)
     ready: dict[str, None] = field(default_factory=dict)
@@ -168,8 +171,22 @@ class CoordinatorState(Struct):
 
 def ledger(state: CoordinatorState) -> Ledger:
     current = state.round
-    size = len(current.members) if current is not None else 0
-    return Ledger(state.round_number, size, state.charges, brief(state.outcome), state.leader_seat)
+    members = current.members if current is not None else []
+    return Ledger(
+        state.round_number,
+        len(members),
+        state.charges,
+        brief(state.outcome),
+        state.leader_seat,
+        _roll(state, members),
+    )
+
+
+def _roll(state: CoordinatorState, members: list[str]) -> int:
+    """Only where somebody else may take over does anybody have to know."""
+    if state.embedded:
+        return 0
+    return state.inherited_roll if UNKNOWN in members else roll(members)
 
 
 def settle(state: CoordinatorState, node: str) -> None:

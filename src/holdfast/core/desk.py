@@ -148,9 +148,10 @@ def all_heard(desk: Desk, now: float) -> bool:
     current = desk.state.round
     if current is None or current.ending is not None or current.missing_until is not None:
         return False
-    for name in current.members:
-        watch = desk.book.watches.get(name)
-        silent = watch is None or now - watch.heard_at >= desk.book.terms.suspect_s
-        if silent and name not in current.succeeded:
+    # A member that is in no watch is gone or has left, and the round would be ending for that.
+    for name, watch in desk.book.watches.items():
+        if now - watch.heard_at < desk.book.terms.suspect_s:
+            return True  # Everybody behind was heard later.
+        if current.has(name) and name not in current.succeeded:
             return False
     return True

@@ -37,6 +37,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     outcome: Outcome | None = None
     leader_seat: int | None = None
     """The leader's own seat in the round: when its node is dead, so is that member."""
+    roll: int = 0
+    """Who the members are, as one number (`roll`): enough to tell whether it is these."""
 
 
 class Document(Struct, frozen=True, omit_defaults=True):
@@ -52,6 +54,8 @@ class Document(Struct, frozen=True, omit_defaults=True):
     ledger: Ledger = Ledger()
     places: dict[str, Endpoint] = msgspec.field(default_factory=dict)
     """Where the leader and its successors can be dialled."""
+    left: str = ""
+    """The last leader, where it resigned because its node left: nothing runs there any more."""
 
     @property
     def tenure(self) -> Tenure:
@@ -65,6 +69,19 @@ def encode(document: Document) -> bytes:
 def decode(content: bytes) -> Document:
     """Raises `msgspec.DecodeError` for anything that is not a document."""
     return msgspec.json.decode(content, type=Document)
+
+
+def roll(nodes: Iterable[str]) -> int:
+    """One number for a set of nodes, however many: no other set has the same.
+
+    The roll of two sets that share nobody is `roll(one) ^ roll(other)`.
+    """
+    from hashlib import blake2b  # Here, because a job of one node does without.
+
+    called = 0
+    for node in nodes:
+        called ^= int.from_bytes(blake2b(node.encode(), digest_size=7).digest(), "big")
+    return called
 
 
 def brief(outcome: Outcome | None) -> Outcome | None:

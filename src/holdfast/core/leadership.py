@@ -69,6 +69,7 @@ from holdfast.core.model import Endpoint
 
 RENEW_TIMER = "renew"
 WATCH_TIMER = "watch"
+RESIGN_TIMER = "resign"
 STAGGER_S = 0.5
 """How much later each further successor tries."""
 WORTH_SAYING = 2
@@ -84,6 +85,7 @@ class Pending(Struct):
     sent_at: float
     version: int = 0
     holder_possible: bool = True
+    dead: str = ""
     dead_seat: int | None = None
     unclear: bool = False
     """No answer came, and none will: it has to be found out."""
@@ -123,6 +125,10 @@ class LeadershipState(Struct):
     dead: str = ""
     """The leader of whose end there is proof."""
     writes: int = 0
+    leaves: bool = False
+    """Nothing of any round is on this node any more."""
+    resigns: bool = False
+    """It is to give its place away when the write that is under way has been answered."""
     sits_out_until: float = 0.0
     read_pending: bool = False
     watching: bool = False
@@ -159,6 +165,7 @@ def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[Lea
         case Outranked():
             return _step_down(state, f"another coordinator leads (tenure {event.tenure})")
         case ResignationWanted():
+            state.leaves = event.leaves
             return _resign(state, now)
         case LeadershipTimerFired():
             return _timer(state, event.name, now)
@@ -284,6 +291,8 @@ def _out_of_reach(state: LeadershipState, event: RegisterUnclear) -> list[Leader
 def _timer(state: LeadershipState, name: str, now: float) -> list[LeadershipEffect]:
     if name == RENEW_TIMER and state.leading is not None:
         return [*_write_next(state, now, renew=True), _renew_later(state)]
+    if name == RESIGN_TIMER:
+        return _resign(state, now)
     if name == WATCH_TIMER and state.pending is not None and state.pending.unclear:
         return _read(state)
     if name == WATCH_TIMER and state.leading is None and state.pending is None:
@@ -337,7 +346,7 @@ def _leader_died(state: LeadershipState, leader: str, now: float) -> list[Leader
 
 def _claim(state: LeadershipState, now: float, *, holder_possible: bool) -> list[LeadershipEffect]:
     last = state.seen or Document(state.instance, 0, 0, "", "")
-    is_dead = last.leader != "" and last.leader == state.dead
+    dead = last.left or (last.leader if last.leader == state.dead else "")
     claim = _next(
         state,
         last,
@@ -351,7 +360,8 @@ def _claim(state: LeadershipState, now: float, *, holder_possible: bool) -> list
         state.token,
         now,
         holder_possible=holder_possible,
-        dead_seat=last.ledger.leader_seat if is_dead else None,
+        dead=dead,
+        dead_seat=last.ledger.leader_seat if dead else None,
     )
     return [WriteRegister(claim, state.token)]
 
@@ -369,6 +379,7 @@ def _next(state: LeadershipState, last: Document, **changes: object) -> Document
         "counter": last.counter + 1,
         "nonce": f"{state.node}/{state.writes}",
         "leader": state.node,
+        "left": "",
         "places": places,
     }
     document = replace(last, **{**unique, **changes})
@@ -460,13 +471,18 @@ def _succeeded(
         state.leading, state.leader = pending.document, state.node
         state.calling = state.tried = False
         state.unheld_at = pending.sent_at
-        lead = Lead(pending.document, pending.holder_possible, pending.dead_seat)
+        possible, dead, seat = pending.holder_possible, pending.dead, pending.dead_seat
+        lead = Lead(pending.document, possible, dead, seat)
         return [lead, *_watch(state, now), _renew_later(state)]
     if state.leading is None:
         return []
     state.leading = pending.document
     effects: list[LeadershipEffect] = [Confirm(pending.version)]
-    return effects + _write_next(state, now)
+    effects += _write_next(state, now)
+    if state.resigns and state.pending is None:
+        # Only after what this write was for has been said.
+        effects.append(WakeLeadership(RESIGN_TIMER, 0.0))
+    return effects
 
 
 def _failed(
@@ -491,18 +507,23 @@ def _step_down(state: LeadershipState, reason: str) -> list[LeadershipEffect]:
     if state.leading is None:
         return []
     state.leading = state.pending = state.wanted = None
-    state.leader = ""
+    state.leader, state.resigns = "", False
     return [StepDown(reason), *_read(state)]
 
 
 def _resign(state: LeadershipState, now: float) -> list[LeadershipEffect]:
     """Give the place away: the document names no leader, and we do not ask for it at once."""
-    if state.leading is None or state.pending is not None:
+    if state.leading is None:
         return []
-    ledger = replace(state.leading.ledger, leader_seat=None)
-    document = _next(state, state.leading, leader="", ledger=ledger)
+    if state.pending is not None or state.wanted is not None:
+        state.resigns = True  # As soon as all is written that has to be.
+        return _write_next(state, now)
+    ledger, left = state.leading.ledger, state.node if state.leaves else ""
+    if not left:
+        ledger = replace(ledger, leader_seat=None)
+    document = _next(state, state.leading, leader="", ledger=ledger, left=left)
     state.pending = Pending("resign", document, state.token, now)
-    state.leading, state.wanted = None, None
+    state.leading, state.wanted, state.resigns = None, None, False
     state.sits_out_until = now + 2 * state.terms.takeover_s
     return [StepDown("it has resigned"), WriteRegister(document, state.token)]
 

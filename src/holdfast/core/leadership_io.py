@@ -79,9 +79,10 @@ class Outranked(Record, frozen=True):
 
 
 class ResignationWanted(Record, frozen=True):
-    """The coordinator thinks that somebody else should lead."""
+    """Somebody else should lead, and why; `leaves` if nothing runs on this node any more."""
 
     reason: str
+    leaves: bool = False
 
 
 class LeadershipTimerFired(Record, frozen=True):
@@ -128,12 +129,13 @@ class WatchRegister(Record, frozen=True):
 class Lead(Record, frozen=True):
     """Be the coordinator from now on, beginning with what is written down.
 
-    `holder_possible` is set when an earlier one may still be holding leases; `dead_seat` is the
-    seat in the round of one whose node is proven to be dead.
+    `holder_possible` is set when an earlier one may still be holding leases; `dead` is the node
+    of one of whose end there is proof, and `dead_seat` its seat in the round, if it had one.
     """
 
     document: Document
     holder_possible: bool
+    dead: str = ""
     dead_seat: int | None = None
 
 

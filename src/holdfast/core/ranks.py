@@ -24,6 +24,11 @@ Who is which rank (`assign`)
 8. Global ranks are dense (0 … world size − 1), and contiguous on each node.
 9. Role ranks are dense within a role, in the same order.
 
+Where ranks are fixed (`by_rank`), in place of 1 to 7
+10. A node sits at the rank that it was started with, in every round, or nowhere.
+11. Of several that claim one rank the one with state sits, the newest first, then the one
+    that arrived first. The others stand by until it is gone.
+
 A seat that stays empty for want of its role is remembered by whoever keeps the rounds:
 `seat_holders` says who last held each seat, and that is what `select` wants to be told.
 """
@@ -110,6 +115,22 @@ def _by_place(arrived: Sequence[NodeInfo]) -> tuple[NodeInfo, ...]:
         place = min(max(_hint(member), place + 1), behind + index)
         seated[place] = member
     return tuple(seated[i] if i in seated else next(others) for i in range(len(arrived)))
+
+
+def by_rank(
+    candidates: Iterable[NodeInfo], previous: Sequence[str], size: int
+) -> dict[int, NodeInfo]:
+    """Who sits at which fixed rank of a job of this size; nobody at a rank without a candidate.
+
+    Candidates come in the order of their arrival; `previous` names who has state, the newest
+    first. Ranks come in their order.
+    """
+    places = {node: place for place, node in enumerate(previous)}
+    seated: dict[int, NodeInfo] = {}
+    for candidate in sorted(candidates, key=lambda one: places.get(one.node, len(places))):
+        if candidate.rank_hint is not None and 0 <= candidate.rank_hint < size:
+            seated.setdefault(candidate.rank_hint, candidate)
+    return dict(sorted(seated.items()))
 
 
 def _hint(member: NodeInfo) -> int:

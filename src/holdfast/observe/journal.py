@@ -11,6 +11,7 @@ Schema (one object a line):
     {"seq", "at": seconds on the node's own clock, "machine": "agent" | "coordinator",
      "event": {"type", …}, "effects": [{"type", …}, …]}
     {"seq", "at", "machine": "coordinator began", "beginning": {"tenure", "ledger", …}}
+    {"seq", "at", "machine": "leadership", "event": {"type", …}, "effects": [{"type", …}, …]}
 
 The fields of events and effects are those of the types in `core.agent_io`,
 `core.messages` and `core.coordinator_io`; one that has its default may be missing. The
@@ -22,6 +23,8 @@ Rules
    the last are written, before whatever comes next; a replay takes their numbers as they come.
 2. A coordinator that begins with something (several nodes, a takeover) is preceded by a line
    that says with what. Without one it begins with nothing.
+3. Of the machine that finds and replaces the coordinator through a register, only what changes
+   something is written, not each renewal; it is there to be read, and is not replayed.
 """
 
 from __future__ import annotations
@@ -55,6 +58,19 @@ from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.desk import Desk
 from holdfast.core.errors import UsageError
+from holdfast.core.leadership_io import (
+    Announce,
+    Call,
+    Lead,
+    LeadershipEffect,
+    LeadershipEvent,
+    LeaderTetherEnded,
+    LearnOutcome,
+    NobodyFound,
+    Outranked,
+    ResignationWanted,
+    StepDown,
+)
 from holdfast.core.messages import (
     Heartbeat,
     HeartbeatAnswered,
@@ -110,8 +126,19 @@ class CoordinatorBegan(msgspec.Struct, frozen=True, tag="coordinator began", tag
     beginning: Beginning
 
 
-Step = AgentStep | CoordinatorStep | CoordinatorBegan
-AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan)
+class LeadershipStep(msgspec.Struct, frozen=True, tag="leadership", tag_field="machine"):
+    """Something that changed who leads, or whether the register can be reached."""
+
+    seq: int
+    at: float
+    event: LeadershipEvent
+    effects: list[LeadershipEffect]
+
+
+Step = AgentStep | CoordinatorStep | CoordinatorBegan | LeadershipStep
+AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, LeadershipStep)
+NOTEWORTHY_EVENTS = (LeaderTetherEnded, Outranked, ResignationWanted)
+NOTEWORTHY_EFFECTS = (Lead, StepDown, Call, NobodyFound, LearnOutcome, Announce)
 
 
 class Journal:
@@ -159,6 +186,13 @@ class Journal:
     def began(self, at: float, beginning: Beginning) -> None:
         """This node carries the coordinator from now on."""
         self._add(CoordinatorBegan(0, at, beginning))
+
+    def leadership(
+        self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]
+    ) -> None:
+        noteworthy = any(isinstance(effect, NOTEWORTHY_EFFECTS) for effect in effects)
+        if noteworthy or isinstance(event, NOTEWORTHY_EVENTS):
+            self._add(LeadershipStep(0, at, event, effects))
 
     def taken(self, at: float, desk: Desk) -> None:
         """All steps that the coordinator at this desk has taken since it was last asked."""
@@ -309,6 +343,8 @@ def replay(header: Header, steps: list[Step]) -> Iterator[Divergence]:
     coordinator_state = CoordinatorState(header.config)
     for step in steps:
         decided: list[AgentEffect] | list[CoordinatorEffect]
+        if isinstance(step, LeadershipStep):
+            continue
         if isinstance(step, CoordinatorBegan):
             coordinator_state = step.beginning.state(header.config, step.at)
             continue

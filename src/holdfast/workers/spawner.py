@@ -23,7 +23,7 @@ Requests, one dictionary each (see `wire.py`), with descriptors where noted:
     {"do": "exec", "id", "argv", "env", "cpus"}     descriptors: stdin, stdout, stderr, (tether)
     {"do": "fork", "workers": [{"id", ...}]}        descriptors: the same for each worker
     {"do": "lease", "stop_at", "kill_at"}           on the clock of `linux.now`
-    {"do": "tether"}                                descriptors: the tether
+    {"do": "tether"}                                descriptors: all tethers to hold from now on
     {"do": "signal", "signal", "ids"}     {"do": "drop_zygote"}
     {"do": "kill_zygote"}
     {"do": "kill"}                        {"do": "list"}     {"do": "end"}

@@ -59,9 +59,7 @@ class Register(Protocol):
 class WaitsForChange(Protocol):
     """A register that can tell when its content changes."""
 
-    def wait_for_change(
-        self, token: Token | None, timeout_s: float
-    ) -> tuple[bytes, Token] | None:
+    def wait_for_change(self, token: Token | None, timeout_s: float) -> tuple[bytes, Token] | None:
         """Block until the content's token differs from `token`; None when the time is over.
 
         A register that can tell of an expired holder returns then too, with an unchanged token.

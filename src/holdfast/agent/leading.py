@@ -1,0 +1,214 @@
+"""`core.leadership` on the loop: its questions go to the register, its timers to the clock.
+
+It is the keeper of the coordinator that it makes: what that one decides is written to the
+register before it counts, and what it wants to say is said only while its tenure lasts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import msgspec
+
+from holdfast.agent.contact import Owner
+from holdfast.control.registers.asking import Asking, NoAnswer, Reply
+from holdfast.core import leadership
+from holdfast.core.coordinator_io import Write
+from holdfast.core.document import Document, decode, encode
+from holdfast.core.leadership_io import (
+    Announce,
+    Call,
+    Confirm,
+    Lead,
+    LeadershipEffect,
+    LeadershipEvent,
+    LeadershipTimerFired,
+    LearnOutcome,
+    LedgerWanted,
+    NobodyFound,
+    Outranked,
+    ReadRegister,
+    RegisterRead,
+    RegisterUnclear,
+    RegisterWrote,
+    ResignationWanted,
+    StepDown,
+    WakeLeadership,
+    WatchRegister,
+    WriteRegister,
+)
+from holdfast.core.messages import ToNode
+from holdfast.core.model import Endpoint, Outcome, Tenure
+from holdfast.workers import linux
+from holdfast.workers.event_loop import Cancellable
+
+FORGOTTEN_AFTER_S = 60.0
+"""How long latecomers learn the outcome from the register, where it can forget."""
+
+
+class Stage(Protocol):
+    """Where what was decided is carried out."""
+
+    def lead(self, effect: Lead) -> None: ...
+    def renewed(self) -> None: ...
+    def step_down(self, reason: str) -> None: ...
+    def call(self, effect: Call) -> None: ...
+    def nobody_found(self, reason: str, permanent: bool) -> None: ...
+    def learn_outcome(self, outcome: Outcome, tenure: Tenure) -> None: ...
+
+
+class Leading:
+    """Who leads, as this node sees it."""
+
+    def __init__(self, owner: Owner, asking: Asking, stage: Stage, place: Endpoint) -> None:
+        self._owner, self._asking, self._stage = owner, asking, stage
+        self.state = leadership.LeadershipState(
+            owner.node,
+            owner.config.leases,
+            instance=int(time.time()),
+            place=place,
+            pushes=asking.tells_of_changes,
+        )
+        self._inbox: deque[LeadershipEvent] = deque()
+        self._busy = False
+        self._timers: dict[str, Cancellable] = {}
+        self._on_written: Callable[[int], None] = lambda version: None
+        self._retiring = False
+        self.is_over = False
+        """The job is over and all is done; nothing more happens here."""
+
+    @property
+    def is_resigning(self) -> bool:
+        pending = self.state.pending
+        return self.state.resigns or (pending is not None and pending.purpose == "resign")
+
+    def take(self, event: LeadershipEvent) -> None:
+        """Take a step, after those that are under way."""
+        self._inbox.append(event)
+        if self._busy or self._retiring:
+            return
+        self._busy = True
+        try:
+            while self._inbox and not self._retiring:
+                self._step(self._inbox.popleft())
+        finally:
+            self._busy = False
+
+    def _step(self, event: LeadershipEvent) -> None:
+        now = linux.now()
+        effects = leadership.step(self.state, event, now)
+        self._owner.journal.leadership(now, event, effects)
+        for effect in effects:
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: LeadershipEffect) -> None:
+        match effect:
+            case ReadRegister():
+                self._asking.read(self._on_read)
+            case WriteRegister():
+                self._write(effect)
+            case WatchRegister():
+                self._watch(effect.on)
+            case Lead():
+                self._stage.lead(effect)
+            case Confirm():
+                if effect.version:
+                    self._on_written(effect.version)
+                self._stage.renewed()
+            case StepDown():
+                self._stage.step_down(effect.reason)
+            case Call():
+                self._stage.call(effect)
+            case NobodyFound():
+                self._stage.nobody_found(effect.reason, effect.permanent)
+            case LearnOutcome():
+                tenure = self.state.seen.tenure if self.state.seen is not None else Tenure()
+                self._stage.learn_outcome(effect.outcome, tenure)
+            case Announce():
+                self._owner.say(effect.text)
+            case WakeLeadership():
+                self._wake(effect.name, effect.after_s)
+
+    def _wake(self, name: str, after_s: float) -> None:
+        if name in self._timers:
+            self._timers[name].cancel()
+        fired = LeadershipTimerFired(name)
+        self._timers[name] = self._owner.loop.call_later(after_s, self.take, fired)
+
+    # The register.
+
+    def _write(self, effect: WriteRegister) -> None:
+        nonce = effect.document.nonce
+
+        def on_wrote(reply: Reply) -> None:
+            self.take(_wrote(reply, nonce))
+
+        self._asking.write(encode(effect.document), effect.token, on_wrote)
+
+    def _watch(self, on: bool) -> None:
+        if on:
+            self._asking.watch(self.state.token, self._on_read)
+        else:
+            self._asking.stop_watching()
+
+    def _on_read(self, reply: Reply) -> None:
+        self.take(_read(reply))
+
+    # As the keeper of a coordinator.
+
+    def keep(self, write: Write, tenure: Tenure, done: Callable[[int], None]) -> None:
+        self._on_written = done
+        wanted = LedgerWanted(write.version, write.ledger, write.successors, write.places)
+        self.take(wanted)
+
+    def gate(self, message: ToNode, all_heard: bool, now: float) -> Literal["send", "keep", "drop"]:
+        return leadership.gate(self.state, message, all_heard, now)
+
+    def retire(self) -> None:
+        """Write no more: the register may forget the job after a while."""
+        self._retiring = True
+        self._stop_timers()
+        self._asking.forget_after(FORGOTTEN_AFTER_S, self._on_forgotten)
+
+    def _on_forgotten(self, reply: Reply) -> None:
+        self.is_over = True
+
+    def outranked(self, tenure: Tenure) -> None:
+        self.take(Outranked(tenure))
+
+    def resign(self, reason: str) -> None:
+        self.take(ResignationWanted(reason))
+
+    def close(self) -> None:
+        self._stop_timers()
+        self._asking.close()
+
+    def _stop_timers(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+
+
+def _read(reply: Reply) -> RegisterRead | RegisterUnclear:
+    if isinstance(reply, NoAnswer):
+        return RegisterUnclear(False, reason=reply.reason, refused=reply.refused)
+    try:
+        return RegisterRead(_document(reply.content), reply.token, reply.expired)
+    except msgspec.DecodeError:
+        reason = "it holds something that is no job of ours: is the prefix somebody else's?"
+        return RegisterUnclear(False, reason=reason, refused=True)
+
+
+def _wrote(reply: Reply, nonce: str) -> RegisterWrote | RegisterUnclear:
+    if isinstance(reply, NoAnswer):
+        return RegisterUnclear(True, nonce, reply.reason, reply.refused)
+    try:
+        return RegisterWrote(reply.has_set, _document(reply.content), reply.token, nonce)
+    except msgspec.DecodeError:
+        return RegisterUnclear(True, nonce, "it holds something that is no job of ours")
+
+
+def _document(content: bytes | None) -> Document | None:
+    return decode(content) if content else None

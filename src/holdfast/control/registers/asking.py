@@ -1,0 +1,311 @@
+"""A register off the loop: its calls block in a thread, its answers come on the loop.
+
+Rules
+1. Every question is answered exactly once, on the loop, and never from within the call that asks.
+   What has not been answered within `patience_s` is answered with `NoAnswer`; what comes later
+   is dropped.
+2. One register object is used by one thread at a time. Where a call hangs, its thread and its
+   object are left alone, and the next question gets new ones; when too many hang, nothing more
+   is tried until one of them comes back.
+3. Changes are waited for in a thread of their own, on an object of its own.
+4. Tokens stay on this side: the loop knows each by a number, and 0 is that of nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from holdfast.control.registers.register import (
+    Closes,
+    Forgets,
+    Register,
+    RegisterRefused,
+    Token,
+    WaitsForChange,
+)
+from holdfast.workers.event_loop import Cancellable, Loop
+
+HANGING_MAX = 3
+TOKENS_KNOWN = 32
+WAIT_S = 30.0
+"""How long one wait for a change lasts before the next begins."""
+FAREWELL_S = 1.0
+"""How long the end waits for a register to let go of what it holds."""
+
+
+class Answer(Struct, frozen=True):
+    """What the register holds: no content where nothing was ever written."""
+
+    content: bytes | None
+    token: int
+    has_set: bool = False
+    expired: bool = False
+
+
+class NoAnswer(Struct, frozen=True):
+    """Nothing is known; `refused` if asking again is of no use."""
+
+    reason: str
+    refused: bool = False
+
+
+Reply: TypeAlias = Answer | NoAnswer
+OnReply: TypeAlias = Callable[[Reply], None]
+Question: TypeAlias = Callable[[Register], Any]
+
+
+class Found(Struct, frozen=True):
+    """An answer as the register gave it, on its way to the loop."""
+
+    content: bytes | None
+    token: Token
+    has_set: bool = False
+    expired: bool = False
+
+
+def _read(register: Register) -> Found:
+    found = register.get_state()
+    content, token = (None, None) if found is None else found
+    return Found(content, token, expired=getattr(register, "holder_expired", False))
+
+
+def _write(register: Register, content: bytes, token: Token | None) -> Found:
+    found = register.set_state(content, token)
+    if found is None:
+        return _read(register)  # PyTorch's word for "not set, and nothing to show".
+    return Found(*found)
+
+
+class Asking:
+    """One job's register, as the loop sees it."""
+
+    def __init__(self, loop: Loop, make: Callable[[], Register], patience_s: float) -> None:
+        """`make` is called here once, and in other threads when one hangs."""
+        self._loop, self._make, self._patience_s = loop, make, patience_s
+        self._tokens: dict[int, Token] = {}
+        self._numbers = 0
+        self._asked = 0
+        self._waiting: dict[int, tuple[OnReply, Cancellable]] = {}
+        self._hanging: list[Caller] = []
+        self._watcher: Watcher | None = None
+        self._mailbox = Mailbox(loop, self._on_answer)
+        first = make()
+        self.tells_of_changes = isinstance(first, WaitsForChange)
+        self._caller: Caller | None = Caller(lambda: first, self._mailbox)
+
+    # Questions.
+
+    def read(self, reply: OnReply) -> None:
+        self._ask(_read, reply)
+
+    def write(self, content: bytes, token: int, reply: OnReply) -> None:
+        expected = self._tokens.get(token)
+        if token and expected is None:
+            self._loop.call_soon(reply, NoAnswer("the version is too old to be known"))
+            return
+        self._ask(lambda register: _write(register, content, expected), reply)
+
+    def forget_after(self, seconds: float, reply: OnReply) -> None:
+        """The job is over: nothing of it has to be kept for longer."""
+
+        def forget(register: Register) -> Found:
+            if isinstance(register, Forgets):
+                register.forget_after(seconds)
+            return Found(None, None)
+
+        self._ask(forget, reply)
+
+    def _ask(self, question: Question, reply: OnReply) -> None:
+        self._asked += 1
+        timer = self._loop.call_later(self._patience_s, self._give_up, self._asked)
+        self._waiting[self._asked] = (reply, timer)
+        self._hanging = [caller for caller in self._hanging if caller.is_alive()]
+        if self._caller is None and len(self._hanging) < HANGING_MAX:
+            self._caller = Caller(self._make, self._mailbox)
+        if self._caller is not None:
+            self._caller.ask(self._asked, question)
+
+    def _give_up(self, number: int) -> None:
+        reply, _ = self._waiting.pop(number)
+        if self._caller is not None:
+            self._caller.end()
+            self._hanging.append(self._caller)
+            self._caller = None
+        reply(NoAnswer(f"no answer within {self._patience_s:g} s"))
+
+    def _on_answer(self, number: int, found: Found | NoAnswer) -> None:
+        reply, timer = self._waiting.pop(number, (None, None))
+        if reply is None or timer is None:
+            return
+        timer.cancel()
+        reply(self._numbered(found))
+
+    # Changes.
+
+    def watch(self, token: int, reply: OnReply) -> None:
+        """Tell of every change after that version, until `stop_watching` or a `NoAnswer`."""
+        self.stop_watching()
+        self._asked += 1
+        number = self._asked
+
+        def on_change(found: Found | NoAnswer) -> None:
+            if self._watcher is not None and self._watcher.number == number:
+                reply(self._numbered(found))
+
+        self._watcher = Watcher(number, self._make, self._tokens.get(token), self._loop, on_change)
+
+    def stop_watching(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.end()
+
+    # Tokens.
+
+    def _numbered(self, found: Found | NoAnswer) -> Reply:
+        if isinstance(found, NoAnswer):
+            return found
+        number = self._number_of(found.token)
+        return Answer(found.content, number, found.has_set, found.expired)
+
+    def _number_of(self, token: Token) -> int:
+        if token is None:
+            return 0
+        for number, known in self._tokens.items():
+            if known == token:
+                return number
+        self._numbers += 1
+        self._tokens[self._numbers] = token
+        if len(self._tokens) > TOKENS_KNOWN:
+            del self._tokens[next(iter(self._tokens))]
+        return self._numbers
+
+    # The end.
+
+    def close(self) -> None:
+        """Let the register go of what it holds, if it can be had soon; then forget it."""
+        self.stop_watching()
+        for _, timer in self._waiting.values():
+            timer.cancel()
+        self._waiting.clear()
+        if self._caller is not None:
+            self._caller.ask(0, _close)
+            self._caller.end()
+            self._caller.join(FAREWELL_S)
+        self._mailbox.close()
+
+
+def _close(register: Register) -> Found:
+    if isinstance(register, Closes):
+        register.close()
+    return Found(None, None)
+
+
+class Mailbox:
+    """What threads have found out, on its way to the loop."""
+
+    def __init__(self, loop: Loop, on_answer: Callable[[int, Found | NoAnswer], None]) -> None:
+        self._loop, self._on_answer = loop, on_answer
+        self._answers: deque[tuple[int, Found | NoAnswer]] = deque()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._lock = threading.Lock()
+        self._is_open = True
+        loop.add_reader(self._bell, self._take)
+
+    def put(self, number: int, found: Found | NoAnswer) -> None:
+        """From any thread."""
+        with self._lock:
+            if self._is_open:
+                self._answers.append((number, found))
+                os.eventfd_write(self._bell, 1)
+
+    def _take(self) -> None:
+        os.eventfd_read(self._bell)
+        while self._answers:
+            self._on_answer(*self._answers.popleft())
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_open = False
+            self._loop.remove_reader(self._bell)
+            os.close(self._bell)
+
+
+class Caller(threading.Thread):
+    """A thread that asks one register one thing after the other. It keeps no process alive."""
+
+    def __init__(self, make: Callable[[], Register], mailbox: Mailbox) -> None:
+        super().__init__(name="register", daemon=True)
+        self._make, self._mailbox = make, mailbox
+        self._questions: SimpleQueue[tuple[int, Question] | None] = SimpleQueue()
+        self.start()
+
+    def ask(self, number: int, question: Question) -> None:
+        self._questions.put((number, question))
+
+    def end(self) -> None:
+        """After what was asked before."""
+        self._questions.put(None)
+
+    def run(self) -> None:
+        register: Register | None = None
+        while (asked := self._questions.get()) is not None:
+            number, question = asked
+            try:
+                register = register or self._make()
+                found: Found | NoAnswer = question(register)
+            except Exception as error:  # noqa: BLE001 - a register is anybody's code
+                found = _no_answer(error)
+            self._mailbox.put(number, found)
+
+
+def _no_answer(error: Exception) -> NoAnswer:
+    words = str(error) or type(error).__name__
+    return NoAnswer(words, isinstance(error, RegisterRefused))
+
+
+class Watcher(threading.Thread):
+    """A thread that waits for changes, until one wait fails."""
+
+    def __init__(
+        self,
+        number: int,
+        make: Callable[[], Register],
+        token: Token | None,
+        loop: Loop,
+        on_change: Callable[[Found | NoAnswer], None],
+    ) -> None:
+        super().__init__(name="register's changes", daemon=True)
+        self.number = number
+        self._token = token
+        self._ended = threading.Event()
+        self._mailbox = Mailbox(loop, lambda _, found: on_change(found))
+        self._register = make()
+        self.start()
+
+    def run(self) -> None:
+        register = self._register
+        assert isinstance(register, WaitsForChange), "it was asked for"
+        while not self._ended.is_set():
+            try:
+                changed = register.wait_for_change(self._token, WAIT_S)
+            except Exception as error:  # noqa: BLE001 - a register is anybody's code
+                self._mailbox.put(0, _no_answer(error))
+                return
+            if changed is not None:
+                content, self._token = changed
+                expired = getattr(register, "holder_expired", False)
+                self._mailbox.put(0, Found(content, self._token, expired=expired))
+
+    def end(self) -> None:
+        """Tell nothing more. The thread ends when its wait does, which closing cuts short."""
+        self._ended.set()
+        self._mailbox.close()
+        if isinstance(self._register, Closes):
+            self._register.close()

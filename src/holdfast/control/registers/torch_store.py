@@ -1,0 +1,324 @@
+"""A register in one of PyTorch's own stores: a TCPStore that one machine serves, or a FileStore.
+
+Rules
+1. The document is one key, `holdfast/<run id>`, as base64 text. The token is the stored value:
+   every write is unique, so comparing values is as good as comparing versions.
+2. A TCPStore lives in the process that hosts it, and dies with it, document and all. It is
+   hosted by who says so (`is_host=true`), or by whoever is the machine that the endpoint names
+   and finds the port free; for as long as one of its registers in that process is not closed.
+3. PyTorch is imported where a TCPStore is hosted and where a FileStore is used, not before.
+4. A write that was sent twice and is not found counts as unknown: others may have set theirs
+   over ours between the two.
+
+How it works. PyTorch's `compare_set(key, expected, desired)` returns what is there afterwards.
+Three of its habits matter: an empty `expected` sets only where nothing is; a set that succeeds
+returns `desired`; and where the key is absent although something was expected, it returns
+`expected` itself. So a read is a comparison with something that no document can be, and a set
+that returns what it expected has found nothing there.
+
+Why PyTorch's client of a TCPStore is not used: its constructor and its `compare_set` wait for
+a server that is silent without an end, whatever timeout they are given (2.13), and it would
+cost every agent of the job the import of PyTorch. The two messages that are needed are spoken
+here, to a real TCPStore; any PyTorch client finds the document there under its key.
+
+FileStore appends every write to its file, which is locked for that moment and never gets
+smaller: some 60 MB per day. A writer that is killed in the middle of its append leaves a file
+that nobody can read; the register is refused then, and never wrong. Removing the file under a
+running job is a mistake that is noticed, but not excluded. Prefer the backend `file`.
+"""
+
+from __future__ import annotations
+
+import binascii
+import fcntl
+import os
+import socket
+import struct
+import time
+from importlib import import_module
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from holdfast.control.registers.register import (
+    RegisterRefused,
+    RegisterSettings,
+    RegisterUnreachable,
+)
+from holdfast.core.errors import UsageError
+from holdfast.core.model import Endpoint
+
+DEFAULT_PORT = 29400
+LONGEST_VALUE = 1 << 20
+_ABSENT = b"?"
+"""What no document can be in base64: to compare with it only reads."""
+_VALIDATE, _COMPARE_SET = 0, 2
+_MAGIC_NUMBER = 0x3C85F7CE
+_LENGTH = struct.Struct("<Q")
+
+
+class Store(Protocol):
+    """What the two stores have in common."""
+
+    def compare_set(self, expected: bytes, desired: bytes) -> tuple[bytes, bool]:
+        """What is there afterwards, and whether it is certain that it was asked once only."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class TorchStoreRegister:
+    """One key of a PyTorch store."""
+
+    def __init__(self, settings: RegisterSettings) -> None:
+        """Host the store if that is due; raises `UsageError` if it should and cannot be."""
+        key = f"/holdfast/{quote(settings.run_id, safe='')}"
+        kind = settings.options.get("store_type", "tcp").strip().lower()
+        if kind not in ("tcp", "file"):
+            raise UsageError(f"store_type={kind} is unknown", "it is tcp or file")
+        self._place = settings.endpoint
+        self._store: Store = (
+            FileClient(settings, key) if kind == "file" else TcpClient(settings, key)
+        )
+
+    def get_state(self) -> tuple[bytes, bytes] | None:
+        value, _ = self._store.compare_set(_ABSENT, _ABSENT)
+        return None if value == _ABSENT else (self._content(value), value)
+
+    def set_state(
+        self, state: bytes, token: bytes | None = None
+    ) -> tuple[bytes, bytes | None, bool]:
+        """As `Register` says; where nothing is, that is `(b"", None, False)`."""
+        if not state:
+            raise ValueError("an empty document means that there is none")
+        desired = binascii.b2a_base64(state, newline=False)
+        value, is_certain = self._store.compare_set(token or b"", desired)
+        if value == desired:
+            return state, desired, True
+        if not is_certain:
+            raise RegisterUnreachable(f"{self._place} did not say whether it was set")
+        if value == token:
+            return b"", None, False
+        return self._content(value), value, False
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _content(self, value: bytes) -> bytes:
+        try:
+            return binascii.a2b_base64(value, strict_mode=True)
+        except binascii.Error:
+            reason = f"what the store at {self._place} holds is damaged, or not a document of ours"
+            raise RegisterRefused(reason) from None
+
+
+# --- a TCPStore ---------------------------------------------------------------------------
+
+
+class TcpClient:
+    """One connection to a TCPStore, made when it is needed; and the store, if it is hosted here."""
+
+    def __init__(self, settings: RegisterSettings, key: str) -> None:
+        self._endpoint = _endpoint(settings.endpoint)
+        self._key = key.encode()
+        self._timeout_s = min(settings.endpoint_timeout_s, settings.call_timeout_s / 2)
+        self._connection: socket.socket | None = None
+        self._is_hosting = _host(self._endpoint, _flag(settings.options.get("is_host")))
+
+    def compare_set(self, expected: bytes, desired: bytes) -> tuple[bytes, bool]:
+        """Ask, and once more where a connection of old proves to be dead.
+
+        Raises `RegisterUnreachable` without an answer, `RegisterRefused` if it is no TCPStore.
+        """
+        words = _parts(bytes((_COMPARE_SET,)), self._key, expected, desired)
+        was_connected = self._connection is not None
+        try:
+            return self._exchange(words), True
+        except (ConnectionError, EOFError) as error:
+            self._disconnect()
+            if not was_connected:
+                raise self._unreachable(error) from None
+        except OSError as error:
+            self._disconnect()
+            raise self._unreachable(error) from None
+        try:
+            return self._exchange(words), False
+        except (OSError, EOFError) as error:
+            self._disconnect()
+            raise self._unreachable(error) from None
+
+    def close(self) -> None:
+        self._disconnect()
+        if self._is_hosting:
+            self._is_hosting = False
+            _leave(self._endpoint)
+
+    def _exchange(self, words: bytes) -> bytes:
+        deadline = time.monotonic() + self._timeout_s
+        connection = self._connection = self._connection or self._connect(deadline)
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        connection.sendall(words)
+        (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size, deadline))
+        if length > LONGEST_VALUE:
+            self._disconnect()
+            raise RegisterRefused(f"{self._endpoint} is not a TCPStore that Holdfast knows")
+        return _receive(connection, length, deadline)
+
+    def _connect(self, deadline: float) -> socket.socket:
+        timeout_s = max(deadline - time.monotonic(), 0.001)
+        place = (self._endpoint.address, self._endpoint.port)
+        connection = socket.create_connection(place, timeout_s)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(struct.pack("<BI", _VALIDATE, _MAGIC_NUMBER))
+        return connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _unreachable(self, error: Exception) -> RegisterUnreachable:
+        reason = getattr(error, "strerror", None) or str(error) or "it hung up"
+        return RegisterUnreachable(f"the store at {self._endpoint} does not answer: {reason}")
+
+
+_hosted: dict[str, tuple[Any, int]] = {}
+"""The TCPStores that this process hosts, each with the number of its registers here: one that
+is replaced, because a call of it hangs, must not end the store."""
+
+
+def _host(endpoint: Endpoint, is_host: bool | None) -> bool:
+    """Host a TCPStore, or share the one that is hosted here, if that is due; whether it is."""
+    from holdfast.control.hosting import try_to_host
+
+    store, registers = _hosted.get(str(endpoint), (None, 0))
+    if store is None:
+        listening = try_to_host(endpoint, is_host)
+        if listening is None:
+            return False
+        store = _serve(endpoint, listening)
+    _hosted[str(endpoint)] = store, registers + 1
+    return True
+
+
+def _leave(endpoint: Endpoint) -> None:
+    """Let go of a store that is hosted here; it ends with the last who does."""
+    store, registers = _hosted.pop(str(endpoint))
+    if registers > 1:
+        _hosted[str(endpoint)] = store, registers - 1
+
+
+def _serve(endpoint: Endpoint, listening: socket.socket) -> Any:
+    """A TCPStore on a socket that listens already. It ends when nobody refers to it."""
+    with listening:
+        distributed = _torch("a TCPStore is hosted here")
+        descriptor = os.dup(listening.fileno())
+    return distributed.TCPStore(
+        endpoint.address,
+        endpoint.port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=descriptor,
+    )
+
+
+def _parts(head: bytes, *parts: bytes) -> bytes:
+    return head + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+
+
+def _receive(connection: socket.socket, length: int, deadline: float) -> bytes:
+    """So many bytes; raises EOFError if the other side ends before, TimeoutError if it is late."""
+    received = b""
+    while len(received) < length:
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        chunk = connection.recv(length - len(received))
+        if not chunk:
+            raise EOFError
+        received += chunk
+    return received
+
+
+def _endpoint(text: str) -> Endpoint:
+    address, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        return Endpoint(text.strip("[]"), DEFAULT_PORT)
+    if not address or not port.isdigit():
+        raise UsageError(f"{text!r} is not an endpoint of a TCPStore", "it is HOST:PORT")
+    return Endpoint(address.strip("[]"), int(port))
+
+
+def _flag(text: str | None) -> bool | None:
+    """The user's word on hosting, if there is one."""
+    if text is None or not text.strip():
+        return None
+    return text.strip().lower() in ("1", "true", "t", "yes", "y")
+
+
+# --- a FileStore --------------------------------------------------------------------------
+
+
+class FileClient:
+    """A FileStore, opened anew whenever its file is not the one that was opened.
+
+    Its constructor and destructor wait for the lock of the file without releasing Python's, so
+    that a paused process of another node would stop all threads of this one; hence the lock is
+    waited for, or looked at, here before.
+    """
+
+    def __init__(self, settings: RegisterSettings, key: str) -> None:
+        self._path = settings.endpoint
+        self._key = key.removeprefix("/")
+        self._distributed = _torch("a FileStore is used")
+        self._store: Any = None
+        self._seen = (0, 0)
+        """The inode of the file, and how long it was at the least."""
+
+    def compare_set(self, expected: bytes, desired: bytes) -> tuple[bytes, bool]:
+        try:
+            self._open()
+            value = self._store.compare_set(self._key, expected.decode(), desired.decode())
+        except OSError as error:
+            raise RegisterRefused(f"{self._path} cannot be used: {error.strerror}") from None
+        except RuntimeError as error:  # All that PyTorch says of a file.
+            self.close()
+            reason = str(error).partition("\n")[0]
+            raise RegisterUnreachable(f"the FileStore {self._path} failed: {reason}") from None
+        return bytes(value), True
+
+    def close(self) -> None:
+        """Let go of the store, unless that would wait for others."""
+        if self._store is None:
+            return
+        try:
+            with open(self._path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            _not_let_go_of.append(self._store)
+        self._store = None
+
+    def _open(self) -> None:
+        """Make the file, for its owner only, if it is not there; see that it is the same."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            inode, length = self._seen
+            if self._store is None or status.st_ino != inode or status.st_size < length:
+                self.close()
+                fcntl.flock(file, fcntl.LOCK_EX)
+                fcntl.flock(file, fcntl.LOCK_UN)
+                # A number of workers would make the last of them remove the file.
+                self._store = self._distributed.FileStore(self._path, -1)
+        self._seen = status.st_ino, status.st_size
+
+
+_not_let_go_of: list[Any] = []
+"""FileStores whose end would have waited for a lock."""
+
+
+def _torch(reason: str) -> Any:
+    try:
+        return import_module("torch.distributed")
+    except ImportError:
+        raise UsageError(
+            f"PyTorch is needed where {reason}, and is not installed here",
+            "without store_type, c10d means Holdfast's own coordinator, which needs no PyTorch",
+        ) from None

@@ -1,0 +1,46 @@
+"""Our end of a tether, watched for the end of everything at the other.
+
+An orderly end (FIN) says that all who held the other end are gone: whoever lets go of a tether
+for another reason resets it. A reset, or silence, says nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+
+from holdfast.workers.event_loop import Loop
+
+
+class TetherEnd:
+    """Calls back once, with the name of the node at the other end, when all of it is gone."""
+
+    def __init__(
+        self, loop: Loop, descriptor: int, leader: str, on_gone: Callable[[str], None]
+    ) -> None:
+        """Owns the descriptor from now on. An empty name may be filled in later."""
+        self.leader = leader
+        self._loop, self._on_gone = loop, on_gone
+        self._socket: socket.socket | None = socket.socket(fileno=descriptor)
+        loop.add_reader(descriptor, self._on_readable)
+
+    def _on_readable(self) -> None:
+        assert self._socket is not None, "it is read only while it is open"
+        try:
+            is_over = self._socket.recv(1, socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return
+        except OSError:
+            is_over = False
+        self.close()
+        if is_over:
+            self._on_gone(self.leader)
+
+    def close(self) -> None:
+        if self._socket is None:
+            return
+        self._loop.remove_reader(self._socket.fileno())
+        # Only our descriptor: the others on this node hold the tether on.
+        os.close(self._socket.detach())
+        self._socket = None

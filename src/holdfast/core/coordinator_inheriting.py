@@ -1,0 +1,81 @@
+"""What is special about a round that an earlier coordinator formed.
+
+Rules
+1. A member that died with the earlier coordinator, by proof, or left with it, is lost: the round
+   ends at once, and nothing waits for it longer than for any node whose tether has ended.
+2. A round may have been written down without anybody having been told of it. When nodes report
+   that have not heard of it, and they are all of its members, it has never run: it is over.
+"""
+
+from __future__ import annotations
+
+from holdfast.core import coordinator_ending as ending
+from holdfast.core.coordinator_io import CoordinatorEffect
+from holdfast.core.coordinator_state import UNKNOWN, CoordinatorState, RunningRound
+from holdfast.core.document import roll
+
+
+def begin_without(state: CoordinatorState, node: str, seat: int, now: float) -> None:
+    """The node of the earlier coordinator, which held that seat, is dead."""
+    current = state.round
+    if current is None or seat >= len(current.members):
+        return
+    state.departed, state.departed_at = node, now
+    current.seat(seat, node)
+    state.looks["departed"] = now + state.config.leases.tether_s
+    ending.end(state, current, "loss", _about(node), now)
+
+
+def _about(node: str) -> str:
+    return f"{node}, which carried the coordinator, is gone: all its processes have ended"
+
+
+def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """See whether a round that was taken over is over without more reports."""
+    current = state.round
+    if current is None or not (state.departed or current.missing_until is not None):
+        return []
+    if current.has(state.departed) and now >= state.departed_at + state.config.leases.tether_s:
+        state.looks.pop("departed", None)
+        current.gone.setdefault(state.departed, _about(state.departed))
+    return _close_if_never_run(state, current, now)
+
+
+def _close_if_never_run(
+    state: CoordinatorState, current: RunningRound, now: float
+) -> list[CoordinatorEffect]:
+    wanted = len(current.members) - len(current.seats)
+    # First by number alone: thousands report, one after the other.
+    without_seat = len(state.members) - len(current.seats) + current.has(state.departed)
+    if not wanted or not wanted <= without_seat <= wanted + 1:
+        return []
+    members = _unaware(state, current, wanted)
+    if members is None:
+        return []
+    unheard = [rank for rank, name in enumerate(current.members) if name == UNKNOWN]
+    for rank, name in zip(unheard, members, strict=True):
+        current.seat(rank, name)
+        current.back.add(name)
+    current.missing_until = None
+    return ending.end(state, current, "loss", f"round {current.number} had not begun", now)
+
+
+def _unaware(state: CoordinatorState, current: RunningRound, wanted: int) -> list[str] | None:
+    """Those who hold the unreported seats, if they are here and have not heard of the round.
+
+    Besides them one more node may be here; with several it would take a search to tell.
+    """
+    names = [
+        name
+        for name, member in state.members.items()
+        if not current.has(name) and member.last_round < current.number
+    ]
+    if not wanted <= len(names) <= wanted + 1:
+        return None  # Some of them have run it.
+    others = roll(names) ^ roll(current.seats) ^ state.inherited_roll
+    stranger = next((name for name in names if roll((name,)) == others), None)
+    if len(names) == wanted and others == 0:
+        return names
+    if len(names) > wanted and stranger is not None:
+        return [name for name in names if name != stranger]
+    return None
