@@ -91,6 +91,7 @@ class EtcdServer:
         self.place = place._replace(
             client_port=place.client_port or ports[0], peer_port=place.peer_port or ports[1]
         )
+        self.demands_users = False
         self._process: subprocess.Popen[bytes] | None = None
         self._others = self.peer
         # Not in the test's own folder, since the path of a Unix socket must be short.
@@ -201,10 +202,13 @@ class EtcdServer:
 
         Where nothing else is said, a question with a body is a POST.
         """
+        return self._exchange(path, body, method, self._as_root())
+
+    def _exchange(self, path: str, body: object, method: str, headers: dict[str, str]) -> Any:
         connection = _UnixConnection(self._socket_path, ANSWER_S)
         data = None if body is None else json.dumps(body)
+        headers = {"Content-Type": "application/json", **headers}
         try:
-            headers = {"Content-Type": "application/json", **self._root()}
             connection.request(method or ("GET" if data is None else "POST"), path, data, headers)
             answer = connection.getresponse()
             text = answer.read().decode()
@@ -216,27 +220,35 @@ class EtcdServer:
             raise OSError(f"{self.name} answers {answer.status}: {text}")
         return json.loads(text) if text else None
 
-    def _root(self) -> dict[str, str]:
-        """What lets us in where v2 has users; v3 does not look at it."""
-        if not (self.options.user and self.options.enable_v2):
+    def _as_root(self) -> dict[str, str]:
+        """What lets us in where users are demanded."""
+        if not self.demands_users:
             return {}
-        pair = base64.b64encode(f"root:{self.options.password}".encode()).decode()
-        return {"Authorization": f"Basic {pair}"}
+        password = self.options.password
+        if self.options.enable_v2:
+            pair = base64.b64encode(f"root:{password}".encode()).decode()
+            return {"Authorization": f"Basic {pair}"}
+        known = {"name": "root", "password": password}
+        return {"Authorization": self._exchange("/v3/auth/authenticate", known, "", {})["token"]}
 
     def is_healthy(self) -> bool:
         """Whether it serves, which takes a leader and a majority."""
         try:
-            return str(self.ask("/health")["health"]) == "true"
+            # Asked for its health before it knows of a leader, it would not answer for seconds.
+            return "leader" in self._status() and str(self.ask("/health")["health"]) == "true"
         except OSError:
             return False
 
     def is_leader(self) -> bool:
         """Whether it says so itself; false if it says nothing."""
         try:
-            status = self.ask("/v3/maintenance/status", {})
+            status = self._status()
         except OSError:
             return False
         return bool(status.get("leader") == status["header"]["member_id"])
+
+    def _status(self) -> dict[str, Any]:
+        return dict(self.ask("/v3/maintenance/status", {}))
 
 
 class EtcdCluster:
@@ -277,26 +289,34 @@ class EtcdCluster:
         for server in self.servers:
             server.start(peers)
         self.wait_healthy()
-        if self.options.user and self.options.enable_v2:
-            self._demand_v2_users()
-        elif self.options.user:
+        if self.options.user:
             self._demand_users()
 
     def _demand_users(self) -> None:
+        users = list(dict.fromkeys(("root", self.options.user)))
+        if self.options.enable_v2:
+            self._add_v2_users(users)
+        else:
+            self._add_users(users)
+        for server in self.servers:
+            server.demands_users = True
+        if self.options.enable_v2:  # Where nobody in particular may do everything.
+            self.servers[0].ask("/v2/auth/roles/guest", method="DELETE")
+
+    def _add_users(self, users: Sequence[str]) -> None:
         ask, password = self.servers[0].ask, self.options.password
         ask("/v3/auth/role/add", {"name": "root"})
-        for user in dict.fromkeys(("root", self.options.user)):
+        for user in users:
             ask("/v3/auth/user/add", {"name": user, "password": password})
             ask("/v3/auth/user/grant", {"user": user, "role": "root"})
         ask("/v3/auth/enable", {})
 
-    def _demand_v2_users(self) -> None:
+    def _add_v2_users(self, users: Sequence[str]) -> None:
         ask, password = self.servers[0].ask, self.options.password
-        for user in dict.fromkeys(("root", self.options.user)):
+        for user in users:
             about = {"user": user, "password": password, "roles": ["root"]}
             ask(f"/v2/auth/users/{user}", about, "PUT")
         ask("/v2/auth/enable", method="PUT")
-        ask("/v2/auth/roles/guest", method="DELETE")
 
     def wait_healthy(self, *servers: EtcdServer) -> None:
         """Wait until these serve; without any named, all that run."""

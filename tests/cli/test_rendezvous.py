@@ -37,9 +37,9 @@ def refusal(*words: str, **environ: str) -> UsageError:
         (("--nnodes=2", "--rdzv-backend=c10d"), "c10d", "localhost:29400"),
         (("--nnodes=2", "--rdzv-backend=etcd", *PLACE), "etcd", "node0:2379"),
         (("--rdzv-backend=etcd-v2", "--rdzv-endpoint=a,b:1"), "etcd-v2", "a:2379,b:1"),
-        (("--nnodes=2", "--master-addr", "node0"), "static", ""),
-        (("--nnodes=2", "--master-addr=a", *PLACE), "static", "node0:29400"),
-        (("--nnodes=2", "--node-rank=1"), "static", ""),
+        (("--nnodes=2", "--master-addr", "node0"), "static", "node0:29400"),
+        (("--nnodes=2", "--master-addr=a", *PLACE), "static", "node0:29300"),
+        (("--nnodes=2", "--node-rank=1"), "static", "127.0.0.1:29400"),
         (("--nnodes=2", "--node-rank=1", *PLACE), "holdfast", "node0:29400"),
         (("--rdzv-backend=file", "--rdzv-endpoint=/shared/a:b,c"), "file", "/shared/a:b,c"),
         (
@@ -61,7 +61,7 @@ def test_where_the_nodes_meet(words: tuple[str, ...], backend: str, endpoint: st
     [
         (("--nnodes=2", "--node-rank=1"), (1, "127.0.0.1", 29500)),
         (("--nnodes=2", "--master-addr=a"), (0, "a", 29500)),
-        (("--nnodes=2", "--master-port=0"), (0, "127.0.0.1", 0)),
+        (("--nnodes=2", "--master-port=7"), (0, "127.0.0.1", 7)),
         (("--rdzv-backend=static", "--nnodes=2", "--rdzv-endpoint=b:9"), (0, "b", 9)),
         (("--rdzv-backend=static",), (None, None, None)),
         (("--master-port=7",), (None, None, 7)),
@@ -72,6 +72,51 @@ def test_static_nodes_know_their_master(
 ) -> None:
     config = parse(*words)
     assert (config.node_rank, config.master_address, config.master_port) == master
+
+
+@pytest.mark.parametrize(
+    ("words", "endpoint"),
+    [
+        (("--master-addr=node0",), "node0:29400"),
+        (("--master-addr=node0", "--master-port=29501"), "node0:29401"),
+        (("--master-addr=fd00::1",), "[fd00::1]:29400"),
+        (("--master-addr=node0", "--master-port=1124"), "node0:1024"),
+        (("--master-addr=node0", "--master-port=1123"), "node0:1223"),
+        (("--master-addr=node0", "--master-port=1"), "node0:101"),
+        (("--master-addr=node0", "--rdzv-conf=coordinator_port=80"), "node0:80"),
+        (("--rdzv-backend=static", "--rdzv-endpoint=node0:29600"), "node0:29500"),
+    ],
+)
+def test_static_nodes_meet_beside_the_master_s_port(words: tuple[str, ...], endpoint: str) -> None:
+    parsed = parse_run(("--nnodes=2", *words, "train.py"), {})
+    assert parsed.config.rendezvous.endpoint == endpoint
+    assert any(endpoint in note for note in parsed.notes), "another port than the one given"
+
+
+def test_static_nodes_that_know_the_master_by_different_names_are_of_one_job() -> None:
+    one = parse("--nnodes=2", "--master-addr=node0")
+    assert one.run_id == parse("--nnodes=2", "--master-addr=10.0.0.1", "--node-rank=1").run_id
+    assert one.run_id != parse("--nnodes=2", "--master-addr=node0", "--master-port=1234").run_id
+
+
+@pytest.mark.parametrize("said", [(), ("--rdzv-conf=is_host=1",), ("--rdzv-conf=is_host=0",)])
+def test_the_static_node_of_rank_0_carries_the_coordinator(said: tuple[str, ...]) -> None:
+    assert parse("--nnodes=2", "--master-addr=node0", *said).is_host is True
+    assert parse("--nnodes=2", "--master-addr=node0", "--node-rank=1", *said).is_host is False
+    assert parse("--rdzv-backend=static").is_host is None, "nobody dials a node that is alone"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--master-port=0",), "--master-port 0 picks a port that the other nodes cannot know"),
+        (("--node-rank=2",), "--node-rank 2 does not exist among 2 static nodes"),
+        (("--node-rank=1", "--rdzv-conf=coordinator_port=29500"), "29500 is the master's port"),
+        (("--node-rank=1", "--rdzv-conf=coordinator_port=0"), "coordinator_port: 0 is out of"),
+    ],
+)
+def test_static_nodes_that_could_not_meet_are_refused(words: tuple[str, ...], message: str) -> None:
+    assert message in refusal("--nnodes=2", *words, "train.py").message
 
 
 def test_standalone_sets_aside_what_speaks_of_other_nodes() -> None:

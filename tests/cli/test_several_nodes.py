@@ -26,21 +26,24 @@ def refused(holdfast: Path, *words: str) -> str:
     return ended.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--rdzv-backend=etcd", "--rdzv-endpoint=node0"),
-        ("--rdzv-backend=etcd-v2", "--rdzv-endpoint=node0"),
-        ("--rdzv-backend=file", "--rdzv-endpoint=/shared/job"),
-        ("--rdzv-backend=c10d", "--rdzv-conf=store_type=file", "--rdzv-endpoint=/shared/job"),
-        ("--rdzv-backend=static", "--master-addr=node0"),
-        ("--node-rank=1",),
-    ],
-)
-def test_backends_that_cannot_carry_several_nodes_yet_are_refused(
-    holdfast: Path, words: tuple[str, ...]
-) -> None:
-    assert "is not supported yet for several nodes" in refused(holdfast, "--nnodes=2", *words)
+def test_a_password_without_a_user_is_refused(holdfast: Path, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("open sesame")
+    said = refused(
+        holdfast,
+        "--nnodes=2",
+        "--rdzv-backend=etcd",
+        "--rdzv-endpoint=node0",
+        f"--rdzv-conf=password_file={tmp_path / 'password'}",
+    )
+    assert "the register has a password, but no user" in said
+    assert "sesame" not in said
+
+
+def test_a_password_that_cannot_be_read_is_refused(holdfast: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "password"
+    words = ("--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=node0")
+    said = refused(holdfast, *words, f"--rdzv-conf=user=me,password_file={missing}")
+    assert f"the password's file {missing} cannot be read" in said
 
 
 def test_times_that_contradict_each_other_are_refused_before_anything_runs(holdfast: Path) -> None:

@@ -98,13 +98,21 @@ def test_a_duration_of_the_leases_is_a_finite_number_of_seconds(name: str, value
         (Rendezvous(backend="c10d"), True),
         (Rendezvous(backend="c10d", options={"store_type": "file"}), False),
         (Rendezvous(backend="etcd"), False),
-        (Rendezvous(backend="static"), False),
+        (Rendezvous(backend="static"), True),
     ],
 )
 def test_the_endpoint_s_host_carries_the_coordinator_where_nothing_else_does(
     rendezvous: Rendezvous, embedded: bool
 ) -> None:
     assert rendezvous.is_embedded == embedded
+
+
+def test_only_several_static_nodes_have_fixed_ranks() -> None:
+    several = structs.replace(JOB, max_nodes=2, min_nodes=2)
+    static = Rendezvous(backend="static")
+    assert structs.replace(several, rendezvous=static).has_fixed_ranks
+    assert not structs.replace(JOB, rendezvous=static).has_fixed_ranks
+    assert not several.has_fixed_ranks
 
 
 def test_the_limit_of_alike_failures_cannot_be_negative() -> None:

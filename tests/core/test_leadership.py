@@ -15,6 +15,7 @@ from holdfast.core.leadership import (
     may_speak,
 )
 from holdfast.core.leadership_io import (
+    Announce,
     Call,
     Confirm,
     DialWanted,
@@ -26,6 +27,7 @@ from holdfast.core.leadership_io import (
     LeaderTetherEnded,
     LearnOutcome,
     LedgerWanted,
+    NobodyFound,
     Outranked,
     Pointed,
     ReadRegister,
@@ -34,6 +36,8 @@ from holdfast.core.leadership_io import (
     RegisterWrote,
     ResignationWanted,
     StepDown,
+    WakeLeadership,
+    WatchRegister,
     WriteRegister,
 )
 from holdfast.core.messages import HeartbeatAnswered, StopRound
@@ -291,3 +295,154 @@ def test_a_job_that_is_over_is_learned_from_the_register_and_not_led_again() -> 
     effects = node.take(LeadershipStarted())
     assert LearnOutcome(over) in effects
     assert not node.leads
+
+
+def test_the_seat_of_a_leader_that_is_dead_goes_with_the_takeover_and_no_further() -> None:
+    first = leader()
+    first.take(LedgerWanted(2, Ledger(1, 3, leader_seat=2), ("b", "c")))
+    node = follower("b", first)
+    (lead,) = of_kind(node.take(LeaderTetherEnded("a")), Lead)
+    assert isinstance(lead, Lead)
+    assert (lead.dead, lead.dead_seat) == ("a", 2)
+    assert lead.document.ledger.leader_seat is None, "b's own seat is not known yet"
+
+
+def test_the_seat_of_a_leader_that_is_only_silent_is_not_taken() -> None:
+    first = leader()
+    first.take(LedgerWanted(2, Ledger(1, 3, leader_seat=2), ("b", "c")))
+    node = follower("b", first)
+    node.now = 4.0
+    (lead,) = of_kind(node.take(LeadershipTimerFired("watch")), Lead)
+    assert isinstance(lead, Lead)
+    assert (lead.dead, lead.dead_seat) == ("", None)
+
+
+def test_a_leader_that_leaves_says_so_after_all_else_is_written() -> None:
+    first = leader()
+    first.answers = False
+    (write,) = of_kind(
+        first.take(LedgerWanted(2, Ledger(2, 3, leader_seat=0), ("b",))), WriteRegister
+    )
+    assert isinstance(write, WriteRegister)
+    assert first.take(ResignationWanted("its node leaves", leaves=True)) == []
+    effects = first.take(first.register.write(write))
+    assert of_kind(effects, Confirm) == [Confirm(2)], "what was written is still to be said"
+    assert first.leads
+    first.answers = True
+    assert of_kind(first.take(LeadershipTimerFired("resign")), StepDown)
+    assert first.register.document is not None
+    assert (first.register.document.leader, first.register.document.left) == ("", "a")
+    node = follower("b", first)
+    assert (node.leads, node.state.leading is not None) == (True, True)
+    assert node.register.document is not None
+    assert node.register.document.left == ""
+
+
+def test_who_takes_over_from_a_leader_that_left_knows_its_seat_is_empty() -> None:
+    first = leader()
+    first.take(LedgerWanted(2, Ledger(2, 3, leader_seat=0), ("b",)))
+    first.take(ResignationWanted("its node leaves", leaves=True))
+    node = Node("b", first.register, first.now)
+    (lead,) = of_kind(node.take(LeadershipStarted()), Lead)
+    assert isinstance(lead, Lead)
+    assert (lead.dead, lead.dead_seat, lead.holder_possible) == ("a", 0, False)
+
+
+def test_a_register_that_saw_the_silence_itself_spares_a_newcomer_the_wait() -> None:
+    register = leader(successors=()).register
+    node = Node("z", register, now=0.1)
+    node.answers = False
+    node.take(LeadershipStarted())
+    node.take(DialWanted())
+    read = structs.replace(register.read(), expired=True)
+    effects = node.take(read)
+    assert of_kind(effects, WriteRegister) == [], "even then one after the other"
+    node.now = 3.0
+    node.take(DialWanted())
+    (claim,) = of_kind(node.take(read), WriteRegister)
+    assert isinstance(claim, WriteRegister)
+    assert claim.document.leader == "z"
+
+
+def test_a_register_that_tells_of_changes_is_not_asked_again_and_again() -> None:
+    node = Node("b", leader().register)
+    node.state.pushes = True
+    effects = node.take(Pointed("a", ("b",)))
+    effects += node.take(LeadershipStarted())
+    assert of_kind(effects, WatchRegister) == [WatchRegister(True)]
+    wakes = of_kind(effects, WakeLeadership)
+    assert wakes[-1] == WakeLeadership("watch", TERMS.takeover_s)
+    assert of_kind(node.take(Pointed("a", ("c",))), WatchRegister) == [WatchRegister(False)]
+
+
+def test_a_watch_that_broke_off_is_begun_again() -> None:
+    node = Node("b", leader().register)
+    node.state.pushes = True
+    node.take(Pointed("a", ("b",)))
+    node.take(RegisterUnclear(False, reason="the server went"))
+    effects = node.take(LeadershipTimerFired("watch"))
+    assert of_kind(effects, WatchRegister) == [WatchRegister(True)]
+
+
+def emptied(of: Node) -> Register:
+    of.register.document, of.register.token = None, 0
+    return of.register
+
+
+def test_a_register_that_was_emptied_is_written_again_by_its_leader() -> None:
+    first = leader()
+    register = emptied(first)
+    effects = first.take(LeadershipTimerFired("renew"))
+    assert of_kind(effects, StepDown) == []
+    assert first.leads
+    assert register.document is not None
+    assert (register.document.leader, register.document.ledger) == ("a", Ledger(1, 3))
+
+
+def test_others_claim_an_emptied_register_above_what_they_saw_and_not_before_it_is_time() -> None:
+    first = leader()
+    node = follower("b", first)
+    emptied(first)
+    node.now = 1.0
+    assert of_kind(node.take(LeadershipTimerFired("watch")), Lead) == []
+    node.now = 5.0
+    (lead,) = of_kind(node.take(LeadershipTimerFired("watch")), Lead)
+    assert isinstance(lead, Lead)
+    assert (lead.document.tenure, lead.document.ledger) == (Tenure(1, 2), Ledger(1, 3))
+    assert lead.holder_possible
+
+
+def test_who_was_outranked_claims_above_that_the_next_time() -> None:
+    node = leader(successors=())
+    node.answers = False
+    node.take(Outranked(Tenure(9, 4)))
+    node.answers = True
+    effects: list[LeadershipEffect] = []
+    for at in (1.0, 20.0, 30.0):  # It is seen to stand still, then it is time.
+        node.now = at
+        node.take(RegisterUnclear(False))
+        effects += node.take(DialWanted())
+    (lead,) = of_kind(effects, Lead)
+    assert isinstance(lead, Lead)
+    assert lead.document.tenure == Tenure(9, 5)
+
+
+def test_a_register_out_of_reach_is_spoken_of_once_and_when_it_is_back() -> None:
+    node = leader()
+    node.answers = False
+    said = []
+    for _ in range(4):
+        said += of_kind(node.take(RegisterUnclear(False, reason="nobody answers")), Announce)
+    hold = "a round that runs goes on for at most 60 s"
+    assert said == [Announce(f"the register cannot be reached: nobody answers; {hold}")]
+    back = of_kind(node.take(node.register.read()), Announce)
+    assert back == [Announce("the register answers again")]
+
+
+def test_who_seeks_a_coordinator_hears_why_there_is_none() -> None:
+    node = Node("a", Register())
+    node.answers = False
+    node.take(DialWanted())
+    effects = node.take(RegisterUnclear(False, reason="wrong password", refused=True))
+    why = "the register cannot be reached: wrong password"
+    assert of_kind(effects, NobodyFound) == [NobodyFound(why, permanent=True)]

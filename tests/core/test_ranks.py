@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.model import Assignment, Endpoint, NodeInfo
-from holdfast.core.ranks import assign, natural, order, seat_holders, select
+from holdfast.core.ranks import assign, by_rank, natural, order, seat_holders, select
 
 MASTER = Endpoint("10.0.0.1", 29501)
 
@@ -344,3 +344,37 @@ def test_seats_never_change_their_role_nor_grow_in_number(
         assert len(holders) == len(set(names(holders))) <= maximum
         roles = Counter(member.role for member in holders)
         assert not Counter(member.role for member in before) - roles
+
+
+# --- fixed ranks --------------------------------------------------------------------------
+
+
+def test_a_fixed_rank_is_kept_whatever_the_order_of_arrival_and_before() -> None:
+    arrived = [node("a", 2), node("b", 0), node("c", 1)]
+    assert names(tuple(by_rank(arrived, ("a", "c"), 3).values())) == ["b", "c", "a"]
+
+
+def test_who_has_no_rank_of_the_job_sits_nowhere() -> None:
+    strangers = [node("a"), node("b", 2), node("c", -1)]
+    assert by_rank([*strangers, node("d", 1)], (), 2) == {1: node("d", 1)}
+
+
+def test_of_two_with_one_rank_state_decides_and_then_arrival() -> None:
+    first, second, third = node("x", 0), node("a", 0), node("m", 0)
+    assert by_rank([first, second, third], (), 1) == {0: first}
+    assert by_rank([first, second, third], ("a",), 1) == {0: second}
+    assert by_rank([first, second, third], ("gone", "m", "a"), 1) == {0: third}
+
+
+@given(infos(), st.randoms(), st.integers(1, 12))
+def test_every_claimed_rank_of_the_job_has_exactly_one_of_those_who_claim_it(
+    arrived: list[NodeInfo], chance: Random, size: int
+) -> None:
+    previous = chance.sample([member.node for member in arrived], len(arrived) // 2)
+    seated = by_rank(arrived, previous, size)
+    claimed = {m.rank_hint for m in arrived if m.rank_hint is not None and m.rank_hint < size}
+    assert list(seated) == sorted(claimed)
+    for rank, member in seated.items():
+        rivals = [m.node for m in arrived if m.rank_hint == rank]
+        with_state = [name for name in previous if name in rivals]
+        assert member.node == (with_state or rivals)[0]

@@ -142,7 +142,8 @@ class Chair:
         """A welcome says who leads, and who would follow."""
         link = self.host.link
         if self.leading is not None and isinstance(told.message, Welcomed) and link is not None:
-            self._lead_on(Pointed(link.server.node, told.message.successors))
+            successors = told.message.successors
+            self._lead_on(Pointed(link.server.node, successors, tenure=told.tenure))
 
     def leader_died(self, link: Link) -> None:
         """The end of the leader's tether: word of it is on its way to this host."""

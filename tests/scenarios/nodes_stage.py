@@ -10,7 +10,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from holdfast.core.config import JobConfig, Program, RestartPolicy, Timeouts
+from msgspec.structs import replace
+
+from holdfast.core.config import JobConfig, Program, Rendezvous, RestartPolicy, Timeouts
 from holdfast.core.model import ErrorDetail, ExitStatus
 
 from .host import KILLED, Host
@@ -59,6 +61,11 @@ class NodesStage:
             restarts=restarts,
             timeouts=timeouts,
         ).validate()
+        if "static" in command.words:
+            static = Rendezvous(backend="static")
+            self.world.config = replace(
+                self.world.config, rendezvous=static, master_address="a", master_port=29500
+            )
         if "register" in command.words:
             self.world.register = Register()
 

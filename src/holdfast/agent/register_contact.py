@@ -252,7 +252,8 @@ class RegisterContact:
             self._heard, self._leader = tenure, message.leader
             if self._tether is not None and not self._tether.leader:
                 self._tether.leader = message.leader
-            self._leading.take(Pointed(message.leader, message.successors, message.places))
+            leader, successors, places = message.leader, message.successors, message.places
+            self._leading.take(Pointed(leader, successors, places, tenure))
 
     def on_tether(self, fd: int) -> None:
         self._drop_tether()

@@ -214,8 +214,13 @@ def _unique_id(program: Program) -> str:
 
 
 def _id_of_place(config: JobConfig) -> str:
-    """A name that all nodes come to by themselves, since they meet at the same place."""
+    """A name that all nodes come to by themselves, since they meet at the same place.
+
+    Static nodes may each know the master by another name: its port is what they agree on.
+    """
     place = config.rendezvous.endpoint
+    if config.has_fixed_ranks:
+        place = f"static-{config.master_port}"
     return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in place)
 
 

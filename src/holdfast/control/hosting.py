@@ -45,7 +45,8 @@ def try_to_host(endpoint: Endpoint, is_host: bool | None = None) -> socket.socke
             return None
         raise UsageError(
             f"cannot listen on {endpoint}: {error.strerror}",
-            "choose another port, or let another machine host",
+            "another agent or job may be there already; choose another port with --rdzv-endpoint, "
+            "or with --rdzv-conf coordinator_port=PORT for static nodes",
         ) from None
 
 

@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from holdfast.workers.event_loop import Loop
+from holdfast.control.connection import Loop
 
 
 class TetherEnd:

@@ -65,6 +65,7 @@ from holdfast.core.messages import (
     NodeLeft,
     RoundStopped,
     RunRound,
+    Seen,
     Standing,
     StopRound,
     Welcomed,
@@ -222,7 +223,7 @@ def _greeted(
     state: CoordinatorState, node: str, message: NodeGreeted, now: float
 ) -> list[CoordinatorEffect]:
     effects: list[CoordinatorEffect] = []
-    if message.seen.tenure > state.tenure and not state.embedded:
+    if _is_outranked(state, message.seen):
         return [Depose(message.seen.tenure)]
     effects += _inherit(state, message, now)
     if state.outcome is not None:
@@ -241,6 +242,13 @@ def _greeted(
         effects += ending.draining(state, node, message.draining, now)
     settle(state, node)
     return effects + forming.stand_by(state, node)
+
+
+def _is_outranked(state: CoordinatorState, seen: Seen) -> bool:
+    """Somebody else leads, or did under this very tenure: it was told what we know nothing of."""
+    more = seen.round > state.round_number or seen.charges > state.charges
+    same = seen.tenure == state.tenure and more
+    return not state.embedded and (seen.tenure > state.tenure or same)
 
 
 def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[CoordinatorEffect]:

@@ -219,9 +219,11 @@ def stand_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     if current is not None and (current.ending or current.missing_until is not None):
         return []
     reason = _refused_rank(state, node) if state.config.has_fixed_ranks else ""
-    if not reason and current is not None:
-        reason = _no_seat(state, current)
-    return [Tell(node, StandBy(reason))] if reason else []
+    if reason:
+        return [Tell(node, StandBy(reason))]
+    if current is None:
+        return _displaced_by(state, node)
+    return [Tell(node, StandBy(_no_seat(state, current)))]
 
 
 def _no_seat(state: CoordinatorState, current: RunningRound) -> str:
@@ -316,6 +318,16 @@ def _refused_rank(state: CoordinatorState, node: str) -> str:
         f"--node-rank {rank} is taken by the agent on {holder.host}: this one, on {info.host}, "
         "stands by until that one is gone"
     )
+
+
+def _displaced_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
+    """Tell those who were ready sooner, and came later, that the rank is this node's."""
+    if not state.config.has_fixed_ranks or _is_gathering(state):
+        return []
+    rank = state.members[node].info.rank_hint
+    rivals = [name for name in state.ready if state.members[name].info.rank_hint == rank]
+    reasons = {name: _refused_rank(state, name) for name in rivals if name != node}
+    return [Tell(name, StandBy(reason)) for name, reason in reasons.items()]
 
 
 def _holder(state: CoordinatorState, rank: int) -> NodeInfo | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from holdfast.core import coordinator_ending as ending
 from holdfast.core.coordinator_io import CoordinatorEffect
-from holdfast.core.coordinator_state import UNKNOWN, CoordinatorState, RunningRound
+from holdfast.core.coordinator_state import UNKNOWN, CoordinatorState, Member, RunningRound
 from holdfast.core.document import roll
 
 
@@ -52,12 +52,18 @@ def _close_if_never_run(
     members = _unaware(state, current, wanted)
     if members is None:
         return []
+    # Who has state comes first: the seats of a round that never was order the next one.
+    members.sort(key=lambda name: _by_state(state.members[name]))
     unheard = [rank for rank, name in enumerate(current.members) if name == UNKNOWN]
     for rank, name in zip(unheard, members, strict=True):
         current.seat(rank, name)
         current.back.add(name)
     current.missing_until = None
     return ending.end(state, current, "loss", f"round {current.number} had not begun", now)
+
+
+def _by_state(member: Member) -> tuple[int, int, int]:
+    return (-member.last_round, member.last_rank, member.arrival)
 
 
 def _unaware(state: CoordinatorState, current: RunningRound, wanted: int) -> list[str] | None:

@@ -24,8 +24,10 @@ Rules
 Why 12 is safe: the leader counts from when it sent, the others from when they saw, which is
 later; and tenure_s(1+d) < takeover_s, so the old tenure is over before a new one can begin.
 
-A register that lost its content (a store that was restarted empty) is claimed from what this node
-saw last. Whoever never saw anything begins a new instance, which is above every older one.
+A register that lost its content (a store that was restarted empty) is written again by the leader
+within its tenure: nobody else can have taken its place. Others wait for that as for any sign of
+life, and then claim from what they saw last, above every tenure that they know of. Whoever never
+saw anything begins a new instance, which is above every older one.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ from holdfast.core.leadership_io import (
     WriteRegister,
 )
 from holdfast.core.messages import HeartbeatAnswered, ToNode
-from holdfast.core.model import Endpoint
+from holdfast.core.model import Endpoint, Tenure
 
 RENEW_TIMER = "renew"
 WATCH_TIMER = "watch"
@@ -112,6 +114,8 @@ class LeadershipState(Struct):
     """What we last wrote, while we lead."""
     written_at: float = 0.0
     """When we sent the last write that succeeded."""
+    mute: bool = False
+    """Beyond its tenure, and without a right to hold: a heartbeat went unanswered for that."""
     unheld_at: float = 0.0
     """When a heartbeat was last answered without a hold."""
     wanted: LedgerWanted | None = None
@@ -124,6 +128,8 @@ class LeadershipState(Struct):
     """The node waits to be told whom to dial."""
     dead: str = ""
     """The leader of whose end there is proof."""
+    above: Tenure = Tenure()
+    """The highest tenure that is known of: a claim goes above it, whatever the register says."""
     writes: int = 0
     leaves: bool = False
     """Nothing of any round is on this node any more."""
@@ -160,9 +166,11 @@ def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[Lea
         case Pointed():
             state.leader, state.successors = event.leader, event.successors
             state.places = event.places
+            state.above = max(state.above, event.tenure)
             state.calling = state.tried = False
             return _watch(state, now)
         case Outranked():
+            state.above = max(state.above, event.tenure)
             return _step_down(state, f"another coordinator leads (tenure {event.tenure})")
         case ResignationWanted():
             state.leaves = event.leaves
@@ -186,7 +194,8 @@ def may_answer(state: LeadershipState, all_heard: bool, now: float) -> bool:
         return True
     if state.leading is None or state.leading.ledger.size == 0:
         return False
-    return all_heard and now < state.unheld_at + state.terms.hold_s
+    state.mute = not (all_heard and now < state.unheld_at + state.terms.hold_s)
+    return not state.mute
 
 
 def gate(
@@ -229,18 +238,24 @@ def _saw(
         state.moved_at = now
     if expired:
         state.moved_at = min(state.moved_at, now - state.terms.takeover_s)
-    state.seen, state.token = document or state.seen, token
+    lost = document is None and state.seen is not None
+    state.seen = document = document or state.seen
+    state.token = token
     if document is None:
         return _claim_in_turn(state, now, since=None)
     if document.ledger.outcome is not None:
         return [LearnOutcome(document.ledger.outcome)]
+    # Whoever watches sees a new leader before it misses the old one.
+    replaced = document.tenure > state.above and state.leader not in ("", document.leader)
+    state.above = max(state.above, document.tenure)
     state.leader, state.successors = document.leader, document.successors
     state.places = document.places
-    free = document.leader in ("", state.dead)
+    # A register that lost its content tells nothing of whoever leads by now.
+    free = document.leader in ("", state.dead) and not lost
     effects = _claim_in_turn(state, now, since=None if free else state.moved_at)
     if effects:
         return effects
-    if state.calling and _candidates(state):
+    if (state.calling or (replaced and document.leader)) and _candidates(state):
         return [*_call(state), *_watch(state, now)]
     return _watch(state, now)
 
@@ -289,6 +304,9 @@ def _out_of_reach(state: LeadershipState, event: RegisterUnclear) -> list[Leader
 
 
 def _timer(state: LeadershipState, name: str, now: float) -> list[LeadershipEffect]:
+    if name == RENEW_TIMER and state.mute and state.pending and not may_speak(state, now):
+        # Its own node, too, has to look for whoever may lead by now.
+        return _step_down(state, "its register is out of reach, and it may not hold any more")
     if name == RENEW_TIMER and state.leading is not None:
         return [*_write_next(state, now, renew=True), _renew_later(state)]
     if name == RESIGN_TIMER:
@@ -346,11 +364,13 @@ def _leader_died(state: LeadershipState, leader: str, now: float) -> list[Leader
 
 def _claim(state: LeadershipState, now: float, *, holder_possible: bool) -> list[LeadershipEffect]:
     last = state.seen or Document(state.instance, 0, 0, "", "")
+    above = max(state.above, last.tenure)
     dead = last.left or (last.leader if last.leader == state.dead else "")
     claim = _next(
         state,
         last,
-        epoch=last.epoch + 1,
+        instance=above.instance,
+        epoch=above.epoch + 1,
         # Whose seat it is has to be found out for the new leader.
         ledger=replace(last.ledger, leader_seat=None),
     )
@@ -445,7 +465,10 @@ def _resolve(
     assert pending is not None, "nothing was written"
     if document is not None and document.nonce == pending.document.nonce:
         return _succeeded(state, pending, token, now)
-    if token == pending.token and not certain:
+    if document is None and certain and may_speak(state, now):
+        pending.token = token
+        return _retry(state)  # All is lost, and nobody can have taken our place: write it again.
+    if (document is None or token == pending.token) and not certain:
         return _retry(state)  # Not there (yet): the same write again can only succeed once.
     if document is not None and document.counter < pending.document.counter and not certain:
         return _retry(state)  # A stale answer.
@@ -466,7 +489,7 @@ def _succeeded(
     if pending.purpose == "resign":
         state.leading = None
         return []
-    state.written_at = max(state.written_at, pending.sent_at)
+    state.written_at, state.mute = max(state.written_at, pending.sent_at), False
     if pending.purpose == "claim":
         state.leading, state.leader = pending.document, state.node
         state.calling = state.tried = False
@@ -506,7 +529,9 @@ def _failed(
 def _step_down(state: LeadershipState, reason: str) -> list[LeadershipEffect]:
     if state.leading is None:
         return []
+    state.successors, state.places = state.leading.successors, state.leading.places
     state.leading = state.pending = state.wanted = None
+    state.mute = False
     state.leader, state.resigns = "", False
     return [StepDown(reason), *_read(state)]
 

@@ -70,6 +70,8 @@ class Pointed(Record, frozen=True):
     successors: tuple[str, ...]
     places: dict[str, Endpoint] = field(default_factory=dict)
     """Where each of them can be dialled."""
+    tenure: Tenure = Tenure()
+    """Under which it was said."""
 
 
 class Outranked(Record, frozen=True):

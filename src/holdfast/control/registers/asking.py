@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from holdfast.control.connection import Cancellable, Loop
 from holdfast.control.registers.register import (
     Closes,
     Forgets,
@@ -30,7 +31,6 @@ from holdfast.control.registers.register import (
     Token,
     WaitsForChange,
 )
-from holdfast.workers.event_loop import Cancellable, Loop
 
 HANGING_MAX = 3
 TOKENS_KNOWN = 32

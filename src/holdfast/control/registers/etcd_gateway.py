@@ -37,7 +37,7 @@ Message = Mapping[str, Any]
 Result = TypeVar("Result")
 
 
-class NotFound(Exception):
+class NotFound(RegisterRefused):
     """What the call named, a lease, is not there."""
 
 
@@ -115,11 +115,13 @@ class _AuthAnswer(Struct, frozen=True):
 
 
 class _Failure(Struct, frozen=True):
-    """An error; the second spelling of its code is for those within a stream."""
+    """An error. Before 3.6 its code is spelt otherwise within a stream."""
 
     code: int = 0
     grpc_code: int = 0
     message: str = ""
+    error: _Failure | str = ""
+    """The error itself where a stream failed before it began; before 3.6, the message again."""
 
 
 class _LeaseLine(Struct, frozen=True):
@@ -161,10 +163,7 @@ class Gateway:
     def keep_alive(self, lease: int, deadline: float) -> LeaseAnswer:
         """Without TTL if there is no such lease."""
         message = {"ID": str(lease)}
-        line = self.call("/v3/lease/keepalive", message, _LeaseLine, deadline)
-        if line.error is not None:
-            raise RegisterUnreachable(f"the lease was not kept alive ({line.error.message})")
-        return line.result
+        return self.call("/v3/lease/keepalive", message, _LeaseLine, deadline).result
 
     def watch(self, create_request: Message, deadline: float) -> Watch:
         """News from now on. Call something else before, for a token that is valid."""
@@ -269,7 +268,10 @@ class Lease:
 
 def _read(answer: Answer, kind: type[Result]) -> Result:
     if answer.status == 200:
-        return _decoded(answer.body, kind)
+        decoded = _decoded(answer.body, kind)
+        if isinstance(decoded, _LeaseLine) and decoded.error is not None:
+            raise _error_for(decoded.error)
+        return decoded
     try:
         failure = msgspec.json.decode(answer.body, type=_Failure, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -297,6 +299,8 @@ def _told_in_plain_words(answer: Answer) -> Exception:
 
 
 def _error_for(failure: _Failure) -> Exception:
+    if isinstance(failure.error, _Failure):
+        return _error_for(failure.error)
     code = failure.code or failure.grpc_code
     if code in TOLD_BY_ALL:
         return _CallFailed(code, failure.message)

@@ -195,7 +195,8 @@ class HttpClient:
             return " (does it demand TLS?)" if isinstance(error, ConnectionResetError) else ""
         import ssl
 
-        return " (does it speak TLS?)" if isinstance(error, ssl.SSLEOFError) else ""
+        is_cut_off = isinstance(error, ConnectionResetError | ssl.SSLEOFError)
+        return " (does it speak TLS?)" if is_cut_off else ""
 
     def _connect(self, endpoint: Endpoint, until: float) -> Connection:
         addresses = self._addresses.pop(endpoint, None) or _look_up(endpoint, until)

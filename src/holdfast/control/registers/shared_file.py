@@ -190,6 +190,7 @@ class SharedFileRegister:
             raise RegisterUnreachable(f"{self._folder} is listed as it was, not as it is")
         versions = _versions(entries)
         if version not in versions or _number(versions[-1]) >= _number(version) + KEPT_VERSIONS:
+            _remove(self._path(version))  # It is old, or of a life that is over.
             raise RegisterUnreachable(f"{self._folder} went on without this writer")
         self._note(version)
         self._sweep(version, entries)
@@ -340,7 +341,7 @@ def _folder_name(run_id: str) -> str:
 def _check_access(folder: str) -> None:
     """Find out before the first read, not at the first write, that nothing can be written."""
     os.listdir(folder)
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
