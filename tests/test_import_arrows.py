@@ -203,8 +203,8 @@ def outward_arrows(module: Module) -> Iterator[str]:
             yield f"{module.at(line)}: {module.layer} may not import {where} ({target})"
 
 
-MADE_OF_TORCH = {"holdfast.workers.store_host"}
-"""What serves a PyTorch object to PyTorch's users, in a process that has it loaded already."""
+MADE_OF_TORCH = {"holdfast.workers.store_host", "holdfast.control.registers.torch_store"}
+"""What serves or uses an object of PyTorch's, for a user who asked for that."""
 
 
 def foreign_packages(module: Module, declared: set[str]) -> Iterator[str]:

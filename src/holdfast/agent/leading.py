@@ -68,6 +68,7 @@ class Leading:
         self.state = leadership.LeadershipState(
             owner.node,
             owner.config.leases,
+            crowd=owner.config.max_nodes,
             instance=int(time.time()),
             place=place,
             pushes=asking.tells_of_changes,

@@ -74,6 +74,9 @@ WATCH_TIMER = "watch"
 RESIGN_TIMER = "resign"
 STAGGER_S = 0.5
 """How much later each further successor tries."""
+CROWD_S = 0.5
+"""Over how long a thousand nodes that start together spread their first claims."""
+FEW = 8
 WORTH_SAYING = 2
 """One lost answer is nothing to speak of; from the second in a row on the user is told."""
 
@@ -98,6 +101,8 @@ class LeadershipState(Struct):
 
     node: str
     terms: Leases
+    crowd: int = 1
+    """How many nodes there may be."""
     instance: int = 1
     """Of a job of which nothing is known; a later one is larger."""
     place: Endpoint | None = None
@@ -109,6 +114,8 @@ class LeadershipState(Struct):
     token: int = 0
     moved_at: float | None = None
     """When the document was last seen to change, on our clock."""
+    freed_at: float | None = None
+    """Since when nobody has led for certain, as far as it was seen here."""
     pending: Pending | None = None
     leading: Document | None = None
     """What we last wrote, while we lead."""
@@ -242,7 +249,7 @@ def _saw(
     state.seen = document = document or state.seen
     state.token = token
     if document is None:
-        return _claim_in_turn(state, now, since=None)
+        return _claim_in_turn(state, now, free=True)
     if document.ledger.outcome is not None:
         return [LearnOutcome(document.ledger.outcome)]
     # Whoever watches sees a new leader before it misses the old one.
@@ -252,7 +259,7 @@ def _saw(
     state.places = document.places
     # A register that lost its content tells nothing of whoever leads by now.
     free = document.leader in ("", state.dead) and not lost
-    effects = _claim_in_turn(state, now, since=None if free else state.moved_at)
+    effects = _claim_in_turn(state, now, free=free)
     if effects:
         return effects
     if (state.calling or (replaced and document.leader)) and _candidates(state):
@@ -326,7 +333,10 @@ def _renew_later(state: LeadershipState) -> WakeLeadership:
 
 
 def _turn(state: LeadershipState) -> float:
-    """How long after everybody else may this node try."""
+    """How long after the first this node may try, so that not all do at once."""
+    if state.seen is None:
+        spread = (_spread(state) - 1) / 4
+        return spread * min(CROWD_S, CROWD_S * state.crowd / 1000) if state.crowd > FEW else 0.0
     if state.node in state.successors:
         return state.successors.index(state.node) * STAGGER_S
     return (len(state.successors) + _spread(state)) * STAGGER_S
@@ -336,30 +346,37 @@ def _spread(state: LeadershipState) -> float:
     return 1 + 4 * zlib.crc32(f"{state.node}/{state.writes}".encode()) / 2**32
 
 
-def _claim_in_turn(
-    state: LeadershipState, now: float, since: float | None
-) -> list[LeadershipEffect]:
-    """Claim the place, if it is free and it is our turn; else look again when it may be."""
+def _claim_in_turn(state: LeadershipState, now: float, *, free: bool) -> list[LeadershipEffect]:
+    """Claim the place, if it is free and it is our turn; else look again when it may be.
+
+    It is `free` if nobody holds it for certain, and not only by silence.
+    """
+    since = state.freed_at if state.freed_at is not None else now
+    state.freed_at = since if free else None
     if now < state.sits_out_until:
         return [WakeLeadership(WATCH_TIMER, state.sits_out_until - now)] if state.calling else []
-    if since is None:
+    if state.seen is not None and not (state.node in state.successors or state.calling):
+        return []
+    if not free:
+        assert state.moved_at is not None, "it was looked at"
+        due = state.moved_at + state.terms.takeover_s + _turn(state)
+        return _claim(state, now, holder_possible=True) if now >= due else []
+    due = since + _turn(state)
+    if now >= due:
         return _claim(state, now, holder_possible=False)
-    if not (state.node in state.successors or state.calling):
-        return []
-    at = since + state.terms.takeover_s + _turn(state)
-    if now < at:
-        return []
-    return _claim(state, now, holder_possible=True)
+    return [*_watch(state, now), WakeLeadership(WATCH_TIMER, due - now)]
 
 
 def _leader_died(state: LeadershipState, leader: str, now: float) -> list[LeadershipEffect]:
     """Proof, not suspicion: there is nobody who could still speak or hold."""
     state.dead = leader
+    if state.node not in state.successors:
+        return []  # There may be thousands of us: rule 13.
     if state.leading is not None or state.pending is not None or state.seen is None:
         return _read(state)
-    if state.seen.leader != leader or state.node not in state.successors:
+    if state.seen.leader != leader:
         return _read(state)
-    return _claim(state, now, holder_possible=False)
+    return _claim_in_turn(state, now, free=True)
 
 
 def _claim(state: LeadershipState, now: float, *, holder_possible: bool) -> list[LeadershipEffect]:

@@ -183,6 +183,20 @@ def test_tls_that_only_one_side_speaks_is_told(
         open_register(with_tls.endpoints).get_state()
 
 
+def test_a_name_in_the_certificate_is_no_user_and_that_is_told(
+    tmp_path: Path, open_register: Open, certificates: Certificates
+) -> None:
+    tls = certificates.files()
+    with EtcdCluster(tmp_path, options=EtcdOptions(False, tls, "someone", PASSWORD)) as cluster:
+        register = open_register(
+            cluster.endpoints,
+            options=files(certificates),
+            credentials=Credentials("someone", PASSWORD),
+        )
+        with pytest.raises(RegisterRefused, match="CommonName"):
+            register.get_state()
+
+
 def test_options_that_cannot_be_used_are_a_usage_error(open_register: Open) -> None:
     for endpoints, options in (
         ("", {}),

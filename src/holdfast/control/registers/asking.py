@@ -308,4 +308,5 @@ class Watcher(threading.Thread):
         self._ended.set()
         self._mailbox.close()
         if isinstance(self._register, Closes):
-            self._register.close()
+            # Not here: it may have to wait until the other thread lets go of the register.
+            threading.Thread(target=self._register.close, daemon=True).start()

@@ -44,7 +44,7 @@ class Request(Struct, frozen=True):
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         if self.body or self.method != "GET":
             lines.append(f"Content-Length: {len(self.body)}")
-        return "\r\n".join([*lines, "", ""]).encode("latin-1") + self.body
+        return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + self.body
 
 
 class Answer(Struct, frozen=True):

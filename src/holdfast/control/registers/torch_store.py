@@ -6,7 +6,7 @@ Rules
 2. A TCPStore lives in the process that hosts it, and dies with it, document and all. It is
    hosted by who says so (`is_host=true`), or by whoever is the machine that the endpoint names
    and finds the port free; for as long as one of its registers in that process is not closed.
-3. PyTorch is imported where a TCPStore is hosted and where a FileStore is used, not before.
+3. PyTorch is imported where a TCPStore is hosted, and nowhere else.
 4. A write that was sent twice and is not found counts as unknown: others may have set theirs
    over ours between the two.
 
@@ -16,27 +16,29 @@ returns `desired`; and where the key is absent although something was expected, 
 `expected` itself. So a read is a comparison with something that no document can be, and a set
 that returns what it expected has found nothing there.
 
-Why PyTorch's client of a TCPStore is not used: its constructor and its `compare_set` wait for
-a server that is silent without an end, whatever timeout they are given (2.13), and it would
-cost every agent of the job the import of PyTorch. The two messages that are needed are spoken
-here, to a real TCPStore; any PyTorch client finds the document there under its key.
+Why PyTorch's own clients are not used (as of 2.13). Of a TCPStore: its constructor and its
+`compare_set` wait for a server that is silent without an end, whatever timeout they are given.
+Of a FileStore: its constructor and its destructor wait for the lock of the file while they hold
+Python's, so that one paused process would stop every agent; and where a writer was killed in
+the middle of its append, they never return. And every agent of the job would pay for the
+import of PyTorch. So the few words that are needed are spoken here, to a real TCPStore and in
+the file of a real FileStore, next to PyTorch's clients, who find the document under its key.
 
-FileStore appends every write to its file, which is locked for that moment and never gets
-smaller: some 60 MB per day. A writer that is killed in the middle of its append leaves a file
-that nobody can read; the register is refused then, and never wrong. Removing the file under a
-running job is a mistake that is noticed, but not excluded. Prefer the backend `file`.
+A FileStore's file is locked for the moment of a call, and every write is appended to it: it
+grows by some 60 MB per day. The backend `file` does without both, and should be preferred.
 """
 
 from __future__ import annotations
 
 import binascii
+import errno
 import fcntl
 import os
 import socket
 import struct
 import time
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 from urllib.parse import quote
 
 from holdfast.control.registers.register import (
@@ -51,9 +53,13 @@ DEFAULT_PORT = 29400
 LONGEST_VALUE = 1 << 20
 _ABSENT = b"?"
 """What no document can be in base64: to compare with it only reads."""
-_VALIDATE, _COMPARE_SET = 0, 2
-_MAGIC_NUMBER = 0x3C85F7CE
+_VALIDATE = struct.pack("<BI", 0, 0x3C85F7CE)
+_COMPARE_SET = b"\2"
+_REMOVED = b"-"
+"""Before the key, in a FileStore, where it was removed."""
 _LENGTH = struct.Struct("<Q")
+_SHORT_LENGTH = struct.Struct("<I")
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ENOENT)
 
 
 class Store(Protocol):
@@ -129,7 +135,7 @@ class TcpClient:
 
         Raises `RegisterUnreachable` without an answer, `RegisterRefused` if it is no TCPStore.
         """
-        words = _parts(bytes((_COMPARE_SET,)), self._key, expected, desired)
+        words = _COMPARE_SET + _parts(self._key, expected, desired, length=_LENGTH)
         was_connected = self._connection is not None
         try:
             return self._exchange(words), True
@@ -168,7 +174,7 @@ class TcpClient:
         place = (self._endpoint.address, self._endpoint.port)
         connection = socket.create_connection(place, timeout_s)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(struct.pack("<BI", _VALIDATE, _MAGIC_NUMBER))
+        connection.sendall(_VALIDATE)
         return connection
 
     def _disconnect(self) -> None:
@@ -188,6 +194,8 @@ is replaced, because a call of it hangs, must not end the store."""
 
 def _host(endpoint: Endpoint, is_host: bool | None) -> bool:
     """Host a TCPStore, or share the one that is hosted here, if that is due; whether it is."""
+    if is_host is False:
+        return False
     from holdfast.control.hosting import try_to_host
 
     store, registers = _hosted.get(str(endpoint), (None, 0))
@@ -210,7 +218,7 @@ def _leave(endpoint: Endpoint) -> None:
 def _serve(endpoint: Endpoint, listening: socket.socket) -> Any:
     """A TCPStore on a socket that listens already. It ends when nobody refers to it."""
     with listening:
-        distributed = _torch("a TCPStore is hosted here")
+        distributed = _torch()
         descriptor = os.dup(listening.fileno())
     return distributed.TCPStore(
         endpoint.address,
@@ -221,8 +229,8 @@ def _serve(endpoint: Endpoint, listening: socket.socket) -> Any:
     )
 
 
-def _parts(head: bytes, *parts: bytes) -> bytes:
-    return head + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+def _parts(*parts: bytes, length: struct.Struct) -> bytes:
+    return b"".join(length.pack(len(part)) + part for part in parts)
 
 
 def _receive(connection: socket.socket, length: int, deadline: float) -> bytes:
@@ -240,8 +248,8 @@ def _receive(connection: socket.socket, length: int, deadline: float) -> bytes:
 def _endpoint(text: str) -> Endpoint:
     address, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
-        return Endpoint(text.strip("[]"), DEFAULT_PORT)
-    if not address or not port.isdigit():
+        address, port = text, str(DEFAULT_PORT)
+    if not address.strip("[]") or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"{text!r} is not an endpoint of a TCPStore", "it is HOST:PORT")
     return Endpoint(address.strip("[]"), int(port))
 
@@ -257,68 +265,95 @@ def _flag(text: str | None) -> bool | None:
 
 
 class FileClient:
-    """A FileStore, opened anew whenever its file is not the one that was opened.
-
-    Its constructor and destructor wait for the lock of the file without releasing Python's, so
-    that a paused process of another node would stop all threads of this one; hence the lock is
-    waited for, or looked at, here before.
-    """
+    """The file of a FileStore: records of a key and a value, under one lock."""
 
     def __init__(self, settings: RegisterSettings, key: str) -> None:
         self._path = settings.endpoint
-        self._key = key.removeprefix("/")
-        self._distributed = _torch("a FileStore is used")
-        self._store: Any = None
-        self._seen = (0, 0)
-        """The inode of the file, and how long it was at the least."""
+        self._key = key.encode()
+        self._was_served = False
+        self._inode = self._read_up_to = 0
+        self._value: bytes | None = None
+        """As of the file and the place in it up to which it was read."""
 
     def compare_set(self, expected: bytes, desired: bytes) -> tuple[bytes, bool]:
+        """Compare and append under the lock, for which the call waits as long as it takes."""
         try:
-            self._open()
-            value = self._store.compare_set(self._key, expected.decode(), desired.decode())
+            with self._locked() as file:
+                end = self._catch_up(file)
+                if expected != (self._value or b"") or desired == expected:
+                    return self._value or expected, True
+                self._append(file, end, _parts(self._key, desired, length=_SHORT_LENGTH))
+                self._was_served = True
+                return desired, True
         except OSError as error:
-            raise RegisterRefused(f"{self._path} cannot be used: {error.strerror}") from None
-        except RuntimeError as error:  # All that PyTorch says of a file.
-            self.close()
-            reason = str(error).partition("\n")[0]
-            raise RegisterUnreachable(f"the FileStore {self._path} failed: {reason}") from None
-        return bytes(value), True
+            reason = f"the FileStore {self._path} cannot be used: {error.strerror}"
+            if error.errno in _REFUSED and not self._was_served:
+                raise RegisterRefused(reason) from None
+            raise RegisterUnreachable(reason) from None
 
     def close(self) -> None:
-        """Let go of the store, unless that would wait for others."""
-        if self._store is None:
-            return
-        try:
-            with open(self._path, "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            _not_let_go_of.append(self._store)
-        self._store = None
+        """Nothing is held between calls."""
 
-    def _open(self) -> None:
-        """Make the file, for its owner only, if it is not there; see that it is the same."""
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            inode, length = self._seen
-            if self._store is None or status.st_ino != inode or status.st_size < length:
-                self.close()
+    def _locked(self) -> BinaryIO:
+        """The file that has the name, for this process alone until it is closed."""
+        while True:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = open(descriptor, "r+b", buffering=0)  # noqa: SIM115
+            try:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                fcntl.flock(file, fcntl.LOCK_UN)
-                # A number of workers would make the last of them remove the file.
-                self._store = self._distributed.FileStore(self._path, -1)
-        self._seen = status.st_ino, status.st_size
+                if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
+                    return file
+            except FileNotFoundError:
+                pass  # Removed since it was opened.
+            except BaseException:
+                file.close()
+                raise
+            file.close()
+
+    def _catch_up(self, file: BinaryIO) -> int:
+        """Read what was appended since the last time; where the last whole record ends."""
+        status = os.fstat(file.fileno())
+        if status.st_ino != self._inode or status.st_size < self._read_up_to:
+            self._inode, self._read_up_to, self._value = status.st_ino, 0, None
+        file.seek(self._read_up_to)
+        content = file.read(status.st_size - self._read_up_to)
+        start = 0
+        while (record := _record(content, start)) is not None:
+            key, value, start = record
+            if key == self._key:
+                self._value = value
+            elif key == _REMOVED + self._key:
+                self._value = None
+        self._read_up_to += start
+        return self._read_up_to
+
+    def _append(self, file: BinaryIO, end: int, record: bytes) -> None:
+        """Over what a writer left unfinished, if one did, whose lock ended with its life."""
+        file.truncate(end)
+        file.seek(end)
+        if file.write(record) != len(record):
+            file.truncate(end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-_not_let_go_of: list[Any] = []
-"""FileStores whose end would have waited for a lock."""
+def _record(content: bytes, start: int) -> tuple[bytes, bytes, int] | None:
+    """The key, the value, and where the next begins; None where no whole record is."""
+    parts = []
+    for _ in range(2):
+        if start + _SHORT_LENGTH.size > len(content):
+            return None
+        (length,) = _SHORT_LENGTH.unpack_from(content, start)
+        start += _SHORT_LENGTH.size
+        parts.append(content[start : start + length])
+        start += length
+    return (parts[0], parts[1], start) if start <= len(content) else None
 
 
-def _torch(reason: str) -> Any:
+def _torch() -> Any:
     try:
         return import_module("torch.distributed")
     except ImportError:
         raise UsageError(
-            f"PyTorch is needed where {reason}, and is not installed here",
+            "PyTorch is needed where a TCPStore is hosted, and is not installed here",
             "without store_type, c10d means Holdfast's own coordinator, which needs no PyTorch",
         ) from None
