@@ -42,6 +42,8 @@ NOTES = {
 
 VARIABLES = (
     ("  PYTHON_EXEC", "the workers' Python [the one running this]"),
+    ("  HOLDFAST_REGISTER_USER", "who we are to etcd; or user= in --rdzv-conf"),
+    ("  HOLDFAST_REGISTER_PASSWORD", "and its password; or password_file= in --rdzv-conf"),
     (
         "  TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
         "starts each line on the console; knows ${role_name}, ${rank}, ${local_rank}, ${pid}",
