@@ -29,7 +29,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -68,7 +68,7 @@ class EtcdPlace(NamedTuple):
     prefix: Sequence[str] = ()
     """What its command begins with, such as `ip netns exec NAME`."""
     client_port: int = 0
-    """0: one that is free here, which means nothing in another network namespace."""
+    """0: one that is free here; with a prefix, etcd's own."""
     peer_port: int = 0
 
 
@@ -87,10 +87,7 @@ class EtcdServer:
 
     def __init__(self, name: str, folder: Path, place: EtcdPlace, options: EtcdOptions) -> None:
         self.name, self.folder, self.options = name, folder.absolute(), options
-        ports = free_ports(place.address, 2) if not place.client_port else [0, 0]
-        self.place = place._replace(
-            client_port=place.client_port or ports[0], peer_port=place.peer_port or ports[1]
-        )
+        self.place = _with_ports(place)
         self.demands_users = False
         self._process: subprocess.Popen[bytes] | None = None
         self._others = self.peer
@@ -349,12 +346,14 @@ class EtcdCluster:
             server.close()
 
 
-def cluster_for_test(
-    folder: Path, size: int = 1, options: EtcdOptions | None = None
-) -> Iterator[EtcdCluster]:
-    """For the body of a fixture: `yield from cluster_for_test(tmp_path)`."""
-    with EtcdCluster(folder, size, options) as cluster:
-        yield cluster
+def _with_ports(place: EtcdPlace) -> EtcdPlace:
+    if place.client_port and place.peer_port:
+        return place
+    # In a network namespace of its own every port is free, and we cannot look from here.
+    client_port, peer_port = (2379, 2380) if place.prefix else free_ports(place.address, 2)
+    return place._replace(
+        client_port=place.client_port or client_port, peer_port=place.peer_port or peer_port
+    )
 
 
 def free_ports(address: str, number: int) -> list[int]:

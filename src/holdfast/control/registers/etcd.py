@@ -92,6 +92,10 @@ class EtcdRegister:
         """Set it. Where the document itself is gone, `(b"", None, False)`."""
         with self._in_use:
             deadline = self._gateway.http.deadline()
+            # Of many who want the same place, only those who may get it take a lease.
+            if self._short.number is None and not self._could_be_set(token, deadline):
+                value, now = self._told() or (b"", None)
+                return value, now, value == state
             try:
                 answer = self._write(state, token, deadline)
             except NotFound:  # A lease ran out between its renewal and the write.
@@ -180,6 +184,10 @@ class EtcdRegister:
         success = [{"request_put": document}, {"request_put": holder}]
         return self._transact(self._is_at(token), success, deadline)
 
+    def _could_be_set(self, token: Token | None, deadline: float) -> bool:
+        self._read(deadline)
+        return token == (None if self._known is None else self._known.mod_revision)
+
     def _write_again(self, state: bytes, token: Token | None, deadline: float) -> TxnAnswer:
         try:
             return self._write(state, token, deadline)
@@ -206,13 +214,21 @@ class EtcdRegister:
             ranges = [r.response_range for r in answer.responses if r.response_range is not None]
             self._learn(ranges[0].kvs if ranges else [])
         if self._known is None:
+            self._require_certainty()
             return b"", None, False
         # Where another server was asked first, it may have done what this one finds done.
         has_set = answer.succeeded or self._known.value == state
+        if not has_set:
+            self._require_certainty()
         if has_set:
             self.holder_expired = False
             self._confirm_lease(answer.header.raft_term, deadline)
         return self._known.value, self._known.mod_revision, has_set
+
+    def _require_certainty(self) -> None:
+        """What another wrote may be over what an earlier, unanswered try of ours wrote."""
+        if self._gateway.http.was_sent_before:
+            raise RegisterUnreachable("a write was overtaken, or never done")
 
     def _confirm_lease(self, raft_term: int, deadline: float) -> None:
         """See to it that the lease was renewed by who leads now.

@@ -102,11 +102,16 @@ class EtcdV2Register:
         with self._in_use:
             deadline = self._http.deadline()
             has_set = self._write(state, token, self._keep_s, deadline)
+            is_certain = has_set or not self._http.was_sent_before
             if not has_set:
                 self._read(deadline)
+                has_set = self._known is not None and self._known.content == state
+            if not (has_set or is_certain):
+                # What is there may be over what an earlier, unanswered try of ours wrote.
+                raise RegisterUnreachable("a write was overtaken, or never done")
             if self._known is None:
                 return b"", None, False
-            return self._known.content, self._known.index, has_set or self._known.content == state
+            return self._known.content, self._known.index, has_set
 
     def wait_for_change(self, token: Token | None, timeout_s: float) -> tuple[bytes, Token] | None:
         """Block until the token is another; None when the time is over.

@@ -65,6 +65,7 @@ class HttpClient:
         self._streams: set[Connection] = set()
         self._is_interrupted = False
         self._was_answered = False
+        self._sent = 0
 
     def deadline(self) -> float:
         """By when a call that begins now has to end."""
@@ -76,7 +77,13 @@ class HttpClient:
         def attempt(endpoint: Endpoint, until: float) -> Result:
             return read(self._exchange(endpoint, request, until))
 
+        self._sent = 0
         return self._try_each(attempt, deadline)
+
+    @property
+    def was_sent_before(self) -> bool:
+        """Whether an earlier try of the last request may have been carried out, unanswered."""
+        return self._sent > 1
 
     def begin(
         self, request: Request, deadline: float, check: Callable[[Connection, int, float], None]
@@ -169,6 +176,7 @@ class HttpClient:
             raise Unavailable("was given up")
 
     def _ask(self, connection: Connection, request: Request, until: float) -> Answer:
+        self._sent += 1
         answer = connection.ask(request, until)
         if not connection.is_reusable:
             self._drop_kept()

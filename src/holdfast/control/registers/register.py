@@ -13,7 +13,7 @@ Rules
    nothing. Either way it returns what is there now, its token, and whether it was set.
 3. Where it is not known whether a write happened, `RegisterUnreachable` is raised. Contents are
    unique, so the same write may be tried again within a call: finding exactly one's own content
-   means that it was set.
+   means that it was set. Finding another's then means nothing: it may have come over one's own.
 4. What will not change by asking again (credentials, certificates) raises `RegisterRefused`.
 5. A call ends within `call_timeout_s`, whatever the store does; an endpoint that is silent costs
    `endpoint_timeout_s` of it.

@@ -280,10 +280,10 @@ class FileClient:
         try:
             with self._locked() as file:
                 end = self._catch_up(file)
+                self._was_served = True
                 if expected != (self._value or b"") or desired == expected:
                     return self._value or expected, True
                 self._append(file, end, _parts(self._key, desired, length=_SHORT_LENGTH))
-                self._was_served = True
                 return desired, True
         except OSError as error:
             reason = f"the FileStore {self._path} cannot be used: {error.strerror}"
@@ -315,8 +315,7 @@ class FileClient:
         status = os.fstat(file.fileno())
         if status.st_ino != self._inode or status.st_size < self._read_up_to:
             self._inode, self._read_up_to, self._value = status.st_ino, 0, None
-        file.seek(self._read_up_to)
-        content = file.read(status.st_size - self._read_up_to)
+        content = _read_all(file, self._read_up_to, status.st_size)
         start = 0
         while (record := _record(content, start)) is not None:
             key, value, start = record
@@ -334,6 +333,19 @@ class FileClient:
         if file.write(record) != len(record):
             file.truncate(end)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _read_all(file: BinaryIO, start: int, end: int) -> bytes:
+    """All of it, since what is missing at the end would be taken for unfinished."""
+    file.seek(start)
+    chunks = []
+    while start < end:
+        chunk = file.read(end - start)
+        if not chunk:
+            raise OSError(errno.EIO, "it ends before its end")
+        chunks.append(chunk)
+        start += len(chunk)
+    return b"".join(chunks)
 
 
 def _record(content: bytes, start: int) -> tuple[bytes, bytes, int] | None:
