@@ -30,9 +30,9 @@ from holdfast.core.messages import (
     RoundStopped,
     StopRound,
 )
-from holdfast.core.model import Tenure
+from holdfast.core.model import ExitStatus, Tenure
 
-from .agent_life import Life, assignment, run_round, running, said, waiting
+from .agent_life import Life, assignment, exited, run_round, running, said, waiting
 
 
 def on_several_nodes(life: Life) -> Life:
@@ -155,6 +155,29 @@ def test_only_the_highest_tenure_is_obeyed() -> None:
     assert life.state.phase is Phase.RUNNING
     assert life.take(Told(StopRound(1, "new"), Tenure(1, 5)))
     assert life.state.phase is Phase.STOPPING
+
+
+def finished() -> Life:
+    """A node all of whose workers have succeeded, while the round runs on elsewhere."""
+    life = on_several_nodes(running())
+    life.take(exited(0, ExitStatus(code=0)), exited(1, ExitStatus(code=0)))
+    assert life.state.phase is Phase.RUNNING
+    return life
+
+
+def test_a_node_that_has_finished_goes_on_renewing_its_lease() -> None:
+    life = finished()
+    number = greeting(life.take(CoordinatorReached())).heartbeat
+    effects = life.take(Told(HeartbeatAnswered(number)))
+    assert [type(effect) for effect in effects] == [HoldLease], "its store may serve others"
+
+
+def test_a_node_that_has_finished_ends_no_round_when_its_lease_runs_out() -> None:
+    life = finished()
+    assert life.take(LeaseRanOut()) == []
+    standing = greeting(life.take(CoordinatorReached())).standing
+    assert standing is not None
+    assert standing.condition == "succeeded"
 
 
 def test_when_the_lease_runs_out_the_round_is_over_for_this_node() -> None:

@@ -70,6 +70,22 @@ def test_roles_sizes_and_hints_of_different_nodes(start: Start) -> None:
     ]
 
 
+def test_a_node_may_finish_long_before_the_others(start: Start, tmp_path: Path) -> None:
+    """Longer than a lease: its own is renewed until the round is over."""
+    (tmp_path / "tell.py").write_text(
+        "import os, time\n"
+        "if os.environ['RANK'] == '1':\n    time.sleep(6)\n"
+        "print('told', os.environ['RANK'], os.environ['HOLDFAST_ROUND'], flush=True)\n"
+    )
+    agents = [start("--nnodes=2", "--lease=4") for _ in range(2)]
+    lines = []
+    for agent in agents:
+        out, errors = agent.communicate(timeout=DEADLINE_S)
+        assert agent.returncode == 0, errors
+        lines += out.splitlines()
+    assert sorted(lines) == ["told 0 1", "told 1 1"]
+
+
 def test_who_has_the_token_joins_and_workers_do_not_get_it(start: Start) -> None:
     agents = [start("--nnodes=2", token=TOKEN) for _ in range(2)]
     assert [words[-1] for words in told(agents)] == ["None", "None"]

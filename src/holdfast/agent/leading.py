@@ -77,7 +77,7 @@ class Leading:
         self._busy = False
         self._timers: dict[str, Cancellable] = {}
         self._on_written: Callable[[int], None] = lambda version: None
-        self._retiring = False
+        self.is_retiring = False
         self.is_over = False
         """The job is over and all is done; nothing more happens here."""
 
@@ -89,11 +89,11 @@ class Leading:
     def take(self, event: LeadershipEvent) -> None:
         """Take a step, after those that are under way."""
         self._inbox.append(event)
-        if self._busy or self._retiring:
+        if self._busy or self.is_retiring:
             return
         self._busy = True
         try:
-            while self._inbox and not self._retiring:
+            while self._inbox and not self.is_retiring:
                 self._step(self._inbox.popleft())
         finally:
             self._busy = False
@@ -128,6 +128,7 @@ class Leading:
             case LearnOutcome():
                 tenure = self.state.seen.tenure if self.state.seen is not None else Tenure()
                 self._stage.learn_outcome(effect.outcome, tenure)
+                self.retire()  # In case whoever wrote it is dead.
             case Announce():
                 self._owner.say(effect.text)
             case WakeLeadership():
@@ -170,7 +171,7 @@ class Leading:
 
     def retire(self) -> None:
         """Write no more: the register may forget the job after a while."""
-        self._retiring = True
+        self.is_retiring = True
         self._stop_timers()
         self._asking.forget_after(FORGOTTEN_AFTER_S, self._on_forgotten)
 

@@ -159,10 +159,14 @@ class RegisterContact:
 
     @property
     def is_needed(self) -> bool:
-        if self._host is not None and self._host.state.outcome is not None:
+        if self._leading.is_retiring:
             return not self._leading.is_over
+        if self._host is not None and self._host.state.outcome_told:
+            return True
+        # What has to be written first may never be: the register may be out of reach.
         still_time = self._leaves_until is not None and linux.now() < self._leaves_until
-        return self._leading.is_resigning and still_time
+        unwritten = self._host is not None and self._host.state.outcome is not None
+        return (unwritten or self._leading.is_resigning) and still_time
 
     def close(self) -> None:
         self._stop_seeking()
@@ -231,7 +235,6 @@ class RegisterContact:
             self._lose(reason, permanent)
 
     def learn_outcome(self, outcome: Outcome, tenure: Tenure) -> None:
-        self._stop_seeking()
         self._owner.post(Told(CloseJob(outcome), tenure))
 
     # What our connection says.

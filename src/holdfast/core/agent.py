@@ -279,6 +279,8 @@ def _lease_ran_out(state: AgentState) -> list[AgentEffect]:
         return []
     if state.draining_by is not None:
         return leave(state, state.draining_by)
+    if not alive(state) and not state.failures:
+        return []  # All have succeeded: what is done needs no lease, and is told when it can be.
     state.phase = Phase.STOPPING
     state.stopped_by_us = True
     said = Say("the lease runs out, because the coordinator does not answer: stopping the workers")

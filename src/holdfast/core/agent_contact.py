@@ -115,10 +115,13 @@ def heartbeat_due(state: AgentState, now: float) -> list[AgentEffect]:
 
 
 def answered(state: AgentState, message: HeartbeatAnswered) -> list[AgentEffect]:
-    """The lease is renewed: the spawner keeps the new deadline, if there is anything to stop."""
+    """The lease is renewed: the spawner keeps the new deadline, if there is anything to stop.
+
+    While the round runs there is, even where all workers have succeeded: its store may be here.
+    """
     if state.lease is None or not state.lease.answered(message.number):
         return []
-    return hold(state) if alive(state) else []
+    return hold(state) if alive(state) or state.phase is Phase.RUNNING else []
 
 
 def hold(state: AgentState) -> list[AgentEffect]:

@@ -74,8 +74,9 @@ WATCH_TIMER = "watch"
 RESIGN_TIMER = "resign"
 STAGGER_S = 0.5
 """How much later each further successor tries."""
-CROWD_S = 0.5
-"""Over how long a thousand nodes that start together spread their first claims."""
+CROWD_S = 1.0
+"""Over how long many nodes that start together spread their first claims: the first one wins,
+and the more there are the sooner it comes."""
 FEW = 8
 WORTH_SAYING = 2
 """One lost answer is nothing to speak of; from the second in a row on the user is told."""
@@ -251,7 +252,8 @@ def _saw(
     if document is None:
         return _claim_in_turn(state, now, free=True)
     if document.ledger.outcome is not None:
-        return [LearnOutcome(document.ledger.outcome)]
+        # Whoever has a coordinator hears it from there, in full: what is written down is short.
+        return [LearnOutcome(document.ledger.outcome)] if state.calling else []
     # Whoever watches sees a new leader before it misses the old one.
     replaced = document.tenure > state.above and state.leader not in ("", document.leader)
     state.above = max(state.above, document.tenure)
@@ -335,8 +337,7 @@ def _renew_later(state: LeadershipState) -> WakeLeadership:
 def _turn(state: LeadershipState) -> float:
     """How long after the first this node may try, so that not all do at once."""
     if state.seen is None:
-        spread = (_spread(state) - 1) / 4
-        return spread * min(CROWD_S, CROWD_S * state.crowd / 1000) if state.crowd > FEW else 0.0
+        return CROWD_S * (_spread(state) - 1) / 4 if state.crowd > FEW else 0.0
     if state.node in state.successors:
         return state.successors.index(state.node) * STAGGER_S
     return (len(state.successors) + _spread(state)) * STAGGER_S
@@ -364,7 +365,8 @@ def _claim_in_turn(state: LeadershipState, now: float, *, free: bool) -> list[Le
     due = since + _turn(state)
     if now >= due:
         return _claim(state, now, holder_possible=False)
-    return [*_watch(state, now), WakeLeadership(WATCH_TIMER, due - now)]
+    later = WakeLeadership(WATCH_TIMER, due - now)
+    return [later] if state.seen is None else [*_watch(state, now), later]
 
 
 def _leader_died(state: LeadershipState, leader: str, now: float) -> list[LeadershipEffect]:

@@ -215,7 +215,12 @@ def describe(config: JobConfig) -> tuple[str, ...]:
 
 def _about_its_death(config: JobConfig, span: Span) -> str:
     if not config.rendezvous.is_embedded:
-        return f"if the coordinator dies, another one takes over within {_s(span.prompt_s)}"
+        leases = config.leases
+        held_s = leases.takeover_s + leases.suspect_s * (1 + leases.drift) + leases.gone_after_s
+        return (
+            f"if the coordinator dies, another one takes over within {_s(span.prompt_s)}; the "
+            f"workers beside one that fell silent are replaced within {_s(held_s)}"
+        )
     return (
         f"if {config.rendezvous.endpoint or 'the coordinator'} dies, the job goes on at most "
         f"{_s(span.prompt_s)} after it is back, or ends after {_s(config.timeouts.join_s)} "

@@ -71,6 +71,8 @@ class EtcdRegister:
         self._all = {"key": folder.encode(), "range_end": f"{folder[:-1]}0".encode()}
         self._short = Lease(self._gateway, ceil(settings.holder_ttl_s))
         self._long = Lease(self._gateway, ceil(settings.keep_s))
+        self._is_long_in_use = False
+        """Whether the document is attached to the long lease."""
         self._patience_s = settings.holder_ttl_s / 2
         self.holder_expired = False
         self._known: Pair | None = None
@@ -135,6 +137,7 @@ class EtcdRegister:
             success: list[Message] = [{"request_put": put}, {"request_delete_range": delete}]
             try:
                 self._transact(self._is_at(self._known.mod_revision), success, deadline)
+                self._is_long_in_use = False
             except NotFound as error:
                 raise RegisterUnreachable(str(error)) from None
 
@@ -146,6 +149,8 @@ class EtcdRegister:
             try:
                 http.resume()
                 self._short.revoke(monotonic() + PARTING_S)
+                if not self._is_long_in_use:
+                    self._long.revoke(monotonic() + PARTING_S)
             except (RegisterUnreachable, RegisterRefused):
                 pass  # It runs out by itself.
             finally:
@@ -221,7 +226,7 @@ class EtcdRegister:
         if not has_set:
             self._require_certainty()
         if has_set:
-            self.holder_expired = False
+            self.holder_expired, self._is_long_in_use = False, True
             self._confirm_lease(answer.header.raft_term, deadline)
         return self._known.value, self._known.mod_revision, has_set
 
