@@ -446,3 +446,17 @@ def test_who_seeks_a_coordinator_hears_why_there_is_none() -> None:
     effects = node.take(RegisterUnclear(False, reason="wrong password", refused=True))
     why = "the register cannot be reached: wrong password"
     assert of_kind(effects, NobodyFound) == [NobodyFound(why, permanent=True)]
+
+
+def test_a_register_that_cannot_forget_is_left_for_the_next_job_of_its_name() -> None:
+    first = leader()
+    over = Outcome("succeeded", "all workers succeeded", 0)
+    first.take(LedgerWanted(2, Ledger(1, 3, 0, over), ("b",)))
+    first.take(ResignationWanted("the job is over", is_over=True))
+    node = Node("z", first.register, now=100.0)
+    node.take(LeadershipStarted())
+    node.now = 110.0
+    (lead,) = of_kind(node.take(DialWanted()) + node.take(DialWanted()), Lead)
+    assert isinstance(lead, Lead)
+    assert lead.document.tenure > Tenure(1, 1)
+    assert lead.document.ledger == Ledger()

@@ -170,7 +170,10 @@ class Leading:
         return leadership.gate(self.state, message, all_heard, now)
 
     def retire(self) -> None:
-        """Write no more: the register may forget the job after a while."""
+        """The register may forget the job after a while; one that cannot is left as if new."""
+        if not self._asking.can_forget:
+            self.take(ResignationWanted("the job is over", is_over=True))
+            return
         self.is_retiring = True
         self._stop_timers()
         self._asking.forget_after(FORGOTTEN_AFTER_S, self._on_forgotten)

@@ -91,6 +91,7 @@ class RegisterContact:
         config = owner.config
         self._owner = owner
         security = security_of(config, secrets.token)
+        allow_many_connections()  # Every node may have to lead.
         self._client = Client(owner.loop, config.run_id, owner.node, security, self)
         self._spaces = KeySpaces()
         self._reception = Reception()
@@ -187,7 +188,6 @@ class RegisterContact:
         host = CoordinatorHost(state, surroundings(owner), self._leading)
         host.post, host.on_round = self._server, self._spaces.open
         self._reception.host = host
-        allow_many_connections()
         self._server.closed_because = ""
         known = f", and goes on from round {state.round_number}" if state.round_number else ""
         owner.say(f"this node carries the coordinator, on {self._place}{known}")
@@ -202,7 +202,8 @@ class RegisterContact:
             self._share_tethers()
 
     def step_down(self, reason: str) -> None:
-        self._owner.say(f"this node carries the coordinator no more: {reason}")
+        if self._host is None or self._host.state.outcome is None:
+            self._owner.say(f"this node carries the coordinator no more: {reason}")
         if self._host is not None:
             self._host.close()
             self._reception.host = None
@@ -235,6 +236,12 @@ class RegisterContact:
             self._lose(reason, permanent)
 
     def learn_outcome(self, outcome: Outcome, tenure: Tenure) -> None:
+        if self._heard == Tenure():
+            name = self._owner.config.run_id
+            self._owner.say(
+                f"job {name} was over before this node came; under another --rdzv-id, or in a "
+                "minute, it runs anew"
+            )
         self._owner.post(Told(CloseJob(outcome), tenure))
 
     # What our connection says.

@@ -250,7 +250,10 @@ class Connection:
 
     def _end(self, ending: Ending) -> None:
         if self.is_open:
-            self.close()
+            if self.kind == "tether":
+                self.reset()
+            else:
+                self.close()
             self.on_ended(self, ending)
 
     def reset(self) -> None:

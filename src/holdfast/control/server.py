@@ -162,12 +162,8 @@ class Server:
 
     def dismiss(self) -> None:
         """Close all connections, silently, and go on listening."""
-        for connection in self._connections:
-            if connection.kind == "tether":
-                connection.reset()
-            else:
-                connection.close()
-        self._connections.clear()
+        for connection in list(self._connections):
+            self._discard(connection)
         self._controls.clear()
         self._tethers.clear()
         self._tickets.clear()
@@ -227,10 +223,10 @@ class Server:
             self.rejected[ending.kind] += 1
 
     def _discard(self, connection: Connection) -> None:
-        if connection.kind == "tether":
-            connection.reset()
-        else:
+        if connection.kind in ("control", "store"):
             connection.close()
+        else:
+            connection.reset()  # A tether, or one that has not said yet that it is.
         self._connections.discard(connection)
 
     # The handshake.

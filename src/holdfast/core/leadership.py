@@ -39,7 +39,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from holdfast.core.config import Leases
-from holdfast.core.document import Document
+from holdfast.core.document import Document, Ledger
 from holdfast.core.leadership_io import (
     Announce,
     Call,
@@ -141,6 +141,8 @@ class LeadershipState(Struct):
     writes: int = 0
     leaves: bool = False
     """Nothing of any round is on this node any more."""
+    is_over: bool = False
+    """The job is over, and everybody knows."""
     resigns: bool = False
     """It is to give its place away when the write that is under way has been answered."""
     sits_out_until: float = 0.0
@@ -181,7 +183,7 @@ def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[Lea
             state.above = max(state.above, event.tenure)
             return _step_down(state, f"another coordinator leads (tenure {event.tenure})")
         case ResignationWanted():
-            state.leaves = event.leaves
+            state.leaves, state.is_over = event.leaves, event.is_over
             return _resign(state, now)
         case LeadershipTimerFired():
             return _timer(state, event.name, now)
@@ -566,6 +568,10 @@ def _resign(state: LeadershipState, now: float) -> list[LeadershipEffect]:
     if not left:
         ledger = replace(ledger, leader_seat=None)
     document = _next(state, state.leading, leader="", ledger=ledger, left=left)
+    if state.is_over:
+        document = replace(
+            document, instance=document.instance + 1, epoch=0, successors=(), ledger=Ledger()
+        )
     state.pending = Pending("resign", document, state.token, now)
     state.leading, state.wanted, state.resigns = None, None, False
     state.sits_out_until = now + 2 * state.terms.takeover_s

@@ -81,10 +81,15 @@ class Outranked(Record, frozen=True):
 
 
 class ResignationWanted(Record, frozen=True):
-    """Somebody else should lead, and why; `leaves` if nothing runs on this node any more."""
+    """Somebody else should lead, and why; `leaves` if nothing runs on this node any more.
+
+    `is_over` if the job is, and everybody knows: then the register is left for the next of its
+    name.
+    """
 
     reason: str
     leaves: bool = False
+    is_over: bool = False
 
 
 class LeadershipTimerFired(Record, frozen=True):

@@ -98,6 +98,7 @@ class Asking:
         self._mailbox = Mailbox(loop, self._on_answer)
         first = make()
         self.tells_of_changes = isinstance(first, WaitsForChange)
+        self.can_forget = isinstance(first, Forgets)
         self._caller: Caller | None = Caller(lambda: first, self._mailbox)
 
     # Questions.
