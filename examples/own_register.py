@@ -99,6 +99,7 @@ class SqliteRegister:
                 isolation_level=None,  # Transactions begin where we say so.
                 check_same_thread=False,
             )
+            self._connection.execute("PRAGMA journal_mode = WAL")  # Who reads stops no writer.
             self._connection.execute(SCHEMA)
         return self._connection
 

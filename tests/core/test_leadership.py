@@ -208,7 +208,7 @@ def test_12_successors_take_over_one_after_the_other(name: str, at: float) -> No
     (lead,) = of_kind(node.take(LeadershipTimerFired("watch")), Lead)
     assert isinstance(lead, Lead)
     assert lead.document.tenure == Tenure(1, 2)
-    assert lead.document.ledger == Ledger(1, 3)
+    assert lead.document.ledger == Ledger(1, 3, held=True), "the silent one may hold its round"
     assert lead.holder_possible
 
 
@@ -408,7 +408,8 @@ def test_others_claim_an_emptied_register_above_what_they_saw_and_not_before_it_
     node.now = 5.0
     (lead,) = of_kind(node.take(LeadershipTimerFired("watch")), Lead)
     assert isinstance(lead, Lead)
-    assert (lead.document.tenure, lead.document.ledger) == (Tenure(1, 2), Ledger(1, 3))
+    assert lead.document.tenure == Tenure(1, 2)
+    assert lead.document.ledger == Ledger(1, 3, held=True)
     assert lead.holder_possible
 
 
@@ -460,3 +461,17 @@ def test_a_register_that_cannot_forget_is_left_for_the_next_job_of_its_name() ->
     assert isinstance(lead, Lead)
     assert lead.document.tenure > Tenure(1, 1)
     assert lead.document.ledger == Ledger()
+
+
+def test_the_possibility_of_a_hold_outlives_the_one_who_took_over() -> None:
+    first = leader()
+    second = follower("b", first)
+    second.now = 4.0
+    assert of_kind(second.take(LeadershipTimerFired("watch")), Lead)
+    third = Node("c", first.register, now=4.1)
+    third.take(Pointed("b", ("c",)))
+    third.take(LeadershipStarted())
+    third.state.successors = ("c",)
+    (lead,) = of_kind(third.take(LeaderTetherEnded("b")), Lead)
+    assert isinstance(lead, Lead)
+    assert lead.holder_possible, "that b is dead says nothing of a"

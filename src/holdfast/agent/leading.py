@@ -83,6 +83,8 @@ class Leading:
 
     @property
     def is_resigning(self) -> bool:
+        if self.state.is_over and self.state.unanswered:
+            return False  # It would only have been tidied up.
         pending = self.state.pending
         return self.state.resigns or (pending is not None and pending.purpose == "resign")
 
@@ -116,9 +118,9 @@ class Leading:
             case Lead():
                 self._stage.lead(effect)
             case Confirm():
+                self._stage.renewed()  # What could not be said comes before what is decided now.
                 if effect.version:
                     self._on_written(effect.version)
-                self._stage.renewed()
             case StepDown():
                 self._stage.step_down(effect.reason)
             case Call():
@@ -128,7 +130,6 @@ class Leading:
             case LearnOutcome():
                 tenure = self.state.seen.tenure if self.state.seen is not None else Tenure()
                 self._stage.learn_outcome(effect.outcome, tenure)
-                self.retire()  # In case whoever wrote it is dead.
             case Announce():
                 self._owner.say(effect.text)
             case WakeLeadership():

@@ -131,7 +131,8 @@ class Agent:
 
     def post(self, event: AgentEvent) -> None:
         """Put an event in the inbox, and work through it unless that is under way."""
-        self._hurried = self._outcome is not None and isinstance(event, SignalReceived)
+        if self._outcome is not None and isinstance(event, SignalReceived):
+            self._hurried = True
         self._inbox.append(event)
         if self._busy:
             return

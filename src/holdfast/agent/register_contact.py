@@ -162,12 +162,13 @@ class RegisterContact:
     def is_needed(self) -> bool:
         if self._leading.is_retiring:
             return not self._leading.is_over
-        if self._host is not None and self._host.state.outcome_told:
+        state = self._host.state if self._host is not None else None
+        if state is not None and state.outcome_told and not state.retired:
             return True
         # What has to be written first may never be: the register may be out of reach.
         still_time = self._leaves_until is not None and linux.now() < self._leaves_until
-        unwritten = self._host is not None and self._host.state.outcome is not None
-        return (unwritten or self._leading.is_resigning) and still_time
+        is_unwritten = state is not None and state.outcome is not None
+        return (is_unwritten or self._leading.is_resigning) and still_time
 
     def close(self) -> None:
         self._stop_seeking()
@@ -242,12 +243,16 @@ class RegisterContact:
                 f"job {name} was over before this node came; under another --rdzv-id, or in a "
                 "minute, it runs anew"
             )
+        else:
+            self._leading.retire()  # In case whoever wrote it is dead.
         self._owner.post(Told(CloseJob(outcome), tenure))
 
     # What our connection says.
 
     def on_connected(self, server_nonce: bytes, local_address: str) -> None:
         self._stop_seeking()
+        # The old tether tells of whoever led before, and must not get another's name.
+        self._drop_tether()
         self._leader = ""
         self._owner.post(CoordinatorReached())
 

@@ -176,6 +176,7 @@ def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEff
         return [*contact.send_heartbeat(state, now), stopped]
     state.phase = Phase.RUNNING
     state.assignment, state.last_round = assignment, assignment.round
+    state.instance = state.tenure.instance
     state.workers = {ranks.local_rank: WorkerLife(ranks.rank) for ranks in assignment.workers}
     state.failures = {}
     state.stopped_by_us = state.told_failure = state.killing = False

@@ -57,6 +57,7 @@ def reached(state: AgentState, hosting: bool, now: float) -> list[AgentEffect]:
     state.without_contact_since, state.attempts = None, 0
     if state.lease is None:
         return [*effects, Report(greeting(state))]
+    state.lease.forget()  # What was sent on another connection is answered by nobody any more.
     number = state.lease.heartbeat(now)
     again = WakeAgent(HEARTBEAT_TIMER, state.config.leases.heartbeat_s)
     return [*effects, Report(greeting(state, number)), again]
@@ -189,4 +190,5 @@ def _standing(state: AgentState) -> Standing | None:
         group_size=assignment.group_size,
         condition=condition,
         failures=in_full(state, state.failures.values()),
+        instance=state.instance,
     )

@@ -72,6 +72,8 @@ class AgentState(Struct):
     """It is not yet known whether a zygote will be there."""
     warm: bool = False
     assignment: Assignment | None = None
+    instance: int = 0
+    """Of the job, when that was announced."""
     last_round: int = 0
     workers: dict[int, WorkerLife] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)

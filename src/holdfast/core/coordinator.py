@@ -97,18 +97,20 @@ def take_over(
     state.history = [restarts.forgotten(now)] * written.charges
     state.outcome, state.outcome_told = written.outcome, written.outcome is not None
     if written.size and written.outcome is None:
-        _await_members(state, written.round, written.size, now + gone_after_s)
-        state.inherited_roll = written.roll
+        awaited = _await_members(state, written.round, written.size, now + gone_after_s)
+        awaited.instance = written.instance
+        state.inherited_roll, state.held = written.roll, written.held
     return state
 
 
-def _await_members(state: CoordinatorState, number: int, size: int, until: float) -> None:
+def _await_members(state: CoordinatorState, number: int, size: int, until: float) -> RunningRound:
     state.round_number = max(state.round_number, number)
     state.waiting_for = ""
     state.round = RunningRound(
         number, [UNKNOWN] * size, started_at=until, announced=True, missing_until=until
     )
     state.looks["missing"] = until
+    return state.round
 
 
 def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
@@ -128,6 +130,7 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     effects += _retire(state, now)
     effects += _name_successors(state)
     _note_own_seat(state)
+    _note_hold(state)
     if state.version > version:
         effects.append(Write(state.version, ledger(state), state.successors, state.places))
     return effects + _wake(state, now)
@@ -276,7 +279,8 @@ def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[
         until = state.began_at + state.config.leases.gone_after_s
         state.not_before = max(state.not_before, until)
         if standing is not None and until > now:
-            _await_members(state, standing.round, standing.group_size, until)
+            awaited = _await_members(state, standing.round, standing.group_size, until)
+            awaited.instance = standing.instance
     return effects
 
 
@@ -285,7 +289,7 @@ def _take_standing(
 ) -> list[CoordinatorEffect]:
     """Bring what the node says about its round together with what is known of it."""
     member, current = state.members[node], state.round
-    if standing is not None and current is not None and standing.round == current.number:
+    if standing is not None and current is not None and _is_of(standing, current):
         fits = standing.group_rank < standing.group_size == len(current.members)
         if fits and current.members[standing.group_rank] == UNKNOWN:
             current.seat(standing.group_rank, node)
@@ -299,6 +303,13 @@ def _take_standing(
         return []
     member.round = standing.round
     return [Tell(node, StopRound(standing.round, "that round is over"))]
+
+
+def _is_of(standing: Standing, current: RunningRound) -> bool:
+    """Whether a node stands in this very round. Another instance may have one of that number."""
+    known = standing.instance and current.instance
+    same = not known or standing.instance == current.instance
+    return same and standing.round == current.number
 
 
 def _offer_again(
@@ -361,6 +372,13 @@ def _note_own_seat(state: CoordinatorState) -> None:
     seat = current.seats.get(state.leader) if current is not None and state.leader else None
     if seat != state.leader_seat:
         state.leader_seat = seat
+        state.version += 1
+
+
+def _note_hold(state: CoordinatorState) -> None:
+    """Once all have reported, or must be gone, nobody's leases are held by an earlier one."""
+    if state.held and (state.round is None or state.round.missing_until is None):
+        state.held = False
         state.version += 1
 
 

@@ -402,7 +402,8 @@ def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[Coo
     state.round = None
     state.looks.pop("stop", None)
     state.looks.pop("missing", None)
-    state.former = tuple(name for name in ended.members if name not in ended.gone)
+    if ended.announced and ended.has_run:
+        state.former = tuple(name for name in ended.members if name not in ended.gone)
     if not state.seats:
         present = (state.members.get(name) for name in state.former)
         state.seats = tuple(member.info for member in present if member is not None)

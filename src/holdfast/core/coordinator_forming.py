@@ -173,7 +173,13 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     state.newcomer_since = state.enough_since = state.short_since = None
     master = state.members[members[0]].endpoint
     assert master is not None, "a node without an endpoint was a candidate"
-    state.round = RunningRound(state.round_number, members, started_at=now, version=state.version)
+    state.round = RunningRound(
+        state.round_number,
+        members,
+        started_at=now,
+        version=state.version,
+        instance=state.tenure.instance,
+    )
     state.round.assignments = ranks.assign(
         seated, round=state.round_number, restart_count=state.restart_count, master=master
     )

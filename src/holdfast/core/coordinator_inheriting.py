@@ -59,6 +59,8 @@ def _close_if_never_run(
         current.seat(rank, name)
         current.back.add(name)
     current.missing_until = None
+    # Whoever has no state must not come first because of a seat that it never took.
+    current.has_run = any(name not in (*members, state.departed) for name in current.seats)
     return ending.end(state, current, "loss", f"round {current.number} had not begun", now)
 
 

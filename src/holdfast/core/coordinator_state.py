@@ -58,7 +58,11 @@ class RunningRound(Struct):
     """By group rank; `UNKNOWN` where a node has not reported to a new coordinator."""
     started_at: float
     version: int = 0
+    instance: int = 0
+    """Of the job, when it was formed; 0 where that is not known."""
     announced: bool = False
+    has_run: bool = True
+    """Whether any node may have heard of it; one that never ran gave nobody a seat."""
     assignments: dict[str, Assignment] = field(default_factory=dict)
     missing_until: float | None = None
     """When the nodes that have not reported count as gone."""
@@ -127,6 +131,8 @@ class CoordinatorState(Struct):
     """Where the leader and its successors can be dialled."""
     inherited_roll: int = 0
     """The roll of the round that was taken over, as it was written down."""
+    held: bool = False
+    """An earlier coordinator may hold the leases of members that have not reported (`Ledger`)."""
     departed: str = ""
     """The member of an inherited round that died with the last coordinator."""
     departed_at: float = 0.0
@@ -179,6 +185,8 @@ def ledger(state: CoordinatorState) -> Ledger:
         brief(state.outcome),
         state.leader_seat,
         _roll(state, members),
+        current.instance if current is not None else 0,
+        state.held,
     )
 
 

@@ -39,6 +39,11 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     """The leader's own seat in the round: when its node is dead, so is that member."""
     roll: int = 0
     """Who the members are, as one number (`roll`): enough to tell whether it is these."""
+    instance: int = 0
+    """Of the job, when the round was formed: a later one may have taken it over."""
+    held: bool = False
+    """Not all members have reported since somebody took over from one that may hold their leases
+    without the register: whoever takes over next has to allow for that, too."""
 
 
 class Document(Struct, frozen=True, omit_defaults=True):

@@ -167,7 +167,8 @@ def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[Lea
         case RegisterUnclear():
             return _unclear(state, event, now)
         case LedgerWanted():
-            state.wanted = event
+            # What a coordinator wanted whose tenure is over must not be written in the next one.
+            state.wanted = event if state.leading is not None else None
             return _write_next(state, now)
         case LeaderTetherEnded():
             return _leader_died(state, event.leader, now)
@@ -387,20 +388,22 @@ def _claim(state: LeadershipState, now: float, *, holder_possible: bool) -> list
     last = state.seen or Document(state.instance, 0, 0, "", "")
     above = max(state.above, last.tenure)
     dead = last.left or (last.leader if last.leader == state.dead else "")
+    # That the last one is dead or has resigned says nothing of one before it.
+    held = bool(last.ledger.size) and (holder_possible or last.ledger.held)
     claim = _next(
         state,
         last,
         instance=above.instance,
         epoch=above.epoch + 1,
         # Whose seat it is has to be found out for the new leader.
-        ledger=replace(last.ledger, leader_seat=None),
+        ledger=replace(last.ledger, leader_seat=None, held=held),
     )
     state.pending = Pending(
         "claim",
         claim,
         state.token,
         now,
-        holder_possible=holder_possible,
+        holder_possible=held,
         dead=dead,
         dead_seat=last.ledger.leader_seat if dead else None,
     )

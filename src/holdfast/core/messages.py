@@ -45,6 +45,8 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     group_size: Count
     condition: Condition
     failures: tuple[Failure, ...] = ()
+    instance: int = 0
+    """Of the job, when the round was announced: another one may have a round of that number."""
 
 
 class NodeGreeted(Record, frozen=True):

@@ -20,7 +20,7 @@ PER_WORKER = (
 """Variables that differ between workers or rounds: a module that reads one when it is
 imported cannot be imported ahead."""
 
-SECRETS = ("HOLDFAST_TOKEN",)
+SECRETS = ("HOLDFAST_TOKEN", "HOLDFAST_REGISTER_PASSWORD")
 """What the agent has in its environment and workers are not given."""
 
 

@@ -10,6 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -378,39 +379,34 @@ def test_the_token_of_a_forgotten_document_sets_nothing(tmp_path: Path) -> None:
     assert register.set_state(b"content", token) == (b"new 0", newer, False)
 
 
-def test_a_life_that_ended_halfway_is_over(tmp_path: Path, once: Interrupt) -> None:
+class Died(BaseException):
+    """The process ends here."""
+
+
+def test_a_life_that_ended_halfway_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever was ending it died in between, at any point of it."""
-    for died_after in range(6):
-        run_id = f"run {died_after}"
-        folder = tmp_path / f"run.run%20{died_after}"
+    real = os.unlink
+    for removals in range(10):
+        run_id, left = f"run {removals}", [removals]
         token = write(opened(tmp_path, run_id), 3)
-        age(folder / token, 700)
-        _die_after(died_after, lambda run_id=run_id: opened(tmp_path, run_id).get_state())
+        age(tmp_path / f"run.run%20{removals}" / token, 700)
+
+        def unlink(path: str, left: list[int] = left) -> None:
+            if not left[0]:
+                raise Died
+            left[0] -= 1
+            real(path)
+
+        monkeypatch.setattr(os, "unlink", unlink)
+        with suppress(Died):
+            opened(tmp_path, run_id).get_state()
+        monkeypatch.setattr(os, "unlink", real)
         assert opened(tmp_path, run_id).get_state() is None
         assert opened(tmp_path, run_id).set_state(b"of a new life")[2]
         found = opened(tmp_path, run_id).get_state()
         assert found is not None
         assert found[0] == b"of a new life"
-
-
-def _die_after(removals: int, call: Callable[[], object]) -> None:
-    """In a process of its own, which ends at once when it has removed so many files."""
-    if child := os.fork():
-        os.waitpid(child, 0)
-        return
-    real, left = os.unlink, [removals]
-
-    def unlink(path: str) -> None:
-        if not left[0]:
-            os._exit(0)
-        left[0] -= 1
-        real(path)
-
-    try:
-        os.unlink = unlink  # type: ignore[assignment]
-        call()
-    finally:
-        os._exit(0)
+    assert left[0], "the last one lived to the end"
 
 
 def test_many_that_forget_and_begin_at_once_agree(tmp_path: Path) -> None:

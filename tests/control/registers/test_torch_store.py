@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -208,6 +209,45 @@ def test_a_word_that_is_no_endpoint_is_refused() -> None:
             TorchStoreRegister(settings(text, store_type="tcp"))
     with pytest.raises(UsageError, match="store_type=hash is unknown"):
         TorchStoreRegister(settings("host:1", store_type="hash"))
+
+
+@pytest.mark.parametrize("kind", ["tcp", "file"])
+def test_pytorch_and_registers_count_together_without_losing_one(
+    kind: str, tmp_path: Path, endpoint: str, opened: Any, distributed: Any
+) -> None:
+    """Each adds one to what it finds, by a comparison. Contents are unique, as they must be."""
+    if kind == "tcp":
+        ours = opened(endpoint)
+        theirs = distributed.TCPStore(
+            "127.0.0.1", int(endpoint.split(":")[1]), is_master=False, wait_for_workers=False
+        )
+    else:
+        ours = opened(tmp_path / "store", store_type="file")
+        theirs = distributed.FileStore(str(tmp_path / "store"), -1)
+    ours.set_state(b"0 at first")
+
+    def one_more(content: bytes, who: bytes) -> bytes:
+        return b"%d by %s" % (int(content.split()[0]) + 1, who)
+
+    def count() -> None:
+        for _ in range(500):
+            while True:
+                value = theirs.get(KEY).decode()
+                more = b64encode(one_more(b64decode(value), b"them")).decode()
+                if theirs.compare_set(KEY, value, more).decode() == more:
+                    break
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    refusals = 0
+    for _ in range(500):
+        content, token = ours.get_state()
+        while not (answer := ours.set_state(one_more(content, b"us"), token))[2]:
+            content, token, _ = answer
+            refusals += 1
+    thread.join()
+    assert ours.get_state()[0].split()[0] == b"1000"
+    assert refusals, "they did not meet"
 
 
 # --- a FileStore --------------------------------------------------------------------------
