@@ -15,7 +15,7 @@ from holdfast.core.document import (
     digest,
     encode,
 )
-from holdfast.core.model import ErrorDetail, ExitStatus, Failure, Outcome, Tenure
+from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Failure, Outcome, Tenure
 
 LONG = "x" * 100_000
 HUGE = Failure(
@@ -23,14 +23,14 @@ HUGE = Failure(
     host="host-" + "h" * 60,
     local_rank=127,
     rank=100_000,
-    role="r" * 60,
+    role="r" * 1000,
     pid=4_000_000,
     status=ExitStatus(code=255),
     observed_at=123456789.123456,
     error=ErrorDetail(LONG, LONG, 123456789.123456, non_retryable=True),
     stderr_tail=LONG,
     out_of_memory=LONG,
-    error_file="/" + "f" * 200,
+    error_file="/" + "f" * 4000,
     wall_time=1e9,
 )
 WORST = Outcome("interrupted", LONG, 255, HUGE, (HUGE,) * 1000)
@@ -38,8 +38,9 @@ WORST = Outcome("interrupted", LONG, 255, HUGE, (HUGE,) * 1000)
 
 def document(outcome: Outcome | None) -> Document:
     names = tuple(f"{number}" + "n" * 80 for number in range(SUCCESSORS))
-    ledger = Ledger(10**6, 10**5, 10**4, brief(outcome))
-    return Document(10**12, 10**6, 10**9, "n" * 90, "l" * 80, names, ledger)
+    ledger = Ledger(10**6, 10**5, 10**4, brief(outcome), 10**4, 2**56, 10**12, held=True)
+    places = {name: Endpoint("2001:db8:" + "ffff:" * 6, 65535) for name in ("l" * 80, *names)}
+    return Document(10**12, 10**6, 10**9, "n" * 90, "l" * 80, names, ledger, places)
 
 
 def test_the_largest_outcome_fits_the_document() -> None:

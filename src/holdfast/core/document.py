@@ -19,7 +19,8 @@ from holdfast.core.model import Endpoint, Failure, Outcome, Tenure
 
 SUCCESSORS = 5
 LIMIT_BYTES = 4096
-TEXT_KEPT = 400
+TEXT_KEPT = 350
+NAME_KEPT = 60
 TEXT_TOLD = 1 << 17
 """Characters that the failures in one message may have: a frame holds them in any script."""
 OTHERS_TOLD = 32
@@ -93,7 +94,10 @@ def brief(outcome: Outcome | None) -> Outcome | None:
     """An outcome that fits the document: the cause in short, without the others."""
     if outcome is None:
         return None
-    cause = digest(outcome.cause) if outcome.cause is not None else None
+    cause = outcome.cause
+    if cause is not None:
+        # Its error file is a path on its own node, which knows more anyway.
+        cause = msgspec.structs.replace(digest(cause), error_file="", role=cause.role[:NAME_KEPT])
     return msgspec.structs.replace(outcome, reason=_cut(outcome.reason), cause=cause, others=())
 
 
