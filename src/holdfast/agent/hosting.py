@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -51,8 +52,13 @@ class Keeper(Protocol):
         """Write it down; `done` with the version, once it is."""
         ...
 
-    def gate(self, message: ToNode, all_heard: bool, now: float) -> Literal["send", "keep", "drop"]:
-        """Whether this may be said now, or is kept until `CoordinatorHost.speak_again`."""
+    def gate(
+        self, message: ToNode, all_heard: Callable[[float], bool], now: float
+    ) -> Literal["send", "keep", "drop"]:
+        """Whether this may be said now, or is kept until `CoordinatorHost.speak_again`.
+
+        `all_heard` costs something in a crowd: it is asked only where it matters.
+        """
         ...
 
     def retire(self) -> None:
@@ -74,7 +80,9 @@ class NothingKept:
     def keep(self, write: Write, tenure: Tenure, done: Callable[[int], None]) -> None:
         done(write.version)
 
-    def gate(self, message: ToNode, all_heard: bool, now: float) -> Literal["send", "keep", "drop"]:
+    def gate(
+        self, message: ToNode, all_heard: Callable[[float], bool], now: float
+    ) -> Literal["send", "keep", "drop"]:
         return "send"
 
     def retire(self) -> None:
@@ -216,7 +224,7 @@ class CoordinatorHost:
 
     def _tell(self, tell: Tell) -> None:
         now = linux.now()  # Not when it was decided: we may have been stopped in between.
-        verdict = self._keeper.gate(tell.message, desk.all_heard(self._desk, now), now)
+        verdict = self._keeper.gate(tell.message, partial(desk.all_heard, self._desk), now)
         if verdict == "keep":
             self._unsaid.append(tell)
         if verdict != "send":

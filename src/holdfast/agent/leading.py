@@ -167,8 +167,11 @@ class Leading:
         wanted = LedgerWanted(write.version, write.ledger, write.successors, write.places)
         self.take(wanted)
 
-    def gate(self, message: ToNode, all_heard: bool, now: float) -> Literal["send", "keep", "drop"]:
-        return leadership.gate(self.state, message, all_heard, now)
+    def gate(
+        self, message: ToNode, all_heard: Callable[[float], bool], now: float
+    ) -> Literal["send", "keep", "drop"]:
+        is_holding = not leadership.may_speak(self.state, now) and all_heard(now)
+        return leadership.gate(self.state, message, is_holding, now)
 
     def retire(self) -> None:
         """The register may forget the job after a while; one that cannot is left as if new."""

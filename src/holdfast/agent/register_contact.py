@@ -216,7 +216,7 @@ class RegisterContact:
     def _share_tethers(self) -> None:
         """Have the spawner hold the tethers of those who would take over."""
         successors = self._host.state.successors if self._host is not None else ()
-        wanted = self._reception.tethers & frozenset(successors)
+        wanted = frozenset(successors) & self._reception.tethers
         if wanted == self._reception.shared:
             return
         self._reception.shared = wanted
@@ -299,7 +299,7 @@ class Reception:
 
     def __init__(self) -> None:
         self.host: CoordinatorHost | None = None
-        self.tethers: frozenset[str] = frozenset()
+        self.tethers: set[str] = set()
         """Nodes that have a tether to us."""
         self.shared: frozenset[str] = frozenset()
         """Those of them whose tether our spawner holds too."""
@@ -313,11 +313,11 @@ class Reception:
             self.host.on_lost(node, reason)
 
     def on_tether(self, node: str) -> None:
-        self.tethers |= {node}
+        self.tethers.add(node)
         self.shared -= {node}  # A newer one than the one that is held.
 
     def on_tether_ended(self, node: str, clean: bool) -> None:
-        self.tethers -= {node}
+        self.tethers.discard(node)
         if self.host is not None:
             self.host.on_tether_ended(node, clean)
 
