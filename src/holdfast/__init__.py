@@ -4,6 +4,7 @@
     @holdfast.record                      leave the traceback where the launcher finds it
     holdfast.progress(step)               tell the launcher how far a worker is
     holdfast.NonRetryable                 raise it when a restart cannot help
+    holdfast.register_backend(name, make) let --rdzv-backend mean a register of your own
 
 Each name is imported when it is first used: workers import this package too, and should
 not pay for the launcher.
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.agent.launch import launch
+    from holdfast.control.registers.opening import register_backend
     from holdfast.core.errors import HoldfastError, JobFailed, UsageError
     from holdfast.worker.channel import progress
     from holdfast.worker.non_retryable import NonRetryable
@@ -31,6 +33,7 @@ __all__ = [
     "launch",
     "progress",
     "record",
+    "register_backend",
 ]
 
 _HOMES = {
@@ -41,6 +44,7 @@ _HOMES = {
     "launch": "holdfast.agent.launch",
     "progress": "holdfast.worker.channel",
     "record": "holdfast.worker.record",
+    "register_backend": "holdfast.control.registers.opening",
 }
 
 

@@ -34,7 +34,7 @@ from holdfast.agent.leading import Leading
 from holdfast.control.addresses import address_towards
 from holdfast.control.client import Client
 from holdfast.control.registers.asking import Asking
-from holdfast.control.registers.opening import open_register
+from holdfast.control.registers.opening import open_register, registered
 from holdfast.control.registers.register import Credentials, RegisterSettings
 from holdfast.control.server import Server
 from holdfast.control.store import KeySpaces
@@ -66,6 +66,11 @@ RESIGN_TIMEOUT_S = 3.0
 CALL_SHARE, ENDPOINT_SHARE = 0.85, 0.27
 """How much of a tenure one call of the register may take, and one endpoint of it."""
 NOT_LEADING = "this node does not carry the coordinator"
+
+
+def registered_backends() -> tuple[str, ...]:
+    """The backends that this process registered by name."""
+    return registered()
 
 
 def settings_of(config: JobConfig, secrets: Secrets) -> RegisterSettings:
@@ -257,8 +262,10 @@ class RegisterContact:
         self._owner.post(CoordinatorReached())
 
     def on_lost(self, reason: str, permanent: bool) -> None:
-        """Of somebody who dialled us, or of the coordinator that we had."""
-        self._lose(reason, permanent)
+        """Of those that were dialled, or of the coordinator that we had."""
+        # Whoever was welcomed once has the right token: it is a stranger at an old place who
+        # refuses us for good.
+        self._lose(reason, permanent and self._heard == Tenure())
 
     def on_message(self, instance: int, epoch: int, message: ToNode) -> None:
         tenure = Tenure(instance, epoch)

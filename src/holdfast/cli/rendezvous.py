@@ -107,8 +107,13 @@ def settle(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[str, 
 
 
 def backend(name: str) -> str:
-    """A parser: one of ours, or one that an installed package registered."""
-    return known_or_registered(values.text(name), "backend", BACKENDS, BACKEND_GROUPS)
+    """A parser: one of ours, or one that this process or an installed package registered."""
+    if name in BACKENDS:
+        return name
+    from holdfast.agent.register_contact import registered_backends
+
+    known = (*BACKENDS, *registered_backends())
+    return known_or_registered(values.text(name), "backend", known, BACKEND_GROUPS)
 
 
 def known_or_registered(name: str, what: str, known: Iterable[str], groups: Iterable[str]) -> str:

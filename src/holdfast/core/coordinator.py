@@ -99,6 +99,7 @@ def take_over(
     if written.size and written.outcome is None:
         awaited = _await_members(state, written.round, written.size, now + gone_after_s)
         awaited.instance = written.instance
+        state.looks["awaited"] = now + inheriting.SAID_AFTER_S
         state.inherited_roll, state.held = written.roll, written.held
     return state
 
@@ -362,7 +363,9 @@ def _name_successors(state: CoordinatorState) -> list[CoordinatorEffect]:
 
 
 def _welcome(state: CoordinatorState, waiting: str | None = None) -> Welcomed:
-    said = state.waiting_for if waiting is None else waiting
+    current = state.round
+    waits = current is None or current.missing_until is not None
+    said = (state.waiting_for if waits else "") if waiting is None else waiting
     return Welcomed(state.successors, said, state.leader, state.places)
 
 

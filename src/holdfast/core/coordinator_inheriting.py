@@ -10,9 +10,12 @@ Rules
 from __future__ import annotations
 
 from holdfast.core import coordinator_ending as ending
-from holdfast.core.coordinator_io import CoordinatorEffect
+from holdfast.core.coordinator_io import CoordinatorEffect, Explain
 from holdfast.core.coordinator_state import UNKNOWN, CoordinatorState, Member, RunningRound
 from holdfast.core.document import roll
+
+SAID_AFTER_S = 2.0
+"""A takeover that lasts longer is explained: it looks like a hang."""
 
 
 def begin_without(state: CoordinatorState, node: str, seat: int, now: float) -> None:
@@ -38,7 +41,22 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     if current.has(state.departed) and now >= state.departed_at + state.config.leases.tether_s:
         state.looks.pop("departed", None)
         current.gone.setdefault(state.departed, _about(state.departed))
-    return _close_if_never_run(state, current, now)
+    return _say_who_is_awaited(state, current, now) + _close_if_never_run(state, current, now)
+
+
+def _say_who_is_awaited(
+    state: CoordinatorState, current: RunningRound, now: float
+) -> list[CoordinatorEffect]:
+    unheard = len(current.members) - len(current.seats)
+    if now < state.looks.get("awaited", now + 1) or current.missing_until is None or not unheard:
+        return []
+    del state.looks["awaited"]
+    nodes = "1 node" if unheard == 1 else f"{unheard} nodes"
+    state.waiting_for = (
+        f"waiting up to {current.missing_until - now:.0f} s for {nodes} of round "
+        f"{current.number}, which may still run"
+    )
+    return [Explain(state.waiting_for)]
 
 
 def _close_if_never_run(

@@ -92,7 +92,7 @@ class Asking:
         self._tokens: dict[int, Token] = {}
         self._numbers = 0
         self._asked = 0
-        self._waiting: dict[int, tuple[OnReply, Cancellable]] = {}
+        self._waiting: dict[int, Waiting] = {}
         self._hanging: list[Caller] = []
         self._watcher: Watcher | None = None
         self._mailbox = Mailbox(loop, self._on_answer)
@@ -125,28 +125,28 @@ class Asking:
 
     def _ask(self, question: Question, reply: OnReply) -> None:
         self._asked += 1
-        timer = self._loop.call_later(self._patience_s, self._give_up, self._asked)
-        self._waiting[self._asked] = (reply, timer)
         self._hanging = [caller for caller in self._hanging if caller.is_alive()]
         if self._caller is None and len(self._hanging) < HANGING_MAX:
             self._caller = Caller(self._make, self._mailbox)
+        timer = self._loop.call_later(self._patience_s, self._give_up, self._asked)
+        self._waiting[self._asked] = Waiting(reply, timer, self._caller)
         if self._caller is not None:
             self._caller.ask(self._asked, question)
 
     def _give_up(self, number: int) -> None:
-        reply, _ = self._waiting.pop(number)
-        if self._caller is not None:
+        waiting = self._waiting.pop(number)
+        # It may have been given up for an earlier question: the one in its place does not hang.
+        if self._caller is not None and waiting.caller is self._caller:
             self._caller.end()
             self._hanging.append(self._caller)
             self._caller = None
-        reply(NoAnswer(f"no answer within {self._patience_s:g} s"))
+        waiting.reply(NoAnswer(f"no answer within {self._patience_s:g} s"))
 
     def _on_answer(self, number: int, found: Found | NoAnswer) -> None:
-        reply, timer = self._waiting.pop(number, (None, None))
-        if reply is None or timer is None:
-            return
-        timer.cancel()
-        reply(self._numbered(found))
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None:
+            waiting.timer.cancel()
+            waiting.reply(self._numbered(found))
 
     # Changes.
 
@@ -192,8 +192,8 @@ class Asking:
     def close(self) -> None:
         """Let the register go of what it holds, if it can be had soon; then forget it."""
         self.stop_watching()
-        for _, timer in self._waiting.values():
-            timer.cancel()
+        for waiting in self._waiting.values():
+            waiting.timer.cancel()
         self._waiting.clear()
         if self._caller is not None:
             self._caller.ask(0, _close)
@@ -206,6 +206,15 @@ def _close(register: Register) -> Found:
     if isinstance(register, Closes):
         register.close()
     return Found(None, None)
+
+
+class Waiting(Struct, frozen=True):
+    """A question that has not been answered."""
+
+    reply: OnReply
+    timer: Cancellable
+    caller: Caller | None
+    """Whom it was put to, if not too many hang."""
 
 
 class Mailbox:
@@ -259,7 +268,8 @@ class Caller(threading.Thread):
         while (asked := self._questions.get()) is not None:
             number, question = asked
             try:
-                register = register or self._make()
+                if register is None:
+                    register = self._make()
                 found: Found | NoAnswer = question(register)
             except Exception as error:  # noqa: BLE001 - a register is anybody's code
                 found = _no_answer(error)

@@ -8,6 +8,7 @@ agent, and again when a call has hung; it should not connect before its first ca
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from holdfast.control.registers.register import Register, RegisterSettings
 from holdfast.core.errors import UsageError
@@ -26,6 +27,11 @@ def register_backend(name: str, factory: Factory) -> None:
     if name in _registered and _registered[name] is not factory:
         raise UsageError(f"there is a backend {name!r} already", "choose another name")
     _registered[name] = factory
+
+
+def registered() -> tuple[str, ...]:
+    """The names that `register_backend` was given in this process."""
+    return tuple(_registered)
 
 
 def open_register(settings: RegisterSettings) -> Register:
@@ -56,6 +62,7 @@ def _factory(settings: RegisterSettings) -> Factory:
     return _installed(settings.backend)
 
 
+@cache  # It is asked for anew with each watch, on the loop, and the search takes long.
 def _installed(name: str) -> Factory:
     from importlib.metadata import entry_points
 
