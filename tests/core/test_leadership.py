@@ -475,3 +475,18 @@ def test_the_possibility_of_a_hold_outlives_the_one_who_took_over() -> None:
     (lead,) = of_kind(third.take(LeaderTetherEnded("b")), Lead)
     assert isinstance(lead, Lead)
     assert lead.holder_possible, "that b is dead says nothing of a"
+
+
+def test_a_claim_that_took_long_to_get_through_is_renewed_before_anything_is_said() -> None:
+    node = Node("a", Register())
+    node.answers = False
+    node.take(LeadershipStarted())
+    (claim,) = of_kind(node.take(node.register.read()), WriteRegister)
+    assert isinstance(claim, WriteRegister)
+    node.now = 40.0
+    effects = node.take(node.register.write(claim))
+    assert of_kind(effects, Lead) == []
+    (renewal,) = of_kind(effects, WriteRegister)
+    assert isinstance(renewal, WriteRegister)
+    assert of_kind(node.take(node.register.write(renewal)), Lead)
+    assert may_speak(node.state, 42.9)

@@ -510,6 +510,12 @@ def _succeeded(
 ) -> list[LeadershipEffect]:
     state.pending, state.token = None, token
     state.seen, state.moved_at = pending.document, now
+    if pending.purpose == "claim" and now >= pending.sent_at + state.terms.tenure_s * 2 / 3:
+        # It took so long to get through that hardly any tenure is left to begin with.
+        state.pending = replace(
+            pending, document=_next(state, pending.document), token=token, sent_at=now
+        )
+        return [WriteRegister(state.pending.document, token)]
     if pending.purpose == "resign":
         state.leading = None
         return []

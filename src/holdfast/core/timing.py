@@ -219,7 +219,7 @@ def _about_its_death(config: JobConfig, span: Span) -> str:
         held_s = leases.takeover_s + leases.suspect_s * (1 + leases.drift) + leases.gone_after_s
         return (
             f"if the coordinator dies, another one takes over within {_s(span.prompt_s)}; the "
-            f"workers beside one that fell silent are replaced within {_s(held_s)}"
+            f"workers beside one that fell silent are replaced after about {held_s:.0f} s"
         )
     return (
         f"if {config.rendezvous.endpoint or 'the coordinator'} dies, the job goes on at most "

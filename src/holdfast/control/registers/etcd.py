@@ -88,6 +88,8 @@ class EtcdRegister:
     def get_state(self) -> tuple[bytes, Token] | None:
         with self._in_use:
             self._read(self._gateway.http.deadline())
+            if self._short.number is None:
+                self._gateway.http.let_go()  # Who does not write reads rarely.
             return self._told()
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool]:

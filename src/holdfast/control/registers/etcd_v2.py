@@ -82,6 +82,7 @@ class EtcdV2Register:
         self._headers = _headers(settings.credentials)
         self._keep_s = ceil(settings.keep_s)
         self._patience_s = settings.holder_ttl_s / 2
+        self._has_written = False
         self._known: _Document | None = None
         """The newest that was seen here."""
         self._index = 0
@@ -95,6 +96,8 @@ class EtcdV2Register:
     def get_state(self) -> tuple[bytes, Token] | None:
         with self._in_use:
             self._read(self._http.deadline())
+            if not self._has_written:
+                self._http.let_go()  # Who does not write reads rarely.
             return self._state()
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool]:
@@ -174,6 +177,7 @@ class EtcdV2Register:
         if answer.node is None:
             raise RegisterRefused(answer.message)
         self._known = _Document(state, answer.node.index)
+        self._has_written = True
         return True
 
     def _ask(self, method: str, query: dict[str, str], body: bytes, deadline: float) -> _Answer:

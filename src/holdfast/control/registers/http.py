@@ -112,6 +112,10 @@ class HttpClient:
         self._streams.discard(stream)
         stream.close()
 
+    def let_go(self) -> None:
+        """Keep no connection until the next call: there may be thousands of us."""
+        self._drop_kept()
+
     def interrupt(self) -> None:
         """From any thread: calls end soon, and raise `RegisterUnreachable` from now on."""
         self._is_interrupted = True
