@@ -433,11 +433,12 @@ def test_a_coordinator_that_took_over_replays_from_what_it_began_with(path: Path
     for now in range(103, 112, 2):
         receive(desk, "a-1", Heartbeat(now), float(now))
         check_leases(desk, float(now))
-    decide(desk, CoordinatorTimerFired("look"), 112.0)
-    journal.taken(112.0, desk)
+    for at in (103.0, 112.0):
+        decide(desk, CoordinatorTimerFired("look"), at)
+        journal.taken(at, desk)
     journal.close()
     header, steps = read(path)
-    assert [type(step) for step in steps] == [CoordinatorBegan, CoordinatorStep, CoordinatorStep]
+    assert [type(step) for step in steps] == [CoordinatorBegan, *[CoordinatorStep] * 3]
     assert "did not report" in repr(steps[-1])
     assert list(replay(header, steps)) == []
     assert list(replay(header, steps[1:])), "without its beginning it decides differently"

@@ -26,6 +26,7 @@ from holdfast.core.leadership_io import (
     LeadershipEffect,
     LeadershipEvent,
     LeadershipTimerFired,
+    LeaderTetherEnded,
     LearnOutcome,
     LedgerWanted,
     NobodyFound,
@@ -47,6 +48,8 @@ from holdfast.workers.event_loop import Cancellable
 
 FORGOTTEN_AFTER_S = 60.0
 """How long latecomers learn the outcome from the register, where it can forget."""
+NOTEWORTHY_EVENTS = (LeaderTetherEnded, Outranked, ResignationWanted)
+NOTEWORTHY_EFFECTS = (Lead, StepDown, Call, NobodyFound, LearnOutcome, Announce)
 
 
 class Stage(Protocol):
@@ -103,7 +106,8 @@ class Leading:
     def _step(self, event: LeadershipEvent) -> None:
         now = linux.now()
         effects = leadership.step(self.state, event, now)
-        self._owner.journal.leadership(now, event, effects)
+        if _is_noteworthy(event, effects):
+            self._owner.journal.leadership(now, event, effects)
         for effect in effects:
             self._carry_out(effect)
 
@@ -198,6 +202,12 @@ class Leading:
     def _stop_timers(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
+
+
+def _is_noteworthy(event: LeadershipEvent, effects: list[LeadershipEffect]) -> bool:
+    """Whether it changed something: a quiet job would write little else than renewals."""
+    told = any(isinstance(effect, NOTEWORTHY_EFFECTS) for effect in effects)
+    return told or isinstance(event, NOTEWORTHY_EVENTS)
 
 
 def _read(reply: Reply) -> RegisterRead | RegisterUnclear:

@@ -53,7 +53,6 @@ from holdfast.workers.event_loop import Cancellable, EventLoop
 from holdfast.workers.log_layout import JobLogs, create_job_logs
 from holdfast.workers.spawner_process import SpawnerProcess
 
-NO_SECRETS = Secrets()
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
 
@@ -66,7 +65,7 @@ class Agent:
         config: JobConfig,
         loop: EventLoop,
         *,
-        secrets: Secrets = NO_SECRETS,
+        secrets: Secrets | None = None,
         print_report: bool = True,
     ) -> None:
         self.config = config
@@ -86,7 +85,7 @@ class Agent:
         self.workplace = Workplace(config, self.logs, self.console, self.post)
         echo = self._echo if config.event_log_handler == "console" else None
         self._journal = Journal(self.logs.journal, self._header(), echo)
-        self._contact = self._make_contact(secrets)
+        self._contact = self._make_contact(secrets or Secrets())
 
     def _make_contact(self, secrets: Secrets) -> Contact:
         owner = Owner(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from msgspec.structs import replace
@@ -99,7 +99,7 @@ class RegisterContact:
         allow_many_connections()  # Every node may have to lead.
         self._client = Client(owner.loop, config.run_id, owner.node, security, self)
         self._spaces = KeySpaces()
-        self._reception = Reception()
+        self._reception = Reception(self._share_tethers)
         self._server = Server(owner.loop, config.run_id, security, self._reception, self._spaces)
         self._server.closed_because = NOT_LEADING
         port = self._listen(config)
@@ -233,9 +233,16 @@ class RegisterContact:
             self._stop_seeking()
             self._owner.post(CoordinatorReached(hosting=True))
         elif effect.endpoints:
-            self._client.dial(effect.endpoints, DIAL_TIMEOUT_S)
+            self._dial(effect.endpoints)
         else:
             self._lose(f"it is not known where {', '.join(effect.nodes)} can be dialled", False)
+
+    def _dial(self, endpoints: tuple[Endpoint, ...]) -> None:
+        try:
+            self._client.dial(endpoints, DIAL_TIMEOUT_S)
+        except UsageError as error:
+            # The files for TLS: somebody may be replacing them while the job runs.
+            self._lose(error.message, self._heard == Tenure())
 
     def nobody_found(self, reason: str, permanent: bool) -> None:
         if self._seeking is not None:
@@ -304,7 +311,9 @@ class RegisterContact:
 class Reception:
     """Passes on what nodes say to the coordinator, while there is one here."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        """`on_change` is called when a node has a new tether."""
+        self._on_change = on_change
         self.host: CoordinatorHost | None = None
         self.tethers: set[str] = set()
         """Nodes that have a tether to us."""
@@ -322,6 +331,7 @@ class Reception:
     def on_tether(self, node: str) -> None:
         self.tethers.add(node)
         self.shared -= {node}  # A newer one than the one that is held.
+        self._on_change()
 
     def on_tether_ended(self, node: str, clean: bool) -> None:
         self.tethers.discard(node)

@@ -10,6 +10,7 @@ from holdfast.workers.spawner_process import SpawnerProcess, fill_standard_strea
 
 TYPE_CHECKING = False  # As in `typing`, which the spawner's start does not wait for.
 if TYPE_CHECKING:
+    from holdfast.agent.contact import Secrets
     from holdfast.core.config import JobConfig
 
 EXIT_FAILED = 1
@@ -83,11 +84,18 @@ def _run_job(words: list[str], spawner: SpawnerProcess) -> int:
 
     if parsed.config.slots > 1 and "OMP_NUM_THREADS" not in os.environ:
         print("holdfast: workers get OMP_NUM_THREADS=1; set it to change that", file=sys.stderr)
+    started = how_to_start(parsed.config)
+    agent = Agent(parsed.config, EventLoop(), secrets=_secrets(parsed.config))
+    return agent.run(spawner, started).exit_status
+
+
+def _secrets(config: JobConfig) -> Secrets | None:
+    """A job of one node needs none, and does not wait for what reads them."""
+    if config.max_nodes == 1:
+        return None
     from holdfast.cli.secrets import read_secrets
 
-    secrets = read_secrets(parsed.config, os.environ)
-    started = how_to_start(parsed.config)
-    return Agent(parsed.config, EventLoop(), secrets=secrets).run(spawner, started).exit_status
+    return read_secrets(config, os.environ)
 
 
 def _print_about_several_nodes(config: JobConfig) -> None:

@@ -58,9 +58,7 @@ def _from_file(what: str, path: str, hint: str) -> bytes:
 
 
 def read_secrets(config: JobConfig, environ: Mapping[str, str]) -> Secrets:
-    """All secrets of a job; a job of one node has none. Raises `UsageError` as `read_token`."""
-    if config.max_nodes == 1:
-        return Secrets()
+    """All secrets of a job. Raises `UsageError` as `read_token`."""
     options = config.rendezvous.options
     password = environ.get(PASSWORD, "")
     if not password and "password_file" in options:

@@ -11,8 +11,11 @@ from holdfast.core import coordinator, coordinator_inheriting
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.document import Document, Ledger
-from holdfast.core.leadership_io import Lead
 from holdfast.core.model import Tenure
+
+TYPE_CHECKING = False  # As in `typing`, without its import.
+if TYPE_CHECKING:
+    from holdfast.core.leadership_io import Lead
 
 
 class Beginning(Struct, frozen=True, omit_defaults=True):

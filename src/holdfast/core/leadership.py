@@ -309,7 +309,9 @@ def _out_of_reach(state: LeadershipState, event: RegisterUnclear) -> list[Leader
     state.unanswered += 1
     if state.calling:
         effects.append(NobodyFound(text, event.refused and state.moved_at is None))
-    elif state.unanswered == WORTH_SAYING:
+    # Whoever has only begun to look says so anyhow, with the reason.
+    is_new_here = state.calling and state.seen is None
+    if state.unanswered == WORTH_SAYING and not is_new_here:
         holds = f"; a round that runs goes on for at most {state.terms.hold_s:g} s"
         effects.append(Announce(text + holds if state.leading is not None else text))
     return effects

@@ -32,7 +32,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -58,19 +58,6 @@ from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.desk import Desk
 from holdfast.core.errors import UsageError
-from holdfast.core.leadership_io import (
-    Announce,
-    Call,
-    Lead,
-    LeadershipEffect,
-    LeadershipEvent,
-    LeaderTetherEnded,
-    LearnOutcome,
-    NobodyFound,
-    Outranked,
-    ResignationWanted,
-    StepDown,
-)
 from holdfast.core.messages import (
     Heartbeat,
     HeartbeatAnswered,
@@ -131,14 +118,13 @@ class LeadershipStep(msgspec.Struct, frozen=True, tag="leadership", tag_field="m
 
     seq: int
     at: float
-    event: LeadershipEvent
-    effects: list[LeadershipEffect]
+    event: Any
+    effects: list[Any]
+    """As in `core.leadership_io`, which a job without a register does not load."""
 
 
 Step = AgentStep | CoordinatorStep | CoordinatorBegan | LeadershipStep
 AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, LeadershipStep)
-NOTEWORTHY_EVENTS = (LeaderTetherEnded, Outranked, ResignationWanted)
-NOTEWORTHY_EFFECTS = (Lead, StepDown, Call, NobodyFound, LearnOutcome, Announce)
 
 
 class Journal:
@@ -187,12 +173,9 @@ class Journal:
         """This node carries the coordinator from now on."""
         self._add(CoordinatorBegan(0, at, beginning))
 
-    def leadership(
-        self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]
-    ) -> None:
-        noteworthy = any(isinstance(effect, NOTEWORTHY_EFFECTS) for effect in effects)
-        if noteworthy or isinstance(event, NOTEWORTHY_EVENTS):
-            self._add(LeadershipStep(0, at, event, effects))
+    def leadership(self, at: float, event: Any, effects: list[Any]) -> None:
+        """A step that changed something about who leads."""
+        self._add(LeadershipStep(0, at, event, effects))
 
     def taken(self, at: float, desk: Desk) -> None:
         """All steps that the coordinator at this desk has taken since it was last asked."""

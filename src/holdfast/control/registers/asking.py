@@ -297,18 +297,21 @@ class Watcher(threading.Thread):
         self._token = token
         self._ended = threading.Event()
         self._mailbox = Mailbox(loop, lambda _, found: on_change(found))
-        self._register = make()
+        self._make = make
+        self._register: object = None
         self.start()
 
     def run(self) -> None:
-        register = self._register
+        try:
+            self._wait(self._make())
+        except Exception as error:  # noqa: BLE001 - a register is anybody's code
+            self._mailbox.put(0, _no_answer(error))
+
+    def _wait(self, register: Register) -> None:
         assert isinstance(register, WaitsForChange), "it was asked for"
+        self._register = register  # Before the look whether it has ended: one of us sees the other.
         while not self._ended.is_set():
-            try:
-                changed = register.wait_for_change(self._token, WAIT_S)
-            except Exception as error:  # noqa: BLE001 - a register is anybody's code
-                self._mailbox.put(0, _no_answer(error))
-                return
+            changed = register.wait_for_change(self._token, WAIT_S)
             if changed is not None:
                 content, self._token = changed
                 expired = getattr(register, "holder_expired", False)
