@@ -267,7 +267,8 @@ def _saw(
     effects = _claim_in_turn(state, now, free=free)
     if effects:
         return effects
-    if (state.calling or (replaced and document.leader)) and _candidates(state):
+    # The news may come before its own node has heard that it leads: dial again at the next.
+    if (state.calling or state.tried or (replaced and document.leader)) and _candidates(state):
         return [*_call(state), *_watch(state, now)]
     return _watch(state, now)
 
@@ -288,9 +289,11 @@ def _watch(state: LeadershipState, now: float) -> list[LeadershipEffect]:
     if not wanted:
         return effects
     after_s = state.terms.tenure_s / 3
-    if state.pushes and state.moved_at is not None:
-        # Every sign of life is told: there is nothing to look for before it is overdue.
-        after_s = max(after_s, state.moved_at + state.terms.takeover_s + _turn(state) - now)
+    if state.moved_at is not None:
+        overdue_s = state.moved_at + state.terms.takeover_s + _turn(state) - now
+        # Where every sign of life is told, there is nothing to look for before it is overdue.
+        sooner = 0 < overdue_s < after_s
+        after_s = overdue_s if sooner or (state.pushes and overdue_s > after_s) else after_s
     return [*effects, WakeLeadership(WATCH_TIMER, after_s)]
 
 
