@@ -123,10 +123,22 @@ class Network:
             host.spaces = (f"{folder}/{net}", f"{folder}/{uts}")
 
     def set_link(
-        self, host: Host, *, cut: bool = False, delay_s: float = 0.0, loss: float = 0.0
+        self,
+        host: Host,
+        *,
+        cut: bool = False,
+        delay_s: float = 0.0,
+        loss: float = 0.0,
+        side: int = 0,
     ) -> None:
         """Set the state of a host's link; it holds when this returns."""
-        self._ask({"name": host.name, "cut": cut, "delay_s": delay_s, "loss": loss})
+        link = {"name": host.name, "cut": cut, "delay_s": delay_s, "loss": loss, "side": side}
+        self._ask(link)
+
+    def part(self, *hosts: Host) -> None:
+        """These reach each other and nobody else, and the others likewise, until each heals."""
+        for host in hosts:
+            self.set_link(host, side=1)
 
     def left(self) -> dict[str, list[int]]:
         """The hosts on which something runs, with its process ids."""

@@ -80,6 +80,7 @@ class NodesJob:
         self.agents: list[Agent] = []
         self.endpoint = f"{hosts[0].address}:{PORT}"
         self.program: Path = PROGRAM
+        self.run_id = "job"
         self._holdfast = holdfast
 
     # --- the agents -------------------------------------------------------------------------
@@ -89,8 +90,9 @@ class NodesJob:
         home = self.home_of(host)
         (home / "tmp").mkdir(parents=True, exist_ok=True)
         output = home / f"agent{len(self.agents)}"
-        command: list[str | Path] = [self._holdfast, "run", "--rdzv-id=job", *ON_ITS_DISK]
-        command += [f"--rdzv-endpoint={self.endpoint}", *words, self.program, self.shared]
+        command: list[str | Path] = [self._holdfast, "run", *ON_ITS_DISK]
+        command += [f"--rdzv-id={self.run_id}", f"--rdzv-endpoint={self.endpoint}"]
+        command += [*words, self.program, self.shared]
         own = {"TMPDIR": str(home / "tmp"), "HOME": str(home), "GLOO_SOCKET_IFNAME": "eth0"}
         with (
             open(output.with_suffix(".stdout"), "wb") as out,

@@ -29,6 +29,7 @@ class Worker:
         self.first: float = line["time"]
         self.last: float = line["time"]
         self.last_step: float = line["time"]
+        self.first_step: float | None = None
         self.steps: list[int] = []
         self.sums: set[int] = set()
         self.ended = False
@@ -38,6 +39,7 @@ class Worker:
         self.ended = self.ended or line["did"] == "end"
         if line["did"] == "step":
             self.last_step = line["time"]
+            self.first_step = self.first_step or line["time"]
             self.steps.append(line["step"])
             self.sums.add(line["sum"])
 

@@ -111,6 +111,15 @@ def test_a_cut_is_silence_and_a_connection_outlives_it(two_hosts, caller, which)
 
 
 @pytest.mark.parametrize("caller", [0.3], indirect=True)
+def test_hosts_that_are_parted_together_reach_each_other_and_no_others(two_hosts, caller) -> None:
+    network = two_hosts[0].network
+    network.part(*two_hosts)
+    assert caller.call() == "answer"
+    two_hosts[0].heal()
+    assert caller.call() == "silence"
+
+
+@pytest.mark.parametrize("caller", [0.3], indirect=True)
 @pytest.mark.parametrize(("delay_s", "loss"), [(0.5, 0.0), (0.0, 1.0)])
 def test_a_shaped_link_delays_and_loses(two_hosts, caller, delay_s, loss) -> None:
     assert caller.call() == "answer"

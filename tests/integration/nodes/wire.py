@@ -6,7 +6,8 @@ Rules
   that nothing of them can stay behind, however the test ends, and no two tests clash.
 - The wire loses what it is told to lose without a word: a cut is silence, not a reset. It
   keeps the order of what it delivers.
-- A link is cut, slow or lossy in both directions.
+- A link is cut, slow or lossy in both directions. Hosts on different sides lose all that they
+  send each other.
 
 How it works: each host has an `eth0` that is a TAP device, whose other end is read here. A
 frame goes to the host with its destination address, or to all for a group address, after
@@ -15,8 +16,8 @@ every kernel, and TAP devices are.
 
 What it reads and writes: the first line in is a JSON list of `{"name", "addresses"}`; the
 first line out maps each name to the descriptors of its two namespaces in this process. Then
-each line in sets the state of one link, `{"name", "cut", "delay_s", "loss"}`, and is
-answered by an empty line once it holds. The end of the input ends the program.
+each line in sets the state of one link, `{"name", "cut", "delay_s", "loss", "side"}`, and
+is answered by an empty line once it holds. The end of the input ends the program.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Link:
         self.cut = False
         self.delay_s = 0.0
         self.loss = 0.0
+        self.side = 0
 
 
 class Wire:
@@ -75,7 +77,8 @@ class Wire:
         to_all = destination[0] & 1
         for link in self.links.values():
             is_meant = to_all or link.hardware_address == destination
-            if link is source or not is_meant or self.loses(source) or self.loses(link):
+            is_apart = link is source or link.side != source.side
+            if is_apart or not is_meant or self.loses(source) or self.loses(link):
                 continue
             due = time.monotonic() + source.delay_s + link.delay_s
             self.sent += 1
@@ -151,6 +154,7 @@ def obey(line: str, links: dict[str, Link]) -> None:
     order = json.loads(line)
     link = links[order["name"]]
     link.cut, link.delay_s, link.loss = order["cut"], order["delay_s"], order["loss"]
+    link.side = order["side"]
 
 
 def main() -> None:
