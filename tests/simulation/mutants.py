@@ -5,8 +5,9 @@ from __future__ import annotations
 from .mutants_of_coordinator import MUTANTS as OF_THE_COORDINATOR
 from .mutants_of_fencing import MUTANTS as OF_FENCING
 from .mutants_of_forming import MUTANTS as OF_FORMING
+from .mutants_of_succession import MUTANTS as OF_SUCCESSION
 from .planting import Mutant, planted
 
-MUTANTS: tuple[Mutant, ...] = (*OF_FORMING, *OF_FENCING, *OF_THE_COORDINATOR)
+MUTANTS: tuple[Mutant, ...] = (*OF_FORMING, *OF_FENCING, *OF_THE_COORDINATOR, *OF_SUCCESSION)
 
 __all__ = ["MUTANTS", "Mutant", "planted"]

@@ -72,10 +72,10 @@ MUTANTS = (
         "the lease counts from the reply",
         "§4.1",
         "agent_contact:answered",
-        "    return hold(state) if alive(state) else []",
+        "    return hold(state) if",
         "    late_s = max(state.lease.sent.values(), default=state.lease.good_from)\n"
         "    state.lease.good_from = late_s + state.config.leases.heartbeat_s\n"
-        "    return hold(state) if alive(state) else []",
+        "    return hold(state) if",
         "network",
         (42, 96, 194),
     ),

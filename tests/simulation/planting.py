@@ -33,6 +33,8 @@ class Mutant(NamedTuple):
     """Further places, where one rule is kept by two."""
     shown_by: str = ""
     """The checker that has to see it, where the further places alone are seen by another."""
+    cases: tuple[str, ...] = ()
+    """Points of the protocol at which a lost leader shows it (`everywhere.Case`)."""
 
 
 def _function(target: str) -> FunctionType:

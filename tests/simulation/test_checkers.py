@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from holdfast.core.config import Leases
 from holdfast.core.document import Document, Ledger
 from holdfast.core.messages import CloseJob, HeartbeatAnswered, RunRound
 from holdfast.core.model import Assignment, Endpoint, Outcome, Ranks, Tenure
@@ -18,17 +19,20 @@ from holdfast.testing.facts import (
     Delivered,
     Fact,
     FaultStruck,
+    FirstWord,
     Late,
+    LeaderEnded,
     LeaseRenewed,
     NodeDeclaredGone,
     Recorded,
     RoundEnding,
     Spoke,
     StartedBeforeReaped,
+    SteppedDown,
     WorkerBegan,
     WorkerEnded,
 )
-from holdfast.testing.plan import HostPlan, Plan
+from holdfast.testing.plan import HostPlan, Plan, RegisterPlan
 
 A, B = "host0-1", "host1-1"
 FIRST = Tenure(1, 1)
@@ -38,8 +42,8 @@ SUCCESS = Outcome("succeeded", "all workers succeeded", 0)
 def plan(**changes: object) -> Plan:
     """Two hosts with one worker each, without faults, under a shared register."""
     seed = next(s for s in range(1000) if not make_plan(s, "one failure").embedded)
-    base = make_plan(seed, "one failure")
-    config = replace(base.config, min_nodes=1, max_nodes=2)
+    base = replace(make_plan(seed, "one failure"), register=RegisterPlan("forgetful"))
+    config = replace(base.config, min_nodes=1, max_nodes=2, leases=Leases())
     hosts = (HostPlan(), HostPlan())
     return replace(base, config=config, hosts=hosts, faults=(), **changes)  # type: ignore[arg-type]
 
@@ -54,6 +58,16 @@ def told(node: str, rank: int, *, at: float = 1.0, round: int = 1, size: int = 2
 def record(at: float, number: int, counter: int, **ledger: object) -> Recorded:
     written = Ledger(number, 2, **ledger)  # type: ignore[arg-type]
     return Recorded(at, 0, Document(1, 1, counter, f"{A}/{counter}", A, (), written))
+
+
+def document(
+    epoch: int, counter: int, leader: str, *, successors: tuple[str, ...] = ()
+) -> Document:
+    return Document(1, epoch, counter, f"{leader}/{counter}", leader, successors, Ledger(1, 2))
+
+
+EMPTIED = FaultStruck(2.5, "register restarts empty", 0, 2.6)
+"""What the first of two rounds that run at once knows nothing of."""
 
 
 def good() -> list[Fact]:
@@ -92,6 +106,43 @@ DOCTORED: list[tuple[str, str, list[Fact]]] = [
         "one_speaker",
         "a takeover that is too early",
         inserted(Recorded(1.0, 1, Document(1, 2, 5, "x", B, (), Ledger(1, 2)))),
+    ),
+    (
+        "one_speaker",
+        "two under one tenure",
+        inserted(FirstWord(3.0, 0, A, FIRST), FirstWord(3.1, 1, B, FIRST)),
+    ),
+    (
+        "one_speaker",
+        "a place given up for nothing",
+        inserted(SteppedDown(3.0, 0, A, False)),
+    ),
+    (
+        "only_forward",
+        "back behind what it was shown",
+        inserted(Recorded(3.0, 1, document(2, 5, B), known=document(3, 4, A))),
+    ),
+    (
+        "only_forward",
+        "the tenure of another",
+        inserted(Recorded(3.0, 1, document(3, 5, B), known=document(3, 4, A))),
+    ),
+    (
+        "succession",
+        "a leader whom nobody follows",
+        inserted(
+            Recorded(1.5, 0, document(1, 2, A, successors=(B,))),
+            FaultStruck(7.0, "node is killed", 0, 9.0, A),
+            LeaderEnded(7.1, 0, A, False),
+        ),
+    ),
+    (
+        "untouched",
+        "a worker stopped for want of a register",
+        inserted(
+            FaultStruck(6.0, "register down", 0, 8.0),
+            WorkerEnded(7.0, 1, B, 1, 1, "stopped"),
+        ),
     ),
     ("dense_ranks", "the same place twice", inserted(told(B, 0, at=1.1))),
     ("dense_ranks", "too many nodes", inserted(told(B, 2, at=1.1, round=2, size=3))),
@@ -176,6 +227,31 @@ def test_a_good_history_breaks_no_promise() -> None:
 def test_a_doctored_history_is_seen(checker: str, what: str, history: list[Fact]) -> None:
     found = [violation.checker for violation in check(plan(), history)]
     assert checker in found, what
+
+
+def test_two_instances_may_run_at_once_only_after_the_register_was_emptied() -> None:
+    fresh = WorkerBegan(3.0, 1, B, 1, 0, instance=2)
+    before = {violation.checker for violation in check(plan(), inserted(fresh))}
+    after = {violation.checker for violation in check(plan(), inserted(EMPTIED, fresh))}
+    assert "one_round" in before
+    assert "one_round" not in after
+
+
+def test_two_rounds_of_one_instance_may_never_run_at_once() -> None:
+    history = inserted(EMPTIED, WorkerBegan(3.0, 1, B, 2, 0))
+    assert "one_round" in {violation.checker for violation in check(plan(), history)}
+
+
+def test_charges_may_be_forgotten_only_with_what_the_register_held() -> None:
+    charged = [
+        WorkerEnded(2.1, 0, A, 1, 0, "failed"),
+        record(2.2, 1, 2, charges=1),
+    ]
+    forgotten = Recorded(3.0, 0, document(2, 3, B), blank=True)
+    before = {violation.checker for violation in check(plan(), inserted(*charged, forgotten))}
+    after = check(plan(), inserted(*charged, EMPTIED, forgotten))
+    assert "budget" in before
+    assert "budget" not in {violation.checker for violation in after}
 
 
 def test_a_last_call_on_a_restart_is_seen() -> None:

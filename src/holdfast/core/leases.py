@@ -214,7 +214,7 @@ class LeaseBook(Struct):
         """Judge everybody. `due_at` is when this was to be called: lateness is our own stall."""
         stalled_s = max(0.0, now - due_at)
         if stalled_s > self.terms.tether_s:
-            self._extend(stalled_s)
+            self._extend(stalled_s, now)
         verdicts: list[Verdict] = []
         for node in list(self.in_doubt):
             self._judge(node, now, verdicts)
@@ -225,11 +225,12 @@ class LeaseBook(Struct):
         self.due = self._next_verdict()
         return verdicts
 
-    def _extend(self, by_s: float) -> None:
+    def _extend(self, by_s: float, now: float) -> None:
+        """What was heard after the stall was heard now at the latest: the order stays true."""
         for watch in self.watches.values():
-            watch.heard_at += by_s
+            watch.heard_at = min(watch.heard_at + by_s, now)
             if watch.lost_at is not None:
-                watch.lost_at += by_s
+                watch.lost_at = min(watch.lost_at + by_s, now)
 
     def _judge(self, node: str, now: float, verdicts: list[Verdict]) -> None:
         watch = self.watches.get(node)

@@ -1,8 +1,8 @@
 """A simulator for whole clusters: the real core, with time, network and machines replaced.
 
 `make_plan(seed)` makes a plan, `simulate(plan)` runs it and checks every promise of the
-protocol, `shrink(plan)` finds the shortest story that still breaks the same one. The command is
-`python -m holdfast.testing`.
+protocol, `shrink(plan)` finds the shortest story that still breaks the same one. `everywhere` loses
+whoever leads at every point of a few stories. The command is `python -m holdfast.testing`.
 
 Rules
 1. One seed, one story, byte for byte: everything random comes from the seed, nothing depends on

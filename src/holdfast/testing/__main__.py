@@ -1,7 +1,9 @@
-"""The simulator's command: many seeds, or the story of one.
+"""The simulator's command: many seeds, or the story of one; or a leader lost at every point.
 
 python -m holdfast.testing --seeds 0:20000 --jobs 2
 python -m holdfast.testing --seed 1234 --story
+python -m holdfast.testing --everywhere --jobs 2
+python -m holdfast.testing --case 'closing/holding/its node is killed/41' --story
 """
 
 from __future__ import annotations
@@ -9,9 +11,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
-from holdfast.testing import PROFILES, Run, make_plan, shrink, simulate
+from holdfast.testing import PROFILES, Run, everywhere, make_plan, shrink, simulate
 from holdfast.testing.plan import Plan
 
 PROGRESS_EVERY_S = 2.0
@@ -22,6 +26,10 @@ SHRUNK = 3
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    if options.case:
+        return _tell(everywhere.Case.named(options.case).play(story=options.story))
+    if options.everywhere:
+        return _everywhere(options.jobs, options.points, options.stop_after)
     if options.seed is not None:
         return _one(options.seed, options.profile, options.story, options.shrink)
     first, _, last = options.seeds.partition(":")
@@ -39,7 +47,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shrink", action="store_true", help="find a shorter story first")
     parser.add_argument("--profile", default="", choices=["", *PROFILES], metavar="NAME")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--stop-after", type=int, default=10, help="failing seeds; 0: never")
+    parser.add_argument("--stop-after", type=int, default=10, help="failing runs; 0: never")
+    parser.add_argument("--everywhere", action="store_true", help="lose the leader at every point")
+    parser.add_argument("--points", type=int, default=0, help="of each story at most; 0: all")
+    parser.add_argument("--case", default="", metavar="NAME", help="one of those runs only")
     return parser
 
 
@@ -52,7 +63,11 @@ def _one(seed: int, profile: str, story: bool, shorter: bool) -> int:
     if shorter and run.violations:
         plan = shrink(plan, run.violations[0].checker)
         run = simulate(plan, story=story)
-    _print_plan(plan)
+    return _tell(run)
+
+
+def _tell(run: Run) -> int:
+    _print_plan(run.plan)
     for line in run.story:
         print(line)
     for violation in run.violations:
@@ -63,7 +78,7 @@ def _one(seed: int, profile: str, story: bool, shorter: bool) -> int:
 
 def _print_plan(plan: Plan) -> None:
     config = plan.config
-    how = "embedded coordinator" if plan.embedded else "shared register"
+    how = "embedded coordinator" if plan.embedded else f"{plan.register.kind} register"
     print(
         f"seed {plan.seed}, {plan.profile}: {len(plan.hosts)} hosts, "
         f"{config.min_nodes} to {config.max_nodes} nodes, {how}, lease {config.leases.lease_s:g} s,"
@@ -74,62 +89,127 @@ def _print_plan(plan: Plan) -> None:
             print(f"  host {number} starts at {host.start_at:.2f} s")
     for fault in plan.faults:
         print(f"  {fault}")
+    if plan.strike is not None:
+        print(f"  {plan.strike}")
 
 
-# Many seeds.
+# Many runs.
 
-Failing = tuple[int, str]
-Batch = tuple[tuple[int, ...], str]
-
-
-def _run_batch(batch: Batch) -> list[Failing]:
-    seeds, profile = batch
-    failing = []
-    for seed in seeds:
-        run = simulate(make_plan(seed, profile))
-        if run.violations:
-            failing.append((seed, str(run.violations[0])))
-    return failing
+Failing = tuple[str, str]
+Work = TypeVar("Work")
 
 
-def _many(seeds: range, profile: str, jobs: int, stop_after: int) -> int:
-    batches = [
-        (tuple(seeds[start : start + BATCH]), profile) for start in range(0, len(seeds), BATCH)
-    ]
-    began = said = time.monotonic()
-    done = 0
-    failing: list[Failing] = []
-    for size, found in _results(batches, jobs):
-        done += size
-        for seed, text in found:
-            print(f"seed {seed} fails: {text}", flush=True)
-        failing += found
+class Progress:
+    """How far it is, told every few seconds."""
+
+    def __init__(self, total: int, what: str) -> None:
+        self._total, self._what = total, what
+        self._began = self._said = time.monotonic()
+        self.done = 0
+        self.failing: list[Failing] = []
+
+    def add(self, count: int, found: list[Failing]) -> None:
+        self.done += count
+        self.failing += found
+        for name, text in found:
+            print(f"{name} fails: {text}", flush=True)
         now = time.monotonic()
-        if now - said >= PROGRESS_EVERY_S:
-            said = now
-            rate = done / (now - began)
-            text = f"{done} of {len(seeds)} seeds, {rate:.0f} a second, {len(failing)} failing"
-            print(text, file=sys.stderr, flush=True)
-        if stop_after and len(failing) >= stop_after:
+        if now - self._said >= PROGRESS_EVERY_S:
+            self._said = now
+            rate = self.done / (now - self._began)
+            text = f"{self.done} of {self._total} {self._what}, {rate:.0f} a second"
+            print(f"{text}, {len(self.failing)} failing", file=sys.stderr, flush=True)
+
+    def finish(self) -> None:
+        took = time.monotonic() - self._began
+        text = f"{self.done} {self._what} in {took:.1f} s, {len(self.failing)} failing"
+        print(text, flush=True)
+
+
+def _go_through(
+    batches: list[list[Work]],
+    run: Callable[[list[Work]], list[Failing]],
+    progress: Progress,
+    options: tuple[int, int],
+) -> None:
+    """Run all batches in so many processes, until so many runs have failed."""
+    jobs, stop_after = options
+    for size, found in _results(batches, run, jobs):
+        progress.add(size, found)
+        if stop_after and len(progress.failing) >= stop_after:
             break
-    took = time.monotonic() - began
-    print(f"{done} seeds in {took:.1f} s, {len(failing)} failing", flush=True)
-    for seed, _ in sorted(failing)[:SHRUNK]:
-        _explain(seed, profile)
-    return 1 if failing else 0
+    progress.finish()
 
 
-def _results(batches: list[Batch], jobs: int) -> Iterator[tuple[int, list[Failing]]]:
+def _results(
+    batches: list[list[Work]], run: Callable[[list[Work]], list[Failing]], jobs: int
+) -> Iterator[tuple[int, list[Failing]]]:
+    sizes = iter([len(batch) for batch in batches])
     if jobs <= 1:
         for batch in batches:
-            yield len(batch[0]), _run_batch(batch)
+            yield next(sizes), run(batch)
         return
     import multiprocessing
 
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        sizes = iter([len(batch[0]) for batch in batches])
-        for found in pool.imap(_run_batch, batches):
+        for found in pool.imap(run, batches):
             yield next(sizes), found
+
+
+def _in_batches(works: Sequence[Work]) -> list[list[Work]]:
+    return [list(works[start : start + BATCH]) for start in range(0, len(works), BATCH)]
+
+
+# Many seeds.
+
+Seed = tuple[int, str]
+
+
+def _run_seeds(seeds: list[Seed]) -> list[Failing]:
+    failing = []
+    for seed, profile in seeds:
+        run = simulate(make_plan(seed, profile))
+        if run.violations:
+            failing.append((f"seed {seed}", str(run.violations[0])))
+    return failing
+
+
+def _many(seeds: range, profile: str, jobs: int, stop_after: int) -> int:
+    progress = Progress(len(seeds), "seeds")
+    batches = _in_batches([(seed, profile) for seed in seeds])
+    _go_through(batches, _run_seeds, progress, (jobs, stop_after))
+    failing = sorted(int(name.removeprefix("seed ")) for name, _ in progress.failing)
+    for seed in failing[:SHRUNK]:
+        _explain(seed, profile)
+    return 1 if failing else 0
+
+
+# A leader lost at every point.
+
+
+def _run_cases(cases: list[everywhere.Case]) -> list[Failing]:
+    failing = []
+    for case in cases:
+        run = case.play()
+        if run.violations:
+            failing.append((str(case), str(run.violations[0])))
+    return failing
+
+
+def _everywhere(jobs: int, points: int, stop_after: int) -> int:
+    cases = list(everywhere.cases(at_most=points))
+    counted = Counter(case.story for case in cases)
+    reached = {(case.story, case.store, case.point) for case in cases}
+    points_of = Counter(story for story, _, _ in reached)
+    for story, count in counted.items():
+        print(f"{story}: {points_of[story]} points, {count} runs", flush=True)
+    progress = Progress(len(cases), "runs")
+    _go_through(_in_batches(cases), _run_cases, progress, (jobs, stop_after))
+    for name, _ in progress.failing[:SHRUNK]:
+        print()
+        _tell(everywhere.Case.named(name).play(story=True))
+        print(f"replay: python -m holdfast.testing --case '{name}' --story")
+    return 1 if progress.failing else 0
 
 
 def _explain(seed: int, profile: str) -> None:

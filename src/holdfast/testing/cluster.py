@@ -9,9 +9,9 @@ finish, and every agent has to end with the same outcome.
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.model import Outcome
 from holdfast.testing import faults
@@ -20,12 +20,11 @@ from holdfast.testing.facts import Fact, Healed, History, Late, Recorded, Violat
 from holdfast.testing.machine import Machine
 from holdfast.testing.network import Network
 from holdfast.testing.plan import LEADER, Plan
+from holdfast.testing.process import Process
 from holdfast.testing.register import Register
 from holdfast.testing.spawner import LOST_PEER, Spawner, Worker
 from holdfast.testing.timeline import Storm, Timeline
-
-if TYPE_CHECKING:
-    from holdfast.testing.process import Process
+from holdfast.testing.turns import Gone
 
 LOOK_EVERY_S = 0.5
 STEADY_LOOKS = 4
@@ -39,6 +38,8 @@ class Run(Struct):
     violations: list[Violation]
     story: list[str]
     virtual_s: float
+    points: list[float]
+    """When each point of the protocol was reached at which a leader may be struck."""
 
 
 class Cluster:
@@ -49,11 +50,13 @@ class Cluster:
         self.random = Random(plan.seed)
         self.timeline = Timeline()
         self.network = Network(self.timeline, self.random)
-        timeout_s = plan.config.leases.tenure_s / 3
-        self.register = Register(self.timeline, self.random, timeout_s)
+        leases = plan.config.leases
+        self.register = Register(self.timeline, self.random, leases, plan.register)
         self.history: History = []
         self.story: list[str] | None = [] if with_story else None
         self.steps = 0
+        self.points: list[float] = []
+        """When each point of the protocol was reached at which a leader may be struck."""
         self.finishing = False
         self.healed = False
         self.outcome: Outcome | None = None
@@ -69,8 +72,9 @@ class Cluster:
 
     def note(self, fact: Fact) -> None:
         self.history.append(fact)
-        if isinstance(fact, Recorded) and fact.document.ledger.outcome is not None:
-            self.outcome = fact.document.ledger.outcome
+        if isinstance(fact, Recorded):
+            outcome = fact.document.ledger.outcome
+            self.outcome = outcome if outcome is not None or fact.blank else self.outcome
 
     def tell_story(self, machine: Machine, text: str) -> None:
         if self.story is not None:
@@ -91,6 +95,15 @@ class Cluster:
 
     def target(self, host: int) -> Machine | None:
         return self.leader() if host == LEADER else self.machines[host]
+
+    def reached_point(self, process: Process) -> None:
+        """A process that leads is about to say, ask or take in something."""
+        self.points.append(self.timeline.now)
+        strike = self.plan.strike
+        if strike is not None and strike.point == len(self.points):
+            faults.strike(self, replace(strike.fault, at=self.timeline.now, host=process.host))
+        if not process.alive:
+            raise Gone
 
     def is_outcome_of_the_job(self, outcome: Outcome) -> bool:
         return self.outcome is not None and self.outcome.verdict == outcome.verdict
@@ -213,7 +226,8 @@ def simulate(plan: Plan, *, story: bool = False) -> Run:
     except Storm as storm:
         cluster.note(Late(cluster.timeline.now, f"the run goes in circles: {storm}"))
     violations = check(plan, cluster.history)
-    return Run(plan, cluster.history, violations, cluster.story or [], cluster.timeline.now)
+    now, points = cluster.timeline.now, cluster.points
+    return Run(plan, cluster.history, violations, cluster.story or [], now, points)
 
 
 def _play(cluster: Cluster) -> None:

@@ -47,6 +47,8 @@ class WorkerBegan(Fact, frozen=True):
     node: str
     round: int
     rank: int
+    instance: int = 1
+    """Of the job, under which its round was announced."""
 
 
 class StartedBeforeReaped(Fact, frozen=True):
@@ -65,6 +67,7 @@ class WorkerEnded(Fact, frozen=True):
     round: int
     rank: int
     how: WorkerEnd
+    instance: int = 1
 
 
 class WorkerContinued(Fact, frozen=True):
@@ -72,6 +75,7 @@ class WorkerContinued(Fact, frozen=True):
     node: str
     round: int
     rank: int
+    instance: int = 1
 
 
 class LeaseRenewed(Fact, frozen=True):
@@ -95,6 +99,17 @@ class Recorded(Fact, frozen=True):
 
     host: int
     document: Document
+    blank: bool = False
+    """Nothing was there: it is the first one ever, or the register had lost its content."""
+    known: Document | None = None
+    """The one of the highest tenure that the writer had been shown when it sent this."""
+    sent_at: float = 0.0
+    """When its writer first sent it: it may have been long on its way."""
+
+    @property
+    def node(self) -> str:
+        """Who wrote it."""
+        return self.document.nonce.rpartition("/")[0]
 
 
 class Spoke(Fact, frozen=True):
@@ -110,6 +125,26 @@ class SteppedDown(Fact, frozen=True):
     host: int
     node: str
     resigned: bool
+    in_tenure: bool = True
+    """Whether it knew of a write that would have let it speak on."""
+    deposed: bool = False
+    """A node had heard of a higher tenure."""
+
+
+class LeaderEnded(Fact, frozen=True):
+    """All that there was on a leader's node is gone; `silent` where nobody is told by that."""
+
+    host: int
+    node: str
+    silent: bool
+
+
+class FirstWord(Fact, frozen=True):
+    """A coordinator says something to another node for the first time."""
+
+    host: int
+    node: str
+    tenure: Tenure
 
 
 class NodeDeclaredGone(Fact, frozen=True):

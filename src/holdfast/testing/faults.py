@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from holdfast.testing.facts import FaultStruck, NodeDrained
 from holdfast.testing.leading import EMBEDDED_HOST
 from holdfast.testing.network import TO_CLIENT, TO_SERVER
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.testing.cluster import Cluster
     from holdfast.testing.machine import Machine
 
-Strike = Callable[["Cluster", "Machine", Fault], None]
+Happen = Callable[["Cluster", "Machine", Fault], None]
 
 
 def strike(cluster: Cluster, fault: Fault) -> None:
@@ -200,7 +202,9 @@ def _slow_network(cluster: Cluster, machine: Machine, fault: Fault) -> None:
 
 
 def _deaf_to_register(cluster: Cluster, machine: Machine, fault: Fault) -> None:
-    cut, here = cluster.register.cut_off, machine.number
+    """Nothing goes there, or only nothing comes back."""
+    register, here = cluster.register, machine.number
+    cut = register.unheard if fault.other % 4 == 3 else register.cut_off
     cut[here] = cut.get(here, 0) + 1
 
     def mend() -> None:
@@ -209,16 +213,40 @@ def _deaf_to_register(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     _for_a_while(cluster, fault, mend)
 
 
-def _register_down(cluster: Cluster, machine: Machine, fault: Fault) -> None:
-    _count_for_a_while(cluster, fault, cluster.register, "down")
+def _register_ails(name: str) -> Happen:
+    """Something is wrong with it for everybody, for a while."""
+
+    def happen(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+        _count_for_a_while(cluster, fault, cluster.register, name)
+
+    return happen
 
 
-def _register_lossy(cluster: Cluster, machine: Machine, fault: Fault) -> None:
-    _count_for_a_while(cluster, fault, cluster.register, "lossy")
+def _register_changes_its_leader(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    lasts_s = min(fault.lasts_s, cluster.plan.config.leases.tenure_s)
+    cluster.register.hang_until(cluster.timeline.now + lasts_s)
+    _count_for_a_while(cluster, replace(fault, lasts_s=lasts_s), cluster.register, "hangs")
 
 
-def _register_stale(cluster: Cluster, machine: Machine, fault: Fault) -> None:
-    _count_for_a_while(cluster, fault, cluster.register, "stale")
+def _register_restarts_empty(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    cluster.register.restart_empty()
+    away_s = fault.lasts_s if fault.other % 3 == 0 else 0.1 * fault.lasts_s
+    _count_for_a_while(cluster, replace(fault, lasts_s=away_s), cluster.register, "down")
+
+
+def _watch_breaks(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """Mostly that of somebody who would follow: the leader has none."""
+    hosts = [machine.number] if fault.other % 2 else range(len(cluster.machines))
+    for host in hosts:
+        cluster.register.watches.break_silently(host, fault.lasts_s)
+
+
+def _pushes_late(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    _count_for_a_while(cluster, fault, cluster.register.watches, "late")
+
+
+def _pushes_jumbled(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    _count_for_a_while(cluster, fault, cluster.register.watches, "jumbled")
 
 
 # Workers.
@@ -249,7 +277,7 @@ def _workers_finish(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     cluster.finish()
 
 
-KINDS: dict[str, Strike] = {
+KINDS: dict[str, Happen] = {
     "worker fails": _worker_fails,
     "worker never retries": _worker_fails,
     "agent crashes": _agent_crashes,
@@ -263,9 +291,17 @@ KINDS: dict[str, Strike] = {
     "cut off from": _cut_off_from,
     "cut off one way": _cut_off_one_way,
     "deaf to register": _deaf_to_register,
-    "register down": _register_down,
-    "register lossy": _register_lossy,
-    "register stale": _register_stale,
+    "register down": _register_ails("down"),
+    "register mute": _register_ails("mute"),
+    "register lossy": _register_ails("lossy"),
+    "register stale": _register_ails("stale"),
+    "register slow": _register_ails("slow"),
+    "register refuses": _register_ails("refuses"),
+    "register changes its leader": _register_changes_its_leader,
+    "register restarts empty": _register_restarts_empty,
+    "watch breaks": _watch_breaks,
+    "pushes late": _pushes_late,
+    "pushes jumbled": _pushes_jumbled,
     "connection reset": _connection_reset,
     "connection half open": _half_open,
     "slow network": _slow_network,

@@ -31,9 +31,7 @@ from holdfast.core.coordinator_io import (
 )
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.document import Document
-from holdfast.core.leadership import (
-    LeadershipState,
-)
+from holdfast.core.leadership import LeadershipState
 from holdfast.core.leadership_io import (
     Announce,
     Call,
@@ -51,24 +49,27 @@ from holdfast.core.leadership_io import (
     Outranked,
     Pointed,
     ReadRegister,
+    RegisterRead,
+    RegisterWrote,
     ResignationWanted,
     StepDown,
     WakeLeadership,
     WatchRegister,
     WriteRegister,
 )
-from holdfast.core.leases import NodeGone
-from holdfast.core.messages import CloseJob, HeartbeatAnswered, NodeGreeted, Welcomed
+from holdfast.core.messages import CloseJob, NodeGreeted, Welcomed
 from holdfast.core.model import Tenure
-from holdfast.testing.facts import NodeDeclaredGone, Recorded, RoundEnding, Spoke, SteppedDown
+from holdfast.testing.facts import Recorded, SteppedDown
 from holdfast.testing.network import TO_CLIENT, Connection
+from holdfast.testing.noting import Notes
+from holdfast.testing.speaking import Outbox
 
 if TYPE_CHECKING:
+    from holdfast.testing.cluster import Cluster
     from holdfast.testing.process import Process
 
 DISK_S = 0.004
 EMBEDDED_HOST = 0
-TOLERANCE_S = 0.001
 
 
 class Leading:
@@ -77,20 +78,27 @@ class Leading:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.machine = process.machine
-        self.cluster = process.cluster
+        self.cluster: Cluster = process.cluster
         self.host = process.host
         self.embedded = self.cluster.plan.embedded
         self.desk: desks.Desk | None = None
         self.retired = False
-        self.state = LeadershipState(process.node, self.machine.config.leases, pushes=True)
+        self.state = LeadershipState(
+            process.node,
+            self.machine.config.leases,
+            # A later one is larger, as with the seconds of a calendar.
+            instance=1 + int(self.cluster.timeline.now),
+            pushes=self.cluster.register.pushes,
+        )
         self.latest: dict[str, Connection] = {}
-        self.outbox: list[Tell] = []
-        self.kept: list[Tell] = []
-        self._flushing = False
-        self._ending: tuple[int, object] = (0, None)
-        self._sent_at: dict[str, float] = {}
-        """When each document was first sent to the register."""
-        self._secure_from = 0.0
+        self.outbox = Outbox(self)
+        self.notes: Notes | None = None
+        self._deposed = False
+        self._sent: dict[str, tuple[float, float, Document | None]] = {}
+        """When each document was first sent to the register, and what was known then."""
+        self._shown: Document | None = None
+        """What the register has shown, of the highest tenure."""
+        self.secure_from = 0.0
         """When the last document that the register took was sent."""
 
     # Its life.
@@ -112,7 +120,7 @@ class Leading:
     def _begin_embedded(self) -> None:
         """Go on from the record on the disk, under a new epoch, which is written down first."""
         document: Document | None = self.machine.disk
-        config, now = self.machine.config, self._now()
+        config, now = self.machine.config, self.now()
         if document is None:
             state = CoordinatorState(config)
         else:
@@ -126,8 +134,9 @@ class Leading:
     def _open(self, state: CoordinatorState) -> None:
         self.desk = desks.open_desk(state)
         self.retired = False
-        self.latest, self.outbox, self.kept = {}, [], []
-        self._ending = (0, None)
+        self.latest = {}
+        self.outbox.clear()
+        self.notes, self._deposed = Notes(self, self.desk), False
         text = f"coordinates, tenure {state.tenure}"
         self.cluster.tell_story(self.machine, text)
         self._decide(CoordinatorTimerFired("begin"))
@@ -135,11 +144,16 @@ class Leading:
     def close(self) -> None:
         self.desk = None
 
+    def let_go(self) -> None:
+        """The process ends in order."""
+        self.cluster.register.release(self)
+
     def resign(self) -> None:
         if not self.embedded:
-            self._lead_on(ResignationWanted("its node leaves"))
+            # The agent has finished: nothing of any round is left here.
+            self._lead_on(ResignationWanted("its node leaves", not self.process.spawner.workers))
 
-    def _now(self) -> float:
+    def now(self) -> float:
         return self.machine.clock.now()
 
     # Whom to dial.
@@ -152,10 +166,10 @@ class Leading:
         else:
             self.process.call([EMBEDDED_HOST])
 
-    def pointed(self, connection: Connection, message: Welcomed) -> None:
+    def pointed(self, connection: Connection, message: Welcomed, tenure: Tenure) -> None:
         if not self.embedded:
             leader = connection.server.node  # type: ignore[attr-defined]
-            self._lead_on(Pointed(leader, message.successors))
+            self._lead_on(Pointed(leader, message.successors, tenure=tenure))
 
     def leader_gone(self, connection: Connection) -> None:
         if not self.embedded:
@@ -164,24 +178,47 @@ class Leading:
 
     # Leadership.
 
+    @property
+    def token(self) -> int:
+        return self.state.token
+
     def answered(self, event: LeadershipEvent) -> None:
         """What the register says."""
-        self.process.post(self._lead_on, event)
+        self.process.post(self._take_answer, event)
 
-    def recorded(self, document: Document) -> None:
-        sent_at = self._sent_at.pop(document.nonce, 0.0)
-        self._secure_from = max(self._secure_from, sent_at)
-        self.cluster.note(Recorded(self.cluster.timeline.now, self.host, document))
+    def _take_answer(self, event: LeadershipEvent) -> None:
+        if self.reached_point():
+            self.process.post(self._take_answer, event)
+            return
+        shown = event.document if isinstance(event, RegisterRead | RegisterWrote) else None
+        if shown is not None and (self._shown is None or shown.tenure >= self._shown.tenure):
+            self._shown = shown
+        self._lead_on(event)
+
+    def reached_point(self) -> bool:
+        """Where a coordinator, or who wants to be one, may be struck. Whether it sleeps now."""
+        if self.desk is None and self.state.pending is None:
+            return False
+        self.cluster.reached_point(self.process)
+        return self.process.frozen
+
+    def recorded(self, document: Document, blank: bool) -> None:
+        now = self.cluster.timeline.now
+        here, sent_at, known = self._sent.pop(document.nonce, (0.0, now, None))
+        self.secure_from = max(self.secure_from, here)
+        self.cluster.note(Recorded(now, self.host, document, blank, known, sent_at))
 
     def _lead_on(self, event: LeadershipEvent) -> None:
-        for effect in leadership.step(self.state, event, self._now()):
+        for effect in leadership.step(self.state, event, self.now()):
             self._carry_on(effect)
 
     def _carry_on(self, effect: LeadershipEffect) -> None:
         match effect:
             case ReadRegister() | WriteRegister():
                 if isinstance(effect, WriteRegister):
-                    self._sent_at.setdefault(effect.document.nonce, self._now())
+                    sent = (self.now(), self.cluster.timeline.now, self._shown)
+                    self._sent.setdefault(effect.document.nonce, sent)
+                self.reached_point()
                 self.cluster.register.ask(self, effect)
             case WakeLeadership():
                 self.process.set_timer(("leadership", effect.name), effect.after_s, self._timer)
@@ -190,13 +227,13 @@ class Leading:
             case Confirm():
                 if self.desk is not None:
                     self._decide(Written(effect.version))
-                    self._send_kept()
+                    self.outbox.send_kept()
             case StepDown():
                 self._step_down(effect.reason)
             case Call():
                 self._call(effect.nodes)
             case NobodyFound():
-                self.process.post(self.process.found_nobody, effect.reason)
+                self.process.post(self.process.found_nobody, effect.reason, effect.permanent)
             case LearnOutcome():
                 self._learn(effect)
             case WatchRegister():
@@ -209,18 +246,21 @@ class Leading:
 
     def _lead(self, effect: Lead) -> None:
         config = self.machine.config
-        self._open(elected(config, self.process.node, effect).state(config, self._now()))
+        self._open(elected(config, self.process.node, effect).state(config, self.now()))
         self.process.post(self.process.reached_own)
 
     def _step_down(self, reason: str) -> None:
         self.cluster.tell_story(self.machine, f"coordinates no more: {reason}")
         resigned = self.state.pending is not None and self.state.pending.purpose == "resign"
         now = self.cluster.timeline.now
-        self.cluster.note(SteppedDown(now, self.host, self.process.node, resigned))
+        in_tenure = self.now() < self.state.written_at + self.state.terms.tenure_s
+        why = (resigned, in_tenure, self._deposed)
+        self.cluster.note(SteppedDown(now, self.host, self.process.node, *why))
         self.desk = None
         for connection in self.latest.values():
             self.cluster.network.hang_up(connection, TO_CLIENT)
-        self.latest, self.outbox, self.kept = {}, [], []
+        self.latest = {}
+        self.outbox.clear()
         self.process.post(self.process.lost_own, reason)
         self.process.post(self.process.end_if_done)
 
@@ -244,49 +284,50 @@ class Leading:
         node = connection.client.node  # type: ignore[attr-defined]
         if isinstance(message, NodeGreeted):
             self.latest[node] = connection
-            self._forget_unsent(node)
+            self.outbox.forget(node)
         if self.latest.get(node) is connection:
-            self._after(desks.receive(self.desk, node, message, self._now()))
+            self._after(desks.receive(self.desk, node, message, self.now()))
 
     def hear_own(self, message: Any) -> None:
         if self.desk is not None:
             if isinstance(message, NodeGreeted):
-                self._forget_unsent(self.process.node)
-            self._after(desks.receive(self.desk, self.process.node, message, self._now()))
+                self.outbox.forget(self.process.node)
+            self._after(desks.receive(self.desk, self.process.node, message, self.now()))
 
     def disconnected(self, connection: Connection) -> None:
         node = connection.client.node  # type: ignore[attr-defined]
         if self.desk is not None and self.latest.get(node) is connection:
             del self.latest[node]
-            self._after(desks.disconnected(self.desk, node, self._now()))
+            self._after(desks.disconnected(self.desk, node, self.now()))
 
     def tether_ended(self, connection: Connection) -> None:
         """In order: the others end in silence."""
         node = connection.client.node  # type: ignore[attr-defined]
         if self.desk is not None and self.latest.get(node, connection) is connection:
-            self._after(desks.tether_ended(self.desk, node, True, self._now()))
+            self._after(desks.tether_ended(self.desk, node, True, self.now()))
 
     def _coordinator_timer(self, name: str) -> None:
         if self.desk is None:
             return
         if name == desks.LEASES_TIMER:
-            self._after(desks.check_leases(self.desk, self._now()))
+            self._after(desks.check_leases(self.desk, self.now()))
         else:
             self._decide(CoordinatorTimerFired(name))
 
     def _decide(self, event: Any) -> None:
         if self.desk is not None:
-            self._after(desks.decide(self.desk, event, self._now()))
+            self._after(desks.decide(self.desk, event, self.now()))
 
     def _after(self, effects: list[CoordinatorEffect]) -> None:
-        self._note_steps()
+        if self.notes is not None:
+            self.notes.decided()
         for effect in effects:
             self._coordinate(effect)
 
     def _coordinate(self, effect: CoordinatorEffect) -> None:
         match effect:
             case Tell():
-                self._say(effect)
+                self.outbox.say(effect)
             case Write():
                 self._write(effect)
             case WakeCoordinator():
@@ -295,6 +336,7 @@ class Leading:
             case Disconnect():
                 self._disconnect(effect.node)
             case Depose():
+                self._deposed = True
                 self._lead_on(Outranked(effect.tenure))
             case Resign():
                 self._lead_on(ResignationWanted(effect.reason))
@@ -335,116 +377,4 @@ class Leading:
             tenure.instance, tenure.epoch, counter, "", self.process.node, (), ledger
         )
         self.machine.disk = document
-        self.recorded(document)
-
-    # Speaking.
-
-    def _say(self, tell: Tell) -> None:
-        if isinstance(tell.message, HeartbeatAnswered):
-            self._send(tell)
-            return
-        self.outbox.append(tell)
-        if self.cluster.interrupts(self.machine):
-            self.cluster.pause_mid_word(self.machine)
-        if not self._flushing:
-            self._flushing = True
-            self.machine.after(0.0003, self.process.post, self._flush)
-
-    def _forget_unsent(self, node: str) -> None:
-        """A greeting begins anew: its answer tells all, and nothing older may come after it."""
-        self.outbox = [tell for tell in self.outbox if tell.node != node]
-        self.kept = [tell for tell in self.kept if tell.node != node]
-
-    def _flush(self) -> None:
-        self._flushing = False
-        outbox, self.outbox = self.outbox, []
-        for tell in outbox:
-            self._send(tell)
-
-    def _send_kept(self) -> None:
-        kept, self.kept = self.kept, []
-        for tell in kept:
-            self._send(tell)
-
-    def _send(self, tell: Tell) -> None:
-        if self.desk is None:
-            return
-        if not self.embedded:
-            now = self._now()
-            heard = desks.all_heard(self.desk, now)
-            verdict = leadership.gate(self.state, tell.message, heard, now)
-            if verdict == "keep":
-                self.kept.append(tell)
-            if verdict != "send":
-                return
-            self._note_overdue(tell.message, now)
-        told = Told(tell.message, self.desk.state.tenure)
-        if tell.node == self.process.node:
-            self.process.post_agent(told)
-        elif tell.node in self.latest:
-            self.cluster.network.send(self.latest[tell.node], TO_CLIENT, told)
-
-    # For the checkers.
-
-    def _note_overdue(self, message: Any, now: float) -> None:
-        """Beyond the tenure nothing is said; only leases are renewed, while all are heard."""
-        terms = self.machine.config.leases
-        beyond_s = now - self._secure_from - terms.tenure_s
-        if beyond_s <= TOLERANCE_S:
-            return
-        text = ""
-        if not isinstance(message, HeartbeatAnswered):
-            text = f"said {type(message).__name__} {beyond_s:.2f} s after its tenure"
-        elif beyond_s > terms.hold_s + TOLERANCE_S:
-            text = f"renewed a lease {beyond_s:.2f} s after its tenure"
-        elif self._silent_member(now):
-            text = f"renewed a lease on hold without {self._silent_member(now)}"
-        if text:
-            self.cluster.note(Spoke(self.cluster.timeline.now, self.host, text))
-
-    def _silent_member(self, now: float) -> str:
-        assert self.desk is not None
-        current, book = self.desk.state.round, self.desk.book
-        for name in current.members if current is not None else ():
-            watch = book.watches.get(name)
-            silent = watch is None or now - watch.heard_at > book.terms.suspect_s + TOLERANCE_S
-            if silent and current is not None and name not in current.succeeded:
-                return name or "a node that has not reported"
-        return ""
-
-    def _note_steps(self) -> None:
-        desk = self.desk
-        if desk is None:
-            return
-        now = self.cluster.timeline.now
-        for taken in desk.taken:
-            if isinstance(taken.event, NodeGone):
-                in_tenure = self.embedded or leadership.may_speak(self.state, self._now())
-                self.cluster.note(NodeDeclaredGone(now, taken.event.node, self.host, in_tenure))
-                text = f"coordinator: {taken.event.node} is gone: {taken.event.reason}"
-                self.cluster.tell_story(self.machine, text)
-        desk.taken.clear()
-        current = desk.state.round
-        ending = (current.number, current.ending) if current is not None else (0, None)
-        if ending != self._ending:
-            self._ending = ending
-            if current is not None and current.ending is not None and current.announced:
-                self._note_ending(desk)
-
-    def _note_ending(self, desk: desks.Desk) -> None:
-        current, since = desk.state.round, desk.state.newcomer_since
-        assert current is not None
-        assert current.ending is not None
-        now = self._now()
-        self.cluster.note(
-            RoundEnding(
-                self.cluster.timeline.now,
-                current.number,
-                current.ending,
-                self.host,
-                now - current.started_at,
-                None if since is None else now - since,
-            )
-        )
-        text = f"coordinator: round {current.number} ends ({current.ending}): {current.stop_reason}"
-        self.cluster.tell_story(self.machine, text)
+        self.recorded(document, last is None)

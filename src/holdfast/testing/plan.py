@@ -30,8 +30,16 @@ FaultKind = Literal[
     "cut off one way",
     "deaf to register",
     "register down",
+    "register mute",
     "register lossy",
     "register stale",
+    "register slow",
+    "register refuses",
+    "register changes its leader",
+    "register restarts empty",
+    "watch breaks",
+    "pushes late",
+    "pushes jumbled",
     "connection reset",
     "connection half open",
     "slow network",
@@ -54,6 +62,9 @@ HARMLESS: frozenset[FaultKind] = frozenset(
         "leader pauses mid-word",
         "host pauses",
         "register stale",
+        "watch breaks",
+        "pushes late",
+        "pushes jumbled",
     }
 )
 """What gives a leader no reason to think that another node is gone."""
@@ -88,6 +99,30 @@ class HostPlan(Struct, frozen=True):
     preload_s: float = 0.5
 
 
+RegisterKind = Literal["plain", "pushing", "holding", "forgetful"]
+
+
+class RegisterPlan(Struct, frozen=True):
+    """What the register can do, and how long it is waited for."""
+
+    kind: RegisterKind = "plain"
+    patience: float = 1 / 3
+    """How much of a tenure an answer may take."""
+    clock_rate: float = 1.0
+
+
+class Strike(Struct, frozen=True):
+    """A fault at a point of the protocol instead of a time: it hits whoever gets there."""
+
+    point: int
+    """The number of the point, counted from 1 in the order in which they are reached."""
+    fault: Fault
+
+    def __str__(self) -> str:
+        lasts = f" for {self.fault.lasts_s:.1f} s" if self.fault.lasts_s else ""
+        return f"point {self.point}: {self.fault.kind}, whoever leads then{lasts}"
+
+
 class Plan(Struct, frozen=True):
     """A whole run."""
 
@@ -105,3 +140,5 @@ class Plan(Struct, frozen=True):
     reports_steps: bool = True
     enough_nodes: bool = True
     """Whether the job can ever be formed."""
+    register: RegisterPlan = RegisterPlan()
+    strike: Strike | None = None

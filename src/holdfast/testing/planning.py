@@ -21,7 +21,16 @@ from holdfast.core.config import (
     Timeouts,
     WarmStart,
 )
-from holdfast.testing.plan import LEADER, Fault, FaultKind, HostPlan, Plan
+from holdfast.testing.plan import (
+    LEADER,
+    Fault,
+    FaultKind,
+    HostPlan,
+    Plan,
+    RegisterKind,
+    RegisterPlan,
+    Strike,
+)
 
 DEATHS: tuple[FaultKind, ...] = ("agent crashes", "node is killed", "host crashes")
 NETWORK: tuple[FaultKind, ...] = (
@@ -35,12 +44,24 @@ NETWORK: tuple[FaultKind, ...] = (
 SLEEP: tuple[FaultKind, ...] = ("agent pauses", "host pauses", "leader pauses mid-word")
 REGISTER: tuple[FaultKind, ...] = (
     "register down",
+    "register mute",
     "register lossy",
-    "register stale",
+    "register slow",
+    "register refuses",
+    "register changes its leader",
     "deaf to register",
 )
+OF_ITS_KIND: dict[RegisterKind, tuple[FaultKind, ...]] = {
+    "plain": ("register stale",),
+    "pushing": ("register stale", "watch breaks", "pushes late", "pushes jumbled"),
+    "holding": ("watch breaks", "pushes late", "pushes jumbled"),
+    "forgetful": ("register restarts empty",),
+}
+"""What goes wrong with one kind of register only."""
 WORKERS: tuple[FaultKind, ...] = ("worker fails",)
 MIXED_ROLES = 0.12
+POINTS = 250
+"""Among the first so many points of the protocol somebody is struck."""
 HUNG_S = 1000.0
 """An import that never ends."""
 SLOWNESS: tuple[FaultKind, ...] = ("slow start", "slow stop", "zygote lost")
@@ -71,6 +92,12 @@ class Profile(Struct, frozen=True):
     """How often an embedded coordinator may lose its record."""
     at_the_end: bool = False
     """Faults strike when the workers finish."""
+    registers: tuple[RegisterKind, ...] = ("plain", "pushing", "holding", "holding", "forgetful")
+    leases_s: tuple[float, ...] = (3.0, 4.0, 6.0)
+    struck: float = 0.0
+    """How often whoever leads is struck at a point of the protocol, whenever that is reached."""
+    slow_first: float = 0.0
+    """How often the first host, which leads, is too slow for a seat where not all get one."""
 
 
 PROFILES: dict[str, Profile] = {
@@ -84,6 +111,36 @@ PROFILES: dict[str, Profile] = {
     "sleep": Profile(SLEEP, short_s=(0.5, 12.0), at_leader=0.5),
     "leader": Profile((*DEATHS, *NETWORK, *SLEEP, "drain"), at_leader=0.9, embedded=0.1),
     "register": Profile((*REGISTER, *REGISTER, *SLEEP, "cut off"), at_leader=0.6, embedded=0.0),
+    "watching": Profile(
+        (*DEATHS, *REGISTER, "agent pauses"),
+        at_leader=0.7,
+        embedded=0.0,
+        registers=("pushing", "holding", "holding"),
+    ),
+    "emptied": Profile(
+        (*DEATHS, "agent pauses", "deaf to register", "register down", "cut off"),
+        at_leader=0.6,
+        embedded=0.0,
+        registers=("forgetful",),
+    ),
+    "takeover": Profile(
+        (*DEATHS, "agent pauses", "deaf to register", "register down", "drain"),
+        faults=(1, 1),
+        at_leader=0.9,
+        embedded=0.0,
+        late=0.0,
+        spare=0.5,
+        ends_early=0.0,
+        leases_s=(10.0,),
+        slow_first=0.6,
+    ),
+    "points": Profile(
+        (*DEATHS, "agent pauses", "deaf to register", "worker fails", "drain"),
+        faults=(1, 3),
+        at_leader=0.5,
+        embedded=0.1,
+        struck=1.0,
+    ),
     "drains": Profile(("drain", "drain", "worker fails", "node is killed"), spare=0.5),
     "growth": Profile(("node is killed", "worker fails"), faults=(0, 2), late=0.9, elastic=1.0),
     "slow": Profile((*SLOWNESS, *WORKERS, "drain"), spare=0.7),
@@ -103,6 +160,7 @@ PROFILES: dict[str, Profile] = {
 WEIGHTS = {
     "mixed": 30, "workers": 6, "one failure": 6, "deaths": 8, "network": 10, "sleep": 8,
     "leader": 10, "register": 8, "drains": 6, "growth": 4, "slow": 5, "embedded": 8,
+    "watching": 6, "emptied": 4, "takeover": 4, "points": 6,
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
 }  # fmt: skip
 
@@ -117,7 +175,8 @@ def make_plan(seed: int, profile: str = "") -> Plan:
     count = random.randint(*kind.hosts)
     config = _config(random, kind, count, embedded)
     heal_at = _heal_at(random, config)
-    faults = _faults(random, kind, config, heal_at, (count, embedded))
+    register = _register(seed, kind, config)
+    faults = _faults(random, kind, heal_at, (count, None if embedded else register.kind))
     return Plan(
         seed=seed,
         profile=profile,
@@ -132,7 +191,29 @@ def make_plan(seed: int, profile: str = "") -> Plan:
         victims=random.random() < 0.7,
         reports_steps=random.random() < 0.6,
         enough_nodes=count >= config.min_nodes,
+        register=register,
+        strike=_strike(seed, kind, embedded),
     )
+
+
+def _register(seed: int, kind: Profile, config: JobConfig) -> RegisterPlan:
+    random = Random(f"register {seed}")
+    most = config.leases.drift * 0.49
+    return RegisterPlan(
+        kind=random.choice(kind.registers),
+        patience=random.choice((1 / 3, 0.85, 1.0)),
+        clock_rate=1.0 + random.uniform(-most, most),
+    )
+
+
+def _strike(seed: int, kind: Profile, embedded: bool) -> Strike | None:
+    random = Random(f"strike {seed}")
+    if random.random() >= kind.struck:
+        return None
+    ways: tuple[FaultKind, ...] = (*DEATHS, "agent pauses", "host pauses", "cut off")
+    what = random.choice(ways if embedded else (*ways, "deaf to register"))
+    lasts_s, other = random.uniform(*kind.short_s), random.randrange(1000)
+    return Strike(random.randrange(1, POINTS), Fault(0.0, what, 0, lasts_s, other))
 
 
 def _heal_at(random: Random, config: JobConfig) -> float:
@@ -140,7 +221,7 @@ def _heal_at(random: Random, config: JobConfig) -> float:
 
 
 def _config(random: Random, kind: Profile, count: int, embedded: bool) -> JobConfig:
-    lease_s = random.choice((3.0, 4.0, 6.0))
+    lease_s = random.choice(kind.leases_s)
     leases = timing.derive(Leases(), {"lease_s": lease_s, "hold_s": lease_s * 1.5})
     seats = count
     if count > 2 and random.random() < kind.spare:
@@ -192,7 +273,7 @@ def _timeouts(random: Random) -> Timeouts:
 def _host(random: Random, kind: Profile, config: JobConfig, number: int) -> HostPlan:
     most = config.leases.drift * 0.49
     late = random.random() < kind.late and number > 0
-    return HostPlan(
+    host = HostPlan(
         slots=random.choice((1, 1, 2)),
         role="default",
         start_at=random.uniform(1.0, 10.0) if late else 0.3 * random.random(),
@@ -201,6 +282,9 @@ def _host(random: Random, kind: Profile, config: JobConfig, number: int) -> Host
         warm=random.random() < 0.3,
         preload_s=random.choice((0.2, 0.5, HUNG_S)),
     )
+    if kind.slow_first and number == 0 and random.random() < kind.slow_first:
+        return replace(host, start_at=0.0, warm=True, preload_s=HUNG_S)
+    return host
 
 
 def _with_roles(seed: int, hosts: tuple[HostPlan, ...]) -> tuple[HostPlan, ...]:
@@ -211,15 +295,23 @@ def _with_roles(seed: int, hosts: tuple[HostPlan, ...]) -> tuple[HostPlan, ...]:
     return tuple(replace(host, role=random.choice(("trainer", "trainer", "ps"))) for host in hosts)
 
 
+def _kinds(kind: Profile, register: RegisterKind | None) -> list[FaultKind]:
+    """What may go wrong, given the register that there is, if there is one."""
+    if register is None:
+        return [k for k in kind.kinds if k not in REGISTER]
+    if not any(k in REGISTER for k in kind.kinds):
+        return list(kind.kinds)
+    # As often as all that goes wrong with any register, half of it.
+    times = max(1, len([k for k in kind.kinds if k in REGISTER]) // 2)
+    own = OF_ITS_KIND[register]
+    return [*kind.kinds, *(own[number % len(own)] for number in range(max(times, len(own))))]
+
+
 def _faults(
-    random: Random,
-    kind: Profile,
-    config: JobConfig,
-    heal_at: float,
-    cluster: tuple[int, bool],
+    random: Random, kind: Profile, heal_at: float, cluster: tuple[int, RegisterKind | None]
 ) -> tuple[Fault, ...]:
-    count, embedded = cluster
-    kinds = [k for k in kind.kinds if not (embedded and k in REGISTER)]
+    count, register = cluster
+    kinds = _kinds(kind, register)
     faults = []
     end = random.uniform(4.0, heal_at - 3.0)
     span = (end, end + 2.5) if kind.at_the_end else (1.0, heal_at - 1.0)

@@ -1,17 +1,13 @@
 """The agent process on a simulated host: the shell around the core.
 
 Rules
-1. The process does one thing at a time: what comes while it works waits in line.
-2. A process that is paused does nothing. When it wakes up, it takes in all that has come before
-   any timer that should have fired.
-3. The core of a host sees that host's clock and nothing else.
-4. A process that hosts the coordinator ends when both its agent and its coordinator are done.
+1. The core of a host sees that host's clock and nothing else.
+2. It gets its turns one after the other, and none while it is paused (`turns`).
+3. A process that hosts the coordinator ends when both its agent and its coordinator are done.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import agent
@@ -48,8 +44,8 @@ from holdfast.testing.facts import (
     AgentBegan,
     AgentDied,
     AgentFinished,
-    CoreRaised,
     Delivered,
+    LeaderEnded,
     LeaseRenewed,
 )
 from holdfast.testing.leading import Leading
@@ -62,24 +58,21 @@ from holdfast.testing.network import (
     Connection,
 )
 from holdfast.testing.spawner import Spawner
+from holdfast.testing.turns import Turns
 
 if TYPE_CHECKING:
     from holdfast.testing.machine import Machine
 
 DIAL_TIMEOUT_S = 4.0
 RESIGNING_S = 0.1
-NEVER_EARLY_S = 1e-6
 
 
-class Process:
+class Process(Turns):
     """One life of an agent, with the coordinator in it where it leads."""
 
     def __init__(self, machine: Machine, node: str) -> None:
-        self.machine = machine
-        self.cluster = machine.cluster
-        self.host = machine.number
+        super().__init__(machine)
         self.node = node
-        self.alive = True
         self.state = AgentState(machine.config, node, machine.name)
         self.spawner = Spawner(self)
         self.leading = Leading(self)
@@ -93,12 +86,10 @@ class Process:
         self.connections: list[Connection] = []
         self.outcome: Outcome | None = None
         self.heard = Tenure()
+        self.led = False
+        """Whether it carried the coordinator when it died."""
         self._sent: dict[int, float] = {}
         self._lease_from = 0.0
-        self._timers: dict[tuple[str, str], int] = {}
-        self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._late: list[tuple[tuple[str, str], int, Callable[[str], None]]] = []
-        self._working = False
 
     def begin(self) -> None:
         self.cluster.note(AgentBegan(self.cluster.timeline.now, self.host, self.node))
@@ -109,68 +100,8 @@ class Process:
         self.post_agent(started)
         self.post_agent(SpawnerReady(self.machine.pids, True, True))
 
-    # One thing at a time.
-
     def host_is_up(self) -> bool:
         return self.machine.up
-
-    @property
-    def frozen(self) -> bool:
-        return bool(self.machine.agent_paused or self.machine.paused)
-
-    def post(self, happen: Callable[..., None], *arguments: Any) -> None:
-        if not self.alive:
-            return
-        self._queue.append((happen, arguments))
-        if not self._working and not self.frozen:
-            self._work()
-
-    def _work(self) -> None:
-        self._working = True
-        try:
-            while self._queue and self.alive and not self.frozen:
-                happen, arguments = self._queue.popleft()
-                happen(*arguments)
-        except Exception as error:  # noqa: BLE001 - a finding: told with the story that led to it.
-            self._raised(error)
-        finally:
-            self._working = False
-
-    def _raised(self, error: Exception) -> None:
-        import traceback
-
-        frames = traceback.extract_tb(error.__traceback__)
-        where = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}"
-        text = f"{type(error).__name__}: {error} ({where})"
-        self.cluster.note(CoreRaised(self.cluster.timeline.now, self.host, text))
-        self.cluster.tell_story(self.machine, f"the core raised {text}")
-
-    def wake(self) -> None:
-        """The process runs again: first all that has come, then the timers."""
-        if self.frozen or not self.alive:
-            return
-        self._work()
-        late, self._late = self._late, []
-        for key, number, fire in late:
-            self._fire(key, number, fire)
-
-    def set_timer(self, key: tuple[str, str], after_s: float, fire: Callable[[str], None]) -> None:
-        number = self._timers[key] = self._timers.get(key, 0) + 1
-        # Never early, as no timer is: not even by the rounding of a large number.
-        delay_s = max(after_s, 0.0) / self.machine.clock.rate + NEVER_EARLY_S
-        self.cluster.timeline.after(delay_s, self._fire, key, number, fire)
-
-    def _fire(self, key: tuple[str, str], number: int, fire: Callable[[str], None]) -> None:
-        if not self.alive or self._timers[key] != number:
-            return
-        if self.frozen:
-            self._late.append((key, number, fire))
-        else:
-            self.post(self._fire_if_set, key, number, fire)
-
-    def _fire_if_set(self, key: tuple[str, str], number: int, fire: Callable[[str], None]) -> None:
-        if self._timers[key] == number:
-            fire(key[1])
 
     # The agent.
 
@@ -256,11 +187,17 @@ class Process:
             self.dialling = 0
             self._agent_takes(CoordinatorLost(reason))
 
-    def found_nobody(self, reason: str) -> None:
-        self.dial_failed(self.dialling, reason)
+    def found_nobody(self, reason: str, permanent: bool) -> None:
+        if self.dialling:
+            self.dialling = 0
+            self._agent_takes(CoordinatorLost(reason, permanent))
 
     def call(self, hosts: list[int]) -> None:
-        """Dial those hosts, all at once, for the attempt that is under way."""
+        """Dial those hosts, all at once, in place of whomever we have or dial."""
+        if not self.dialling:
+            self._hang_up()
+            self.dials += 1
+            self.dialling = self.dials
         self._ringing = len(hosts)
         for host in hosts:
             self._ring(host)
@@ -340,7 +277,7 @@ class Process:
             return
         self._agent_takes(told)
         if isinstance(told.message, Welcomed) and told.tenure >= self.heard:
-            self.leading.pointed(connection, told.message)
+            self.leading.pointed(connection, told.message, told.tenure)
 
     def broken(self, connection: Connection, reason: str) -> None:
         if connection.client is self:
@@ -371,6 +308,7 @@ class Process:
             self.leading.resign()
             self.machine.after(RESIGNING_S, self.die)
         elif not self.leading.busy:
+            self.leading.let_go()
             self.die()
 
     def die(self) -> None:
@@ -388,6 +326,7 @@ class Process:
         self.alive = False
         self.cluster.note(AgentDied(self.cluster.timeline.now, self.host, self.node))
         self.cluster.tell_story(self.machine, f"the agent of {self.node} is no more")
+        self.led = self.leading.busy
         self.leading.close()
         self._queue.clear()
         if self.machine.process is self:
@@ -398,6 +337,7 @@ class Process:
         """The host has lost its power."""
         if self.alive:
             self._ceased()
+        self._note_end(silent=True)
         self.connections.clear()
         self.spawner.die("killed")
 
@@ -405,9 +345,16 @@ class Process:
         """FIN on the tether, once nothing of the node is left."""
         if self.alive or self.spawner.alive:
             return
+        self._note_end(silent=False)
         if self in self.machine.older:
             self.machine.older.remove(self)
         for connection in self.connections:
             mine = connection.client is self
             self.cluster.network.node_gone(connection, CLIENT_TETHER if mine else SERVER_TETHER)
         self.connections.clear()
+
+    def _note_end(self, *, silent: bool) -> None:
+        if self.led:
+            self.led = False
+            now = self.cluster.timeline.now
+            self.cluster.note(LeaderEnded(now, self.host, self.node, silent))

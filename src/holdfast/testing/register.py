@@ -1,8 +1,17 @@
-"""A register that works, loses replies, is late, or is not there.
+"""A register that works, loses replies, is late, forgets, or is not there.
 
 It keeps the one promise of a register: compare-and-set is atomic. It uses every freedom: reads
 may be stale, a reply may be lost although the write was done, a write may be done long after
-its caller has given up waiting.
+its caller has given up waiting. What else it can do goes by its kind:
+
+plain      nothing: it has to be asked
+pushing    tells whoever watches of every change, as etcd does
+holding    pushes, and knows whether the last writer is still there, as etcd's leases do: each
+           write is preceded by a sign of life, and whoever gives none for the time of a takeover,
+           on the register's own clock, is told to have expired
+forgetful  may be restarted empty, as PyTorch's store is
+
+Tokens are never used twice, whatever is forgotten; 0 is that of nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +19,7 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
+from holdfast.core.config import Leases
 from holdfast.core.document import Document
 from holdfast.core.leadership_io import (
     LeadershipEvent,
@@ -19,10 +29,17 @@ from holdfast.core.leadership_io import (
     RegisterWrote,
     WriteRegister,
 )
+from holdfast.testing.plan import RegisterPlan
 from holdfast.testing.timeline import Timeline
+from holdfast.testing.watching import Content, Watches
 
 LATE_S = 2.5
 STALE_S = 1.5
+LOST = 0.4
+"""How often a lossy way loses something."""
+TAKEN_UP = 0.6
+"""How often a write that hung is done when the store works again."""
+VERSIONS_KEPT = 32
 
 
 class Caller(Protocol):
@@ -31,78 +48,118 @@ class Caller(Protocol):
     @property
     def host(self) -> int: ...
 
+    @property
+    def token(self) -> int:
+        """Of the version that it knows."""
+        ...
+
     def answered(self, event: LeadershipEvent) -> None: ...
 
-    def recorded(self, document: Document) -> None: ...
+    def recorded(self, document: Document, blank: bool) -> None: ...
+
+
+class Fate:
+    """What becomes of one request: when it is carried out, and whether anybody is told."""
+
+    __slots__ = ("answers", "at_s", "lives_at_s")
+
+    def __init__(self, at_s: float | None, answers: bool = True) -> None:
+        self.at_s = at_s
+        """After this long; None: never."""
+        self.answers = answers
+        self.lives_at_s = at_s
+        """When the sign of life that goes before it arrives."""
 
 
 class Register:
     """One document, its token, and what is wrong with the way to it."""
 
-    def __init__(self, timeline: Timeline, random: Random, timeout_s: float) -> None:
+    def __init__(
+        self, timeline: Timeline, random: Random, terms: Leases, plan: RegisterPlan
+    ) -> None:
         self._timeline = timeline
         self._random = random
-        self._timeout_s = timeout_s
+        self._patience_s = plan.patience * terms.tenure_s
+        self._expiry_s = terms.takeover_s / plan.clock_rate
+        self.kind = plan.kind
         self.document: Document | None = None
         self.token = 0
+        self._tokens = 0
         self._versions: list[tuple[float, Document | None, int]] = [(0.0, None, 0)]
+        self._holder: Caller | None = None
+        self._lives: dict[Caller, float] = {}
+        """When each caller last gave a sign of life."""
+        self._expired = False
+        self.watches = Watches(timeline, random, self._patience_s, terms.tenure_s)
+        # How many faults of each kind are at work.
         self.down = 0
-        """How many faults keep everybody from it."""
         self.cut_off: dict[int, int] = {}
+        self.unheard: dict[int, int] = {}
+        """Hosts to which no answer finds its way."""
+        self.mute = 0
         self.lossy = 0
         self.stale = 0
-        self._watchers: dict[int, Caller] = {}
+        self.slow = 0
+        self.refuses = 0
+        self.hangs = 0
+        self._hangs_until = 0.0
+
+    @property
+    def pushes(self) -> bool:
+        return self.kind in ("pushing", "holding")
+
+    # Asking.
 
     def ask(self, caller: Caller, request: ReadRegister | WriteRegister) -> None:
+        if self.refuses:
+            unclear = _unclear(request, "permission denied", refused=True)
+            self._timeline.after(self._short(), caller.answered, unclear)
+            return
+        fate = self._fate(caller.host)
+        told = fate.answers and fate.at_s is not None and fate.at_s < self._patience_s
+        if not told:
+            unclear = _unclear(request, "no answer came")
+            self._timeline.after(self._patience_s, caller.answered, unclear)
+        if fate.at_s is not None:
+            self._timeline.after(fate.at_s, self._serve, caller, request, told)
+        if isinstance(request, WriteRegister) and self.kind == "holding":
+            self._live_later(caller, fate)
+
+    def _fate(self, host: int) -> Fate:
         random = self._random
-        unclear = RegisterUnclear(False)
-        if isinstance(request, WriteRegister):
-            unclear = RegisterUnclear(True, request.document.nonce)
-        delay_s = 0.002 + 0.02 * random.random()
-        lost = self.lossy and random.random() < 0.4
-        if self._unreachable(caller.host) or lost:
-            self._timeline.after(self._timeout_s, caller.answered, unclear)
-            if lost and random.random() < 0.5:
-                # Done all the same, soon or late; only nobody is told.
-                late_s = LATE_S if random.random() < 0.3 else self._timeout_s
-                self._timeline.after(late_s * random.random(), self._serve, caller, request, False)
-            return
-        self._timeline.after(delay_s, self._serve, caller, request, True)
+        if self.unreachable(host):
+            return Fate(None)
+        at_s = self._short()
+        if self.slow:
+            at_s = self._patience_s * random.uniform(0.1, 3.0)
+        if self.hangs:
+            done = random.random() < TAKEN_UP
+            at_s = max(self._hangs_until - self._timeline.now, 0.0) + at_s
+            return Fate(at_s if done else None, at_s < self._patience_s)
+        if self.lossy and random.random() < LOST:
+            # Done all the same, soon or late, or not at all; only nobody is told.
+            late_s = LATE_S if random.random() < 0.3 else self._patience_s
+            return Fate(late_s * random.random() if random.random() < 0.5 else None, False)
+        return Fate(at_s, not (self.mute or self.unheard.get(host)))
 
-    def watch(self, caller: Caller, on: bool) -> None:
-        """Tell this caller of every change from now on, or no longer."""
-        if on:
-            self._watchers[id(caller)] = caller
-        else:
-            self._watchers.pop(id(caller), None)
+    def _short(self) -> float:
+        return 0.002 + 0.02 * self._random.random()
 
-    def _tell_watchers(self) -> None:
-        for caller in self._watchers.values():
-            delay_s = 0.002 + 0.02 * self._random.random()
-            self._timeline.after(delay_s, self._push, caller, self.document, self.token)
-
-    def _push(self, caller: Caller, document: Document | None, token: int) -> None:
-        """A way that is cut breaks the watch off: the caller is told, and watches again."""
-        if self._watchers.get(id(caller)) is not caller:
-            return
-        if self._unreachable(caller.host):
-            del self._watchers[id(caller)]
-            self._timeline.after(self._timeout_s, caller.answered, RegisterUnclear(False))
-        else:
-            caller.answered(RegisterRead(document, token))
-
-    def _unreachable(self, host: int) -> bool:
+    def unreachable(self, host: int) -> bool:
         return bool(self.down) or bool(self.cut_off.get(host))
 
-    def _serve(self, caller: Caller, request: ReadRegister | WriteRegister, answers: bool) -> None:
+    def hang_until(self, time: float) -> None:
+        self._hangs_until = max(self._hangs_until, time)
+
+    def _serve(self, caller: Caller, request: ReadRegister | WriteRegister, told: bool) -> None:
         event: LeadershipEvent
         if isinstance(request, WriteRegister):
             event = self._write(caller, request)
         else:
             document, token = self._read()
-            event = RegisterRead(document, token)
-        if answers:
-            self._timeline.after(0.002 + 0.02 * self._random.random(), caller.answered, event)
+            event = RegisterRead(document, token, self._expired and token == self.token)
+        if told:
+            self._timeline.after(self._short(), caller.answered, event)
 
     def _read(self) -> tuple[Document | None, int]:
         if not self.stale or self._random.random() < 0.5:
@@ -115,10 +172,83 @@ class Register:
     def _write(self, caller: Caller, request: WriteRegister) -> RegisterWrote:
         if request.token != self.token:
             return RegisterWrote(False, self.document, self.token, request.document.nonce)
-        self.document = request.document
-        self.token += 1
-        self._versions.append((self._timeline.now, self.document, self.token))
-        del self._versions[:-32]
-        self._tell_watchers()
-        caller.recorded(request.document)
+        blank = self.document is None
+        self._tokens += 1
+        self._hold(caller)
+        self._change(request.document, self._tokens)
+        caller.recorded(request.document, blank)
         return RegisterWrote(True, self.document, self.token, request.document.nonce)
+
+    def _change(self, document: Document | None, token: int) -> None:
+        self.document, self.token = document, token
+        self._versions.append((self._timeline.now, document, token))
+        del self._versions[:-VERSIONS_KEPT]
+        self.watches.tell(self._content(), self.unreachable)
+
+    def _content(self) -> Content:
+        return Content(self.document, self.token, self._expired)
+
+    def restart_empty(self) -> None:
+        """All that it knew is gone, with the memory of older versions."""
+        self.document, self.token = None, 0
+        self._versions = [(0.0, None, 0)]
+
+    # Watching.
+
+    def watch(self, caller: Caller, on: bool) -> None:
+        """Tell this caller of every change from now on, or no longer."""
+        if not on:
+            self.watches.end(caller)
+        elif self.unreachable(caller.host) or self.refuses:
+            self._timeline.after(self._patience_s, caller.answered, RegisterUnclear(False))
+        else:
+            self.watches.begin(caller)
+            if caller.token != self.token or self._expired:
+                self.watches.tell(self._content(), self.unreachable, caller)
+
+    # Knowing the holder.
+
+    def _hold(self, caller: Caller) -> None:
+        """Whoever wrote last is there for as long as its signs of life go on."""
+        self._holder, self._expired = caller, False
+        if self.kind == "holding":
+            self._lives.setdefault(caller, self._timeline.now)
+            self._look_later(caller)
+
+    def _live_later(self, caller: Caller, fate: Fate) -> None:
+        """The sign of life goes first; the write may be lost, or come long after it."""
+        at_s = fate.at_s
+        if at_s is None and (self.unreachable(caller.host) or self._random.random() < 0.5):
+            return
+        if at_s is None or (at_s > self._patience_s and self._random.random() < 0.5):
+            at_s = self._short()
+        self._timeline.after(at_s, self._lived, caller)
+
+    def _lived(self, caller: Caller) -> None:
+        self._lives[caller] = self._timeline.now
+
+    def _look_later(self, caller: Caller) -> None:
+        after_s = self._lives[caller] + self._expiry_s - self._timeline.now
+        self._timeline.after(max(after_s, 0.0), self._look, caller)
+
+    def _look(self, caller: Caller) -> None:
+        if self._holder is not caller or self._expired:
+            return
+        if self._lives[caller] + self._expiry_s > self._timeline.now + 1e-9:
+            self._look_later(caller)
+            return
+        self._expired = True
+        self.watches.tell(self._content(), self.unreachable)
+
+    def release(self, caller: Caller) -> None:
+        """The caller ends in order, and says so."""
+        if self._holder is caller and self.kind == "holding" and not self.unreachable(caller.host):
+            self._lives[caller] = float("-inf")
+            self._timeline.after(self._short(), self._look, caller)
+
+
+def _unclear(
+    request: ReadRegister | WriteRegister, reason: str, *, refused: bool = False
+) -> RegisterUnclear:
+    nonce = request.document.nonce if isinstance(request, WriteRegister) else ""
+    return RegisterUnclear(isinstance(request, WriteRegister), nonce, reason, refused)

@@ -59,6 +59,7 @@ class Worker:
 
     __slots__ = (
         "executes",
+        "instance",
         "local_rank",
         "pid",
         "rank",
@@ -68,8 +69,9 @@ class Worker:
         "suspended",
     )
 
-    def __init__(self, round: int, local_rank: int, rank: int) -> None:
+    def __init__(self, round: int, local_rank: int, rank: int, instance: int) -> None:
         self.round = round
+        self.instance = instance
         self.local_rank = local_rank
         self.rank = rank
         self.pid = 0
@@ -161,8 +163,10 @@ class Spawner:
 
     def _start(self, request: StartWorkers) -> None:
         ranks = {ranks.local_rank: ranks.rank for ranks in request.assignment.workers}
+        instance = self.process.state.tenure.instance
         workers = [
-            Worker(request.assignment.round, local, ranks[local]) for local in request.local_ranks
+            Worker(request.assignment.round, local, ranks[local], instance)
+            for local in request.local_ranks
         ]
         if request.warm and not self.zygote:
             self._tell(ZygoteLost("it had already ended"))
@@ -194,7 +198,14 @@ class Spawner:
         worker.pid = self.machine.pids
         worker.executes = True
         self.cluster.note(
-            WorkerBegan(self._now(), self.machine.number, self._node(), worker.round, worker.rank)
+            WorkerBegan(
+                self._now(),
+                self.machine.number,
+                self._node(),
+                worker.round,
+                worker.rank,
+                worker.instance,
+            )
         )
         self.cluster.tell_story(self.machine, f"rank {worker.rank} of round {worker.round} starts")
         self._tell(WorkerStarted(worker.round, worker.local_rank, worker.pid))
@@ -244,10 +255,7 @@ class Spawner:
         worker.executes = False
         if worker.suspended:
             return
-        fact = WorkerEnded(
-            self._now(), self.machine.number, self._node(), worker.round, worker.rank, how
-        )
-        self.cluster.note(fact)
+        self.cluster.note(self._ended(worker, how))
         self.cluster.tell_story(self.machine, f"rank {worker.rank} of round {worker.round}: {how}")
         if how in ("failed", "victim", "killed"):
             self.cluster.peer_lost(self, worker)
@@ -341,14 +349,13 @@ class Spawner:
     def suspend(self) -> None:
         for worker in self.workers:
             if worker.executes:
-                self.cluster.note(self._fact(worker))
+                self.cluster.note(self._ended(worker, "suspended"))
                 worker.suspended = True
 
-    def _fact(self, worker: Worker) -> WorkerEnded:
-        number = self.machine.number
-        return WorkerEnded(
-            self._now(), number, self._node(), worker.round, worker.rank, "suspended"
-        )
+    def _ended(self, worker: Worker, how: WorkerEnd) -> WorkerEnded:
+        number, node = self.machine.number, self._node()
+        ranked = (worker.round, worker.rank)
+        return WorkerEnded(self._now(), number, node, *ranked, how, worker.instance)
 
     def resume(self) -> None:
         """The deadlines come first: what should be dead executes nothing more."""
@@ -361,9 +368,7 @@ class Spawner:
                 worker.executes = False
             else:
                 worker.suspended = False
-                self.cluster.note(
-                    WorkerContinued(
-                        self._now(), self.machine.number, self._node(), worker.round, worker.rank
-                    )
-                )
+                ended = self._ended(worker, "suspended")
+                where = (ended.host, ended.node, ended.round, ended.rank, ended.instance)
+                self.cluster.note(WorkerContinued(ended.at, *where))
         self.check_lease()

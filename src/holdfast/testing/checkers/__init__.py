@@ -14,6 +14,8 @@ from holdfast.testing.checkers import (
     progress,
     promptness,
     seats,
+    succession,
+    untouched,
     written_first,
 )
 from holdfast.testing.facts import History, Violation
@@ -32,6 +34,8 @@ CHECKERS = (
     seats,
     progress,
     promptness,
+    succession,
+    untouched,
 )
 SHOWN = 10
 

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
+from holdfast.testing.checkers.memory import Memory
 from holdfast.testing.facts import (
     AgentDied,
     FaultStruck,
     History,
     Recorded,
+    RoundEnding,
     Violation,
     WorkerBegan,
     WorkerContinued,
@@ -37,12 +39,17 @@ class RoundStory(Struct):
     died: str = ""
     """A node that died while its workers ran."""
     suspended: bool = False
+    was_ending: bool = False
+    """It was being stopped for another reason when a worker failed."""
+    ending: bool = False
 
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     stories: dict[int, RoundStory] = {}
-    charges = latest = 0
+    charges = latest = most = 0
+    memory = Memory(plan)
     for fact in history:
+        lost = memory.was_lost(fact)
         match fact:
             case WorkerBegan():
                 story = stories.setdefault(fact.round, RoundStory(fact.at))
@@ -56,17 +63,24 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
             case AgentDied() if latest:
                 if stories[latest].running.get(fact.node):
                     stories[latest].died = fact.node
+            case RoundEnding() if fact.round in stories:
+                stories[fact.round].ending = True
             case Recorded():
                 now = fact.document.ledger.charges
-                yield from _charged(plan, stories.get(latest), fact, now - charges)
+                if lost and memory.was_emptied:
+                    charges = min(charges, now)
+                if not memory.was_emptied or now > most:  # Else it is only known again.
+                    yield from _charged(plan, stories.get(latest), fact, now - charges)
+                most = max(most, now)
                 charges = now if now >= charges or plan.keeps_record else charges
-    yield from _uncharged(plan, history, stories)
+    if not memory.was_emptied:
+        yield from _uncharged(plan, history, stories)
 
 
 def _ended(story: RoundStory, fact: WorkerEnded) -> None:
     story.running[fact.node] = story.running.get(fact.node, 1) - 1
     if fact.how == "failed" and story.failed_at is None:
-        story.failed_at = fact.at
+        story.failed_at, story.was_ending = fact.at, story.ending
     story.victim |= fact.how == "victim"
     story.suspended |= fact.how == "suspended"
 
@@ -100,7 +114,7 @@ def _uncharged(plan: Plan, history: History, stories: dict[int, RoundStory]) -> 
     alone = []
     for number, story in stories.items():
         at = story.failed_at
-        if at is None or story.died or story.suspended:
+        if at is None or story.died or story.suspended or story.was_ending:
             continue
         near = [other for other in struck if at - QUIET_S < other < at + QUIET_S]
         if len(near) <= 1 and not any(

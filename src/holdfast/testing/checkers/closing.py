@@ -57,22 +57,28 @@ def _unfounded(plan: Plan, history: History, fact: Recorded) -> Iterator[str]:
 
 
 def _success(history: History) -> Iterator[str]:
-    last = next((f.round for f in reversed(history) if isinstance(f, WorkerBegan)), 0)
-    ended = {
-        (f.node, f.rank)
-        for f in history
-        if isinstance(f, WorkerEnded) and f.round == last and f.how == "succeeded"
-    }
-    sizes = {
-        f.message.assignment.world_size
-        for f in history
-        if isinstance(f, Delivered)
-        and isinstance(f.message, RunRound)
-        and f.message.assignment.round == last
-        and f.obeyed
-    }
-    if len(ended) < min(sizes, default=1):
-        yield f"only {len(ended)} of {sizes} workers of round {last} had succeeded"
+    """All workers of the last round have succeeded; there is one of each instance of the job."""
+    last = {f.instance: f.round for f in history if isinstance(f, WorkerBegan)} or {1: 0}
+    said = ""
+    for instance, round in last.items():
+        ended = {
+            (f.node, f.rank)
+            for f in history
+            if isinstance(f, WorkerEnded)
+            and (f.instance, f.round, f.how) == (instance, round, "succeeded")
+        }
+        sizes = {
+            f.message.assignment.world_size
+            for f in history
+            if isinstance(f, Delivered)
+            and isinstance(f.message, RunRound)
+            and (f.tenure.instance, f.message.assignment.round) == (instance, round)
+            and f.obeyed
+        }
+        if len(ended) >= min(sizes, default=1):
+            return
+        said = f"only {len(ended)} of {sizes} workers of round {round} had succeeded"
+    yield said
 
 
 def _failure(plan: Plan, history: History, charges: int) -> Iterator[str]:

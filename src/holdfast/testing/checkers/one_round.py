@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from holdfast.testing.checkers.memory import Memory
 from holdfast.testing.facts import History, Violation, WorkerBegan, WorkerContinued, WorkerEnded
 from holdfast.testing.plan import Plan
 
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
-    running: Counter[int] = Counter()
+    running: Counter[tuple[int, int]] = Counter()
+    memory = Memory(plan)
     for fact in history:
+        memory.was_lost(fact)
         if isinstance(fact, WorkerBegan | WorkerContinued):
-            others = [round for round, count in running.items() if count and round != fact.round]
-            if others:
-                text = f"rank {fact.rank} of round {fact.round} runs beside round {others[0]}"
-                yield Violation("one_round", fact.at, text)
-            running[fact.round] += 1
+            this = (fact.instance, fact.round)
+            for other, count in running.items():
+                if count and other != this and not _excused(memory, other, this):
+                    text = f"rank {fact.rank} of round {fact.round} runs beside round {other[1]}"
+                    yield Violation("one_round", fact.at, text)
+                    break
+            running[this] += 1
         elif isinstance(fact, WorkerEnded):
-            running[fact.round] -= 1
+            running[fact.instance, fact.round] -= 1
+
+
+def _excused(memory: Memory, one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whoever finds an empty register and never saw another thing cannot know of the older job."""
+    return memory.was_emptied and one[0] != other[0]

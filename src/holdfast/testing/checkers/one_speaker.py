@@ -1,52 +1,105 @@
 """A coordinator says nothing after its tenure, and nobody takes its place before that is over.
 
-A leader that resigned, or all of whose processes are gone, may be followed at once. It does not
-follow itself; and nobody gives up a place that nobody else has taken.
+No two speak under one tenure. A leader that resigned, or all of whose processes are gone, may be
+followed at once. It does not follow itself; and within its tenure nobody gives up a place that
+nobody else has taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.testing.facts import AgentDied, History, Recorded, Spoke, SteppedDown, Violation
+from msgspec import Struct, field
+
+from holdfast.core.model import Tenure
+from holdfast.testing.checkers.memory import Memory
+from holdfast.testing.facts import (
+    AgentDied,
+    Fact,
+    FirstWord,
+    History,
+    Recorded,
+    Spoke,
+    SteppedDown,
+    Violation,
+)
 from holdfast.testing.plan import Plan
 
 NAME = "one_speaker"
-LATENCY_S = 0.06
-"""How long a write may have been on its way."""
+TOLERANCE_S = 0.001
 
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     if plan.embedded:
         return
-    tenure_s = plan.config.leases.tenure_s * (1 - plan.config.leases.drift) - LATENCY_S
-    last: Recorded | None = None
-    dead = {""}
+    speakers = Speakers(plan, Memory(plan))
     for fact in history:
+        for text in speakers.take(fact):
+            yield Violation(NAME, fact.at, text)
+
+
+class Speakers(Struct):
+    """Who has led, as far as a run has got."""
+
+    plan: Plan
+    memory: Memory
+    last: Recorded | None = None
+    dead: set[str] = field(default_factory=lambda: {""})
+    stepped_down: set[str] = field(default_factory=set)
+    spoke: dict[Tenure, str] = field(default_factory=dict)
+
+    def take(self, fact: Fact) -> Iterator[str]:
+        """What is wrong with one more fact."""
+        lost = self.memory.was_lost(fact)
         match fact:
             case AgentDied():
-                dead.add(fact.node)
+                self.dead.add(fact.node)
+            case FirstWord():
+                yield from self._spoke(fact)
             case Spoke():
-                yield Violation(NAME, fact.at, f"the coordinator on host {fact.host} {fact.text}")
-            case SteppedDown() if not fact.resigned and last is not None:
-                if last.document.leader == fact.node:
-                    text = f"{fact.node} gave up its place, which nobody had taken"
-                    yield Violation(NAME, fact.at, text)
+                yield f"the coordinator on host {fact.host} {fact.text}"
+            case SteppedDown():
+                self.stepped_down.add(fact.node)
+                yield from self._stepped_down(fact)
             case Recorded():
-                if last is not None and _again(plan, last, fact):
-                    text = f"{fact.document.leader} resigned and took its place again"
-                    yield Violation(NAME, fact.at, text)
-                if last is not None and last.document.leader not in dead:
-                    early = fact.at - last.at < tenure_s
-                    if early and fact.document.epoch > last.document.epoch:
-                        after = fact.at - last.at
-                        text = f"{fact.document.leader} took over {after:.2f} s after a renewal"
-                        yield Violation(NAME, fact.at, text)
-                last = fact
+                if self.last is not None:
+                    yield from self._followed(self.last, fact, lost)
+                self.last = fact
+
+    def _spoke(self, fact: FirstWord) -> Iterator[str]:
+        first = self.spoke.setdefault(fact.tenure, fact.node)
+        # What nobody remembers may come again, but not beside the one before.
+        over = first in self.dead or first in self.stepped_down
+        if first != fact.node and not (over and self.memory.was_emptied):
+            yield f"{fact.node} speaks under tenure {fact.tenure}, as {first} has"
+
+    def _stepped_down(self, fact: SteppedDown) -> Iterator[str]:
+        if self.last is None or self.last.document.leader != fact.node or fact.resigned:
+            return
+        # Only what a register forgot can be higher than what it says.
+        excused = fact.deposed and self.memory.was_emptied
+        if fact.in_tenure and not excused:
+            yield f"{fact.node} gave up its place, which nobody had taken"
+
+    def _followed(self, last: Recorded, fact: Recorded, lost: bool) -> Iterator[str]:
+        if _again(self.plan, last, fact):
+            yield f"{fact.document.leader} resigned and took its place again"
+        if last.document.leader in self.dead or (lost and _is_new_instance(last, fact)):
+            return
+        leases = self.plan.config.leases
+        after_s = fact.at - last.sent_at
+        early = after_s < leases.tenure_s * (1 - leases.drift) - TOLERANCE_S
+        if early and fact.document.tenure != last.document.tenure:
+            yield f"{fact.document.leader} took over {after_s:.2f} s after a renewal"
+
+
+def _is_new_instance(last: Recorded, now: Recorded) -> bool:
+    """Whether the register was empty for somebody who had never seen anything in it."""
+    return now.known is None and now.document.instance != last.document.instance
 
 
 def _again(plan: Plan, last: Recorded, now: Recorded) -> bool:
     """Whether a leader that has just resigned leads once more, before others had a chance."""
     soon = now.at - last.at < plan.config.leases.takeover_s
     resigned = last.document.leader == "" and now.document.leader != ""
-    return resigned and soon and now.document.leader == last.document.nonce.rpartition("/")[0]
+    return resigned and soon and now.document.leader == last.node

@@ -20,18 +20,20 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
 
 
 def _rounds(plan: Plan, history: History) -> Iterator[Violation]:
-    highest = 0
+    highest: dict[int, int] = {}
     ran: dict[tuple[str, int], int] = {}
     memory = Memory(plan)
     for fact in history:
         if memory.was_lost(fact):
-            highest = 0
+            assert isinstance(fact, Recorded)
+            highest[fact.document.instance] = fact.document.ledger.round
         if not isinstance(fact, WorkerBegan):
             continue
-        if fact.round < highest:
-            text = f"a worker of round {fact.round} starts after one of round {highest}"
+        last = highest.get(fact.instance, 0)
+        if fact.round < last:
+            text = f"a worker of round {fact.round} starts after one of round {last}"
             yield Violation(NAME, fact.at, text)
-        highest = max(highest, fact.round)
+        highest[fact.instance] = max(last, fact.round)
         key = (fact.node, fact.rank)
         if ran.get(key) == fact.round:
             text = f"rank {fact.rank} of round {fact.round} starts twice on {fact.node}"
@@ -41,12 +43,15 @@ def _rounds(plan: Plan, history: History) -> Iterator[Violation]:
 
 def _records(plan: Plan, history: History) -> Iterator[Violation]:
     last, last_round, counter, leader = Tenure(), 0, 0, ""
+    memory = Memory(plan)
     for fact in history:
+        lost = memory.was_lost(fact)
         if not isinstance(fact, Recorded):
             continue
         document = fact.document
-        if plan.embedded and not plan.keeps_record and document.counter == 1:
-            last, last_round, counter, leader = Tenure(), 0, 0, ""  # The disk was lost.
+        yield from _beside_known(fact)
+        if lost:
+            last, last_round, counter, leader = Tenure(), 0, 0, ""
         if document.tenure < last or document.ledger.round < last_round:
             text = (
                 f"tenure {document.tenure}, round {document.ledger.round} was written after "
@@ -62,6 +67,21 @@ def _records(plan: Plan, history: History) -> Iterator[Violation]:
         leader = document.leader or leader
         last, last_round = document.tenure, document.ledger.round
         counter = document.counter
+
+
+def _beside_known(fact: Recorded) -> Iterator[Violation]:
+    """Nobody goes back behind what it has been shown itself, whatever a register forgets."""
+    document, known = fact.document, fact.known
+    if known is None:
+        return
+    back = document.tenure < known.tenure or document.ledger.round < known.ledger.round
+    same = document.tenure == known.tenure and known.leader not in ("", fact.node)
+    if back or same or document.ledger.charges < known.ledger.charges:
+        text = (
+            f"{fact.node} wrote tenure {document.tenure}, round {document.ledger.round} after it "
+            f"had been shown tenure {known.tenure} of {known.leader}, round {known.ledger.round}"
+        )
+        yield Violation(NAME, fact.at, text)
 
 
 def _obedience(history: History) -> Iterator[Violation]:

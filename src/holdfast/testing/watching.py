@@ -1,0 +1,109 @@
+"""Whoever wants to be told of a register's changes, and what becomes of what they are told.
+
+Rules
+1. Each is told in order, unless the order itself is what goes wrong.
+2. A way that is cut breaks a watch off: its caller is told, and has to watch again.
+3. A watch may be broken without a word. Its caller is told when that is found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from holdfast.core.document import Document
+from holdfast.core.leadership_io import RegisterRead, RegisterUnclear
+from holdfast.testing.timeline import Timeline
+
+if TYPE_CHECKING:
+    from holdfast.testing.register import Caller
+
+TWICE = 0.3
+"""How often something is told twice where pushes are jumbled."""
+
+IsCut = Callable[[int], bool]
+
+
+class Content(Struct, frozen=True):
+    """What there is to tell."""
+
+    document: Document | None
+    token: int
+    expired: bool
+
+
+class Watch:
+    """One caller's."""
+
+    __slots__ = ("broken", "caller", "last_at")
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.last_at = 0.0
+        self.broken = False
+
+
+class Watches:
+    """All of a register."""
+
+    def __init__(
+        self, timeline: Timeline, random: Random, patience_s: float, tenure_s: float
+    ) -> None:
+        self._timeline = timeline
+        self._random = random
+        self._patience_s = patience_s
+        self._tenure_s = tenure_s
+        self._watches: dict[Caller, Watch] = {}
+        self.late = 0
+        self.jumbled = 0
+
+    def begin(self, caller: Caller) -> None:
+        self._watches[caller] = Watch(caller)
+
+    def end(self, caller: Caller) -> None:
+        self._watches.pop(caller, None)
+
+    def tell(self, content: Content, cut: IsCut, caller: Caller | None = None) -> None:
+        """Tell everybody, or that one caller."""
+        watches = self._watches.values() if caller is None else [self._watches[caller]]
+        for watch in watches:
+            self._later(watch, content, cut)
+            if self.jumbled and self._random.random() < TWICE:
+                self._later(watch, content, cut)
+
+    def _later(self, watch: Watch, content: Content, cut: IsCut) -> None:
+        at = self._timeline.now + 0.002 + 0.02 * self._random.random()
+        if self.late:
+            at += self._tenure_s * self._random.uniform(0.3, 2.0)
+        if self.jumbled:
+            at += 2 * self._tenure_s * self._random.random()
+        else:
+            at = watch.last_at = max(at, watch.last_at)
+        self._timeline.at(at, self._push, watch, content, cut)
+
+    def _push(self, watch: Watch, content: Content, cut: IsCut) -> None:
+        caller = watch.caller
+        if watch.broken or self._watches.get(caller) is not watch:
+            return
+        if cut(caller.host):
+            watch.broken = True
+            self._timeline.after(self._patience_s, self._found_broken, watch)
+        else:
+            caller.answered(RegisterRead(content.document, content.token, content.expired))
+
+    # What goes wrong.
+
+    def break_silently(self, host: int, lasts_s: float) -> None:
+        """Nothing comes any more on this host's watches; it is found out after so long."""
+        for caller, watch in self._watches.items():
+            if caller.host == host:
+                watch.broken = True
+                self._timeline.after(lasts_s, self._found_broken, watch)
+
+    def _found_broken(self, watch: Watch) -> None:
+        if self._watches.get(watch.caller) is watch:
+            del self._watches[watch.caller]
+            watch.caller.answered(RegisterUnclear(False, reason="the watch broke off"))

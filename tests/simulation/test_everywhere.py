@@ -1,0 +1,48 @@
+"""Whoever leads may be lost at every point of the protocol: every promise holds all the same.
+
+A sample here; `python -m holdfast.testing --everywhere` strikes at all points. A failure names the
+case; `python -m holdfast.testing --case NAME --story` tells its story.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing.cluster import simulate
+from holdfast.testing.everywhere import LOSSES, STORES, STORIES, Case, base, cases, points
+from holdfast.testing.facts import FaultStruck, Recorded
+
+POINTS = 3
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_no_promise_is_broken_where_the_leader_is_lost_during(story: str) -> None:
+    for case in cases(story, at_most=POINTS):
+        run = case.play()
+        assert not run.violations, f"{case}: {run.violations[0]}"
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_each_story_is_a_good_one_by_itself(story: str) -> None:
+    for store in STORES:
+        assert not simulate(base(story, store)).violations
+
+
+def test_a_leader_is_struck_exactly_at_the_point() -> None:
+    at = simulate(base("steady round", "plain")).points
+    number = points("steady round", "plain")[3]
+    run = Case("steady round", "plain", "its node is killed", number).play()
+    (struck,) = (fact for fact in run.history if isinstance(fact, FaultStruck))
+    assert struck.at == at[number - 1]
+
+
+def test_losing_a_leader_that_is_needed_makes_another_one_lead() -> None:
+    number = points("steady round", "holding")[0]
+    run = Case("steady round", "holding", "its host loses power", number).play()
+    leaders = {fact.document.leader for fact in run.history if isinstance(fact, Recorded)}
+    assert len(leaders - {""}) > 1
+
+
+def test_a_case_is_found_again_by_its_name() -> None:
+    case = Case("closing", "holding", next(iter(LOSSES)), 12)
+    assert Case.named(str(case)) == case

@@ -1,0 +1,147 @@
+"""The simulator's register is as bad as real ones may be, and not worse."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from holdfast.core.config import Leases
+from holdfast.core.document import Document
+from holdfast.core.leadership_io import (
+    LeadershipEvent,
+    ReadRegister,
+    RegisterRead,
+    RegisterUnclear,
+    RegisterWrote,
+    WriteRegister,
+)
+from holdfast.testing.plan import RegisterKind, RegisterPlan
+from holdfast.testing.register import Register
+from holdfast.testing.timeline import Timeline
+
+TERMS = Leases()
+
+
+class Asker:
+    """Somebody who asks, and keeps what it is told."""
+
+    def __init__(self, host: int = 0) -> None:
+        self.host = host
+        self.token = 0
+        self.told: list[LeadershipEvent] = []
+
+    def answered(self, event: LeadershipEvent) -> None:
+        self.told.append(event)
+        if isinstance(event, RegisterRead | RegisterWrote):
+            self.token = event.token
+
+    def recorded(self, document: Document, blank: bool) -> None:
+        pass
+
+    def reads(self) -> list[RegisterRead]:
+        return [event for event in self.told if isinstance(event, RegisterRead)]
+
+
+class Stage:
+    """A register, time, and a writer."""
+
+    def __init__(self, kind: RegisterKind) -> None:
+        self.timeline = Timeline()
+        self.register = Register(self.timeline, Random(1), TERMS, RegisterPlan(kind))
+        self.writer, self.watcher = Asker(0), Asker(1)
+        self.written = 0
+
+    def write(self, asker: Asker | None = None) -> None:
+        asker = asker or self.writer
+        self.written += 1
+        document = Document(1, 1, self.written, f"n/{self.written}", "n")
+        self.register.ask(asker, WriteRegister(document, asker.token))
+        self.run(0.1)
+
+    def run(self, for_s: float) -> None:
+        self.timeline.run_until(self.timeline.now + for_s)
+
+
+def test_a_stale_token_changes_nothing() -> None:
+    stage = Stage("plain")
+    stage.write()
+    stage.write(Asker())
+    assert stage.register.document is not None
+    assert stage.register.document.counter == 1
+
+
+def test_a_token_never_comes_again_after_the_content_was_lost() -> None:
+    stage = Stage("forgetful")
+    stage.write()
+    before = stage.register.token
+    stage.register.restart_empty()
+    assert (stage.register.document, stage.register.token) == (None, 0)
+    stage.write(Asker())
+    assert stage.register.token > before
+
+
+def test_who_watches_is_told_in_order() -> None:
+    stage = Stage("pushing")
+    stage.register.watch(stage.watcher, True)
+    for _ in range(20):
+        stage.write()
+    tokens = [read.token for read in stage.watcher.reads()]
+    assert tokens == sorted(tokens)
+    assert tokens[-1] == stage.register.token
+
+
+def test_jumbled_pushes_come_twice_and_in_any_order() -> None:
+    stage = Stage("pushing")
+    stage.register.watches.jumbled = 1
+    stage.register.watch(stage.watcher, True)
+    for _ in range(20):
+        stage.write()
+    stage.run(10.0)
+    tokens = [read.token for read in stage.watcher.reads()]
+    assert tokens != sorted(tokens)
+    assert len(tokens) > len(set(tokens))
+
+
+def test_a_watch_that_broke_is_told_of_when_it_is_found_out() -> None:
+    stage = Stage("pushing")
+    stage.register.watch(stage.watcher, True)
+    stage.register.watches.break_silently(stage.watcher.host, 3.0)
+    stage.write()
+    assert stage.watcher.told == []
+    stage.run(3.0)
+    assert [type(event) for event in stage.watcher.told] == [RegisterUnclear]
+
+
+def test_a_writer_expires_only_when_its_tenure_is_over() -> None:
+    stage = Stage("holding")
+    stage.register.watch(stage.watcher, True)
+    stage.write()
+    stage.run(TERMS.tenure_s * (1 + TERMS.drift))
+    assert not any(read.expired for read in stage.watcher.reads())
+    stage.run(TERMS.takeover_s - TERMS.tenure_s + 0.1)
+    assert stage.watcher.reads()[-1].expired
+    stage.register.ask(stage.watcher, ReadRegister())
+    stage.run(0.1)
+    assert stage.watcher.reads()[-1].expired
+
+
+def test_a_writer_that_writes_on_does_not_expire() -> None:
+    stage = Stage("holding")
+    stage.register.watch(stage.watcher, True)
+    for _ in range(10):
+        stage.write()
+        stage.run(1.0)
+    assert not any(read.expired for read in stage.watcher.reads())
+
+
+@pytest.mark.parametrize("ailment", ["down", "mute", "refuses"])
+def test_whoever_gets_no_answer_is_told_once_that_there_will_be_none(ailment: str) -> None:
+    stage = Stage("plain")
+    setattr(stage.register, ailment, 1)
+    stage.write()
+    stage.run(TERMS.tenure_s)
+    (told,) = stage.writer.told
+    assert isinstance(told, RegisterUnclear)
+    assert told.refused == (ailment == "refuses")
+    assert (stage.register.document is not None) == (ailment == "mute")
