@@ -13,7 +13,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import floor, launching, nodes, recovery, results, scale, standing_cost, tee
+from benchmarks import (
+    floor,
+    launching,
+    nodes,
+    recovery,
+    register_cost,
+    register_load,
+    results,
+    scale,
+    standing_cost,
+    takeover,
+    tee,
+)
 from benchmarks.figures import Figure
 from benchmarks.jobs import RunFailed, become_subreaper
 from benchmarks.launchers import CONTENDERS
@@ -33,6 +45,9 @@ MEASURES: dict[str, Callable[[Session], list[Figure]]] = {
     "h": nodes.gain_node,
     "i": nodes.start_alone,
     "j": scale.crowd,
+    "k": takeover.takeover,
+    "l": register_load.load,
+    "m": register_cost.cost,
 }
 
 

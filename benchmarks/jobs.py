@@ -104,7 +104,7 @@ class Job:
             ready = _wait_for([self._pipe, self._exit], until)
             if not ready:
                 raise RunFailed(f"too few workers reported within {deadline_s:g} s")
-            self._read_reports()
+            self.read_reports()
             if self._exit in ready and not enough(self.reports):
                 raise self._ended_early()
 
@@ -113,7 +113,8 @@ class Job:
         if _wait_for([self._exit], time.monotonic() + seconds):
             raise self._ended_early()
 
-    def _read_reports(self) -> None:
+    def read_reports(self) -> None:
+        """Take what workers have reported since the last look."""
         try:
             text = self._unfinished + os.read(self._pipe, 65536)
         except BlockingIOError:

@@ -8,12 +8,6 @@ from msgspec import structs
 from holdfast.core import leadership
 from holdfast.core.config import Leases
 from holdfast.core.document import Document, Ledger
-from holdfast.core.leadership import (
-    LeadershipState,
-    gate,
-    may_answer,
-    may_speak,
-)
 from holdfast.core.leadership_io import (
     Announce,
     Call,
@@ -39,6 +33,12 @@ from holdfast.core.leadership_io import (
     WakeLeadership,
     WatchRegister,
     WriteRegister,
+)
+from holdfast.core.leadership_state import (
+    LeadershipState,
+    gate,
+    may_answer,
+    may_speak,
 )
 from holdfast.core.messages import HeartbeatAnswered, StopRound
 from holdfast.core.model import Endpoint, Outcome, Tenure

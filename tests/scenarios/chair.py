@@ -28,9 +28,6 @@ from holdfast.core.coordinator_io import (
 )
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.document import Document, Ledger
-from holdfast.core.leadership import (
-    LeadershipState,
-)
 from holdfast.core.leadership_io import (
     Announce,
     Call,
@@ -55,6 +52,7 @@ from holdfast.core.leadership_io import (
     WatchRegister,
     WriteRegister,
 )
+from holdfast.core.leadership_state import LeadershipState, gate
 from holdfast.core.messages import CloseJob, FromNode, NodeGreeted, Welcomed
 from holdfast.core.model import Tenure
 
@@ -304,7 +302,7 @@ class Chair:
             if self.leading is not None:
                 now = self.host.clock()
                 heard = desks.all_heard(self.desk, now)
-                verdict = leadership.gate(self.leading, tell.message, heard, now)
+                verdict = gate(self.leading, tell.message, heard, now)
                 if verdict == "keep":
                     self.kept.append(tell)
                 if verdict != "send":

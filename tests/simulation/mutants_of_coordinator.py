@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         "the leader speaks on after its tenure",
         "§5.12",
-        "leadership:may_speak",
+        "leadership_state:may_speak",
         "and now < state.written_at + state.terms.tenure_s",
         "",
         "leader",
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "others take over too early",
         "§5.12",
-        "leadership:_claim_in_turn",
+        "leadership_claiming:claim_in_turn",
         "state.moved_at + state.terms.takeover_s",
         "state.moved_at + 0.3 * state.terms.takeover_s",
         "register",
@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "a claim goes on under the same epoch",
         "§5.12",
-        "leadership:_claim",
+        "leadership_claiming:claim",
         "epoch=above.epoch + 1",
         "epoch=above.epoch",
         "leader",
@@ -109,7 +109,7 @@ MUTANTS = (
     Mutant(
         "leases are held although a member is silent",
         "§5.15",
-        "leadership:may_answer",
+        "leadership_state:may_answer",
         "not (all_heard and now",
         "not (now",
         "register",
@@ -118,7 +118,7 @@ MUTANTS = (
     Mutant(
         "leases are held for ever",
         "§5.15",
-        "leadership:may_answer",
+        "leadership_state:may_answer",
         "not (all_heard and now < state.unheld_at + state.terms.hold_s)",
         "not all_heard",
         "register",

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a silent leader's seat is taken as that of a dead one",
         "§5.12",
-        "leadership:_claim",
+        "leadership_claiming:claim",
         'dead = last.left or (last.leader if last.leader == state.dead else "")',
         "dead = last.left or last.leader",
         "leader",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "the seat of a leader that is proven dead is waited for",
         "§5.14",
-        "leadership:_claim",
+        "leadership_claiming:claim",
         "dead_seat=last.ledger.leader_seat if dead else None",
         "dead_seat=None",
         "takeover",
@@ -53,9 +53,9 @@ MUTANTS = (
     Mutant(
         "nobody may hold after a silence",
         "§5.15",
-        "leadership:_claim_in_turn",
-        "_claim(state, now, holder_possible=True)",
-        "_claim(state, now, holder_possible=False)",
+        "leadership_claiming:claim_in_turn",
+        "claim(state, now, holder_possible=True)",
+        "claim(state, now, holder_possible=False)",
         "register",
         (),
         cases=(
@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant(
         "a second takeover forgets that the first leader may hold",
         "§5.15",
-        "leadership:_claim",
+        "leadership_claiming:claim",
         "(holder_possible or last.ledger.held)",
         "holder_possible",
         "register",
@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "a claim of an empty register begins at nothing",
         "§5.12",
-        "leadership:_claim",
+        "leadership_claiming:claim",
         "last = state.seen or",
         "last = (state.seen if state.token else None) or",
         "emptied",
@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         "a claim goes below a tenure that nodes have heard of",
         "§5.12",
-        "leadership:_claim",
+        "leadership_claiming:claim",
         "above = max(state.above, last.tenure)",
         "above = last.tenure",
         "emptied",
@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant(
         "who is told of changes does not look when they stop",
         "§5.12",
-        "leadership:_watch",
+        "leadership_claiming:watch",
         "    return [*effects, WakeLeadership(WATCH_TIMER, after_s)]",
         "    return effects if state.pushes else [*effects, WakeLeadership(WATCH_TIMER, after_s)]",
         "watching",

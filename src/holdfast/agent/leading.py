@@ -41,6 +41,7 @@ from holdfast.core.leadership_io import (
     WatchRegister,
     WriteRegister,
 )
+from holdfast.core.leadership_state import LeadershipState, gate, may_speak
 from holdfast.core.messages import ToNode
 from holdfast.core.model import Endpoint, Outcome, Tenure
 from holdfast.workers import linux
@@ -68,7 +69,7 @@ class Leading:
 
     def __init__(self, owner: Owner, asking: Asking, stage: Stage, place: Endpoint) -> None:
         self._owner, self._asking, self._stage = owner, asking, stage
-        self.state = leadership.LeadershipState(
+        self.state = LeadershipState(
             owner.node,
             owner.config.leases,
             crowd=owner.config.max_nodes,
@@ -174,8 +175,8 @@ class Leading:
     def gate(
         self, message: ToNode, all_heard: Callable[[float], bool], now: float
     ) -> Literal["send", "keep", "drop"]:
-        is_holding = not leadership.may_speak(self.state, now) and all_heard(now)
-        return leadership.gate(self.state, message, is_holding, now)
+        is_holding = not may_speak(self.state, now) and all_heard(now)
+        return gate(self.state, message, is_holding, now)
 
     def retire(self) -> None:
         """The register may forget the job after a while; one that cannot is left as if new."""

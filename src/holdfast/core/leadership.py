@@ -32,14 +32,10 @@ saw anything begins a new instance, which is above every older one.
 
 from __future__ import annotations
 
-import zlib
-from typing import Literal
-
-from msgspec import Struct, field
 from msgspec.structs import replace
 
-from holdfast.core.config import Leases
 from holdfast.core.document import Document, Ledger
+from holdfast.core.leadership_claiming import claim_in_turn, watch
 from holdfast.core.leadership_io import (
     Announce,
     Call,
@@ -63,93 +59,18 @@ from holdfast.core.leadership_io import (
     ResignationWanted,
     StepDown,
     WakeLeadership,
-    WatchRegister,
     WriteRegister,
 )
-from holdfast.core.messages import HeartbeatAnswered, ToNode
-from holdfast.core.model import Endpoint, Tenure
-
-RENEW_TIMER = "renew"
-WATCH_TIMER = "watch"
-RESIGN_TIMER = "resign"
-STAGGER_S = 0.5
-"""How much later each further successor tries."""
-CROWD_S = 1.0
-"""Over how long many nodes that start together spread their first claims: the first one wins,
-and the more there are the sooner it comes."""
-FEW = 8
-WORTH_SAYING = 2
-"""One lost answer is nothing to speak of; from the second in a row on the user is told."""
-
-
-class Pending(Struct):
-    """A write whose fate is not known yet."""
-
-    purpose: Literal["claim", "renew", "resign"]
-    document: Document
-    token: int
-    sent_at: float
-    version: int = 0
-    holder_possible: bool = True
-    dead: str = ""
-    dead_seat: int | None = None
-    unclear: bool = False
-    """No answer came, and none will: it has to be found out."""
-
-
-class LeadershipState(Struct):
-    """What one node knows about who leads."""
-
-    node: str
-    terms: Leases
-    crowd: int = 1
-    """How many nodes there may be."""
-    instance: int = 1
-    """Of a job of which nothing is known; a later one is larger."""
-    place: Endpoint | None = None
-    """Where this node can be dialled."""
-    pushes: bool = False
-    """Whether the register tells of its changes, if it is asked to."""
-    seen: Document | None = None
-    """The last document that was there."""
-    token: int = 0
-    moved_at: float | None = None
-    """When the document was last seen to change, on our clock."""
-    freed_at: float | None = None
-    """Since when nobody has led for certain, as far as it was seen here."""
-    pending: Pending | None = None
-    leading: Document | None = None
-    """What we last wrote, while we lead."""
-    written_at: float = 0.0
-    """When we sent the last write that succeeded."""
-    mute: bool = False
-    """Beyond its tenure, and without a right to hold: a heartbeat went unanswered for that."""
-    unheld_at: float = 0.0
-    """When a heartbeat was last answered without a hold."""
-    wanted: LedgerWanted | None = None
-    leader: str = ""
-    successors: tuple[str, ...] = ()
-    places: dict[str, Endpoint] = field(default_factory=dict)
-    tried: bool = False
-    """All that were known have been dialled: the register is next."""
-    calling: bool = False
-    """The node waits to be told whom to dial."""
-    dead: str = ""
-    """The leader of whose end there is proof."""
-    above: Tenure = Tenure()
-    """The highest tenure that is known of: a claim goes above it, whatever the register says."""
-    writes: int = 0
-    leaves: bool = False
-    """Nothing of any round is on this node any more."""
-    is_over: bool = False
-    """The job is over, and everybody knows."""
-    resigns: bool = False
-    """It is to give its place away when the write that is under way has been answered."""
-    sits_out_until: float = 0.0
-    read_pending: bool = False
-    watching: bool = False
-    unanswered: int = 0
-    """How many requests in a row the register has not answered."""
+from holdfast.core.leadership_state import (
+    RENEW_TIMER,
+    RESIGN_TIMER,
+    WATCH_TIMER,
+    WORTH_SAYING,
+    LeadershipState,
+    Pending,
+    may_speak,
+    next_document,
+)
 
 
 def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[LeadershipEffect]:
@@ -179,7 +100,7 @@ def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[Lea
             state.places = event.places
             state.above = max(state.above, event.tenure)
             state.calling = state.tried = False
-            return _watch(state, now)
+            return watch(state, now)
         case Outranked():
             state.above = max(state.above, event.tenure)
             return _step_down(state, f"another coordinator leads (tenure {event.tenure})")
@@ -188,37 +109,6 @@ def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[Lea
             return _resign(state, now)
         case LeadershipTimerFired():
             return _timer(state, event.name, now)
-
-
-# What the leader may do.
-
-
-def may_speak(state: LeadershipState, now: float) -> bool:
-    """Whether the tenure still lasts. Asked when a frame is sent."""
-    return state.leading is not None and now < state.written_at + state.terms.tenure_s
-
-
-def may_answer(state: LeadershipState, all_heard: bool, now: float) -> bool:
-    """Whether a heartbeat may be answered: in tenure, or on hold with nobody missing."""
-    if may_speak(state, now):
-        state.unheld_at = now
-        return True
-    if state.leading is None or state.leading.ledger.size == 0:
-        return False
-    state.mute = not (all_heard and now < state.unheld_at + state.terms.hold_s)
-    return not state.mute
-
-
-def gate(
-    state: LeadershipState, message: ToNode, all_heard: bool, now: float
-) -> Literal["send", "keep", "drop"]:
-    """What becomes of a frame that the coordinator wants to send: asked when it is sent.
-
-    What may not be said now is kept until the tenure is renewed, and forgotten with it.
-    """
-    if isinstance(message, HeartbeatAnswered):
-        return "send" if may_answer(state, all_heard, now) else "drop"
-    return "send" if may_speak(state, now) else "keep"
 
 
 # Reading.
@@ -253,7 +143,7 @@ def _saw(
     state.seen = document = document or state.seen
     state.token = token
     if document is None:
-        return _claim_in_turn(state, now, free=True)
+        return claim_in_turn(state, now, free=True)
     if document.ledger.outcome is not None:
         # Whoever has a coordinator hears it from there, in full: what is written down is short.
         return [LearnOutcome(document.ledger.outcome)] if state.calling else []
@@ -264,37 +154,19 @@ def _saw(
     state.places = document.places
     # A register that lost its content tells nothing of whoever leads by now.
     free = document.leader in ("", state.dead) and not lost
-    effects = _claim_in_turn(state, now, free=free)
+    effects = claim_in_turn(state, now, free=free)
     if effects:
         return effects
     # The news may come before its own node has heard that it leads: dial again at the next.
     if (state.calling or state.tried or (replaced and document.leader)) and _candidates(state):
-        return [*_call(state), *_watch(state, now)]
-    return _watch(state, now)
+        return [*_call(state), *watch(state, now)]
+    return watch(state, now)
 
 
 def _check_own(state: LeadershipState, document: Document | None) -> list[LeadershipEffect]:
     if document is None or state.leading is None or document.tenure <= state.leading.tenure:
         return []
     return _step_down(state, f"{document.leader or 'somebody'} has taken over")
-
-
-def _watch(state: LeadershipState, now: float) -> list[LeadershipEffect]:
-    """Successors keep an eye on the register; the others leave it alone, unless they seek."""
-    wanted = state.leading is None and (state.node in state.successors or state.calling)
-    effects: list[LeadershipEffect] = []
-    if state.pushes and wanted != state.watching:
-        state.watching = wanted
-        effects.append(WatchRegister(wanted))
-    if not wanted:
-        return effects
-    after_s = state.terms.tenure_s / 3
-    if state.moved_at is not None:
-        overdue_s = state.moved_at + state.terms.takeover_s + _turn(state) - now
-        # Where every sign of life is told, there is nothing to look for before it is overdue.
-        sooner = 0 < overdue_s < after_s
-        after_s = overdue_s if sooner or (state.pushes and overdue_s > after_s) else after_s
-    return [*effects, WakeLeadership(WATCH_TIMER, after_s)]
 
 
 # Whether it can be reached.
@@ -339,44 +211,6 @@ def _renew_later(state: LeadershipState) -> WakeLeadership:
     return WakeLeadership(RENEW_TIMER, state.terms.tenure_s / 3)
 
 
-# Taking over.
-
-
-def _turn(state: LeadershipState) -> float:
-    """How long after the first this node may try, so that not all do at once."""
-    if state.seen is None:
-        return CROWD_S * (_spread(state) - 1) / 4 if state.crowd > FEW else 0.0
-    if state.node in state.successors:
-        return state.successors.index(state.node) * STAGGER_S
-    return (len(state.successors) + _spread(state)) * STAGGER_S
-
-
-def _spread(state: LeadershipState) -> float:
-    return 1 + 4 * zlib.crc32(f"{state.node}/{state.writes}".encode()) / 2**32
-
-
-def _claim_in_turn(state: LeadershipState, now: float, *, free: bool) -> list[LeadershipEffect]:
-    """Claim the place, if it is free and it is our turn; else look again when it may be.
-
-    It is `free` if nobody holds it for certain, and not only by silence.
-    """
-    since = state.freed_at if state.freed_at is not None else now
-    state.freed_at = since if free else None
-    if now < state.sits_out_until:
-        return [WakeLeadership(WATCH_TIMER, state.sits_out_until - now)] if state.calling else []
-    if state.seen is not None and not (state.node in state.successors or state.calling):
-        return []
-    if not free:
-        assert state.moved_at is not None, "it was looked at"
-        due = state.moved_at + state.terms.takeover_s + _turn(state)
-        return _claim(state, now, holder_possible=True) if now >= due else []
-    due = since + _turn(state)
-    if now >= due:
-        return _claim(state, now, holder_possible=False)
-    later = WakeLeadership(WATCH_TIMER, due - now)
-    return [later] if state.seen is None else [*_watch(state, now), later]
-
-
 def _leader_died(state: LeadershipState, leader: str, now: float) -> list[LeadershipEffect]:
     """Proof, not suspicion: there is nobody who could still speak or hold."""
     state.dead = leader
@@ -386,54 +220,10 @@ def _leader_died(state: LeadershipState, leader: str, now: float) -> list[Leader
         return _read(state)
     if state.seen.leader != leader:
         return _read(state)
-    return _claim_in_turn(state, now, free=True)
-
-
-def _claim(state: LeadershipState, now: float, *, holder_possible: bool) -> list[LeadershipEffect]:
-    last = state.seen or Document(state.instance, 0, 0, "", "")
-    above = max(state.above, last.tenure)
-    dead = last.left or (last.leader if last.leader == state.dead else "")
-    # That the last one is dead or has resigned says nothing of one before it.
-    held = bool(last.ledger.size) and (holder_possible or last.ledger.held)
-    claim = _next(
-        state,
-        last,
-        instance=above.instance,
-        epoch=above.epoch + 1,
-        # Whose seat it is has to be found out for the new leader.
-        ledger=replace(last.ledger, leader_seat=None, held=held),
-    )
-    state.pending = Pending(
-        "claim",
-        claim,
-        state.token,
-        now,
-        holder_possible=held,
-        dead=dead,
-        dead_seat=last.ledger.leader_seat if dead else None,
-    )
-    return [WriteRegister(claim, state.token)]
+    return claim_in_turn(state, now, free=True)
 
 
 # Writing.
-
-
-def _next(state: LeadershipState, last: Document, **changes: object) -> Document:
-    """The document after that one, by this node: unlike any other that was ever written."""
-    state.writes += 1
-    places = dict(last.places)
-    if state.place is not None:
-        places[state.node] = state.place
-    unique = {
-        "counter": last.counter + 1,
-        "nonce": f"{state.node}/{state.writes}",
-        "leader": state.node,
-        "left": "",
-        "places": places,
-    }
-    document = replace(last, **{**unique, **changes})
-    known = (document.leader, *document.successors)
-    return replace(document, places={n: p for n, p in document.places.items() if n in known})
 
 
 def _write_next(
@@ -450,7 +240,7 @@ def _write_next(
         places = {state.node: state.place} if state.place is not None else {}
         changes = {"successors": wanted.successors, "ledger": wanted.ledger}
         changes["places"] = {**wanted.places, **places}
-    document = _next(state, last, **changes)
+    document = next_document(state, last, **changes)
     version = wanted.version if wanted else 0
     state.wanted = None
     state.pending = Pending("renew", document, state.token, now, version)
@@ -518,7 +308,7 @@ def _succeeded(
     if pending.purpose == "claim" and now >= pending.sent_at + state.terms.tenure_s * 2 / 3:
         # It took so long to get through that hardly any tenure is left to begin with.
         state.pending = replace(
-            pending, document=_next(state, pending.document), token=token, sent_at=now
+            pending, document=next_document(state, pending.document), token=token, sent_at=now
         )
         return [WriteRegister(state.pending.document, token)]
     if pending.purpose == "resign":
@@ -531,7 +321,7 @@ def _succeeded(
         state.unheld_at = pending.sent_at
         possible, dead, seat = pending.holder_possible, pending.dead, pending.dead_seat
         lead = Lead(pending.document, possible, dead, seat)
-        return [lead, *_watch(state, now), _renew_later(state)]
+        return [lead, *watch(state, now), _renew_later(state)]
     if state.leading is None:
         return []
     state.leading = pending.document
@@ -581,7 +371,7 @@ def _resign(state: LeadershipState, now: float) -> list[LeadershipEffect]:
     ledger, left = state.leading.ledger, state.node if state.leaves else ""
     if not left:
         ledger = replace(ledger, leader_seat=None)
-    document = _next(state, state.leading, leader="", ledger=ledger, left=left)
+    document = next_document(state, state.leading, leader="", ledger=ledger, left=left)
     if state.is_over:
         document = replace(
             document, instance=document.instance + 1, epoch=0, successors=(), ledger=Ledger()

@@ -31,7 +31,6 @@ from holdfast.core.coordinator_io import (
 )
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.document import Document
-from holdfast.core.leadership import LeadershipState
 from holdfast.core.leadership_io import (
     Announce,
     Call,
@@ -57,6 +56,7 @@ from holdfast.core.leadership_io import (
     WatchRegister,
     WriteRegister,
 )
+from holdfast.core.leadership_state import LeadershipState
 from holdfast.core.messages import CloseJob, NodeGreeted, Welcomed
 from holdfast.core.model import Tenure
 from holdfast.testing.facts import Recorded, SteppedDown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core import desk as desks
-from holdfast.core import leadership
+from holdfast.core.leadership_state import may_speak
 from holdfast.core.leases import NodeGone
 from holdfast.core.messages import HeartbeatAnswered
 from holdfast.core.model import Tenure
@@ -63,7 +63,7 @@ class Notes:
         leading, desk, now = self._leading, self._desk, self._cluster.timeline.now
         for taken in desk.taken:
             if isinstance(taken.event, NodeGone):
-                in_tenure = leading.embedded or leadership.may_speak(leading.state, leading.now())
+                in_tenure = leading.embedded or may_speak(leading.state, leading.now())
                 self._cluster.note(NodeDeclaredGone(now, taken.event.node, leading.host, in_tenure))
                 text = f"coordinator: {taken.event.node} is gone: {taken.event.reason}"
                 self._cluster.tell_story(leading.machine, text)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core import desk as desks
-from holdfast.core import leadership
 from holdfast.core.agent_io import Told
 from holdfast.core.coordinator_io import Tell
+from holdfast.core.leadership_state import gate
 from holdfast.core.messages import HeartbeatAnswered
 from holdfast.testing.network import TO_CLIENT
 
@@ -77,7 +77,7 @@ class Outbox:
         if not leading.embedded:
             now = leading.now()
             heard = desks.all_heard(desk, now)
-            verdict = leadership.gate(leading.state, tell.message, heard, now)
+            verdict = gate(leading.state, tell.message, heard, now)
             if verdict == "keep":
                 self._kept.append(tell)
             if verdict != "send":
