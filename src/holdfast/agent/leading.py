@@ -154,7 +154,9 @@ class Leading:
         def on_wrote(reply: Reply) -> None:
             self.take(_wrote(reply, nonce))
 
-        self._asking.write(encode(effect.document), effect.token, on_wrote)
+        is_over = effect.document.ledger.outcome is not None
+        keep_s = FORGOTTEN_AFTER_S if is_over else None
+        self._asking.write(encode(effect.document), effect.token, on_wrote, keep_s)
 
     def _watch(self, on: bool) -> None:
         if on:

@@ -239,6 +239,23 @@ def test_what_another_wrote_since_is_not_forgotten(
     assert pair_at(etcd, request.node.name, "document")["lease"] == lease
 
 
+def test_what_need_not_be_kept_long_ends_soon_after_its_writer(
+    etcd: EtcdCluster, open_register: Open, request: pytest.FixtureRequest
+) -> None:
+    register = open_register(etcd)
+    _, token, _ = register.set_state(b"runs")
+    register.keep_for(30)
+    register.set_state(b"over", token)
+    lease = pair_at(etcd, request.node.name, "document")["lease"]
+    granted = etcd.servers[0].ask("/v3/lease/timetolive", {"ID": lease})["grantedTTL"]
+    assert int(granted) == 30
+    before = len(etcd.servers[0].ask("/v3/lease/leases", {})["leases"])
+    register.close()
+    left = etcd.servers[0].ask("/v3/lease/leases", {})["leases"]
+    assert len(left) == before - 2, "the holder's lease, and the one that nothing needs"
+    assert lease in [each["ID"] for each in left]
+
+
 # --- waiting ------------------------------------------------------------------------------
 
 

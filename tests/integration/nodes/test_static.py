@@ -159,8 +159,8 @@ def test_two_nodes_of_one_rank_do_not_make_up_for_the_missing_one(make_static) -
     job = static.job
     first, second, third = (static.start(h, min(h.number - 1, 1), NO_RESTARTS) for h in job.hosts)
     both = ("rank 1 is claimed by host2 and by host3", "rank 1 is claimed by host3 and by host2")
+    job.until(lambda: "waiting for 1 more: rank 2" in first.stderr, "who is missing")
     job.until(lambda: any(words in first.stderr for words in both), "who claims what")
-    assert "waiting for 1 more: rank 2" in first.stderr
     mistaken = third if both[0] in first.stderr else second
     job.until(lambda: "--node-rank 1 is taken" in mistaken.stderr, "its word")
     mistaken.kill_all()

@@ -26,6 +26,7 @@ from holdfast.control.connection import Cancellable, Loop
 from holdfast.control.registers.register import (
     Closes,
     Forgets,
+    KeepsForATime,
     Register,
     RegisterRefused,
     Token,
@@ -106,12 +107,21 @@ class Asking:
     def read(self, reply: OnReply) -> None:
         self._ask(_read, reply)
 
-    def write(self, content: bytes, token: int, reply: OnReply) -> None:
+    def write(
+        self, content: bytes, token: int, reply: OnReply, keep_s: float | None = None
+    ) -> None:
+        """`keep_s` is how long this, and what follows, has to outlive us; None: as usual."""
         expected = self._tokens.get(token)
         if token and expected is None:
             self._loop.call_soon(reply, NoAnswer("the version is too old to be known"))
             return
-        self._ask(lambda register: _write(register, content, expected), reply)
+
+        def write(register: Register) -> Found:
+            if keep_s is not None and isinstance(register, KeepsForATime):
+                register.keep_for(keep_s)
+            return _write(register, content, expected)
+
+        self._ask(write, reply)
 
     def forget_after(self, seconds: float, reply: OnReply) -> None:
         """The job is over: nothing of it has to be kept for longer."""

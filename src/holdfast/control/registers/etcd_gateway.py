@@ -231,7 +231,7 @@ class Lease:
     """A lease of ours: granted when first needed, and again when it is gone."""
 
     def __init__(self, gateway: Gateway, ttl_s: int) -> None:
-        self._gateway, self._ttl_s = gateway, ttl_s
+        self._gateway, self.ttl_s = gateway, ttl_s
         self.number: int | None = None
         self.raft_term = 0
         """In which it was last granted or kept alive."""
@@ -239,7 +239,7 @@ class Lease:
 
     def is_due(self) -> bool:
         """Whether a third of it has passed since it was last asked for."""
-        return self.number is None or monotonic() - self._renewed_at > self._ttl_s / 3
+        return self.number is None or monotonic() - self._renewed_at > self.ttl_s / 3
 
     def renew(self, deadline: float) -> int:
         """Its number, once it lasts the whole of its time from some moment within this call."""
@@ -248,7 +248,7 @@ class Lease:
         if self.number is not None:
             answer = self._gateway.keep_alive(self.number, deadline)
         if answer is None or answer.ttl_s <= 0:
-            message = {"TTL": str(self._ttl_s)}
+            message = {"TTL": str(self.ttl_s)}
             answer = self._gateway.call("/v3/lease/grant", message, LeaseAnswer, deadline)
         self.number, self.raft_term = answer.lease, answer.header.raft_term
         self._renewed_at = asked_at

@@ -144,6 +144,10 @@ class EtcdV2Register:
                 known = self._known
                 self._write(known.content, known.index, max(1, ceil(seconds)), deadline)
 
+    def keep_for(self, seconds: float) -> None:
+        """Let what is written from now on live so long."""
+        self._keep_s = max(1, ceil(seconds))
+
     def close(self) -> None:
         """Let go of the connections; whoever waits is woken, with an error."""
         self._http.interrupt()
