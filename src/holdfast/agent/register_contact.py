@@ -69,7 +69,7 @@ NOT_LEADING = "this node does not carry the coordinator"
 
 
 def registered_backends() -> tuple[str, ...]:
-    """The backends that this process registered by name."""
+    """The backends that this process registered by name: for the command line."""
     return registered()
 
 
@@ -156,7 +156,8 @@ class RegisterContact:
     def leave(self) -> None:
         """Give the place away if others go on: they need not wait until it is missed."""
         self._leaves_until = linux.now() + RESIGN_TIMEOUT_S
-        self._owner.loop.call_later(RESIGN_TIMEOUT_S, lambda: None)
+        look_again = partial(bool)  # The loop looks after every call whether we are needed.
+        self._owner.loop.call_later(RESIGN_TIMEOUT_S, look_again)
         if self._host is not None and self._host.state.outcome is None:
             state = self._host.state
             latest = Write(state.version, ledger(state), state.successors, state.places)

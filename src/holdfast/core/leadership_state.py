@@ -22,6 +22,7 @@ CROWD_S = 1.0
 """Over how long many nodes that start together spread their first claims: the first one wins,
 and the more there are the sooner it comes."""
 FEW = 8
+"""So many need not spread out."""
 WORTH_SAYING = 2
 """One lost answer is nothing to speak of; from the second in a row on the user is told."""
 
