@@ -157,8 +157,7 @@ def _saw(
     effects = claim_in_turn(state, now, free=free)
     if effects:
         return effects
-    # The news may come before its own node has heard that it leads: dial again at the next.
-    if (state.calling or state.tried or (replaced and document.leader)) and _candidates(state):
+    if (state.calling or (replaced and document.leader)) and _candidates(state):
         return [*_call(state), *watch(state, now)]
     return watch(state, now)
 

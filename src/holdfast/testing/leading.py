@@ -91,6 +91,7 @@ class Leading:
             pushes=self.cluster.register.pushes,
         )
         self.latest: dict[str, Connection] = {}
+        self._newest: dict[str, int] = {}
         self.outbox = Outbox(self)
         self.notes: Notes | None = None
         self._deposed = False
@@ -282,8 +283,10 @@ class Leading:
         if self.desk is None:
             return
         node = connection.client.node  # type: ignore[attr-defined]
+        if connection.number < self._newest.get(node, 0):
+            return  # Closed when the newer one was admitted, with all that was on its way.
         if isinstance(message, NodeGreeted):
-            self.latest[node] = connection
+            self.latest[node], self._newest[node] = connection, connection.number
             self.outbox.forget(node)
         if self.latest.get(node) is connection:
             self._after(desks.receive(self.desk, node, message, self.now()))

@@ -12,6 +12,7 @@ Rules
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from random import Random
 from typing import Any, Protocol
@@ -38,11 +39,15 @@ class Party(Protocol):
 class Connection:
     """Two ends, four lanes."""
 
-    __slots__ = ("client", "last", "open", "server", "swallows", "tethers", "waiting")
+    __slots__ = ("client", "last", "number", "open", "server", "swallows", "tethers", "waiting")
+
+    numbers = itertools.count()
 
     def __init__(self, client: Party, server: Party) -> None:
         self.client = client
         self.server = server
+        self.number = next(self.numbers)
+        """In the order in which the server admits them."""
         self.open = [True, True]
         """Whether the server's end, and the client's, takes what comes."""
         self.last = [0.0] * 4
