@@ -72,3 +72,10 @@ def test_the_worst_cases_and_the_state_of_the_token_are_said_at_the_start(
     assert "(lease 4 s)" in said.err
     assert "short enough to be guessed" in said.err
     assert "secret" not in said.err
+
+
+def test_a_password_in_an_endpoint_is_refused_and_not_repeated(holdfast: Path) -> None:
+    for place in ("http://me:sesame@node0:2379", "me:sesame@node0"):
+        said = refused(holdfast, "--nnodes=2", "--rdzv-backend=etcd", f"--rdzv-endpoint={place}")
+        assert "an endpoint has no user or password in it" in said
+        assert "sesame" not in said

@@ -34,7 +34,7 @@ from holdfast.core.agent_io import (
     WorkerStarted,
 )
 from holdfast.core.agent_state import AgentState
-from holdfast.core.config import JobConfig, Output, Program, RestartPolicy
+from holdfast.core.config import JobConfig, Output, Program, Rendezvous, RestartPolicy
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -443,3 +443,13 @@ def test_a_coordinator_that_took_over_replays_from_what_it_began_with(path: Path
     assert "did not report" in repr(steps[-1])
     assert list(replay(header, steps)) == []
     assert list(replay(header, steps[1:])), "without its beginning it decides differently"
+
+
+def test_a_password_of_somebody_s_own_backend_is_not_written_down(path: Path) -> None:
+    place = Rendezvous("redis", "redis://me:sesame@node0", {"password": "sesame", "db": "3"})
+    config = structs.replace(NODES, rendezvous=place)
+    Journal(path, structs.replace(NODES_HEADER, config=config)).close()
+    assert "sesame" not in path.read_text()
+    header, _ = read(path)
+    assert header.config.rendezvous.endpoint == "redis://node0"
+    assert header.config.rendezvous.options["db"] == "3"

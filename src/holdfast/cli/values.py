@@ -256,6 +256,9 @@ def host(value: str) -> str:
 def endpoint(value: str, default_port: int) -> Endpoint:
     """`host`, `host:port`, `[ipv6]` or `[ipv6]:port`."""
     place = value.strip()
+    if "@" in place:
+        # Not shown: what stands before it is often a password.
+        raise UsageError("an endpoint has no user or password in it", "write HOST:PORT only")
     if "://" in place:
         raise UsageError(f"{value!r} is an address of a page", "write HOST:PORT only")
     if place.count(":") > 1 and not place.startswith("["):

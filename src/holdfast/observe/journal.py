@@ -290,7 +290,19 @@ def _only(effects: list[AgentEffect], kinds: object) -> bool:
 
 def _without_secrets(config: JobConfig) -> JobConfig:
     program = msgspec.structs.replace(config.program, arguments=())
-    return msgspec.structs.replace(config, program=program)
+    meeting = config.rendezvous
+    # A backend of somebody else's may be told its password there.
+    scheme, sign, rest = meeting.endpoint.rpartition("://")
+    shown = f"{scheme}{sign}{rest.rpartition('@')[2]}"
+    options = {key: _shown(key, value) for key, value in meeting.options.items()}
+    meeting = msgspec.structs.replace(meeting, endpoint=shown, options=options)
+    return msgspec.structs.replace(config, program=program, rendezvous=meeting)
+
+
+def _shown(key: str, value: str) -> str:
+    """A setting as it may be written down: not if its name says that it is a secret."""
+    is_secret = any(word in key.lower() for word in ("password", "secret", "token"))
+    return "…" if is_secret and not key.endswith("_file") else value
 
 
 def read(path: Path) -> tuple[Header, list[Step]]:
