@@ -35,7 +35,7 @@ def refusal(*words: str, **environ: str) -> UsageError:
         (("--nnodes=1:2", "--rdzv-endpoint=[fe80::1%eth0]:7"), "holdfast", "[fe80::1%eth0]:7"),
         (("--nnodes=2", "--rdzv-endpoint=[::1]"), "holdfast", "[::1]:29400"),
         (("--nnodes=2", "--rdzv-backend=c10d"), "c10d", "localhost:29400"),
-        (("--nnodes=2", "--rdzv-backend=etcd", *PLACE), "etcd", "node0:2379"),
+        (("--nnodes=2", "--rdzv-id=j", "--rdzv-backend=etcd", *PLACE), "etcd", "node0:2379"),
         (("--rdzv-backend=etcd-v2", "--rdzv-endpoint=a,b:1"), "etcd-v2", "a:2379,b:1"),
         (("--nnodes=2", "--master-addr", "node0"), "static", "node0:29400"),
         (("--nnodes=2", "--master-addr=a", *PLACE), "static", "node0:29300"),

@@ -32,6 +32,7 @@ def test_a_password_without_a_user_is_refused(holdfast: Path, tmp_path: Path) ->
         holdfast,
         "--nnodes=2",
         "--rdzv-backend=etcd",
+        "--rdzv-id=job",
         "--rdzv-endpoint=node0",
         f"--rdzv-conf=password_file={tmp_path / 'password'}",
     )
@@ -41,7 +42,7 @@ def test_a_password_without_a_user_is_refused(holdfast: Path, tmp_path: Path) ->
 
 def test_a_password_that_cannot_be_read_is_refused(holdfast: Path, tmp_path: Path) -> None:
     missing = tmp_path / "password"
-    words = ("--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=node0")
+    words = ("--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=node0", "--rdzv-id=job")
     said = refused(holdfast, *words, f"--rdzv-conf=user=me,password_file={missing}")
     assert f"the password's file {missing} cannot be read" in said
 
@@ -79,3 +80,12 @@ def test_a_password_in_an_endpoint_is_refused_and_not_repeated(holdfast: Path) -
         said = refused(holdfast, "--nnodes=2", "--rdzv-backend=etcd", f"--rdzv-endpoint={place}")
         assert "an endpoint has no user or password in it" in said
         assert "sesame" not in said
+
+
+def test_jobs_that_share_a_register_need_names_of_their_own(holdfast: Path) -> None:
+    for where in (("etcd", "node0"), ("etcd-v2", "node0"), ("file", "/shared")):
+        backend, place = where
+        said = refused(
+            holdfast, "--nnodes=2", f"--rdzv-backend={backend}", f"--rdzv-endpoint={place}"
+        )
+        assert f"jobs that meet through {backend} are told apart by their --rdzv-id" in said

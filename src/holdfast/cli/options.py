@@ -218,7 +218,12 @@ def _id_of_place(config: JobConfig) -> str:
 
     Static nodes may each know the master by another name: its port is what they agree on.
     """
-    place = config.rendezvous.endpoint
+    place, backend = config.rendezvous.endpoint, config.rendezvous.backend
+    if not config.rendezvous.is_embedded and backend != "c10d":
+        raise UsageError(
+            f"jobs that meet through {backend} are told apart by their --rdzv-id",
+            "give all nodes of this job the same one, which no other job has",
+        )
     if config.has_fixed_ranks:
         place = f"static-{config.master_port}"
     return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in place)
