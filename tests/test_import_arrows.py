@@ -203,7 +203,12 @@ def outward_arrows(module: Module) -> Iterator[str]:
             yield f"{module.at(line)}: {module.layer} may not import {where} ({target})"
 
 
-MADE_OF_TORCH = {"holdfast.workers.store_host", "holdfast.control.registers.torch_store"}
+MADE_OF_TORCH = {
+    "holdfast.workers.store_host",
+    "holdfast.control.registers.torch_store",
+    "holdfast.elastic.utils.data.elastic_distributed_sampler",
+    "holdfast.elastic.utils.distributed",
+}
 """What serves or uses an object of PyTorch's, for a user who asked for that."""
 
 

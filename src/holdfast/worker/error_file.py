@@ -7,6 +7,8 @@ Rules
 2. The file appears whole or not at all: it is written beside its place and renamed.
 3. Whoever writes it is already failing, so nothing here makes matters worse: a file that
    cannot be written costs one line on stderr.
+4. Whoever reads it reads foreign input: anything but a plain file of a sane size that holds a
+   JSON object counts as nothing, and reading neither raises nor waits.
 
 This module is also loaded by its path into interpreters as old as Python 3.8, in which
 Holdfast is not installed (see `hook/sitecustomize.py`). It therefore imports nothing of
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "TORCHELASTIC_ERROR_FILE"
 TEXT_LIMIT = 256 * 1024
+READ_LIMIT = 16 * 1024 * 1024
 
 
 def path_from_environment(environ: Mapping[str, str]) -> str | None:
@@ -90,6 +93,17 @@ def replace(path: str, document: dict[str, Any]) -> None:
         raise
 
 
+def read(path: str) -> dict[str, Any] | None:
+    """The JSON object that was left at `path`, or None where nothing of use is (rule 4)."""
+    import json
+
+    try:
+        document = json.loads(_contents(path))
+    except (OSError, TypeError, ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
 def cut(text: str) -> str:
     """The text itself or, where it is huge, both its ends and a note of what is missing."""
     missing = len(text) - TEXT_LIMIT
@@ -97,6 +111,21 @@ def cut(text: str) -> str:
         return text
     half = TEXT_LIMIT // 2
     return f"{text[:half]}\n[... {missing} characters left out ...]\n{text[-half:]}"
+
+
+def _contents(path: str) -> bytes:
+    """What a plain file holds. Raises `OSError` for anything else, and never waits."""
+    import stat
+
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > READ_LIMIT:
+            raise OSError(f"{path} is not an error file")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(READ_LIMIT)
+    finally:
+        os.close(descriptor)
 
 
 def _traceback(exception: BaseException) -> str:

@@ -28,10 +28,17 @@ R = TypeVar("R")
 
 def record(function: Callable[P, R]) -> Callable[P, R | None]:
     """Wrap a worker's outermost function so that its error is written down."""
+    return recorded(function, show_stacks_on_crash, _leave)
+
+
+def recorded(
+    function: Callable[P, R], prepare: Callable[[], None], leave: Callable[[Exception], None]
+) -> Callable[P, R | None]:
+    """Wrap a function: `prepare` runs before it, and `leave` writes down what it raises."""
 
     @functools.wraps(function)
-    def recorded(*args: P.args, **kwargs: P.kwargs) -> R | None:
-        _show_stacks_on_crash()
+    def recording(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        prepare()
         try:
             return function(*args, **kwargs)
         except SystemExit as request:
@@ -39,13 +46,13 @@ def record(function: Callable[P, R]) -> Callable[P, R | None]:
                 return None
             raise
         except Exception as error:
-            _leave(error)
+            leave(error)
             raise
 
-    return recorded
+    return recording
 
 
-def _show_stacks_on_crash() -> None:
+def show_stacks_on_crash() -> None:
     """Have the interpreter print its stacks on a segmentation fault and alike.
 
     Where the user chose another place for them, that choice stands.
@@ -64,14 +71,30 @@ def _leave(error: Exception) -> None:
     from holdfast.worker import error_file
 
     path = error_file.path_from_environment(os.environ)
-    if path is None:
-        return
-    child = _first_failure(error)
-    document = _left_by_child(child) if child is not None else None
-    error_file.save(path, document or _own(error, child))
+    if path is not None:
+        error_file.save(path, document_for(error))
 
 
-def _first_failure(error: Exception) -> Any:
+def document_for(error: BaseException) -> dict[str, Any]:
+    """What the error file is to hold: what a failed child left, else the error itself."""
+    from holdfast.worker import error_file
+
+    child = first_failure(error)
+    if child is None:
+        return error_file.describe(error)
+    document = left_by(child) or error_file.describe(error)
+    return _with_exit_code(document, getattr(child, "exitcode", 0))
+
+
+def left_by(child: Any) -> dict[str, Any] | None:
+    """What a failed child wrote, or None when it wrote nothing of use."""
+    from holdfast.worker import error_file
+
+    document = error_file.read(getattr(child, "error_file", ""))
+    return document if document is not None and "message" in document else None
+
+
+def first_failure(error: BaseException) -> Any:
     """The failed child that an exception stands for, or None."""
     get_first_failure = getattr(error, "get_first_failure", None)
     if not callable(get_first_failure):
@@ -80,29 +103,7 @@ def _first_failure(error: Exception) -> Any:
     return found[1] if isinstance(found, tuple) else found
 
 
-def _left_by_child(child: Any) -> dict[str, Any] | None:
-    """What the child wrote, with its exit code, or None when it wrote nothing of use."""
-    import json
-
-    try:
-        with open(child.error_file, encoding="utf-8") as file:
-            document = json.load(file)
-    except (OSError, TypeError, ValueError, AttributeError):
-        return None
-    if not isinstance(document, dict) or "message" not in document:
-        return None
-    return _with_exit_code(document, child)
-
-
-def _own(error: Exception, child: Any) -> dict[str, Any]:
-    from holdfast.worker import error_file
-
-    document = error_file.describe(error)
-    return document if child is None else _with_exit_code(document, child)
-
-
-def _with_exit_code(document: dict[str, Any], child: Any) -> dict[str, Any]:
-    code = getattr(child, "exitcode", 0)
+def _with_exit_code(document: dict[str, Any], code: int) -> dict[str, Any]:
     if code and isinstance(document["message"], dict):
         document["message"]["errorCode"] = code
     return document

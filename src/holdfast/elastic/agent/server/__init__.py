@@ -1,0 +1,1 @@
+"""The agents of the elastic API, and what belongs to them."""

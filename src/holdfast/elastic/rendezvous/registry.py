@@ -1,0 +1,45 @@
+"""Handlers by name, those of other packages included.
+
+Rules
+- What was registered in this process comes first, then what installed packages offer in the
+  group `torchrun.handlers`: a function that returns a maker of handlers.
+- A package is loaded when its handler is asked for, and not before. One that cannot be loaded
+  is no concern of those who ask for another.
+"""
+
+from __future__ import annotations
+
+from holdfast.elastic.rendezvous.api import (
+    RendezvousHandler,
+    RendezvousHandlerCreator,
+    RendezvousParameters,
+    rendezvous_handler_registry,
+)
+
+__all__ = ["get_rendezvous_handler"]
+
+HANDLER_GROUP = "torchrun.handlers"
+
+
+def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
+    """A handler of the backend that the parameters name.
+
+    ValueError if there is none, or its package cannot be loaded; RuntimeError if the handler
+    is of another backend.
+    """
+    return rendezvous_handler_registry.create_handler(params)
+
+
+def installed_creator(backend: str) -> RendezvousHandlerCreator | None:
+    """The maker of handlers that an installed package offers under this name, if any."""
+    from importlib.metadata import entry_points
+
+    for offer in entry_points(group=HANDLER_GROUP, name=backend):
+        try:
+            creator: RendezvousHandlerCreator = offer.load()()
+        except Exception as error:
+            raise ValueError(
+                f"the backend {backend!r} of {offer.value} cannot be loaded: {error}"
+            ) from error
+        return creator
+    return None

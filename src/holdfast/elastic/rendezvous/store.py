@@ -1,0 +1,257 @@
+"""The store that the agents of a job share, with the calls of PyTorch's stores.
+
+StoreError(RuntimeError)     the store cannot do it, and why
+├── StoreTimeoutError        a key was not there in time, or the store did not answer
+└── StoreOverError           the keys belonged to a round that has ended
+
+Rules
+- Values go in as bytes or text and come out as bytes. Times are seconds or a `timedelta`.
+- Every call blocks the thread that makes it, and no other. A wait for a key is a wait at the
+  server, which answers when the key is there.
+- The errors are RuntimeErrors, as those of PyTorch's stores are.
+
+How it works: `CoordinatorStore` is a face of `control.store_client`, which has the same calls;
+only times and errors are told in the words of PyTorch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import ParamSpec, TypeVar
+
+from holdfast.control import store_client
+from holdfast.control.auth import OPEN, Security
+from holdfast.core.model import Endpoint
+
+__all__ = [
+    "CoordinatorStore",
+    "PrefixStore",
+    "Store",
+    "StoreError",
+    "StoreOverError",
+    "StoreTimeoutError",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Value = bytes | str
+Span = timedelta | float
+
+
+class StoreError(RuntimeError):
+    """The store cannot do what was asked."""
+
+
+class StoreTimeoutError(StoreError):
+    """A key was not there in time, or the store did not answer."""
+
+
+class StoreOverError(StoreError):
+    """The keys belonged to a round that has ended."""
+
+
+class Store(ABC):
+    """The calls that every store has."""
+
+    @abstractmethod
+    def set(self, key: str, value: Value) -> None:
+        """Set a key, whatever it held."""
+
+    @abstractmethod
+    def get(self, key: str) -> bytes:
+        """The value of a key, as soon as it has one; `StoreTimeoutError` if not in time."""
+
+    @abstractmethod
+    def add(self, key: str, value: int) -> int:
+        """Add to a number, which is 0 where there is none; the sum."""
+
+    @abstractmethod
+    def append(self, key: str, value: Value) -> None:
+        """Put a value behind what the key holds."""
+
+    @abstractmethod
+    def wait(self, keys: Sequence[str], timeout: Span | None = None) -> None:
+        """Return when all keys are there; `StoreTimeoutError` if not in time."""
+
+    @abstractmethod
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all keys are there now."""
+
+    @abstractmethod
+    def compare_set(self, key: str, expected_value: Value, desired_value: Value) -> bytes:
+        """Set a key if it holds what is expected; what it holds then.
+
+        A key that is not there is made if nothing is expected. Otherwise it stays away, and
+        what was expected is returned.
+        """
+
+    @abstractmethod
+    def delete_key(self, key: str) -> bool:
+        """Remove a key; whether it was there."""
+
+    @abstractmethod
+    def num_keys(self) -> int:
+        """How many keys there are, of every prefix."""
+
+    @abstractmethod
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        """The values of all keys, as soon as all have one."""
+
+    @abstractmethod
+    def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
+        """Set all keys at once."""
+
+    @property
+    @abstractmethod
+    def timeout(self) -> timedelta:
+        """How long a call may take, unless it says otherwise."""
+
+    @abstractmethod
+    def set_timeout(self, timeout: Span) -> None:
+        """Set how long a call may take."""
+
+    def has_extended_api(self) -> bool:
+        """Whether it has `append`, `multi_get` and `multi_set`: always."""
+        return True
+
+
+class CoordinatorStore(Store):
+    """One round's keys at the job's coordinator."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        job: str,
+        security: Security = OPEN,
+        round: int = 1,
+        timeout: Span = store_client.DEFAULT_TIMEOUT_S,
+    ) -> None:
+        self._client = store_client.Store(endpoint, job, security, round, _seconds(timeout))
+
+    def set(self, key: str, value: Value) -> None:
+        _call(self._client.set, key, value)
+
+    def get(self, key: str) -> bytes:
+        return self.multi_get([key])[0]
+
+    def add(self, key: str, value: int) -> int:
+        return _call(self._client.add, key, value)
+
+    def append(self, key: str, value: Value) -> None:
+        _call(self._client.append, key, value)
+
+    def wait(self, keys: Sequence[str], timeout: Span | None = None) -> None:
+        allowed_s = self._client.timeout_s if timeout is None else _seconds(timeout)
+        if allowed_s > 0:
+            _call(self._client.wait, keys, allowed_s)
+        elif not self.check(keys):
+            raise StoreTimeoutError(f"not there now: {', '.join(keys)}")
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return _call(self._client.check, keys)
+
+    def compare_set(self, key: str, expected_value: Value, desired_value: Value) -> bytes:
+        return _call(self._client.compare_set, key, expected_value, desired_value)
+
+    def delete_key(self, key: str) -> bool:
+        return _call(self._client.delete_key, key)
+
+    def num_keys(self) -> int:
+        return _call(self._client.num_keys)
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        return _call(self._client.multi_get, keys)
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
+        _call(self._client.multi_set, keys, values)
+
+    @property
+    def timeout(self) -> timedelta:
+        return timedelta(seconds=self._client.timeout_s)
+
+    def set_timeout(self, timeout: Span) -> None:
+        self._client.timeout_s = _seconds(timeout)
+
+    def close(self) -> None:
+        """Close the connections that are idle; the store can be used again."""
+        self._client.close()
+
+
+class PrefixStore(Store):
+    """Another store, of ours or of PyTorch's, with `prefix/` before every key."""
+
+    def __init__(self, prefix: str, store: Store) -> None:
+        self._prefix = prefix
+        self._store = store
+
+    @property
+    def underlying_store(self) -> Store:
+        """The store that has the keys, under their longer names."""
+        return self._store
+
+    def set(self, key: str, value: Value) -> None:
+        self._store.set(self._key(key), value)
+
+    def get(self, key: str) -> bytes:
+        return self._store.get(self._key(key))
+
+    def add(self, key: str, value: int) -> int:
+        return self._store.add(self._key(key), value)
+
+    def append(self, key: str, value: Value) -> None:
+        self._store.append(self._key(key), value)
+
+    def wait(self, keys: Sequence[str], timeout: Span | None = None) -> None:
+        if timeout is None:
+            self._store.wait(self._keys(keys))
+        else:
+            self._store.wait(self._keys(keys), timeout)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return self._store.check(self._keys(keys))
+
+    def compare_set(self, key: str, expected_value: Value, desired_value: Value) -> bytes:
+        return self._store.compare_set(self._key(key), expected_value, desired_value)
+
+    def delete_key(self, key: str) -> bool:
+        return self._store.delete_key(self._key(key))
+
+    def num_keys(self) -> int:
+        return self._store.num_keys()
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        return self._store.multi_get(self._keys(keys))
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
+        self._store.multi_set(self._keys(keys), values)
+
+    @property
+    def timeout(self) -> timedelta:
+        return self._store.timeout
+
+    def set_timeout(self, timeout: Span) -> None:
+        self._store.set_timeout(timeout)
+
+    def _key(self, key: str) -> str:
+        return f"{self._prefix}/{key}"
+
+    def _keys(self, keys: Sequence[str]) -> list[str]:
+        return [self._key(key) for key in keys]
+
+
+def _call(function: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
+    """Call the client; its errors in the words of this module."""
+    try:
+        return function(*args, **keywords)
+    except store_client.StoreTimeout as error:
+        raise StoreTimeoutError(str(error)) from error
+    except store_client.RoundOver as error:
+        raise StoreOverError(str(error)) from error
+    except store_client.StoreError as error:
+        raise StoreError(str(error)) from error
+
+
+def _seconds(span: Span) -> float:
+    return span.total_seconds() if isinstance(span, timedelta) else float(span)

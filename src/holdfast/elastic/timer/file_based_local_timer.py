@@ -1,0 +1,369 @@
+"""Timers through a named pipe, for workers on the same machine that share nothing else.
+
+Rules
+- A request is one line of JSON, short enough that the pipe takes it whole: requests of several
+  workers are never mixed up. A line that means nothing is logged and dropped.
+- A timer that runs out ends the worker that took it, with the signal that it asked for. The
+  process that watches is never ended: whoever started the worker sees it die.
+- Nothing polls. The server waits for the next line, the next expiry or its bell; what
+  `get_last_progress_time` tells does not need it to wake up.
+- The pipe can be opened and written by this user only: a request ends processes.
+- After `stop` the pipe is gone, and so are thread and descriptors.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import select
+import signal as signals
+import threading
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+
+from holdfast.elastic.timer import debug_info_logging
+from holdfast.elastic.timer.api import TimerClient, TimerRequest, seconds_to_first
+from holdfast.elastic.timer.processes import Processes
+
+__all__ = ["FileTimerClient", "FileTimerRequest", "FileTimerServer"]
+
+SERVER_WAIT_S = 1.0
+"""How long a client waits for a server that is not there yet, or that does not read."""
+_LINE_LIMIT = 1 << 16
+logger = logging.getLogger(__name__)
+
+
+class FileTimerRequest(TimerRequest):
+    """A timer of a process; `signal` is what ends it, and 0 or less ends nothing."""
+
+    __slots__ = ["signal", "version"]
+    __hash__ = None
+
+    def __init__(
+        self, worker_pid: int, scope_id: str, expiration_time: float, signal: int = 0
+    ) -> None:
+        super().__init__(worker_pid, scope_id, expiration_time)
+        self.version = 1
+        self.signal = signal
+
+    @property
+    def worker_pid(self) -> int:
+        return int(self.worker_id)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FileTimerRequest):
+            return False
+        same_kind = (self.version, self.signal) == (other.version, other.signal)
+        return same_kind and super().__eq__(other)
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "version": self.version,
+                "pid": self.worker_pid,
+                "scope_id": self.scope_id,
+                "expiration_time": self.expiration_time,
+                "signal": self.signal,
+            }
+        )
+
+
+class FileTimerClient(TimerClient):
+    """Takes timers for its process, from the server that reads the pipe.
+
+    A server that does not come within a second is an error (BrokenPipeError), and so is a
+    scope whose name is too long for the pipe (RuntimeError).
+    """
+
+    def __init__(self, file_path: str, signal: int = signals.SIGKILL) -> None:
+        super().__init__()
+        self._file_path = file_path
+        self.signal = signal
+
+    def acquire(self, scope_id: str, expiration_time: float) -> None:
+        self._send(FileTimerRequest(os.getpid(), scope_id, expiration_time, self.signal))
+
+    def release(self, scope_id: str) -> None:
+        self._send(FileTimerRequest(os.getpid(), scope_id, -1))
+
+    def _send(self, request: FileTimerRequest) -> None:
+        line = request.to_json().encode() + b"\n"
+        if len(line) > select.PIPE_BUF:
+            raise RuntimeError(
+                f"a timer's request has to fit in {select.PIPE_BUF} bytes, and this one has "
+                f"{len(line)}: name the scope more briefly"
+            )
+        try:
+            pipe = self._open()
+            try:
+                _write(pipe, line)
+            finally:
+                os.close(pipe)
+        except OSError as error:
+            raise BrokenPipeError(
+                f"no timer server reads {self._file_path}: {error.strerror}"
+            ) from error
+
+    def _open(self) -> int:
+        """Open the pipe, which needs a reader; one that is about to come is waited for."""
+        deadline = time.monotonic() + SERVER_WAIT_S
+        pause_s = 0.001
+        while True:
+            try:
+                return os.open(self._file_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError:
+                # Neither the file nor its reader can be waited for, only looked for.
+                if time.monotonic() + pause_s > deadline:
+                    raise
+            time.sleep(pause_s)
+            pause_s *= 2
+
+
+def _write(pipe: int, line: bytes) -> None:
+    poll = select.poll()
+    poll.register(pipe, select.POLLOUT)
+    poll.poll(SERVER_WAIT_S * 1000)
+    os.write(pipe, line)
+
+
+class _Line(msgspec.Struct):
+    """A request as it is written."""
+
+    pid: Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)]
+    scope_id: str
+    expiration_time: float
+    signal: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=64)]
+
+
+LogEvent = Callable[[str, FileTimerRequest | None], None]
+
+
+class FileTimerServer:
+    """Reads requests from a pipe, which it makes, and ends the workers whose timers ran out.
+
+    `log_event` is called with what happens: "watchdog started" and "watchdog stopped" without
+    a request, "timer expired" and "kill worker process" with one. `max_interval` is accepted,
+    and nothing waits for it.
+    """
+
+    def __init__(
+        self,
+        file_path: str,
+        run_id: str,
+        max_interval: float = 10,
+        daemon: bool = True,
+        log_event: LogEvent | None = None,
+    ) -> None:
+        self._file_path = file_path
+        self._run_id = run_id
+        self._max_interval = max_interval
+        self._daemon = daemon
+        self._log_event = log_event or _log_nothing
+        self._timers: dict[tuple[int, str], FileTimerRequest] = {}
+        self._processes = Processes()
+        self._request_count = 0
+        self._watchdog_thread: threading.Thread | None = None
+        self._watch: _Watch | None = None
+        self._busy_since: float | None = None
+        """When the present turn of the watchdog began; None while it waits for its next."""
+        _remove(file_path)
+        os.mkfifo(file_path, 0o600)
+
+    # The life of the server.
+
+    def start(self) -> None:
+        """Read requests from now on, in a thread."""
+        if self._watchdog_thread is not None:
+            raise RuntimeError("this FileTimerServer watches already")
+        self._watch = _Watch(self._file_path)
+        self._busy_since = None
+        self._watchdog_thread = threading.Thread(
+            target=self._watchdog_loop,
+            args=(self._watch,),
+            name=type(self).__name__,
+            daemon=self._daemon,
+        )
+        self._watchdog_thread.start()
+        _guarded(self._log_event, "watchdog started", None)
+
+    def stop(self) -> None:
+        """Watch no more, and remove the pipe. Timers that run out from now on end nobody."""
+        self._end(drain=False)
+        _guarded(self._log_event, "watchdog stopped", None)
+
+    def run_once(self) -> None:
+        """Heed what is in the pipe now, end whose timers have run out, and stop."""
+        self._end(drain=True)
+
+    def _end(self, drain: bool) -> None:
+        if self._watchdog_thread is not None and self._watch is not None:
+            self._watch.ring(drain)
+            self._watchdog_thread.join()
+            self._watch.close()
+            self._watchdog_thread = self._watch = None
+        _remove(self._file_path)
+
+    def get_last_progress_time(self) -> int:
+        """When the server was last seen to work, in seconds since 1970.
+
+        That is now, unless a turn of it goes on (then since when), or it was stopped.
+        """
+        since = self._busy_since
+        return int(time.time() if since is None else since)
+
+    @staticmethod
+    def is_process_running(pid: int) -> bool:
+        """Whether there is such a process, and it is one that we may signal."""
+        try:
+            os.kill(pid, 0)
+        except OSError:
+            return False
+        return True
+
+    # What it does.
+
+    def _watchdog_loop(self, watch: _Watch) -> None:
+        try:
+            while watch.wait(seconds_to_first(self._timers.values())):
+                self._busy_since = time.time()
+                self._turn(watch)
+                self._busy_since = None
+            if watch.is_draining:
+                self._turn(watch)
+        finally:
+            self._busy_since = time.time()
+            self._processes.close()
+
+    def _turn(self, watch: _Watch) -> None:
+        requests = [request for line in watch.lines() if (request := _parsed(line))]
+        self.clear_timers(self._processes.ended())
+        self.register_timers(requests)
+        self._processes.keep_only({pid for pid, _ in self._timers})
+        self._reap_expired()
+
+    def register_timers(self, timer_requests: list[FileTimerRequest]) -> None:
+        """Note timers taken and given back."""
+        for request in timer_requests:
+            self._request_count += 1
+            key = (request.worker_pid, request.scope_id)
+            if request.expiration_time < 0:
+                self._timers.pop(key, None)
+            else:
+                self._timers[key] = request
+
+    def clear_timers(self, worker_pids: set[int]) -> None:
+        """Forget all timers of these processes."""
+        for pid, scope_id in list(self._timers):
+            if pid in worker_pids:
+                del self._timers[pid, scope_id]
+
+    def get_expired_timers(self, deadline: float) -> dict[int, list[FileTimerRequest]]:
+        """The timers that run out at `deadline` or before, by process."""
+        expired: dict[int, list[FileTimerRequest]] = {}
+        for request in self._timers.values():
+            if request.expiration_time <= deadline:
+                expired.setdefault(request.worker_pid, []).append(request)
+        return expired
+
+    def _reap_expired(self) -> None:
+        expired = self.get_expired_timers(time.time())
+        told = {pid: [request.to_json() for request in timers] for pid, timers in expired.items()}
+        _guarded(debug_info_logging.log_debug_info_for_expired_timers, self._run_id, told)
+        for pid, timers in expired.items():
+            _guarded(self._reap, pid, sorted(timers, key=lambda timer: timer.expiration_time))
+        # Also of those that cannot be ended: another attempt would fail in the same way.
+        self.clear_timers(set(expired))
+
+    def _reap(self, pid: int, expired: list[FileTimerRequest]) -> None:
+        """End a process as its first timer that names a signal says."""
+        for request in expired:
+            _guarded(self._log_event, "timer expired", request)
+            if request.signal > 0:
+                break
+        else:
+            logger.info("Process %s asked for no signal, and is not ended", pid)
+            return
+        logger.info("Process %s stayed too long in %s and is ended", pid, request.scope_id)
+        if self._reap_worker(pid, request.signal):
+            _guarded(self._log_event, "kill worker process", request)
+
+    def _reap_worker(self, worker_pid: int, signal: int) -> bool:
+        return self._processes.send(worker_pid, signal)
+
+
+def _guarded(call: Callable[..., object], *args: object) -> None:
+    """Call what may be somebody else's; what it raises does not end the watching."""
+    try:
+        call(*args)
+    except Exception:
+        logger.exception("%s raised while timers were watched", call)
+
+
+class _Watch:
+    """The reading end of the pipe, and a bell that ends the waiting."""
+
+    def __init__(self, file_path: str) -> None:
+        # Opened for writing too: so there always is a writer, and never an end of the file.
+        self._pipe = os.open(file_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._bell = os.eventfd(0)
+        self._poll = select.poll()
+        self._poll.register(self._pipe, select.POLLIN)
+        self._poll.register(self._bell, select.POLLIN)
+        self._rest = b""
+        self.is_draining = False
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for something to read; False when the bell rang."""
+        timeout_ms = None if timeout_s == math.inf else _whole_milliseconds(timeout_s)
+        return all(ready != self._bell for ready, _ in self._poll.poll(timeout_ms))
+
+    def lines(self) -> list[bytes]:
+        """What is there to read, without waiting."""
+        read = bytearray(self._rest)
+        try:
+            while received := os.read(self._pipe, 1 << 16):
+                read += received
+        except BlockingIOError:
+            pass  # All is read.
+        *lines, self._rest = bytes(read).split(b"\n")
+        if len(self._rest) > _LINE_LIMIT:
+            self._rest = b""
+        return lines
+
+    def ring(self, drain: bool) -> None:
+        self.is_draining = drain
+        os.eventfd_write(self._bell, 1)
+
+    def close(self) -> None:
+        os.close(self._pipe)
+        os.close(self._bell)
+
+
+def _whole_milliseconds(seconds: float) -> int:
+    # Rounded up, since a wait that ends too early is only repeated; and what fits in an int.
+    return min(math.ceil(seconds * 1000), 1 << 30)
+
+
+def _parsed(line: bytes) -> FileTimerRequest | None:
+    try:
+        said = msgspec.json.decode(line, type=_Line)
+    except msgspec.DecodeError as error:
+        logger.warning("A request for a timer means nothing and is dropped: %s", error)
+        return None
+    return FileTimerRequest(said.pid, said.scope_id, said.expiration_time, said.signal)
+
+
+def _log_nothing(event: str, request: Any) -> None:
+    """Where nobody wants to know."""
+
+
+def _remove(file_path: str) -> None:
+    try:
+        os.unlink(file_path)
+    except FileNotFoundError:
+        pass  # Nothing there is what is wanted.
