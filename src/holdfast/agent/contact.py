@@ -137,6 +137,13 @@ class NetworkContact:
             return False
         return self._host.state.outcome is not None and not self._host.state.retired
 
+    @property
+    def store_place(self) -> Endpoint:
+        """Where the coordinator's store is found from here."""
+        if self._server is None:
+            return self._endpoint
+        return replace(self._endpoint, port=self._server.addresses[0].port)
+
     # What the agent does.
 
     def dial(self) -> None:

@@ -35,7 +35,7 @@ from holdfast.control.addresses import address_towards
 from holdfast.control.client import Client
 from holdfast.control.registers.asking import Asking
 from holdfast.control.registers.opening import open_register, registered
-from holdfast.control.registers.register import Credentials, RegisterSettings
+from holdfast.control.registers.register import Credentials, Register, RegisterSettings
 from holdfast.control.server import Server
 from holdfast.control.store import KeySpaces
 from holdfast.control.tether_end import TetherEnd
@@ -92,7 +92,8 @@ def settings_of(config: JobConfig, secrets: Secrets) -> RegisterSettings:
 class RegisterContact:
     """The coordinator of a job of several nodes, on any of them."""
 
-    def __init__(self, owner: Owner, secrets: Secrets) -> None:
+    def __init__(self, owner: Owner, secrets: Secrets, register: Register | None = None) -> None:
+        """`register` is used in place of the one that the configuration names."""
         config = owner.config
         self._owner = owner
         security = security_of(config, secrets.token)
@@ -105,11 +106,15 @@ class RegisterContact:
         port = self._listen(config)
         self._address = config.local_address or address_towards(_places(config))
         self._place = Endpoint(self._address, port)
-        make = partial(open_register, settings_of(config, secrets))
+        make: Callable[[], Register] = partial(open_register, settings_of(config, secrets))
+        if register is not None:
+            given = register
+            make = lambda: given  # noqa: E731
         asking = Asking(owner.loop, make, config.leases.tenure_s)
         self._leading = Leading(owner, asking, self, self._place)
         self._tether: TetherEnd | None = None
         self._leader = ""
+        self._leader_place: Endpoint | None = None
         self._heard = Tenure()
         self._seeking: Cancellable | None = None
         self._leaves_until: float | None = None
@@ -118,6 +123,11 @@ class RegisterContact:
     @property
     def _host(self) -> CoordinatorHost | None:
         return self._reception.host
+
+    @property
+    def store_place(self) -> Endpoint | None:
+        """Where the coordinator's store is found from here; None while nobody is known to lead."""
+        return self._place if self._host is not None else self._leader_place
 
     def _listen(self, config: JobConfig) -> int:
         port = int(config.rendezvous.options.get("coordinator_port", 0))
@@ -195,6 +205,7 @@ class RegisterContact:
         host = CoordinatorHost(state, surroundings(owner), self._leading)
         host.post, host.on_round = self._server, self._spaces.open
         self._reception.host = host
+        self._spaces.open(state.round_number)  # Its keys were the last leader's, and are lost.
         self._server.closed_because = ""
         known = f", and goes on from round {state.round_number}" if state.round_number else ""
         owner.say(f"this node carries the coordinator, on {self._place}{known}")
@@ -283,6 +294,7 @@ class RegisterContact:
             if self._tether is not None and not self._tether.leader:
                 self._tether.leader = message.leader
             leader, successors, places = message.leader, message.successors, message.places
+            self._leader_place = places.get(leader, self._leader_place)
             self._leading.take(Pointed(leader, successors, places, tenure))
 
     def on_tether(self, fd: int) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.agent.commands import STORE_HOST, Launch, launch_form, program_folder
+from holdfast.agent.crew import Crew, Member
 from holdfast.agent.orders import Order, to_execute, to_fork
 from holdfast.core.agent_io import (
     AgentEvent,
@@ -47,12 +48,11 @@ from holdfast.workers.oom import OutOfMemoryWatch
 from holdfast.workers.output import (
     FilterFiles,
     WorkerIdentity,
-    WorkerStreams,
     open_filter_files,
     open_streams,
 )
 from holdfast.workers.ports import ReservedPort
-from holdfast.workers.spawner_client import SpawnerClient, sweep
+from holdfast.workers.spawner_client import sweep
 from holdfast.workers.spawner_process import SpawnerProcess
 from holdfast.workers.wire import STORE
 
@@ -72,9 +72,7 @@ class Running(Struct):
 
     round: int
     ranks: Ranks
-    streams: WorkerStreams
     error_file: Path | None
-    pid: int | None = None
     unsaid_step: int | None = None
     next_step_at: float = 0.0
 
@@ -107,13 +105,13 @@ class Workplace:
         self._loop = loop
         self._channel = ChannelServer(loop, self._on_channel)
         self._shared_environment["HOLDFAST_CHANNEL"] = self._channel.name
-        self._spawner = SpawnerClient(process, self._on_spawner, self._on_spawner_end)
-        self._spawner.attach(loop)
+        self._crew = Crew(process, self)
+        self._crew.attach(loop)
 
     def close(self) -> None:
         """Let go of everything; what is left below the spawner is killed by it."""
         self._close_round()
-        self._spawner.close()
+        self._crew.close()
         self._channel.close()
         self._memory.close()
         if self._port is not None:
@@ -142,7 +140,7 @@ class Workplace:
 
     def hold_lease(self, effect: HoldLease) -> None:
         times = {"stop_at": effect.stop_at, "kill_at": effect.kill_at}
-        self._spawner.request({"do": "lease", **times})
+        self._crew.request({"do": "lease", **times})
 
     def hold_tether(self, descriptor: int) -> None:
         """Everything on this node holds it: its end means that nothing of it is left."""
@@ -164,10 +162,10 @@ class Workplace:
 
     def _hand_tethers_over(self) -> None:
         tethers = [os.dup(descriptor) for descriptor in self._all_tethers()]
-        self._spawner.request({"do": "tether"}, tethers)
+        self._crew.request({"do": "tether"}, tethers)
 
     def start_zygote(self, modules: tuple[str, ...]) -> None:
-        self._spawner.request(
+        self._crew.request(
             {
                 "do": "zygote",
                 "interpreter": self._launch.interpreter[0],
@@ -179,10 +177,10 @@ class Workplace:
         )
 
     def kill_zygote(self) -> None:
-        self._spawner.request({"do": "kill_zygote"})
+        self._crew.request({"do": "kill_zygote"})
 
     def drop_zygote(self) -> None:
-        self._spawner.request({"do": "drop_zygote"})
+        self._crew.request({"do": "drop_zygote"})
 
     def start_workers(self, effect: StartWorkers) -> None:
         """Open the streams, then have the workers made, all of them in one go if warm."""
@@ -199,31 +197,31 @@ class Workplace:
         if serves and not self._store_started:
             orders.insert(0, self._store_order(assignment.master))
         if effect.warm:
-            requests = list(to_fork(orders, self._shared_environment, self._spawner.pid))
+            requests = list(to_fork(orders, self._shared_environment, self._crew.spawner_pid))
         else:
             requests = [to_execute(order) for order in orders]
         for request, descriptors in requests:
-            self._spawner.request(request, descriptors)
+            self._crew.request(request, descriptors)
 
     def signal_workers(self, number: int, local_ranks: tuple[int, ...]) -> None:
         ids = [
             name for name, worker in self._workers.items() if worker.ranks.local_rank in local_ranks
         ]
-        self._spawner.request({"do": "signal", "signal": int(number), "ids": ids})
+        self._crew.signal(number, ids)
 
     def kill_everything(self) -> None:
         self._killing = True
-        self._spawner.request({"do": "kill"})
+        self._crew.request({"do": "kill"})
 
     def list_stuck(self) -> None:
-        self._spawner.request({"do": "list"})
+        self._crew.request({"do": "list"})
 
     def end_spawner(self) -> None:
         self._ending = self._killing = True
-        self._spawner.request({"do": "end"})
+        self._crew.request({"do": "end"})
 
     def kill_spawner(self) -> None:
-        self._spawner.kill()
+        self._crew.kill_spawner()
 
     # Starting.
 
@@ -242,14 +240,9 @@ class Workplace:
             self.config.output, directory, identity, self.console, self._loop, self._filters
         )
         name = f"{assignment.round}:{local_rank}"
-        self._workers[name] = Running(assignment.round, ranks, streams, error_file)
-        descriptors = [
-            _standard_input(local_rank),
-            os.dup(streams.child_stdout),
-            os.dup(streams.child_stderr),
-            *self._tethers(),
-        ]
-        streams.close_child_ends()
+        self._workers[name] = Running(assignment.round, ranks, error_file)
+        output = self._crew.enrol(name, streams)
+        descriptors = [_standard_input(local_rank), *output, *self._tethers()]
         return Order(
             name=name,
             launch=self._launch,
@@ -283,19 +276,16 @@ class Workplace:
     def _tethers(self) -> list[int]:
         return [] if self._tether is None else [os.dup(self._tether)]
 
-    # What the spawner says.
+    # What the crew tells.
 
-    def _on_spawner(self, message: dict[str, Any]) -> None:
+    def spawner_said(self, message: dict[str, Any]) -> None:
         match message["say"]:
             case "ready":
                 has_pidfd = bool(message["pidfd"])
                 self._post(SpawnerReady(message["pid"], bool(message["reaper"]), has_pidfd))
-            case "started":
-                self._on_started(message)
-            case "exited":
-                self._on_exited(message)
-            case "failed":
-                self._on_failed(message)
+            case "started" | "exited" | "failed":
+                assert message["id"] == STORE, f"{message} is about nobody that we know"
+                self._on_store(message)
             case "zygote":
                 self._on_zygote(message)
             case "gone":
@@ -308,36 +298,39 @@ class Workplace:
             case "stuck":
                 self._post(ProcessesStuck(tuple(message["processes"])))
 
-    def _on_started(self, message: dict[str, Any]) -> None:
-        if message["id"] == STORE:
-            if self._port is not None:
-                self._port.release()  # The process has it now, and takes it along when it dies.
-            return
-        worker = self._workers[message["id"]]
-        worker.pid = message["pid"]
-        self._by_pid[message["pid"]] = worker
-        worker.streams.set_pid(message["pid"])
-        self._post(WorkerStarted(worker.round, worker.ranks.local_rank, message["pid"]))
+    def member_started(self, member: Member) -> None:
+        assert member.pid is not None
+        worker = self._workers[member.name]
+        self._by_pid[member.pid] = worker
+        self._post(WorkerStarted(worker.round, worker.ranks.local_rank, member.pid))
 
-    def _on_exited(self, message: dict[str, Any]) -> None:
-        if message["id"] == STORE:
-            self._on_store_exited(ExitStatus.from_wait_status(message["status"]))
-            return
-        worker = self._workers[message["id"]]
-        worker.streams.drain_now()
+    def member_exited(self, member: Member, status: int) -> None:
+        assert member.pid is not None
+        worker = self._workers[member.name]
         self._say_step(worker)
-        status = ExitStatus.from_wait_status(message["status"])
-        event = WorkerExited(worker.round, worker.ranks.local_rank, message["pid"], status)
-        if not status.succeeded:
-            event = self._with_details(event, worker)
+        ended = ExitStatus.from_wait_status(status)
+        event = WorkerExited(worker.round, worker.ranks.local_rank, member.pid, ended)
+        if not ended.succeeded:
+            tail = member.streams.stderr_tail(SEARCHED_LINES)
+            event = self._with_details(event, worker, tail)
         self._post(event)
 
-    def _on_store_exited(self, status: ExitStatus) -> None:
-        if not self._killing:
-            self._post(StoreFailed(f"ended with {status}"))
+    def _on_store(self, message: dict[str, Any]) -> None:
+        match message["say"]:
+            case "started":
+                if self._port is not None:
+                    self._port.release()  # The process has it now, and takes it along.
+            case "exited":
+                status = ExitStatus.from_wait_status(message["status"])
+                self._on_store_lost(f"ended with {status}")
+            case "failed":
+                self._on_store_lost(f"could not be made: {message['error']}")
 
-    def _with_details(self, event: WorkerExited, worker: Running) -> WorkerExited:
-        tail = worker.streams.stderr_tail(SEARCHED_LINES)
+    def _on_store_lost(self, how: str) -> None:
+        if not self._killing:
+            self._post(StoreFailed(how))
+
+    def _with_details(self, event: WorkerExited, worker: Running, tail: str) -> WorkerExited:
         error = ErrorDetail()
         if worker.error_file is not None:
             error = failures.read_error(worker.error_file)
@@ -356,12 +349,12 @@ class Workplace:
             wall_time=time.time(),
         )
 
-    def _on_failed(self, message: dict[str, Any]) -> None:
-        worker = self._workers[message["id"]]
-        error = ErrorDetail(message=f"the process could not be made: {message['error']}")
+    def member_failed(self, member: Member, error: str) -> None:
+        worker = self._workers[member.name]
+        detail = ErrorDetail(message=f"the process could not be made: {error}")
         local_rank = worker.ranks.local_rank
         status = ExitStatus(code=126)
-        self._post(WorkerExited(worker.round, local_rank, 0, status, error=error))
+        self._post(WorkerExited(worker.round, local_rank, 0, status, error=detail))
 
     def _on_zygote(self, message: dict[str, Any]) -> None:
         match message["event"]:
@@ -372,7 +365,7 @@ class Workplace:
             case _:
                 self._post(ZygoteLost(message["reason"]))
 
-    def _on_spawner_end(self, how: str) -> None:
+    def spawner_ended(self, how: str) -> None:
         # Also when it was asked to: it may have been killed before it had done all of it.
         sweep()
         self._close_round()
@@ -403,8 +396,7 @@ class Workplace:
 
     def _close_round(self) -> None:
         """Nothing of the round is left: take the last of its output and close its files."""
-        for worker in self._workers.values():
-            worker.streams.close()
+        self._crew.dismiss()
         self._workers.clear()
         self._by_pid.clear()
         self._store_started = False

@@ -29,25 +29,25 @@ def run(folder: str) -> None:
     try:
         value = function(*arguments)
     except Exception as error:  # noqa: BLE001 - whatever the user's function raises
-        _leave(error)
+        leave(error)
     path = result_file(folder, int(os.environ["RANK"]))
     with open(path + ".part", "wb") as file:
-        file.write(_pickled(value))
+        file.write(pickled(value))
     os.replace(path + ".part", path)
 
 
-def _pickled(value: Any) -> bytes:
+def pickled(value: Any) -> bytes:
     try:
         return pickle.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError):
         # A closure, or a class made on the spot.
         import cloudpickle
 
-        pickled: bytes = cloudpickle.dumps(value)
-        return pickled
+        by_value: bytes = cloudpickle.dumps(value)
+        return by_value
 
 
-def _leave(error: Exception) -> None:
+def leave(error: Exception) -> None:
     """End as a script does that raised this, without our own frames in the traceback."""
     from holdfast.worker import error_file
 

@@ -85,6 +85,14 @@ def become_worker(
             os.sched_setaffinity(0, cpus)
 
 
+def moved_above(descriptors: list[int], numbers: list[int]) -> list[int]:
+    """Copies of these descriptors that lie above all of these numbers, and close on exec."""
+    import fcntl
+
+    lowest = max([2, *numbers]) + 1
+    return [fcntl.fcntl(entry, fcntl.F_DUPFD_CLOEXEC, lowest) for entry in descriptors]
+
+
 def reset_signals() -> None:
     """Handle every signal as a fresh process does, and block none."""
     for number in signal.valid_signals():
@@ -157,6 +165,17 @@ def is_below(pid: int, root: int) -> bool:
             return True
         pid = process.parent
     return False
+
+
+def group_exists(group: int) -> bool:
+    """Whether any process is in that group, be it one that we may not signal."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def has_pidfd() -> bool:

@@ -42,10 +42,13 @@ from holdfast.workers.log_layout import STREAM_FILES
 __all__ = [
     "FilterFiles",
     "StreamPlan",
+    "Surroundings",
     "WorkerIdentity",
     "WorkerStreams",
     "open_filter_files",
+    "open_planned",
     "open_streams",
+    "pipe_bytes",
     "plan_stream",
 ]
 
@@ -121,7 +124,7 @@ def plan_stream(
         prefix_on_console=tee,
         pass_through=identity.slots == 1 and not tee,
         filters=tuple(map(os.fsencode, filters)) if shown else (),
-        pipe_bytes=_pipe_bytes(identity.slots),
+        pipe_bytes=pipe_bytes(identity.slots),
         identity=identity,
     )
 
@@ -155,6 +158,34 @@ class DirectStream:
                 return file.read(TAIL_BYTES)
         except OSError:
             return b""
+
+
+class InheritedStream:
+    """A stream of the worker that is the very one of this process."""
+
+    def __init__(self, number: int) -> None:
+        try:
+            self.child_end = os.dup(number)
+        except OSError:  # Whoever started this process closed it.
+            self.child_end = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        self._child_open = True
+
+    def close_child_end(self) -> None:
+        if self._child_open:
+            self._child_open = False
+            os.close(self.child_end)
+
+    def set_prefix(self, pid: str) -> None:
+        """Nothing to do: no line of it passes here."""
+
+    def drain_now(self) -> None:
+        """Nothing to do: what was written is where it belongs."""
+
+    def close(self) -> None:
+        self.close_child_end()
+
+    def tail(self) -> bytes:
+        return b""
 
 
 class PipedStream:
@@ -283,12 +314,13 @@ class Surroundings(Struct, frozen=True):
     """The source of what is passed through: stdout and stderr mix as they would without us."""
 
 
+Stream = DirectStream | InheritedStream | PipedStream
+
+
 class WorkerStreams:
     """stdout and stderr of one worker of one round."""
 
-    def __init__(
-        self, stdout: DirectStream | PipedStream, stderr: DirectStream | PipedStream
-    ) -> None:
+    def __init__(self, stdout: Stream, stderr: Stream) -> None:
         self._streams = (stdout, stderr)
         self.child_stdout = stdout.child_end
         self.child_stderr = stderr.child_end
@@ -332,9 +364,17 @@ def open_streams(
     opened is reported on the console, which then gets the output instead.
     """
     surroundings = Surroundings(console, loop, shared_filters, object())
-    stdout = _open_stream(plan_stream(output, directory, identity, STDOUT), surroundings)
+    plans = [plan_stream(output, directory, identity, number) for number in (STDOUT, STDERR)]
+    return open_planned(plans[0], plans[1], surroundings)
+
+
+def open_planned(
+    stdout_plan: StreamPlan | None, stderr_plan: StreamPlan | None, surroundings: Surroundings
+) -> WorkerStreams:
+    """Open the streams of a worker as planned; one without a plan is inherited from us."""
+    stdout = _open_stream(stdout_plan, surroundings) if stdout_plan else InheritedStream(STDOUT)
     try:
-        stderr = _open_stream(plan_stream(output, directory, identity, STDERR), surroundings)
+        stderr = _open_stream(stderr_plan, surroundings) if stderr_plan else InheritedStream(STDERR)
     except OSError:
         stdout.close()
         raise
@@ -350,7 +390,7 @@ def _open_stream(plan: StreamPlan, surroundings: Surroundings) -> DirectStream |
     return PipedStream(plan, surroundings)
 
 
-def _pipe_bytes(slots: int) -> int:
+def pipe_bytes(slots: int) -> int:
     """The size of each pipe: a power of two, as the kernel would round it."""
     share = min(_PIPE_BYTES, _PIPE_BYTES_ALL_WORKERS // (2 * slots))
     return max(_PIPE_BYTES_DEFAULT, 1 << (share.bit_length() - 1))

@@ -21,14 +21,17 @@ Requests, one dictionary each (see `wire.py`), with descriptors where noted:
 
     {"do": "zygote", "interpreter", "env", "modules", …}
     {"do": "exec", "id", "argv", "env", "cpus"}     descriptors: stdin, stdout, stderr, (tether)
+      … with "keep": [number, …]                    and as many more, to be found at these numbers
     {"do": "fork", "workers": [{"id", ...}]}        descriptors: the same for each worker
     {"do": "lease", "stop_at", "kill_at"}           on the clock of `linux.now`
     {"do": "tether"}                                descriptors: all tethers to hold from now on
     {"do": "signal", "signal", "ids"}     {"do": "drop_zygote"}
+      … with "group": True                the worker's process group gets it, not it alone,
+                                          and `groups_gone` is said once all of these are empty
     {"do": "kill_zygote"}
     {"do": "kill"}                        {"do": "list"}     {"do": "end"}
 
-Answers: ready, started, failed, exited, zygote, gone, stuck, lease.
+Answers: ready, started, failed, exited, zygote, gone, groups_gone, stuck, lease.
 """
 
 from __future__ import annotations
@@ -61,6 +64,7 @@ class Spawner:
         self.workers: dict[int, str] = {}
         self.unclaimed_exits: dict[int, int] = {}
         self.forks_pending: set[str] = set()
+        self.groups: set[int] | None = None
         self.killing = False
         self.ending = False
         self.stop_at: float | None = None
@@ -177,11 +181,25 @@ class Spawner:
 
     def do_signal(self, request: dict[str, Any], descriptors: list[int]) -> None:
         wanted = set(request["ids"])
-        for pid, worker in list(self.workers.items()):
-            if worker in wanted:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, request["signal"])
-                    os.kill(pid, signal.SIGCONT)
+        chosen = [pid for pid, worker in self.workers.items() if worker in wanted]
+        for pid in chosen:
+            # Its group has its number, once it leads a session of its own.
+            target = -pid if request.get("group") and os.getpgid(pid) == pid else pid
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(target, request["signal"])
+                os.kill(target, signal.SIGCONT)
+        if request.get("group"):
+            self.groups = {*(self.groups or ()), *chosen}
+            self.tell_of_groups()
+
+    def tell_of_groups(self) -> None:
+        """Say once that nothing is left of the groups that were signalled."""
+        if self.groups is None:
+            return
+        self.groups = {group for group in self.groups if linux.group_exists(group)}
+        if not self.groups:
+            self.groups = None
+            self.say({"say": "groups_gone"})
 
     def do_kill(self, request: dict[str, Any], descriptors: list[int]) -> None:
         self.killing = True
@@ -244,6 +262,7 @@ class Spawner:
         self.on_zygote()  # A worker's birth is always on the way before its death.
         for pid, status in reap():
             self.on_exit(pid, status)
+        self.tell_of_groups()
         if self.killing:
             self.kill_below()
 
@@ -356,7 +375,12 @@ def fork_shielded() -> int:
 def become_command(request: dict[str, Any], stdio: list[int], parent: int) -> None:
     """In the child: turn into the command. Never returns."""
     try:
-        linux.become_worker(parent, stdio, request.get("cpus"))
+        numbers = request.get("keep", [])
+        split = len(stdio) - len(numbers)
+        kept = linux.moved_above(stdio[split:], numbers)
+        linux.become_worker(parent, stdio[:split], request.get("cpus"))
+        for descriptor, number in zip(kept, numbers, strict=True):
+            os.dup2(descriptor, number)
         os.execvpe(request["argv"][0], request["argv"], request["env"])
     except OSError as error:
         code = 127 if isinstance(error, FileNotFoundError) else 126
@@ -372,7 +396,11 @@ def close_all(descriptors: list[int]) -> None:
         os.close(descriptor)
 
 
-def main(descriptor: int, zygote: zygote_process.ZygoteProcess | None) -> None:
+def main(
+    descriptor: int,
+    zygote: zygote_process.ZygoteProcess | None,
+    kind: type[Spawner] = Spawner,
+) -> None:
     """Be a spawner for whoever has the other end of the socket. Never returns."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
@@ -380,7 +408,7 @@ def main(descriptor: int, zygote: zygote_process.ZygoteProcess | None) -> None:
         os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
     linux.set_title("holdfast-spawn")
-    spawner = Spawner(socket.socket(fileno=descriptor))
+    spawner = kind(socket.socket(fileno=descriptor))
     if zygote is not None:
         spawner.adopt_zygote(zygote)
     spawner.run()

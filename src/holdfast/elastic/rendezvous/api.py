@@ -288,11 +288,11 @@ class RendezvousHandlerRegistry:
         return self._registry.setdefault(backend, creator)
 
 
-def _installed(backend: str) -> RendezvousHandlerCreator | None:
-    from holdfast.elastic.rendezvous.registry import installed_creator
+def _offered(backend: str) -> RendezvousHandlerCreator | None:
+    from holdfast.elastic.rendezvous.registry import installed_creator, own_creator
 
-    return installed_creator(backend)
+    return own_creator(backend) or installed_creator(backend)
 
 
-rendezvous_handler_registry = RendezvousHandlerRegistry(_installed)
-"""The one for the process: what was registered here, and what other packages install."""
+rendezvous_handler_registry = RendezvousHandlerRegistry(_offered)
+"""The one for the process: what was registered here, our own, and what packages install."""

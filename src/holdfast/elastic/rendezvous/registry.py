@@ -1,8 +1,8 @@
 """Handlers by name, those of other packages included.
 
 Rules
-- What was registered in this process comes first, then what installed packages offer in the
-  group `torchrun.handlers`: a function that returns a maker of handlers.
+- What was registered in this process comes first, then our own backends, then what installed
+  packages offer in the group `torchrun.handlers`: a function that returns a maker of handlers.
 - A package is loaded when its handler is asked for, and not before. One that cannot be loaded
   is no concern of those who ask for another.
 """
@@ -19,6 +19,8 @@ from holdfast.elastic.rendezvous.api import (
 __all__ = ["get_rendezvous_handler"]
 
 HANDLER_GROUP = "torchrun.handlers"
+STATIC_BACKEND = "static"
+OWN_BACKENDS = ("holdfast", "c10d", "etcd", "etcd-v2", "file")
 
 
 def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
@@ -28,6 +30,19 @@ def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
     is of another backend.
     """
     return rendezvous_handler_registry.create_handler(params)
+
+
+def own_creator(backend: str) -> RendezvousHandlerCreator | None:
+    """The maker of handlers for one of our own backends, if it is one."""
+    if backend == STATIC_BACKEND:
+        from holdfast.elastic.rendezvous.static_tcp_rendezvous import create_rdzv_handler
+
+        return create_rdzv_handler
+    if backend in OWN_BACKENDS:
+        from holdfast.elastic.rendezvous.holdfast_rendezvous import create_handler
+
+        return create_handler
+    return None
 
 
 def installed_creator(backend: str) -> RendezvousHandlerCreator | None:

@@ -16,6 +16,7 @@ only times and errors are told in the words of PyTorch.
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -129,6 +130,7 @@ class CoordinatorStore(Store):
         timeout: Span = store_client.DEFAULT_TIMEOUT_S,
     ) -> None:
         self._client = store_client.Store(endpoint, job, security, round, _seconds(timeout))
+        weakref.finalize(self, self._client.close)  # Agents drop the store of an old round.
 
     def set(self, key: str, value: Value) -> None:
         _call(self._client.set, key, value)

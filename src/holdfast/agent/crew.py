@@ -1,0 +1,114 @@
+"""Processes below one spawner, each with its streams.
+
+The one place that knows what a process's start and end mean for its output: where a prefix
+names the pid, reading begins when that is known; at its end all that it wrote is taken in
+before anybody hears of it. What follows from a start or an end is for the listener to say.
+Not thread-safe: all of it happens on one loop.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from holdfast.workers.event_loop import Loop
+from holdfast.workers.output import WorkerStreams
+from holdfast.workers.spawner_client import SpawnerClient
+from holdfast.workers.spawner_process import SpawnerProcess
+
+
+class Member(Struct):
+    """A process that was asked for."""
+
+    name: str
+    streams: WorkerStreams
+    pid: int | None = None
+
+
+class Listener(Protocol):
+    """Whoever the crew works for."""
+
+    def member_started(self, member: Member) -> None: ...
+
+    def member_exited(self, member: Member, status: int) -> None:
+        """Its output is in. `status` is the exit code, or minus the signal's number."""
+
+    def member_failed(self, member: Member, error: str) -> None:
+        """It could not be made."""
+
+    def spawner_said(self, message: dict[str, Any]) -> None:
+        """Anything that is not about a member."""
+
+    def spawner_ended(self, how: str) -> None:
+        """Nothing of the crew is left, unless the spawner was killed from outside."""
+
+
+class Crew:
+    """The members, and the spawner that is their parent."""
+
+    def __init__(self, process: SpawnerProcess, listener: Listener) -> None:
+        self.members: dict[str, Member] = {}
+        self._listener = listener
+        self._spawner = SpawnerClient(process, self._on_message, listener.spawner_ended)
+
+    @property
+    def spawner_pid(self) -> int:
+        return self._spawner.pid
+
+    def attach(self, loop: Loop) -> None:
+        self._spawner.attach(loop)
+
+    def enrol(self, name: str, streams: WorkerStreams) -> list[int]:
+        """Take in a process that is about to be asked for; returns its stdout and stderr.
+
+        They are for the request that starts it, which closes them.
+        """
+        self.members[name] = Member(name, streams)
+        descriptors = [os.dup(streams.child_stdout), os.dup(streams.child_stderr)]
+        streams.close_child_ends()
+        return descriptors
+
+    def request(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
+        """Ask the spawner for something. The descriptors are closed once sent."""
+        self._spawner.request(message, descriptors)
+
+    def signal(self, number: int, names: list[str], *, group: bool = False) -> None:
+        """Send a signal to these members, or to their process groups."""
+        request = {"do": "signal", "signal": int(number), "ids": names, "group": group}
+        self._spawner.request(request)
+
+    def kill_spawner(self) -> None:
+        self._spawner.kill()
+
+    def dismiss(self) -> None:
+        """Nothing of these members is left: take the last of their output, and forget them."""
+        for member in self.members.values():
+            member.streams.close()
+        self.members.clear()
+
+    def close(self) -> None:
+        """Hang up: the spawner kills what is left below it and ends."""
+        self.dismiss()
+        self._spawner.close()
+
+    def reap(self) -> str:
+        """Wait for the end of the spawner, which must be near, and say how it came."""
+        return self._spawner.reap()
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        member = self.members.get(message.get("id", ""))
+        if member is None:
+            self._listener.spawner_said(message)
+            return
+        match message["say"]:
+            case "started":
+                member.pid = message["pid"]
+                member.streams.set_pid(message["pid"])
+                self._listener.member_started(member)
+            case "exited":
+                member.streams.drain_now()
+                self._listener.member_exited(member, message["status"])
+            case "failed":
+                self._listener.member_failed(member, message["error"])

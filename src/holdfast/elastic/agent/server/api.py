@@ -1,0 +1,454 @@
+"""The agents of the elastic API, and the steps that others replace.
+
+Rules
+1. A subclass of `SimpleElasticAgent` with `_start_workers`, `_stop_workers`, `_monitor_workers`
+   and `_shutdown` is a working agent, over any handler with the methods of a
+   `RendezvousHandler` and any store that has `set`, `get` and `add` (and `wait`, for the exit
+   barrier).
+2. One thing after the other, in the thread that called `run`:
+
+       run
+       ├── _invoke_run
+       │   ├── _initialize_workers ── _rendezvous ── _assign_worker_ranks
+       │   │                       └─ _start_workers
+       │   ├── _await_news, _monitor_workers       again and again
+       │   ├── _restart_workers ── _stop_workers, _initialize_workers
+       │   ├── _stop_workers                       when they failed for good
+       │   └── _exit_barrier                       when they succeeded
+       └── _shutdown                               always, once
+
+   Each is a seam: it may be replaced, and is called through the object at these moments.
+3. Workers that failed are restarted while `_remaining_restarts` lasts, which counts what this
+   very agent asked for; a change of the group is free. (`holdfast run` counts restarts once for
+   the whole job instead; here the decision is the agent's own, as in PyTorch.)
+4. After a failure for good nobody is waited for. What goes wrong in the exit barrier is logged
+   and changes nothing: the workers have succeeded.
+5. Workers are looked at every `monitor_interval`, sooner where there is news: a subclass that
+   hears of its workers sets `_news`, and a handler that can tell of changes is listened to
+   (see `watching`).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import holdfast.elastic.utils.store as store_util
+from holdfast.elastic.agent.server import rank_assignment, watching
+from holdfast.elastic.agent.server.worker_group import (
+    RunResult,
+    Worker,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+)
+from holdfast.elastic.events import Event, EventMetadataValue, EventSource, record
+from holdfast.elastic.metrics import prof, put_metric
+from holdfast.elastic.multiprocessing import SignalException
+from holdfast.elastic.rendezvous import RendezvousGracefulExitError, RendezvousStoreInfo
+from holdfast.elastic.utils.logging import get_logger
+
+__all__ = [
+    "ElasticAgent",
+    "RunResult",
+    "SimpleElasticAgent",
+    "Worker",
+    "WorkerGroup",
+    "WorkerSpec",
+    "WorkerState",
+]
+
+DEFAULT_ROLE = "default"
+EXIT_BARRIER = "torchelastic/agent/terminal_state"
+
+logger = get_logger(__name__)
+
+
+class ElasticAgent(ABC):
+    """Runs workers and answers for them."""
+
+    @abstractmethod
+    def run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        """Run the workers to their end, with as many restarts as they may have.
+
+        Workers that fail are a result; what is raised is about anything else.
+        """
+
+    @abstractmethod
+    def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
+        """The workers of a role. It changes while the agent runs."""
+
+
+class SimpleElasticAgent(ElasticAgent):
+    """An agent for the workers of one specification, but for how they are started and stopped.
+
+    `exit_barrier_timeout` is how many seconds one that succeeded waits for the others to
+    finish, and `shutdown_timeout` the grace that workers have to end in.
+    """
+
+    def __init__(
+        self, spec: WorkerSpec, exit_barrier_timeout: float = 300, shutdown_timeout: int = 30
+    ) -> None:
+        self._worker_group = WorkerGroup(spec)
+        self._remaining_restarts = spec.max_restarts
+        self._store: Any = None
+        self._exit_barrier_timeout = exit_barrier_timeout
+        self._shutdown_timeout = shutdown_timeout
+        self._total_execution_time = 0
+        self._in_exit_barrier = False
+        self._news = threading.Event()
+        """Set by whoever knows that there is something to look at before the interval is over."""
+        self._looking_since: float | None = None
+        """Since when workers and group are being looked at, which should take no time."""
+        self._watches: list[watching.Watch] | None = None
+        self._store_info: Any = None
+        """Where the workers' store is to be: as long as it is kept, its port may be held."""
+        self._round: int | None = None
+        """The number of the round, where the rendezvous tells it."""
+
+    def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
+        return self._worker_group
+
+    # What a subclass adds.
+
+    @abstractmethod
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        """Start all workers of the group; their ids, by local rank."""
+
+    @abstractmethod
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        """Stop all workers, in whatever state they are, also where there are none."""
+
+    @abstractmethod
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        """How the workers are, without waiting."""
+
+    @abstractmethod
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
+        """Let go of everything; workers get the signal, and that many seconds to heed it."""
+
+    # The steps to running workers.
+
+    @prof
+    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        """Meet the other agents, and give the workers their ranks."""
+        spec = worker_group.spec
+        with self.record_duration("RENDEZVOUS"):
+            info = spec.rdzv_handler.next_rendezvous()
+        self._store = info.store
+        self._round = getattr(info, "round", None)
+        with self.record_duration("ASSIGN_WORKER_RANKS"):
+            workers = self._assign_worker_ranks(info.store, info.rank, info.world_size, spec)
+        worker_group.workers = workers
+        worker_group.store = info.store
+        worker_group.group_rank = info.rank
+        worker_group.group_world_size = info.world_size
+        worker_group.master_addr, worker_group.master_port = self._master(spec, info)
+        logger.info(
+            "[%s] agent %s of %s has ranks %s to %s of %s, with the master at %s:%s",
+            spec.role,
+            info.rank,
+            info.world_size,
+            workers[0].global_rank,
+            workers[-1].global_rank,
+            workers[0].world_size,
+            worker_group.master_addr,
+            worker_group.master_port,
+        )
+
+    def _master(self, spec: WorkerSpec, info: Any) -> tuple[str, int]:
+        """Where the workers' store is to be: as the user says, else as the rendezvous does."""
+        if spec.master_addr and spec.master_port:
+            return spec.master_addr, spec.master_port
+        told = info.bootstrap_store_info
+        if told is None:
+            told = RendezvousStoreInfo.build(info.rank, info.store, spec.local_addr)
+        self._store_info = told
+        return spec.master_addr or told.master_addr, spec.master_port or told.master_port
+
+    @prof
+    def _assign_worker_ranks(
+        self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
+    ) -> list[Worker]:
+        """Agree with the other agents on who has which ranks (see `rank_assignment`)."""
+        return rank_assignment.workers_of(store, group_rank, group_world_size, spec)
+
+    @prof
+    def _initialize_workers(self, worker_group: WorkerGroup) -> None:
+        """Meet the others and start the workers. None of ours may be running."""
+        spec = worker_group.spec
+        logger.info("[%s] meeting the other agents", spec.role)
+        self._rendezvous(worker_group)
+        logger.info("[%s] starting the workers", spec.role)
+        for local_rank, worker_id in self._start_workers(worker_group).items():
+            worker = worker_group.workers[local_rank]
+            worker.id = worker_id
+            event = self._construct_event("START", EventSource.WORKER, worker)
+            record(event, spec.event_log_handler)
+        worker_group.state = WorkerState.HEALTHY
+
+    @prof
+    def _restart_workers(self, worker_group: WorkerGroup) -> None:
+        """Stop the workers, meet the others again and start new ones."""
+        logger.info("[%s] stopping the workers, to start them again", worker_group.spec.role)
+        self._stop_watches()
+        self._stop_workers(worker_group)
+        worker_group.state = WorkerState.STOPPED
+        self._initialize_workers(worker_group)
+
+    # The run.
+
+    @prof
+    def run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        """Run the workers to their end; a node that is not needed returns a `STOPPED` result.
+
+        A `SignalException` goes on to the caller, after the workers had that signal.
+        """
+        start_s = time.monotonic()
+        death_sig: signal.Signals | None = None
+        try:
+            result = self._invoke_run(role)
+            self._total_execution_time = _whole_seconds_since(start_s)
+            self._record_metrics(result)
+            self._record_worker_events(result)
+            return result
+        except SignalException as error:
+            logger.warning("%s was received, and goes to the workers", error.sigval.name)
+            death_sig = error.sigval
+            raise
+        except Exception as error:
+            if not _is_graceful_exit(error):
+                raise
+            logger.info("this node is not needed: %s", error)
+            return RunResult(WorkerState.STOPPED)
+        finally:
+            self._stop_watches()
+            if death_sig is None:
+                self._shutdown(timeout=self._shutdown_timeout)
+            else:
+                self._shutdown(death_sig, timeout=self._shutdown_timeout)
+            self._total_execution_time = _whole_seconds_since(start_s)
+
+    def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        """Run the workers to their end, and leave it to the caller to clean up."""
+        group = self._worker_group
+        spec = group.spec
+        logger.info("[%s] the workers run %s", spec.role, spec.get_entrypoint_name())
+        self._initialize_workers(group)
+        while True:
+            self._await_news(spec.monitor_interval)
+            result, is_wanted_again = self._look()
+            if result.state == WorkerState.SUCCEEDED:
+                self._exit_barrier()
+                return result
+            if result.state in {WorkerState.UNHEALTHY, WorkerState.FAILED}:
+                if self._remaining_restarts <= 0:
+                    return self._give_up(result)
+                left = f"{self._remaining_restarts} of {spec.max_restarts} restarts are left"
+                logger.info("[%s] the workers are %s; %s", spec.role, result.state.name, left)
+                self._remaining_restarts -= 1
+                self._restart_workers(group)
+            elif result.state != WorkerState.HEALTHY:
+                raise RuntimeError(f"[{spec.role}] the state of the workers is {result.state.name}")
+            elif is_wanted_again:
+                self._restart_workers(group)
+
+    def _await_news(self, timeout_s: float) -> None:
+        """Return when there may be something new, at the latest after that many seconds."""
+        if self._watches is None:
+            self._watches = [watching.Watch(listen, self._news) for listen in self._listeners()]
+        self._news.wait(timeout_s)
+        self._news.clear()
+
+    def _listeners(self) -> list[Callable[[float], object]]:
+        """What can be waited for, once workers run; each is called in a thread of its own."""
+        changes = watching.of_changes(self._worker_group.spec.rdzv_handler)
+        return [] if changes is None else [changes]
+
+    def _look(self) -> tuple[RunResult, bool]:
+        """How the workers are, and whether the group wants to meet again."""
+        group = self._worker_group
+        self._looking_since = time.time()
+        result = self._monitor_workers(group)
+        group.state = result.state
+        role = group.spec.role
+        put_metric(f"workers.{role}.remaining_restarts", self._remaining_restarts)
+        put_metric(f"workers.{role}.{result.state.name.lower()}", 1)
+        waiting = 0
+        if result.state == WorkerState.HEALTHY:
+            waiting = group.spec.rdzv_handler.num_nodes_waiting()
+        self._looking_since = None
+        if waiting > 0:
+            logger.info("[%s] %s nodes wait for the next rendezvous", role, waiting)
+        return result, waiting > 0
+
+    def _give_up(self, result: RunResult) -> RunResult:
+        """The workers are stopped for good, and failed, even if they only did not feel well."""
+        self._stop_workers(self._worker_group)
+        self._worker_group.state = WorkerState.FAILED
+        return replace(result, state=WorkerState.FAILED)
+
+    def _exit_barrier(self) -> None:
+        """Wait for the other agents to finish, at most `_exit_barrier_timeout` seconds.
+
+        Raises only what a signal raised.
+        """
+        timeout_s = self._exit_barrier_timeout
+        logger.info("the workers succeeded; waiting up to %s s for other agents", timeout_s)
+        self._in_exit_barrier = True
+        try:
+            store_util.barrier(
+                store=self._store,
+                world_size=self._worker_group.group_world_size or 1,
+                key_prefix=EXIT_BARRIER,
+                barrier_timeout=timeout_s,
+            )
+        except SignalException:
+            raise
+        except Exception as error:  # noqa: BLE001 - the store is anybody's code
+            logger.warning("other agents were not waited for to the end: %s", error)
+        finally:
+            self._in_exit_barrier = False
+
+    def _stop_watches(self) -> None:
+        for watch in self._watches or ():
+            watch.stop()
+        self._watches = None
+
+    # What is told of it.
+
+    def get_event_failed(self) -> Event:
+        """The agent itself failed, with the exception that is being handled."""
+        trace = traceback.format_exc()
+        return self._construct_event("FAILED", EventSource.AGENT, raw_error=trace)
+
+    def get_event_succeeded(self) -> Event:
+        """The agent did its work, whatever came of the workers."""
+        return self._construct_event("SUCCEEDED", EventSource.AGENT)
+
+    @contextmanager
+    def record_duration(self, state: str) -> Iterator[None]:
+        """Record, as an event of that state, how long the block took."""
+        start_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            duration_ms = (time.perf_counter() - start_s) * 1000
+            event = self._construct_event(state, EventSource.AGENT, duration_ms=duration_ms)
+            record(event, self._worker_group.spec.event_log_handler)
+
+    def _record_worker_events(self, result: RunResult) -> None:
+        for worker in self._worker_group.workers:
+            failure = result.failures.get(worker.global_rank)
+            event = self._construct_event(
+                self._get_worker_state(worker, result),
+                EventSource.WORKER,
+                worker,
+                raw_error=json.dumps(failure.error_file_data) if failure else None,
+                exit_code=failure.exitcode if failure else None,
+                worker_pid=failure.pid if failure else None,
+            )
+            record(event, self._worker_group.spec.event_log_handler)
+
+    def _get_worker_state(self, worker: Worker, result: RunResult) -> str:
+        """The state of one worker; `TERMINATED` if it was stopped because others failed."""
+        did_not_end_well = result.state in {WorkerState.UNHEALTHY, WorkerState.FAILED}
+        if did_not_end_well and worker.global_rank not in result.failures:
+            return "TERMINATED"
+        return result.state.value
+
+    def _construct_event(
+        self,
+        state: str,
+        source: EventSource,
+        worker: Worker | None = None,
+        raw_error: str | None = None,
+        duration_ms: float | None = None,
+        exit_code: int | None = None,
+        worker_pid: int | None = None,
+    ) -> Event:
+        group = self._worker_group
+        details: dict[str, Any] = {
+            "group_world_size": group.group_world_size,
+            "entry_point": group.spec.get_entrypoint_name(),
+        }
+        if worker is not None:
+            # Lists of one, since that is what those who read these events know.
+            details["local_rank"] = [worker.local_rank]
+            details["role_rank"] = [worker.role_rank]
+            details["role_world_size"] = [worker.role_world_size]
+            details["exit_code"] = [exit_code]
+            details["worker_pid"] = [worker_pid]
+        return self._event(
+            f"torchelastic.worker.status.{state}",
+            source,
+            global_rank=None if worker is None else worker.global_rank,
+            worker_id=None if worker is None else str(worker.id),
+            state=state,
+            raw_error=raw_error,
+            metadata=json.dumps(details),
+            duration_ms=duration_ms,
+        )
+
+    def _event(self, name: str, source: EventSource, **said: EventMetadataValue) -> Event:
+        """An event with what all events of an agent have, and what is said besides."""
+        group = self._worker_group
+        handler = group.spec.rdzv_handler
+        metadata: dict[str, EventMetadataValue] = {
+            "run_id": handler.get_run_id(),
+            "group_rank": group.group_rank,
+            "role": group.spec.role,
+            "hostname": _get_fq_hostname(),
+            "total_run_time": self._total_execution_time,
+            "rdzv_backend": handler.get_backend(),
+            "agent_restarts": group.spec.max_restarts - self._remaining_restarts,
+            **said,
+        }
+        return Event(name, source, timestamp=int(time.time() * 1000), metadata=metadata)
+
+    def _record_metrics(self, group_results: RunResult) -> None:
+        spec = self._worker_group.spec
+        has_failed = group_results.is_failed()
+        was_restarted = self._remaining_restarts != spec.max_restarts
+        self._record_flakiness_metric(has_failed)
+        put_metric(f"workers.{spec.role}.run_total", 1)
+        ended, tried = "failed" if has_failed else "success", "with" if was_restarted else "no"
+        for outcome in ("success", "failed"):
+            for retries in ("with", "no"):
+                counts = (outcome, retries) == (ended, tried)
+                put_metric(f"workers.{spec.role}.run_{outcome}_{retries}_retries", int(counts))
+
+    def _record_flakiness_metric(self, is_failed: bool = False) -> None:
+        """In percent: all of it for a failed run, else the share of the restarts that was used."""
+        spec = self._worker_group.spec
+        left = 0.0 if is_failed else 100.0 * (self._remaining_restarts + 1)
+        put_metric(f"workers.{spec.role}.flakiness", int(100.0 - left / (spec.max_restarts + 1)))
+
+
+@functools.cache
+def _get_fq_hostname() -> str:
+    return socket.getfqdn(socket.gethostname())
+
+
+def _whole_seconds_since(start_s: float) -> int:
+    """Rounded up: a run takes time, however short it is."""
+    return math.ceil(time.monotonic() - start_s)
+
+
+def _is_graceful_exit(error: Exception) -> bool:
+    """Whether a handler says that the node may go; one that was written for PyTorch's too."""
+    theirs = sys.modules.get("torch.distributed.elastic.rendezvous.api")
+    kinds = (RendezvousGracefulExitError, getattr(theirs, "RendezvousGracefulExitError", None))
+    return isinstance(error, tuple(kind for kind in kinds if kind is not None))

@@ -1,0 +1,60 @@
+"""Hearing of something when it happens, from whoever can be waited for.
+
+An agent looks at its workers and its group every `monitor_interval`. What it can wait for, it
+need not wait so long for: a `Watch` does that in a thread, and sets `news`.
+
+A handler may have, besides what every handler has, `wait_for_change(timeout: float) -> bool`:
+it blocks until another rendezvous is wanted (nodes wait, a member is lost, the job is over) and
+returns True, or returns False after `timeout` seconds. It is called in a thread of the agent,
+and may be called by two at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.elastic.utils.logging import get_logger
+
+LOOK_UP_S = 1.0
+"""How long a thread that is not needed any more may take to notice. News waits for nothing."""
+
+logger = get_logger(__name__)
+
+
+class Watch:
+    """Sets `news` when `listen` has heard of something, once, unless it is stopped before.
+
+    `listen` waits for so many seconds at most, and returns something true when it has heard.
+    """
+
+    def __init__(self, listen: Callable[[float], object], news: threading.Event) -> None:
+        self._listen = listen
+        self._news = news
+        self._is_over = False
+        threading.Thread(target=self._watch, name="holdfast watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Set nothing from now on. The thread ends soon after."""
+        self._is_over = True
+
+    def _watch(self) -> None:
+        try:
+            while not self._is_over:
+                if self._listen(LOOK_UP_S):
+                    break
+        except Exception:
+            # The agent looks for itself, and hears then what is wrong.
+            logger.debug("%s cannot be waited for", self._listen, exc_info=True)
+        if not self._is_over:
+            self._news.set()
+
+
+def of_changes(handler: Any) -> Callable[[float], object] | None:
+    """How to wait for a change of the group, where the handler can tell of one."""
+    # Of the class: an object that pretends to have every attribute tells of nothing.
+    if not callable(getattr(type(handler), "wait_for_change", None)):
+        return None
+    listen: Callable[[float], object] = handler.wait_for_change
+    return listen

@@ -1,0 +1,79 @@
+"""The variables that the workers of an agent get, over what they inherit from it.
+
+They are those of `workers.environment`, which every worker of Holdfast gets. `HOLDFAST_ROUND` is
+among them where the rendezvous tells the number of the round; a handler of somebody else does
+not have to have one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from holdfast.core.config import JobConfig, Program, RestartPolicy
+from holdfast.core.model import Assignment, Endpoint, Ranks
+from holdfast.elastic.agent.server.worker_group import WorkerGroup
+from holdfast.workers import environment
+
+PASSED_ON = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+"""What workers get as the agent has it, even if it is changed while they run."""
+
+
+class Attempt(NamedTuple):
+    """What tells one start of the workers from another."""
+
+    restart_count: int
+    round: int | None
+
+
+def of_workers(
+    group: WorkerGroup, attempt: Attempt, inherited: Mapping[str, str] = os.environ
+) -> dict[int, dict[str, str]]:
+    """The variables of each worker, by local rank; ValueError for one that has no device."""
+    config = _config(group)
+    passed_on = {name: inherited[name] for name in PASSED_ON if name in inherited}
+    common = environment.shared(config, passed_on)
+    assignment = _assignment(group, attempt)
+    variables = {}
+    for ranks in assignment.workers:
+        own = environment.of_worker(config, common, assignment, ranks)
+        if attempt.round is None:
+            del own["HOLDFAST_ROUND"]
+        if config.virtual_local_rank and not own["CUDA_VISIBLE_DEVICES"]:
+            raise ValueError(
+                f"there is no device for local rank {ranks.local_rank}: "
+                f"CUDA_VISIBLE_DEVICES is {passed_on['CUDA_VISIBLE_DEVICES']}"
+            )
+        variables[ranks.local_rank] = own
+    return variables
+
+
+def _config(group: WorkerGroup) -> JobConfig:
+    spec = group.spec
+    return JobConfig(
+        run_id=spec.rdzv_handler.get_run_id(),
+        program=Program(kind="command", target=spec.get_entrypoint_name()),
+        slots=1,  # with more, threads would be limited; here that is for the caller to decide
+        role=spec.role,
+        restarts=RestartPolicy(max_restarts=spec.max_restarts),
+        virtual_local_rank=spec.virtual_local_rank,
+    )
+
+
+def _assignment(group: WorkerGroup, attempt: Attempt) -> Assignment:
+    serves_store = bool(getattr(group.spec.rdzv_handler, "use_agent_store", False))
+    any_worker = group.workers[0]
+    return Assignment(
+        round=attempt.round or 0,
+        restart_count=attempt.restart_count,
+        group_rank=group.group_rank or 0,
+        group_size=group.group_world_size or 1,
+        world_size=any_worker.world_size,
+        role_world_size=any_worker.role_world_size,
+        workers=tuple(
+            Ranks(worker.local_rank, worker.global_rank, worker.role_rank)
+            for worker in group.workers
+        ),
+        master=Endpoint(group.master_addr or "", group.master_port or 0, serves_store),
+    )

@@ -1,0 +1,172 @@
+"""A function as a process: how it gets there, and how its value comes back.
+
+`spawn` ships the call to a fresh interpreter by the means of `multiprocessing` itself, so that
+whatever can be an argument of `multiprocessing.Process` can be one here: queues, locks, shared
+memory, functions of the main module. What it cannot pickle goes by value, with cloudpickle.
+`fork` has the call in memory already. The process is made by our spawner in both cases.
+
+A worker has one socket to whoever started it. Its value goes through it, pickled; then it
+stays until the other end closes, which happens when all have returned: what one of them serves
+to others (a store, say) is there as long as anybody can use it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import socket
+import struct
+from collections.abc import Callable
+from multiprocessing import context, get_context, reduction, resource_tracker, spawn
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.elastic.multiprocessing.errors import record
+from holdfast.workers import function as functions
+
+SIZE = struct.Struct("!Q")
+_CANNOT_PICKLE = (pickle.PicklingError, AttributeError, TypeError)
+
+
+class Call(Struct, frozen=True):
+    """What a worker is to do."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    environment: dict[str, str]
+
+
+# In the worker.
+
+
+def carry_out(call: Call, reply: int) -> None:
+    """Call the function, send what it returns, and stay until everybody has returned."""
+    os.environ.update(call.environment)
+    with socket.socket(fileno=reply) as peer:
+        try:
+            value = record(_pickled_result)(call)
+        except Exception as error:  # noqa: BLE001 - whatever the user's function raises
+            functions.leave(error)
+        else:
+            _send(peer, functions.pickled(None) if value is None else value)
+
+
+def _pickled_result(call: Call) -> bytes:
+    return functions.pickled(call.function(*call.arguments))
+
+
+def _send(peer: socket.socket, value: bytes) -> None:
+    try:
+        peer.sendall(SIZE.pack(len(value)) + value)
+        peer.recv(1)
+    except OSError:
+        pass  # Nobody wants it any more: we are about to be killed.
+
+
+def carry_out_pickled(pickled: bytes, reply: int) -> None:
+    """The same for a call that went by value."""
+    carry_out(Call(*pickle.loads(pickled)), reply)
+
+
+# On the way to it.
+
+
+class Shipment(Struct, frozen=True):
+    """A call on its way to a fresh interpreter."""
+
+    command: list[str]
+    descriptors: list[int]
+    """Copies, for the request that starts the process, which closes them."""
+    numbers: list[int]
+    """Where the process finds them."""
+    cargo: bytes
+    """What it reads first from its socket."""
+
+
+class _Descriptor:
+    """A descriptor in a pickle: the process has it under the same number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def detach(self) -> int:
+        return self.number
+
+
+class _Packing:
+    """What `multiprocessing` asks, while it pickles, for the process that is to be."""
+
+    DupFd = _Descriptor
+
+    def __init__(self) -> None:
+        self.descriptors: dict[int, int] = {}
+
+    def duplicate_for_child(self, number: int) -> int:
+        if number not in self.descriptors:
+            self.descriptors[number] = os.dup(number)
+        return number
+
+    def drop(self) -> None:
+        for copy in self.descriptors.values():
+            os.close(copy)
+
+
+def process_object(method: str, name: str, call: Call, reply: int) -> BaseProcess:
+    """The process as `multiprocessing` knows it; it is never started by that."""
+    made: BaseProcess = get_context(method).Process(  # type: ignore[attr-defined]
+        target=carry_out, args=(call, reply), name=name
+    )
+    made.daemon = False
+    return made
+
+
+def ship(name: str, call: Call, reply: socket.socket) -> Shipment:
+    """Pack a call for `multiprocessing.spawn.spawn_main`.
+
+    `reply` is the worker's end of its socket, under two numbers there: `spawn_main` closes the
+    one it has read from. It stays the caller's to close. Raises what pickling raises.
+    """
+    packing = _Packing()
+    with reply.dup() as read_from:
+        try:
+            for own in (reply, read_from):
+                packing.duplicate_for_child(own.fileno())
+            tracker = vars(resource_tracker)["_resource_tracker"]._fd
+            if tracker is not None:  # Only then can there be anything that it keeps track of.
+                packing.duplicate_for_child(tracker)
+            cargo = _packed(name, call, reply.fileno(), packing)
+        except BaseException:
+            packing.drop()
+            raise
+        return Shipment(
+            command=spawn.get_command_line(tracker_fd=tracker, pipe_handle=read_from.fileno()),
+            descriptors=list(packing.descriptors.values()),
+            numbers=list(packing.descriptors),
+            cargo=cargo,
+        )
+
+
+def _packed(name: str, call: Call, reply: int, packing: _Packing) -> bytes:
+    made = process_object("spawn", name, call, reply)
+    try:
+        return _dumped(made, packing)
+    except _CANNOT_PICKLE:
+        import cloudpickle
+
+        parts = (call.function, call.arguments, call.environment)
+        vars(made).update(_target=carry_out_pickled, _args=(cloudpickle.dumps(parts), reply))
+        return _dumped(made, packing)
+
+
+def _dumped(made: BaseProcess, packing: _Packing) -> bytes:
+    file = io.BytesIO()
+    context.set_spawning_popen(packing)  # type: ignore[arg-type]
+    try:
+        reduction.dump(spawn.get_preparation_data(made.name), file)
+        reduction.dump(made, file)
+    finally:
+        context.set_spawning_popen(None)
+    return file.getvalue()

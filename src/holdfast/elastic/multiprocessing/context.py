@@ -1,0 +1,392 @@
+"""`PContext`: processes of one entrypoint, as a whole.
+
+Rules
+1. All or nothing: there is a result when all have ended well, or when one has failed, and then
+   all are ended before the result is given.
+2. Waiting waits for the end of a process and looks at no clock: `period` is accepted and
+   means nothing.
+3. `close` may be called at any time, from any thread, any number of times. It returns when
+   nothing is left of the processes, whatever they started, or of what was used for them.
+4. When this process ends, however it does, they are killed.
+
+How it works: a spawner is the parent of all of them (`workers.spawner`), and a thread watches
+them and their output (`processes.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import shutil
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.elastic.multiprocessing import calls, forking
+from holdfast.elastic.multiprocessing.errors import ProcessFailure
+from holdfast.elastic.multiprocessing.logs_specs import LogsSpecs
+from holdfast.elastic.multiprocessing.processes import Exit, Processes, Start
+from holdfast.elastic.multiprocessing.signals import raise_on_signals
+from holdfast.elastic.multiprocessing.streams import StreamPlans
+from holdfast.workers.spawner_process import SpawnerProcess
+
+__all__ = ["MultiprocessContext", "PContext", "RunProcsResult", "SubprocessContext"]
+
+CLOSE_TIMEOUT_S = 30
+START_METHODS = ("spawn", "fork", "forkserver")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class RunProcsResult:
+    """What came of the processes, by local rank.
+
+    `return_values` is empty where one failed. `stdouts` and `stderrs` are paths, empty where
+    the stream was not kept.
+    """
+
+    return_values: dict[int, Any] = field(default_factory=dict)
+    failures: dict[int, ProcessFailure] = field(default_factory=dict)
+    stdouts: dict[int, str] = field(default_factory=dict)
+    stderrs: dict[int, str] = field(default_factory=dict)
+
+    def is_failed(self) -> bool:
+        return len(self.failures) > 0
+
+
+class PContext(ABC):
+    """Processes of one entrypoint, one for each local rank."""
+
+    def __init__(
+        self,
+        name: str,
+        entrypoint: Callable[..., Any] | str,
+        args: dict[int, tuple[Any, ...]],
+        envs: dict[int, dict[str, str]],
+        logs_specs: LogsSpecs,
+        log_line_prefixes: dict[int, str] | None = None,
+        duplicate_stdout_filters: list[str] | None = None,
+        duplicate_stderr_filters: list[str] | None = None,
+        numa_options: Any = None,
+    ) -> None:
+        self.name = name
+        self.entrypoint = entrypoint
+        self.args = args
+        self.envs = envs
+        self.nprocs = len(args)
+        destination = logs_specs.reify(envs)
+        check_full_rank(destination.stdouts, self.nprocs, "stdouts")
+        check_full_rank(destination.stderrs, self.nprocs, "stderrs")
+        self.stdouts = destination.stdouts
+        self.stderrs = destination.stderrs
+        self.error_files = destination.error_files
+        filters = {1: duplicate_stdout_filters or [], 2: duplicate_stderr_filters or []}
+        prefixes = log_line_prefixes or {}
+        self._streams = StreamPlans(name, self.nprocs, destination, prefixes, filters)
+        self._numa_options = numa_options
+        self._processes: Processes | None = None
+        self._finishing = threading.RLock()
+        self._first_failures: dict[int, ProcessFailure] | None = None
+        self._result: RunProcsResult | None = None
+
+    # The life of it.
+
+    def start(self) -> None:
+        """Start them all. Each has its pid when this returns.
+
+        In the main thread, signals that would end this process raise `SignalException` from
+        now on. Raises `ValueError` when called a second time, and what cannot be started.
+        """
+        if self._processes is not None:
+            raise ValueError("the processes have been started already")
+        raise_on_signals()
+        self._streams.make_files()
+        starts, spawner = self._ready_to_start()
+        filtered = self._streams.filtered_files()
+        self._processes = Processes(self.name, starts, filtered, by_group=self._signals_groups)
+        self._processes.start(spawner)
+
+    def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:
+        """The result, or None when there is none yet after `timeout` seconds.
+
+        Negative: wait as long as it takes. Zero: only look.
+        """
+        if not self._started.wait(None if timeout < 0 else timeout):
+            return None
+        with self._finishing:
+            if self._result is None:
+                self._result = self._finish()
+        return self._result
+
+    def pids(self) -> dict[int, int]:
+        """The pids by local rank, also of those that have ended."""
+        return dict(sorted(self._started.pids.items()))
+
+    def close(
+        self, death_sig: signal.Signals | None = None, timeout: float = CLOSE_TIMEOUT_S
+    ) -> None:
+        """End them: `death_sig` (SIGTERM), and SIGKILL for all that is left after `timeout`."""
+        if self._processes is not None:
+            self._processes.close(death_sig or signal.SIGTERM, timeout)
+
+    @property
+    def _started(self) -> Processes:
+        if self._processes is None:
+            raise RuntimeError("the processes have not been started")
+        return self._processes
+
+    # What differs between commands and functions.
+
+    _signals_groups: bool
+
+    @abstractmethod
+    def _ready_to_start(self) -> tuple[list[Start], SpawnerProcess]:
+        """All that it takes to start them."""
+
+    @abstractmethod
+    def _failed(self, before: Collection[int]) -> Iterator[Exit]:
+        """Those that count as failures; `before` had failed when the others were told to end."""
+
+    @abstractmethod
+    def _return_value(self, local_rank: int) -> Any:
+        """What the process of a rank returned; all have ended well."""
+
+    def _finish(self) -> RunProcsResult:
+        """End what still runs, and say what came of it."""
+        if self._first_failures is None:  # Else an interrupt came while they were being ended.
+            self._first_failures = {
+                ended.local_rank: self._failure(ended)
+                for ended in list(self._started.exits.values())
+                if ended.code
+            }
+        first = self._first_failures
+        self.close()
+        failures = {
+            ended.local_rank: first.get(ended.local_rank) or self._failure(ended)
+            for ended in sorted(self._failed(first.keys()), key=lambda ended: ended.local_rank)
+        }
+        result = RunProcsResult(failures=failures, stdouts=self.stdouts, stderrs=self.stderrs)
+        if not failures:
+            result.return_values = {rank: self._return_value(rank) for rank in range(self.nprocs)}
+        for failure in failures.values():
+            logger.error(
+                "local rank %s (pid %s) of %s failed with exit code %s",
+                failure.local_rank,
+                failure.pid,
+                self.name,
+                failure.exitcode,
+            )
+        return result
+
+    def _failure(self, ended: Exit) -> ProcessFailure:
+        path = self.error_files[ended.local_rank]
+        failure = ProcessFailure(ended.local_rank, ended.pid, ended.code, path)
+        if ended.error:
+            failure.message = ended.error
+        return failure
+
+    def _start_of(self, local_rank: int, request: dict[str, Any], stdin: int) -> Start:
+        return Start(
+            local_rank=local_rank,
+            request={"cpus": self._processor_set(local_rank), **request},
+            stdin=stdin,
+            kept=[],
+            stdout=self._streams.of(local_rank, 1),
+            stderr=self._streams.of(local_rank, 2),
+        )
+
+    def _environment(self, local_rank: int) -> dict[str, str]:
+        return {**os.environ, **self.envs[local_rank]}
+
+    def _processor_set(self, local_rank: int) -> tuple[int, ...] | None:
+        if self._numa_options is None:
+            return None
+        from holdfast.workers import numa
+
+        mode = getattr(self._numa_options, "affinity_mode", self._numa_options)
+        binding = str(getattr(mode, "value", mode))
+        devices = numa.cuda_devices(os.environ)
+        return numa.plan(binding, self.nprocs, devices=devices)[local_rank]
+
+
+class SubprocessContext(PContext):
+    """Commands."""
+
+    entrypoint: str
+    _signals_groups = True
+
+    def __init__(
+        self,
+        name: str,
+        entrypoint: str,
+        args: dict[int, tuple[Any, ...]],
+        envs: dict[int, dict[str, str]],
+        logs_specs: LogsSpecs,
+        log_line_prefixes: dict[int, str] | None = None,
+        numa_options: Any = None,
+        duplicate_stdout_filters: list[str] | None = None,
+        duplicate_stderr_filters: list[str] | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            entrypoint,
+            args,
+            envs,
+            logs_specs,
+            log_line_prefixes,
+            duplicate_stdout_filters,
+            duplicate_stderr_filters,
+            numa_options,
+        )
+
+    def _ready_to_start(self) -> tuple[list[Start], SpawnerProcess]:
+        requests = [self._request(rank) for rank in range(self.nprocs)]
+        starts = [
+            self._start_of(rank, request, _standard_input())
+            for rank, request in enumerate(requests)
+        ]
+        return starts, forking.new_spawner()
+
+    def _request(self, local_rank: int) -> dict[str, Any]:
+        environment = self._environment(local_rank)
+        command = [self.entrypoint, *map(str, self.args[local_rank])]
+        _check_command(self.entrypoint, environment)
+        return {"do": "exec", "argv": command, "env": environment}
+
+    def _failed(self, before: Collection[int]) -> Iterator[Exit]:
+        """All that did not end with 0, those that were told to end among them."""
+        return (ended for ended in self._started.exits.values() if ended.code)
+
+    def _return_value(self, local_rank: int) -> None:
+        return None
+
+
+class MultiprocessContext(PContext):
+    """Functions. `start_method` is `spawn`, `fork` or `forkserver` (see `calls.py`)."""
+
+    entrypoint: Callable[..., Any]
+    _signals_groups = False
+
+    def __init__(
+        self,
+        name: str,
+        entrypoint: Callable[..., Any],
+        args: dict[int, tuple[Any, ...]],
+        envs: dict[int, dict[str, str]],
+        start_method: str,
+        logs_specs: LogsSpecs,
+        log_line_prefixes: dict[int, str] | None = None,
+        numa_options: Any = None,
+        duplicate_stdout_filters: list[str] | None = None,
+        duplicate_stderr_filters: list[str] | None = None,
+    ) -> None:
+        if start_method not in START_METHODS:
+            raise ValueError(f"{start_method!r} is none of {', '.join(START_METHODS)}")
+        super().__init__(
+            name,
+            entrypoint,
+            args,
+            envs,
+            logs_specs,
+            log_line_prefixes,
+            duplicate_stdout_filters,
+            duplicate_stderr_filters,
+            numa_options,
+        )
+        self.start_method = start_method
+
+    def _ready_to_start(self) -> tuple[list[Start], SpawnerProcess]:
+        if self.start_method == "fork":
+            return self._ready_to_fork()
+        starts: list[Start] = []
+        try:
+            for rank in range(self.nprocs):
+                starts.append(self._shipped(rank))
+            return starts, forking.new_spawner()
+        except BaseException:
+            for start in starts:
+                start.drop()
+            raise
+
+    def _ready_to_fork(self) -> tuple[list[Start], SpawnerProcess]:
+        made = {
+            f"{self.name}:{rank}": calls.process_object("fork", self._title(rank), call, -1)
+            for rank, call in enumerate(map(self._call, range(self.nprocs)))
+        }
+        spawner = forking.fork_spawner(made)
+        return [self._forked(rank) for rank in range(self.nprocs)], spawner
+
+    def _forked(self, local_rank: int) -> Start:
+        ours, theirs = forking.reply_pair()
+        paths = {1: self.stdouts[local_rank], 2: self.stderrs[local_rank]}
+        own = [number for number, path in paths.items() if path]
+        start = self._start_of(local_rank, {"do": "call", "own_streams": own}, _null())
+        start.reply, start.kept = ours, [theirs.detach()]
+        return start
+
+    def _shipped(self, local_rank: int) -> Start:
+        ours, theirs = forking.reply_pair()
+        with theirs:
+            try:
+                shipment = calls.ship(self._title(local_rank), self._call(local_rank), theirs)
+            except BaseException:
+                ours.close()
+                raise
+        request = {
+            "do": "exec",
+            "argv": shipment.command,
+            "env": self._environment(local_rank),
+            "keep": shipment.numbers,
+        }
+        start = self._start_of(local_rank, request, _null())
+        start.reply, start.kept, start.cargo = ours, shipment.descriptors, shipment.cargo
+        return start
+
+    def _call(self, local_rank: int) -> calls.Call:
+        return calls.Call(self.entrypoint, self.args[local_rank], self.envs[local_rank])
+
+    def _title(self, local_rank: int) -> str:
+        return f"{self.name}{local_rank}"
+
+    def _failed(self, before: Collection[int]) -> Iterator[Exit]:
+        """Those that failed by themselves; if none did, those that were made to."""
+        failed = [ended for ended in self._started.exits.values() if ended.code]
+        by_themselves = [ended for ended in failed if ended.local_rank in before]
+        return iter(by_themselves or failed)
+
+    def _return_value(self, local_rank: int) -> Any:
+        pickled = self._started.values.get(local_rank)
+        return None if pickled is None else pickle.loads(pickled)
+
+
+def check_full_rank(mapping: dict[int, Any], nprocs: int, what: str) -> None:
+    """Refuse a mapping that does not have exactly the ranks from 0 on."""
+    if mapping.keys() != set(range(nprocs)):
+        ranks = sorted(mapping)
+        raise RuntimeError(f"{what}: the local ranks are {ranks}, and must be 0 to {nprocs - 1}")
+
+
+def _check_command(command: str, environment: dict[str, str]) -> None:
+    """Raise `FileNotFoundError` or `PermissionError` where there is no such command to run."""
+    path = environment.get("PATH", os.defpath)
+    if shutil.which(command, path=path) is None:
+        if os.path.exists(command) and os.path.dirname(command):
+            raise PermissionError(13, "it cannot be executed", command)
+        raise FileNotFoundError(2, "there is no such command", command)
+
+
+def _standard_input() -> int:
+    """Each command reads what this process would."""
+    try:
+        return os.dup(0)
+    except OSError:
+        return _null()
+
+
+def _null() -> int:
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,0 +1,49 @@
+"""Signals to the process that waits for others: they arrive as an exception.
+
+Whoever waits catches `SignalException` and closes with its `sigval`, so that the processes
+get the same signal. What is caught is named by `TORCHELASTIC_SIGNALS_TO_HANDLE`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from types import FrameType
+
+from holdfast.core.config import DEFAULT_SIGNALS
+
+__all__ = ["SignalException"]
+
+VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"
+
+logger = logging.getLogger(__name__)
+
+
+class SignalException(Exception):
+    """This process was sent a signal that ends it. `sigval` says which."""
+
+    def __init__(self, msg: str, sigval: signal.Signals) -> None:
+        super().__init__(msg)
+        self.sigval = sigval
+
+
+def raise_on_signals() -> None:
+    """From now on the signals that end a process raise `SignalException` in the main thread.
+
+    Elsewhere than in the main thread nothing can be done, and nothing need be: when this
+    process ends, however it does, what it started is killed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for name in os.environ.get(VARIABLE, ",".join(DEFAULT_SIGNALS)).split(","):
+        try:
+            signal.signal(signal.Signals[name.strip()], _raise)
+        except (KeyError, OSError, ValueError):
+            logger.warning("%s: %r is no signal that can be caught", VARIABLE, name)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    sigval = signal.Signals(number)
+    raise SignalException(f"process {os.getpid()} was sent {sigval.name}", sigval)

@@ -1,0 +1,429 @@
+"""A rendezvous whose nodes come and go, over Holdfast's coordinator.
+
+Rules
+- The coordinator forms the rounds; a handler only asks and is told. Nothing polls: that a round
+  is over is known here as soon as the coordinator has said it.
+- Any `RendezvousBackend` can carry it. What is kept there is one document of a few kilobytes
+  that says who carries the coordinator; the nodes speak to that one directly.
+- `num_nodes_waiting` is 1 from the moment that the present round is over, for whatever reason
+  (a newcomer, a loss, a failure elsewhere, a lease that runs out), until `next_rendezvous`.
+- `next_rendezvous` says that none of this node's workers is left. Called in the middle of a round
+  it ends the round for everybody.
+- Each round has keys of its own, in the store that was given, or else at the coordinator.
+- `shutdown` says that this node is done. While an exception is on its way out it says that the
+  node has failed for good, and the job ends for all; otherwise the others go on undisturbed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+
+from holdfast.agent.contact import Secrets, security_of
+from holdfast.control.registers.register import Register
+from holdfast.core import timing
+from holdfast.core.config import (
+    JobConfig,
+    Leases,
+    Program,
+    Rendezvous,
+    RestartPolicy,
+    Timeouts,
+)
+from holdfast.elastic.events import NodeState, construct_and_record_rdzv_event
+from holdfast.elastic.rendezvous.api import (
+    RendezvousClosedError,
+    RendezvousConnectionError,
+    RendezvousError,
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    RendezvousTimeoutError,
+)
+from holdfast.elastic.rendezvous.membership import Membership, NotMet, Seat
+from holdfast.elastic.rendezvous.store import CoordinatorStore, PrefixStore
+
+__all__ = [
+    "DynamicRendezvousHandler",
+    "RendezvousBackend",
+    "RendezvousSettings",
+    "RendezvousTimeout",
+    "Token",
+    "create_handler",
+]
+
+Token = Any
+"""Names a version of what a backend holds."""
+
+KEEP_ALIVE_S, KEEP_ALIVE_ATTEMPTS = 5, 3
+"""PyTorch's defaults. Where they are left as they are, our own leases count."""
+RESTARTS_MAX = 1_000_000
+"""How many restarts are allowed is counted by the agents."""
+
+
+class RendezvousBackend(ABC):
+    """Holds one document for all nodes."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the backend."""
+
+    @abstractmethod
+    def get_state(self) -> tuple[bytes, Token] | None:
+        """The document and its token; None where there is none.
+
+        Raises `RendezvousConnectionError`, or `RendezvousStateError` if it is damaged.
+        """
+
+    @abstractmethod
+    def set_state(
+        self, state: bytes, token: Token | None = None
+    ) -> tuple[bytes, Token, bool] | None:
+        """Set it if the token is still right, or without one if nothing is there.
+
+        What is there then, its token, and whether it was set. Raises as `get_state`.
+        """
+
+
+class RendezvousTimeout:
+    """How long each part of a rendezvous may take; all positive."""
+
+    _DEFAULTS: ClassVar[dict[str, timedelta]] = {
+        "join": timedelta(seconds=600),
+        "last_call": timedelta(seconds=Timeouts().last_call_s),
+        "close": timedelta(seconds=30),
+        "heartbeat": timedelta(seconds=5),
+    }
+
+    def __init__(
+        self,
+        join: timedelta | None = None,
+        last_call: timedelta | None = None,
+        close: timedelta | None = None,
+        heartbeat: timedelta | None = None,
+    ) -> None:
+        self._join = self._checked("join", join)
+        self._last_call = self._checked("last_call", last_call)
+        self._close = self._checked("close", close)
+        self._heartbeat = self._checked("heartbeat", heartbeat)
+
+    def _checked(self, name: str, given: timedelta | None) -> timedelta:
+        span = self._DEFAULTS[name] if given is None else given
+        if span <= timedelta(0):
+            raise ValueError(f"the {name} timeout is {span}, and has to be above zero")
+        return span
+
+    @property
+    def join(self) -> timedelta:
+        """Within which the nodes have to meet."""
+        return self._join
+
+    @property
+    def last_call(self) -> timedelta:
+        """How long the first round waits for more nodes once there are enough."""
+        return self._last_call
+
+    @property
+    def close(self) -> timedelta:
+        """Within which closing has to be through."""
+        return self._close
+
+    @property
+    def heartbeat(self) -> timedelta:
+        """Within which a heartbeat has to be through."""
+        return self._heartbeat
+
+
+@dataclass(repr=False, eq=False, frozen=True)
+class RendezvousSettings:
+    """The settings of a rendezvous."""
+
+    run_id: str
+    min_nodes: int
+    max_nodes: int
+    timeout: RendezvousTimeout
+    keep_alive_interval: timedelta
+    keep_alive_max_attempt: int
+
+
+class DynamicRendezvousHandler(RendezvousHandler):
+    """One node's part in a rendezvous. Make it with `from_backend` or `from_config`."""
+
+    @classmethod
+    def from_backend(
+        cls,
+        run_id: str,
+        store: Any,
+        backend: RendezvousBackend,
+        min_nodes: int,
+        max_nodes: int,
+        local_addr: str | None = None,
+        timeout: RendezvousTimeout | None = None,
+        keep_alive_interval: int = KEEP_ALIVE_S,
+        keep_alive_max_attempt: int = KEEP_ALIVE_ATTEMPTS,
+    ) -> DynamicRendezvousHandler:
+        """A handler over any backend. Without a store, the keys are kept by the coordinator."""
+        settings = RendezvousSettings(
+            run_id,
+            min_nodes,
+            max_nodes,
+            timeout or RendezvousTimeout(),
+            timedelta(seconds=keep_alive_interval),
+            keep_alive_max_attempt,
+        )
+        config = replace(
+            job_config(settings, local_addr), rendezvous=Rendezvous(f"given: {backend.name}")
+        )
+        return cls(settings, backend.name, config, store=store, register=OneAtATime(backend))
+
+    @classmethod
+    def from_config(
+        cls,
+        settings: RendezvousSettings,
+        backend_name: str,
+        config: JobConfig,
+        secrets: Secrets | None = None,
+    ) -> DynamicRendezvousHandler:
+        """A handler over a coordinator or a register that the configuration names."""
+        return cls(settings, backend_name, config, secrets=secrets)
+
+    def __init__(
+        self,
+        settings: RendezvousSettings,
+        backend_name: str,
+        config: JobConfig,
+        *,
+        store: Any = None,
+        register: Register | None = None,
+        secrets: Secrets | None = None,
+    ) -> None:
+        if not settings.run_id:
+            raise ValueError("a rendezvous needs a run id")
+        if settings.min_nodes < 1:
+            raise ValueError(f"a rendezvous needs a node, and min_nodes is {settings.min_nodes}")
+        if settings.max_nodes < settings.min_nodes:
+            least, most = settings.min_nodes, settings.max_nodes
+            raise ValueError(f"max_nodes ({most}) is below min_nodes ({least})")
+        self._settings, self._backend_name = settings, backend_name
+        self._config, self._secrets = config.validate(), secrets or Secrets()
+        self._store, self._register = store, register
+        self._membership: Membership | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    @property
+    def settings(self) -> RendezvousSettings:
+        """The settings of the rendezvous."""
+        return self._settings
+
+    def get_backend(self) -> str:
+        return self._backend_name
+
+    @property
+    def use_agent_store(self) -> bool:
+        """Never: rank 0 of the workers serves their store, at a port that is held for it."""
+        return False
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        try:
+            seat = self._meet()
+        except RendezvousError as error:
+            self._record(f"{type(error).__name__}: {error}", NodeState.FAILED)
+            raise
+        self._record(
+            f"round {seat.round}: node {seat.rank + 1} of {seat.size}", NodeState.RUNNING, seat.rank
+        )
+        place = RendezvousStoreInfo(seat.master.address, seat.master.port)
+        return RendezvousInfo(self._store_of(seat), seat.rank, seat.size, place)
+
+    def is_closed(self) -> bool:
+        """Whether the job is over, as far as this node has been told."""
+        membership = self._membership
+        return self._is_closed or (membership is not None and membership.is_closed)
+
+    def set_closed(self) -> None:
+        """End the job for all, if this node is in its round; else take no further part in it."""
+        self._is_closed = True
+        self._part(lambda membership, s: membership.fail("the rendezvous was closed", s))
+
+    def num_nodes_waiting(self) -> int:
+        """1 when the round is over and `next_rendezvous` is due, else 0."""
+        membership = self._membership
+        return int(membership is not None and membership.is_wanted)
+
+    def get_run_id(self) -> str:
+        return self._settings.run_id
+
+    def shutdown(self) -> bool:
+        """This node is done, or has failed if an exception is on its way out."""
+        self._is_closed = True
+        failure = sys.exc_info()[1]
+        if failure is None:
+            return self._part(lambda membership, s: membership.succeed(s))
+        reason = f"its agent ended with {type(failure).__name__}"
+        return self._part(lambda membership, s: membership.fail(reason, s))
+
+    # How that is done.
+
+    def _meet(self) -> Seat:
+        if self.is_closed():
+            raise RendezvousClosedError(f"the rendezvous {self.get_run_id()} is closed")
+        join_s = self._settings.timeout.join.total_seconds()
+        try:
+            return self._joined().meet(join_s)
+        except TimeoutError as error:
+            raise RendezvousTimeoutError(str(error)) from None
+        except NotMet as error:
+            raise _in_pytorchs_words(error) from None
+
+    def _joined(self) -> Membership:
+        """The membership; a new one where the last has ended without the job's end."""
+        with self._lock:
+            last = self._membership
+            if last is None or (last.outcome is not None and not last.is_closed):
+                fresh = Membership(self._config, self._secrets, self._register)
+                self._membership = fresh
+                weakref.finalize(self, fresh.leave, 1.0)
+                return fresh
+            return last
+
+    def _part(self, how: Any) -> bool:
+        membership = self._membership
+        if membership is None:
+            return True
+        if membership.outcome is not None:
+            how = lambda membership, s: membership.leave(s)  # noqa: E731
+        return bool(how(membership, self._settings.timeout.close.total_seconds()))
+
+    def _store_of(self, seat: Seat) -> Any:
+        prefix = f"torch.rendezvous.{self.get_run_id()}.{seat.instance}.{seat.round}"
+        if self._store is None:
+            security = security_of(self._config, self._secrets.token)
+            return CoordinatorStore(seat.store, self._config.run_id, security, seat.round)
+        if type(self._store).__module__.startswith("torch."):
+            # PyTorch's own, which is loaded: its workers and collectives take no other.
+            return sys.modules["torch.distributed"].PrefixStore(prefix, self._store)
+        return PrefixStore(prefix, self._store)
+
+    def _record(self, message: str, state: NodeState, rank: int | None = None) -> None:
+        construct_and_record_rdzv_event(
+            name=f"{type(self).__name__}.next_rendezvous",
+            run_id=self.get_run_id(),
+            message=message,
+            node_state=state,
+            hostname=self._config.local_address or "",
+            pid=os.getpid(),
+            rank=rank,
+        )
+
+
+class OneAtATime:
+    """A backend as a register: one call at a time, whichever thread it comes from."""
+
+    def __init__(self, backend: RendezvousBackend) -> None:
+        self._backend = backend
+        self._lock = threading.Lock()
+
+    def get_state(self) -> tuple[bytes, Token] | None:
+        with self._lock:
+            return self._backend.get_state()
+
+    def set_state(
+        self, state: bytes, token: Token | None = None
+    ) -> tuple[bytes, Token, bool] | None:
+        with self._lock:
+            return self._backend.set_state(state, token)
+
+
+def job_config(settings: RendezvousSettings, local_addr: str | None = None) -> JobConfig:
+    """What the settings mean to a coordinator. Restarts are the agents' to count."""
+    span = settings.timeout
+    interval_s = settings.keep_alive_interval.total_seconds()
+    chosen = {} if interval_s == KEEP_ALIVE_S else {"heartbeat_s": interval_s}
+    return JobConfig(
+        run_id=settings.run_id,
+        program=Program("function", "the caller's own workers"),
+        min_nodes=settings.min_nodes,
+        max_nodes=settings.max_nodes,
+        local_address=local_addr,
+        timeouts=Timeouts(
+            join_s=span.join.total_seconds(),
+            last_call_s=span.last_call.total_seconds(),
+            close_s=span.close.total_seconds(),
+        ),
+        leases=timing.derive(Leases(), chosen),
+        restarts=RestartPolicy(
+            max_restarts=RESTARTS_MAX,
+            backoff_first_s=0.0,
+            same_cause_limit=0,
+            fruitless_rounds_limit=0,
+        ),
+    )
+
+
+def settings_from(params: RendezvousParameters) -> RendezvousSettings:
+    """The settings that parameters name; ValueError for one that is no number."""
+    interval = params.get_as_int("keep_alive_interval", KEEP_ALIVE_S)
+    attempts = params.get_as_int("keep_alive_max_attempt", KEEP_ALIVE_ATTEMPTS)
+    if interval is None or attempts is None:
+        raise TypeError("keep_alive_interval and keep_alive_max_attempt cannot be None")
+    timeout = RendezvousTimeout(
+        _span(params, "join_timeout"),
+        _span(params, "last_call_timeout"),
+        _span(params, "close_timeout"),
+        _span(params, "heartbeat_timeout"),
+    )
+    every = timedelta(seconds=interval)
+    return RendezvousSettings(
+        params.run_id, params.min_nodes, params.max_nodes, timeout, every, attempts
+    )
+
+
+def create_handler(
+    store: Any, backend: RendezvousBackend, params: RendezvousParameters
+) -> DynamicRendezvousHandler:
+    """A handler over this backend, with the settings that the parameters name.
+
+    Those are `join_timeout`, `last_call_timeout`, `close_timeout`, `heartbeat_timeout`,
+    `keep_alive_interval` and `keep_alive_max_attempt`, in seconds or numbers.
+    """
+    try:
+        settings = settings_from(params)
+        return DynamicRendezvousHandler.from_backend(
+            settings.run_id,
+            store,
+            backend,
+            settings.min_nodes,
+            settings.max_nodes,
+            params.local_addr,
+            settings.timeout,
+            keep_alive_interval=int(settings.keep_alive_interval.total_seconds()),
+            keep_alive_max_attempt=settings.keep_alive_max_attempt,
+        )
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        construct_and_record_rdzv_event(params.run_id, said, NodeState.FAILED)
+        raise
+
+
+def _span(params: RendezvousParameters, key: str) -> timedelta | None:
+    seconds = params.get_as_int(key)
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _in_pytorchs_words(error: NotMet) -> RendezvousError:
+    if error.outcome is None or not error.told:
+        return RendezvousConnectionError(str(error))
+    if error.outcome.verdict == "not_formed":
+        return RendezvousTimeoutError(str(error))
+    return RendezvousClosedError(str(error))

@@ -1,0 +1,136 @@
+"""A node whose workers somebody else runs: what it is told, and what it tells."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core import timing
+from holdfast.core.config import JobConfig, Leases, Rendezvous
+from holdfast.elastic.rendezvous.dynamic_rendezvous import (
+    RendezvousSettings,
+    RendezvousTimeout,
+    job_config,
+)
+from holdfast.elastic.rendezvous.membership import Membership, NotMet
+
+DEADLINE_S = 30.0
+
+
+def config_of(place: str, run_id: str, least: int, most: int) -> JobConfig:
+    spans = [timedelta(seconds=each) for each in (30, 1, 5)]
+    every = timedelta(seconds=5)
+    settings = RendezvousSettings(run_id, least, most, RendezvousTimeout(*spans), every, 3)
+    leases = timing.derive(Leases(), {"lease_s": 2.0})
+    return replace(job_config(settings), rendezvous=Rendezvous("holdfast", place), leases=leases)
+
+
+def free_place() -> str:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def join() -> Iterator[Callable[[JobConfig], Membership]]:
+    joined: list[Membership] = []
+
+    def one(config: JobConfig) -> Membership:
+        joined.append(Membership(config))
+        return joined[-1]
+
+    yield one
+    for each in joined:
+        each.leave(5.0)
+
+
+HOST = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from test_membership import config_of
+from holdfast.elastic.rendezvous.membership import Membership
+membership = Membership(config_of(sys.argv[2], sys.argv[3], 2, 2))
+while not membership._state.connected:
+    time.sleep(0.01)
+print("hosting", flush=True)
+membership.meet(30.0)
+time.sleep(600)
+"""
+
+
+def test_a_lease_that_runs_out_is_told_though_nobody_answers(
+    join: Callable[[JobConfig], Membership],
+) -> None:
+    place, run_id = free_place(), uuid.uuid4().hex
+    command = [sys.executable, "-c", HOST, os.path.dirname(__file__), place, run_id]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as host:
+        try:
+            assert host.stdout is not None
+            assert host.stdout.readline() == "hosting\n"
+            membership = join(config_of(place, run_id, 2, 2))
+            assert membership.meet(DEADLINE_S).size == 2
+            assert not membership.is_wanted
+            host.send_signal(signal.SIGSTOP)
+            wait_until(lambda: membership.is_wanted)
+            assert not membership.is_closed
+            with pytest.raises(TimeoutError):
+                membership.meet(0.5)
+        finally:
+            host.kill()
+
+
+def test_a_node_has_no_seat_before_it_asks_for_one(
+    join: Callable[[JobConfig], Membership],
+) -> None:
+    config = config_of(free_place(), uuid.uuid4().hex, 1, 2)
+    idle, eager = join(config), join(config)
+    assert eager.meet(DEADLINE_S).size == 1
+    assert not eager.is_wanted
+    with ThreadPoolExecutor() as pool:
+        late = pool.submit(idle.meet, DEADLINE_S)
+        wait_until(lambda: eager.is_wanted)
+        assert eager.meet(DEADLINE_S).size == 2
+        assert late.result(DEADLINE_S).round == 2
+
+
+def test_whoever_leaves_is_missed_and_the_job_goes_on(
+    join: Callable[[JobConfig], Membership],
+) -> None:
+    config = config_of(free_place(), uuid.uuid4().hex, 1, 2)
+    host = join(config)
+    wait_until(lambda: host._state.connected)
+    other = join(config)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda each: each.meet(DEADLINE_S), (host, other)))
+    assert other.leave(5.0)
+    wait_until(lambda: host.is_wanted)
+    assert host.meet(DEADLINE_S).size == 1
+    assert not host.is_closed
+
+
+def test_a_port_that_cannot_be_had_is_told(join: Callable[[JobConfig], Membership]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = replace(config_of(place, uuid.uuid4().hex, 1, 2), is_host=True)
+        with pytest.raises(NotMet, match="cannot listen"):
+            join(config).meet(DEADLINE_S)
