@@ -139,9 +139,9 @@ def test_what_is_not_a_file_is_nothing_and_is_not_waited_for(tmp_path: Path) -> 
 def test_a_file_of_absurd_size_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "error.json"
     text = '{"message": "x"}'
-    path.write_text(text.ljust(failures.READ_LIMIT))
+    path.write_text(text.ljust(error_file.READ_LIMIT))
     assert read_error(path).message == "x"
-    path.write_text(text.ljust(failures.READ_LIMIT + 1))
+    path.write_text(text.ljust(error_file.READ_LIMIT + 1))
     assert read_error(path) == ErrorDetail()
 
 

@@ -57,6 +57,7 @@ from holdfast.core.document import SUCCESSORS, Ledger
 from holdfast.core.leases import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.messages import (
     CloseJob,
+    ClosingWanted,
     FailuresDescribed,
     Heartbeat,
     NodeDraining,
@@ -196,6 +197,8 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
             return ending.draining(state, node, message.reason, now)
         case NodeLeft():
             return ending.left(state, node, message, now)
+        case ClosingWanted():
+            return [] if state.outcome is not None else ending.close(state, message.outcome)
         case Heartbeat():
             return []  # Leases are kept beside the coordinator: see `core.leases`.
 

@@ -125,6 +125,12 @@ class NodeLeft(Record, frozen=True):
     failures: tuple[Failure, ...] = ()
 
 
+class ClosingWanted(Record, frozen=True):
+    """Whoever runs the node has closed the job, and says how it ended. No round forms any more."""
+
+    outcome: Outcome
+
+
 class Welcomed(Record, frozen=True):
     """The coordinator knows the node; `successors` are dialled when it is lost."""
 
@@ -185,5 +191,6 @@ FromNode = (
     | RoundStopped
     | NodeDraining
     | NodeLeft
+    | ClosingWanted
 )
 ToNode = Welcomed | HeartbeatAnswered | StandBy | RunRound | StopRound | DescribeFailures | CloseJob

@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from holdfast.core.model import ErrorDetail, Failure
+from holdfast.worker import error_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-READ_LIMIT = 16 * 1024 * 1024
 HOOK_DIRECTORY = str(Path(__file__).resolve().parent.parent / "worker" / "hook")
 
 
@@ -49,7 +48,7 @@ def hook_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def read_error(path: Path) -> ErrorDetail:
     """What a worker said about its own end; all empty where nothing can be understood."""
-    document = _load(path) or {}
+    document = error_file.read(str(path)) or {}
     message = document.get("message")
     if not isinstance(message, dict):
         seconds = _number(document.get("timestamp"))
@@ -91,9 +90,7 @@ def pass_up(cause: Failure, own_error_file: str | None) -> str:
     """
     if not own_error_file:
         return ""
-    from holdfast.worker import error_file
-
-    document = _load(Path(cause.error_file)) if cause.error_file else None
+    document = error_file.read(cause.error_file) if cause.error_file else None
     if document is None or not _is_well_formed(document):
         document = _document_for(cause)
     if isinstance(document["message"], dict):
@@ -140,30 +137,6 @@ def _document_for(cause: Failure) -> dict[str, Any]:
 def _in_words(cause: Failure) -> str:
     words = f"rank {cause.rank} (pid {cause.pid}) on {cause.host} ended with {cause.status}"
     return f"{words}: {cause.out_of_memory}" if cause.out_of_memory else words
-
-
-def _load(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file, or None (rule 1)."""
-    import json
-
-    try:
-        document = json.loads(_read(path))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
-
-
-def _read(path: Path) -> bytes:
-    """A plain file's contents. Raises `OSError` for anything else, and never waits."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > READ_LIMIT:
-            raise OSError(f"{path} is not an error file")
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(READ_LIMIT)
-    finally:
-        os.close(descriptor)
 
 
 def _text(value: object) -> str:

@@ -62,6 +62,9 @@ class RunProcsResult:
 class PContext(ABC):
     """Processes of one entrypoint, one for each local rank."""
 
+    close_timeout: float = CLOSE_TIMEOUT_S
+    """The grace that the others have when one has failed."""
+
     def __init__(
         self,
         name: str,
@@ -165,7 +168,7 @@ class PContext(ABC):
                 if ended.code
             }
         first = self._first_failures
-        self.close()
+        self.close(timeout=self.close_timeout)
         failures = {
             ended.local_rank: first.get(ended.local_rank) or self._failure(ended)
             for ended in sorted(self._failed(first.keys()), key=lambda ended: ended.local_rank)

@@ -126,6 +126,8 @@ class RendezvousInfo:
         self._rank = rank
         self._world_size = world_size
         self._bootstrap_store_info = bootstrap_store_info
+        self.round: int | None = None
+        """The number of the round, from a handler that has one; workers get it."""
 
     @property
     def store(self) -> Any:

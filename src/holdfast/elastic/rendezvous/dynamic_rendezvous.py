@@ -244,7 +244,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
             f"round {seat.round}: node {seat.rank + 1} of {seat.size}", NodeState.RUNNING, seat.rank
         )
         place = RendezvousStoreInfo(seat.master.address, seat.master.port)
-        return RendezvousInfo(self._store_of(seat), seat.rank, seat.size, place)
+        info = RendezvousInfo(self._store_of(seat), seat.rank, seat.size, place)
+        info.round = seat.round
+        return info
 
     def is_closed(self) -> bool:
         """Whether the job is over, as far as this node has been told."""
@@ -260,6 +262,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """1 when the round is over and `next_rendezvous` is due, else 0."""
         membership = self._membership
         return int(membership is not None and membership.is_wanted)
+
+    def wait_for_change(self, timeout: float) -> bool:
+        """Wait until `next_rendezvous` is due; whether it is. For agents that can listen."""
+        membership = self._membership
+        return membership is not None and membership.wait_until_wanted(timeout)
 
     def get_run_id(self) -> str:
         return self._settings.run_id

@@ -151,6 +151,11 @@ class Membership:
         """Whether the round is over, and `meet` should be called once the workers are gone."""
         return self._is_wanted
 
+    def wait_until_wanted(self, timeout_s: float) -> bool:
+        """Wait for `is_wanted`; whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_wanted, timeout_s)
+
     @property
     def outcome(self) -> Outcome | None:
         """How the membership ended; None while it lasts."""

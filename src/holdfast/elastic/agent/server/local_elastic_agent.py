@@ -132,6 +132,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             duplicate_stdout_filters=spec.duplicate_stdout_filters,
             duplicate_stderr_filters=spec.duplicate_stderr_filters,
         )
+        if isinstance(self._pcontext, PContext):
+            self._pcontext.close_timeout = self._shutdown_timeout
         return dict(self._pcontext.pids())
 
     @prof
