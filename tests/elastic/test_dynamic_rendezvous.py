@@ -215,6 +215,95 @@ def test_a_failure_for_good_ends_the_job_for_all(make: Make, pool: ThreadPoolExe
         failing.result(DEADLINE_S)
 
 
+def test_workers_that_failed_for_good_end_the_job_for_all(
+    make: Make, pool: ThreadPoolExecutor
+) -> None:
+    one, other = make(2, 2), make(2, 2)
+    meet(pool, one, other)
+    one.workers_failed("rank 0 ended with exit code 1")
+    done = pool.submit(one.shutdown)
+    wait_until(other.num_nodes_waiting)
+    with pytest.raises(RendezvousClosedError, match="rank 0 ended with exit code 1"):
+        other.next_rendezvous()
+    assert done.result(DEADLINE_S)
+
+
+def test_a_closed_rendezvous_goes_on_until_its_round_is_over(
+    make: Make, pool: ThreadPoolExecutor
+) -> None:
+    one, other = make(1, 3), make(1, 3)
+    meet(pool, one, other)
+    other.set_closed()
+    assert other.is_closed()
+    late = make(1, 3)
+    newcomer = pool.submit(late.next_rendezvous)
+    wait_until(lambda: is_reached(late))
+    assert one.num_nodes_waiting() == other.num_nodes_waiting() == 0
+    assert not one.is_closed()
+    again = pool.submit(one.next_rendezvous)
+    wait_until(other.num_nodes_waiting)
+    with pytest.raises(RendezvousClosedError):
+        other.next_rendezvous()
+    for waiting in (again, newcomer):
+        with pytest.raises(RendezvousClosedError):
+            waiting.result(DEADLINE_S)
+    assert one.is_closed()
+
+
+def test_whoever_waits_is_told_that_the_rendezvous_was_closed(
+    make: Make, pool: ThreadPoolExecutor
+) -> None:
+    one, other = make(2, 2), make(2, 2)
+    waiting = pool.submit(one.next_rendezvous)
+    wait_until(lambda: is_reached(one))
+    other.set_closed()
+    with pytest.raises(RendezvousClosedError, match="was closed"):
+        waiting.result(DEADLINE_S)
+
+
+def test_nobody_waits_for_one_who_has_finished(make: Make, pool: ThreadPoolExecutor) -> None:
+    one, other = make(2, 2), make(2, 2)
+    meet(pool, one, other)
+    hosting = [
+        each for each in (one, other) if each._membership and each._membership._state.hosting
+    ]
+    stays, goes = (one, other) if one in hosting else (other, one)
+    goes.workers_succeeded()
+    assert goes.num_nodes_waiting() == 0
+    assert goes.shutdown()
+    assert stays.num_nodes_waiting() == 0
+    with pytest.raises(RendezvousClosedError, match="has finished"):
+        stays.next_rendezvous()
+
+
+def test_one_who_has_finished_goes_when_another_fails(make: Make, pool: ThreadPoolExecutor) -> None:
+    one, other = make(2, 2), make(2, 2)
+    meet(pool, one, other)
+    one.workers_succeeded()  # And it waits for the other one to finish.
+    with pytest.raises(RendezvousClosedError, match="has finished"):
+        other.next_rendezvous()
+    assert one.shutdown()
+
+
+def test_one_who_waits_in_vain_closes_nothing(make: Make, pool: ThreadPoolExecutor) -> None:
+    one, other, spare = make(2, 2), make(2, 2), make(2, 2, join_s=1)
+    meet(pool, one, other)
+
+    def wait_in_vain() -> None:
+        try:
+            spare.next_rendezvous()
+        finally:
+            spare.shutdown()
+
+    with pytest.raises(RendezvousTimeoutError):
+        pool.submit(wait_in_vain).result(DEADLINE_S)
+    assert one.num_nodes_waiting() == 0
+    again = pool.submit(one.next_rendezvous)
+    wait_until(other.num_nodes_waiting)
+    assert other.next_rendezvous().world_size == 2
+    assert again.result(DEADLINE_S).world_size == 2
+
+
 def test_too_few_is_a_timeout(make: Make) -> None:
     with pytest.raises(RendezvousTimeoutError):
         make(2, 2, join_s=1).next_rendezvous()

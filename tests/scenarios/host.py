@@ -19,6 +19,7 @@ from holdfast.core.agent_io import (
     AgentStarted,
     AgentTimerFired,
     AllGone,
+    ClosingAsked,
     CoordinatorLost,
     CoordinatorReached,
     Dial,
@@ -32,6 +33,7 @@ from holdfast.core.agent_io import (
     Report,
     ReserveEndpoint,
     Say,
+    Released,
     SignalReceived,
     SignalWorkers,
     SpawnerEnded,
@@ -43,7 +45,7 @@ from holdfast.core.agent_io import (
     WorkerStarted,
 )
 from holdfast.core.agent_state import AgentState
-from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, signal_name
+from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Outcome, signal_name
 
 from .chair import Chair
 from .node_wording import ending, workers
@@ -208,6 +210,12 @@ class Host:
 
     def signal(self, number: int) -> None:
         self.post(SignalReceived(number))
+
+    def close(self, *, release: bool) -> None:
+        """Whoever runs the workers wants no further round, and may have no use for the node."""
+        self.post(ClosingAsked(Outcome("failed", f"{self.name} has closed the job", 1)))
+        if release:
+            self.post(Released())
 
     def _finish(self, effect: Finish) -> None:
         for text in ending(effect.outcome):

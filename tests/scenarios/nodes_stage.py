@@ -127,6 +127,10 @@ class NodesStage:
     def drain(self, command: Command) -> None:
         self.host(command).signal(signal.SIGTERM)
 
+    def close(self, command: Command) -> None:
+        """`close a`, or `close and release a` where the node goes, too."""
+        self.host(command).close(release="release" in command.words)
+
     def register(self, command: Command) -> None:
         register = self.world.register
         assert register is not None, "this story has no register"
@@ -152,5 +156,6 @@ COMMANDS: dict[str, Callable[[NodesStage, Command], None]] = {
     "pause": NodesStage.pause,
     "resume": NodesStage.resume,
     "drain": NodesStage.drain,
+    "close": NodesStage.close,
     "register": NodesStage.register,
 }

@@ -28,6 +28,7 @@ from holdfast.core.agent_io import (
     AgentEvent,
     AgentTimerFired,
     AllGone,
+    ClosingAsked,
     CoordinatorLost,
     CoordinatorReached,
     EndSpawner,
@@ -36,6 +37,7 @@ from holdfast.core.agent_io import (
     LauncherLost,
     LeaseRanOut,
     ProcessesStuck,
+    Released,
     Report,
     Say,
     SignalReceived,
@@ -65,15 +67,19 @@ from holdfast.core.agent_state import (
     Phase,
     WorkerLife,
     alive,
+    has_succeeded,
     worker_of,
 )
 from holdfast.core.agent_stopping import (
     close,
+    closing_asked,
+    depart,
     finish,
     kill,
     launcher_lost,
     leave,
     not_gone,
+    released,
     signalled,
     spawner_lost,
     stop_workers,
@@ -124,6 +130,10 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
             return _timer(state, event.name, now)
         case SignalReceived():
             return signalled(state, event.signal)
+        case ClosingAsked():
+            return closing_asked(state, event.outcome)
+        case Released():
+            return released(state)
         case CoordinatorReached():
             return contact.reached(state, event.hosting, now)
         case CoordinatorLost():
@@ -295,6 +305,8 @@ def _stop_round(state: AgentState, message: StopRound) -> list[AgentEffect]:
         return []
     if state.draining_by is not None:
         return leave(state, state.draining_by)
+    if state.closing is not None and has_succeeded(state):
+        return depart(state)  # Nobody will run anything here again.
     state.phase = Phase.STOPPING
     left = len(alive(state))
     others = f"; stopping {left} more on {state.host}" if left else ""

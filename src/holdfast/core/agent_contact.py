@@ -171,6 +171,7 @@ def greeting(state: AgentState, heartbeat: int = 0) -> NodeGreeted:
         endpoint=state.endpoint if state.phase is Phase.WAITING else None,
         draining=draining,
         heartbeat=heartbeat,
+        closing=state.closing,
     )
 
 

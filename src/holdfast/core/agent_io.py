@@ -125,6 +125,16 @@ class SignalReceived(Record, frozen=True):
     signal: int
 
 
+class ClosingAsked(Record, frozen=True):
+    """Whoever runs the workers wants no further round; how the job ends unless it succeeds."""
+
+    outcome: Outcome
+
+
+class Released(Record, frozen=True):
+    """Whoever runs the workers has no further use for this node; the others may go on."""
+
+
 class LauncherLost(Record, frozen=True):
     """The process that launched this job, and waits for its results, is gone."""
 
@@ -175,6 +185,8 @@ AgentEvent = (
     | SpawnerLost
     | SpawnerEnded
     | SignalReceived
+    | ClosingAsked
+    | Released
     | LauncherLost
     | AgentTimerFired
     | CoordinatorReached

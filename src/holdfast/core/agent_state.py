@@ -44,7 +44,7 @@ MOVES = {
     (Phase.CLOSING, Phase.FINISHED): "nothing is left",
     (Phase.PREPARING, Phase.FINISHED): "the spawner is lost",
     (Phase.WAITING, Phase.FINISHED): "the spawner is lost",
-    (Phase.RUNNING, Phase.FINISHED): "the spawner is lost",
+    (Phase.RUNNING, Phase.FINISHED): "the spawner is lost, or released after its workers succeeded",
     (Phase.STOPPING, Phase.FINISHED): "the spawner is lost, or processes that cannot be killed",
 }
 """Every way from one phase to another, and what leads there. There are no others."""
@@ -96,6 +96,8 @@ class AgentState(Struct):
     """How often was dialled in vain."""
     lease: NodeLease | None = None
     """None in a job of one node: nobody could take its place."""
+    closing: Outcome | None = None
+    """No further round is wanted, and how the job ends unless the present one succeeds."""
     draining_by: int | None = None
     """The signal that asked the node to go, while its round still runs."""
 
@@ -107,6 +109,11 @@ class AgentState(Struct):
 def alive(state: AgentState) -> tuple[int, ...]:
     """Local ranks that have not ended, born or about to be."""
     return tuple(rank for rank, worker in state.workers.items() if worker.status is None)
+
+
+def has_succeeded(state: AgentState) -> bool:
+    """Whether all workers of a round that still runs have ended well."""
+    return state.phase is Phase.RUNNING and not alive(state) and not state.failures
 
 
 def worker_of(state: AgentState, round: int, local_rank: int) -> WorkerLife | None:

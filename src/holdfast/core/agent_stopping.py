@@ -31,8 +31,9 @@ from holdfast.core.agent_state import (
     AgentState,
     Phase,
     alive,
+    has_succeeded,
 )
-from holdfast.core.messages import NodeDraining, NodeLeft
+from holdfast.core.messages import ClosingWanted, NodeDraining, NodeLeft
 from holdfast.core.model import Outcome, signal_name
 
 DRAIN_MARGIN_S = 2.0
@@ -121,6 +122,29 @@ def _can_ask_to_leave(state: AgentState, number: int) -> bool:
     asked = state.draining_by is not None
     member = state.lease is not None and state.connected and state.phase is Phase.RUNNING
     return number == signal.SIGTERM and member and not asked
+
+
+def closing_asked(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
+    """Pass it on; until the job is over it is told again on every new connection."""
+    if state.closing is not None or state.phase is Phase.CLOSING:
+        return []
+    state.closing = outcome
+    return [Report(ClosingWanted(outcome))]
+
+
+def released(state: AgentState) -> list[AgentEffect]:
+    """Go, and let the others go on; whoever carries the coordinator stays until all are done."""
+    if state.phase is Phase.CLOSING:
+        return []
+    if not has_succeeded(state):
+        return leave(state, signal.SIGINT)
+    return [] if state.hosting else depart(state)
+
+
+def depart(state: AgentState) -> list[AgentEffect]:
+    """The node's part is done, whatever becomes of the others."""
+    state.outcome = Outcome("succeeded", f"all workers on {state.host} succeeded", 0)
+    return finish(state)
 
 
 def leave(state: AgentState, number: int) -> list[AgentEffect]:

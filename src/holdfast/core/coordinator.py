@@ -9,7 +9,8 @@ Rules
    whether a failure was the cause, or only followed from a machine that was lost.
 4. Write before word: a round, a charge, an outcome is told only after it is written down.
 5. A node that leaves, fails or is lost never closes the job; only success of all, a terminal
-   failure, or too few nodes for too long does. A job closes once.
+   failure, too few nodes for too long, or the end of a round after which none is wanted does.
+   A job closes once.
 6. The coordinator's own stalls extend what it gave the nodes time for.
 7. After a takeover nothing is formed until every node of the last round has reported or must
    be gone. When all have, and all still run, the round goes on and nobody notices.
@@ -96,6 +97,7 @@ def take_over(
     state.round_number = written.round
     state.charges = state.restart_count = written.charges
     state.history = [restarts.forgotten(now)] * written.charges
+    state.closing = written.closing
     state.outcome, state.outcome_told = written.outcome, written.outcome is not None
     if written.size and written.outcome is None:
         awaited = _await_members(state, written.round, written.size, now + gone_after_s)
@@ -198,7 +200,7 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
         case NodeLeft():
             return ending.left(state, node, message, now)
         case ClosingWanted():
-            return [] if state.outcome is not None else ending.close(state, message.outcome)
+            return ending.closing_wanted(state, message.outcome)
         case Heartbeat():
             return []  # Leases are kept beside the coordinator: see `core.leases`.
 
@@ -245,6 +247,8 @@ def _greeted(
     effects += _take_standing(state, node, message.standing, now)
     if not member.round:
         effects += ending.reinstate(state, node)
+    if message.closing is not None:
+        effects += ending.closing_wanted(state, message.closing)
     if message.draining:
         effects += ending.draining(state, node, message.draining, now)
     settle(state, node)

@@ -34,7 +34,7 @@ from holdfast.core.coordinator_state import (
     current_round,
     settle,
 )
-from holdfast.core.document import fit_outcome
+from holdfast.core.document import brief, fit_outcome
 from holdfast.core.messages import (
     DescribeFailures,
     FailuresDescribed,
@@ -409,6 +409,9 @@ def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[Coo
         state.seats = tuple(member.info for member in present if member is not None)
     progressed = _note_progress(state, ended, now)
     cause = rootcause.name(ended.failures.values())
+    if state.closing is not None:
+        reason = f"{ended.stop_reason}; {state.closing.reason}"
+        return close(state, _failed_outcome(reason, cause))
     if ended.ending == "failure" and cause is not None and not _lost(ended):
         return _charge(state, ended, cause, progressed, now)
     limit = state.config.restarts.fruitless_rounds_limit
@@ -471,6 +474,15 @@ def _charge(
     state.restart_count += 1
     state.not_before = now + verdict.delay_s
     return [Explain(f"{what}; {verdict.reason}")]
+
+
+def closing_wanted(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:
+    """Let the present round go on, and none come after it. The first wish counts."""
+    if state.outcome is not None or state.closing is not None:
+        return []
+    state.closing = brief(outcome)
+    state.version += 1
+    return [Explain(f"{outcome.reason}; no further round forms")]
 
 
 def close(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:

@@ -39,6 +39,8 @@ def consider(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     if state.outcome is not None:
         return []
     if state.round is None:
+        if state.closing is not None:
+            return ending.close(state, state.closing)
         if state.config.max_nodes == 1 and not state.ready:
             return []  # Nobody is waited for: the only node is getting ready.
         return _form(state, now)
@@ -237,7 +239,7 @@ def _no_seat(state: CoordinatorState, current: RunningRound) -> str:
     standing = f"{runs} {state.config.max_nodes} nodes: standing by"
     if len(current.members) < state.config.max_nodes:
         standing = f"{runs} {state.config.max_nodes} nodes: this one will be taken in soon"
-    if current.succeeded:
+    if _is_the_last(state, current):
         standing = f"round {current.number} is coming to its end: standing by"
     return standing
 
@@ -246,7 +248,7 @@ def _make_room(
     state: CoordinatorState, current: RunningRound, now: float
 ) -> list[CoordinatorEffect]:
     full = len(current.members) >= state.config.max_nodes
-    newcomers = 0 if full or current.succeeded else _newcomers(state, current)
+    newcomers = 0 if full or _is_the_last(state, current) else _newcomers(state, current)
     if not newcomers:
         state.newcomer_since = None
         return []
@@ -260,7 +262,7 @@ def _make_room(
             newcomer_since=state.newcomer_since,
             started_at=current.started_at,
             fruitless=state.fruitless,
-            closing=bool(current.succeeded) or current.missing_until is not None,
+            closing=_is_the_last(state, current) or current.missing_until is not None,
             timeouts=state.config.timeouts,
         ),
         now,
@@ -271,6 +273,11 @@ def _make_room(
         return []
     joined = "a node has joined" if newcomers == 1 else f"{newcomers} nodes have joined"
     return ending.end(state, current, "newcomers", joined, now)
+
+
+def _is_the_last(state: CoordinatorState, current: RunningRound) -> bool:
+    """As far as can be told: no newcomer is worth to be taken in any more."""
+    return bool(current.succeeded) or state.closing is not None
 
 
 def _newcomers(state: CoordinatorState, current: RunningRound) -> int:

@@ -163,6 +163,8 @@ class CoordinatorState(Struct):
     waiting_for: str = ""
     said_at: float = 0.0
     version: int = 0
+    closing: Outcome | None = None
+    """A node wants no further round: how the job ends unless the present one succeeds."""
     outcome: Outcome | None = None
     outcome_version: int = 0
     outcome_told: bool = False
@@ -187,6 +189,7 @@ def ledger(state: CoordinatorState) -> Ledger:
         _roll(state, members),
         current.instance if current is not None else 0,
         state.held,
+        state.closing,
     )
 
 

@@ -45,6 +45,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     held: bool = False
     """Not all members have reported since somebody took over from one that may hold their leases
     without the register: whoever takes over next has to allow for that, too."""
+    closing: Outcome | None = None
+    """No round follows the present one, and how the job ends unless that succeeds."""
 
 
 class Document(Struct, frozen=True, omit_defaults=True):

@@ -61,6 +61,8 @@ class NodeGreeted(Record, frozen=True):
     """Why it wants to leave, if it does."""
     heartbeat: int = 0
     """It counts as this one too, so that the lease is good before any round is offered."""
+    closing: Outcome | None = None
+    """How the job is to end, where whoever runs the node wants no further round."""
 
 
 class Heartbeat(Record, frozen=True):
@@ -126,7 +128,8 @@ class NodeLeft(Record, frozen=True):
 
 
 class ClosingWanted(Record, frozen=True):
-    """Whoever runs the node has closed the job, and says how it ended. No round forms any more."""
+    """Whoever runs the node wants no further round; how the job ends unless the present one does
+    well."""
 
     outcome: Outcome
 

@@ -10,8 +10,10 @@ Rules
 - `next_rendezvous` says that none of this node's workers is left. Called in the middle of a round
   it ends the round for everybody.
 - Each round has keys of its own, in the store that was given, or else at the coordinator.
-- `shutdown` says that this node is done. While an exception is on its way out it says that the
-  node has failed for good, and the job ends for all; otherwise the others go on undisturbed.
+- A closed rendezvous forms no further round; the present one goes on to its end.
+- `shutdown` says that this node is done. A node that was in a round closes the rendezvous with it,
+  since it will not be back for another. While an exception is on its way out, or after
+  `workers_failed`, the node has failed for good, and the job ends for all at once.
 """
 
 from __future__ import annotations
@@ -218,7 +220,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._config, self._secrets = config.validate(), secrets or Secrets()
         self._store, self._register = store, register
         self._membership: Membership | None = None
-        self._is_closed = False
+        self._is_closed = self._has_failed = False
         self._lock = threading.Lock()
 
     @property
@@ -254,9 +256,12 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return self._is_closed or (membership is not None and membership.is_closed)
 
     def set_closed(self) -> None:
-        """End the job for all, if this node is in its round; else take no further part in it."""
+        """Let no further round form, here or elsewhere."""
+        if self._is_closed:
+            return
+        membership = self._joined()
         self._is_closed = True
-        self._part(lambda membership, s: membership.fail("the rendezvous was closed", s))
+        membership.want_closed("the rendezvous was closed", self._close_s)
 
     def num_nodes_waiting(self) -> int:
         """1 when the round is over and `next_rendezvous` is due, else 0."""
@@ -271,19 +276,41 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def get_run_id(self) -> str:
         return self._settings.run_id
 
+    def workers_succeeded(self) -> None:
+        """All of this node's workers have ended well. For agents that can tell."""
+        if self._membership is not None:
+            self._membership.note_success()
+
+    def workers_failed(self, reason: str) -> None:
+        """This node's workers have failed, and nobody restarts them. For agents that can tell."""
+        if self._membership is not None:
+            self._has_failed = True
+            self._membership.fail(reason)
+
     def shutdown(self) -> bool:
-        """This node is done, or has failed if an exception is on its way out."""
+        """This node is done, or has failed if an exception is on its way out.
+
+        False where that could not be told to the coordinator in time.
+        """
         self._is_closed = True
+        membership = self._membership
+        if membership is None:
+            return True
         failure = sys.exc_info()[1]
-        if failure is None:
-            return self._part(lambda membership, s: membership.succeed(s))
-        reason = f"its agent ended with {type(failure).__name__}"
-        return self._part(lambda membership, s: membership.fail(reason, s))
+        if not membership.is_seated or self._has_failed:
+            pass  # There is nothing to be told.
+        elif failure is None:
+            membership.note_success()
+        else:
+            membership.fail(f"its agent ended with {type(failure).__name__}")
+        return membership.leave(self._close_s)
 
     # How that is done.
 
     def _meet(self) -> Seat:
         if self.is_closed():
+            if self._membership is not None:
+                self._membership.stand_up()
             raise RendezvousClosedError(f"the rendezvous {self.get_run_id()} is closed")
         join_s = self._settings.timeout.join.total_seconds()
         try:
@@ -304,13 +331,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 return fresh
             return last
 
-    def _part(self, how: Any) -> bool:
-        membership = self._membership
-        if membership is None:
-            return True
-        if membership.outcome is not None:
-            how = lambda membership, s: membership.leave(s)  # noqa: E731
-        return bool(how(membership, self._settings.timeout.close.total_seconds()))
+    @property
+    def _close_s(self) -> float:
+        return self._settings.timeout.close.total_seconds()
 
     def _store_of(self, seat: Seat) -> Any:
         prefix = f"torch.rendezvous.{self.get_run_id()}.{seat.instance}.{seat.round}"

@@ -11,9 +11,9 @@ import logging
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
+from subprocess import Popen, TimeoutExpired
 from typing import TextIO
 
 from holdfast.elastic.rendezvous.etcd_store import EtcdClient
@@ -35,7 +35,7 @@ class EtcdServer:
         given = os.environ.get("TORCHELASTIC_ETCD_BINARY_PATH", beside)
         self._program = given if os.path.isfile(given) else "etcd"
         self._data_dir = data_dir or tempfile.mkdtemp(prefix="holdfast-etcd-")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Popen[bytes] | None = None
         self._ports: list[ReservedPort] = []
         self._port = -1
 
@@ -88,14 +88,14 @@ class EtcdServer:
         command = [self._program, "--enable-v2", "--data-dir", folder]
         command += ["--listen-client-urls", clients, "--advertise-client-urls", clients]
         command += ["--listen-peer-urls", peers]
-        self._process = subprocess.Popen(command, stderr=stderr)
+        self._process = Popen(command, stderr=stderr)
         deadline = time.monotonic() + timeout_s
         while not self._serves():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"etcd does not serve after {timeout_s:g} s")
             try:
                 status = self._process.wait(LOOK_EVERY_S)
-            except subprocess.TimeoutExpired:
+            except TimeoutExpired:
                 continue
             raise RuntimeError(f"etcd ended with {status}")
 
@@ -116,10 +116,10 @@ class EtcdServer:
         self._ports = []
 
 
-def stop_etcd(process: subprocess.Popen[bytes] | None, data_dir: str | None = None) -> None:
+def stop_etcd(subprocess: Popen[bytes] | None, data_dir: str | None = None) -> None:
     """End a server, and remove its data if that is named."""
-    if process is not None and process.poll() is None:
-        process.terminate()
-        process.wait()
+    if subprocess is not None and subprocess.poll() is None:
+        subprocess.terminate()
+        subprocess.wait()
     if data_dir:
         shutil.rmtree(data_dir, ignore_errors=True)

@@ -7,13 +7,14 @@ gets the node's seat; where it would stop them, `is_wanted` says that the round 
 
 Rules
 1. Nothing is known of the caller's workers but what it says: `meet` means that all are gone,
-   `succeed` that all ended well, `fail` that they failed for good.
+   `note_success` that all ended well, `fail` that they failed for good.
 2. A node is a candidate for a round only while somebody waits in `meet`.
 3. `meet` during a round that nobody has ended counts as a failure of this node's workers: the
    round ends for everybody. How many restarts that may cost is the callers' to count.
 4. The caller's workers are not ours to kill. When the lease is about to end, `is_wanted` is true
    at once, and it is for the caller to stop them; that no two rounds run at once holds as far as
    it does so in time. A lease that cannot be regained within `join_s` ends the membership.
+   Once one node has finished, or wants the job closed, the round goes on, and none follows it.
 5. A tether is held by this process, and by what it forks. Its end proves that the process is
    gone, not that workers are which were started in another way.
 6. The loop's thread alone touches core, contact and sockets; others hand it calls (`_Calls`).
@@ -42,6 +43,8 @@ from holdfast.core.agent_io import (
     AgentStarted,
     AgentTimerFired,
     AllGone,
+    ClosingAsked,
+    CoordinatorReached,
     Dial,
     EndpointReserved,
     EndSpawner,
@@ -50,10 +53,10 @@ from holdfast.core.agent_io import (
     HoldLease,
     KillEverything,
     LeaseRanOut,
+    Released,
     Report,
     ReserveEndpoint,
     Say,
-    SignalReceived,
     SignalWorkers,
     SpawnerEnded,
     StartWorkers,
@@ -64,7 +67,7 @@ from holdfast.core.agent_io import (
 from holdfast.core.agent_state import GRACE_TIMER, UNKILLABLE_TIMER, AgentState, Phase, alive
 from holdfast.core.config import JobConfig
 from holdfast.core.errors import HoldfastError
-from holdfast.core.messages import CloseJob, NodeLeft
+from holdfast.core.messages import CloseJob
 from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Outcome
 from holdfast.observe.journal import SCHEMA, Header, Journal
 from holdfast.workers import linux
@@ -131,7 +134,7 @@ class Membership:
         self._owes_endpoint = self._is_waiting = False
         self._changed = threading.Condition()
         self._seat: Seat | None = None
-        self._is_wanted = self._was_told = self._may_go = False
+        self._is_wanted = self._was_told = self._may_go = self._has_failed = False
         self._go_by = 0.0
         self._outcome: Outcome | None = None
         self._problem = ""
@@ -173,9 +176,7 @@ class Membership:
         Raises `NotMet` when the job or the membership is over, TimeoutError when it takes longer
         than that; then the node leaves.
         """
-        with self._changed:
-            self._seat, self._is_wanted = None, False
-        self._calls.put(self._want_seat)
+        self.stand_up()
         with self._changed:
             is_done = self._changed.wait_for(self._has_ended_or_seat, timeout_s)
         if (seat := self._taken_seat()) is not None:
@@ -186,22 +187,40 @@ class Membership:
         reason = self._problem or (self._outcome.reason if self._outcome else "the node has left")
         raise NotMet(reason, self._outcome, self._was_told)
 
-    def succeed(self, timeout_s: float) -> bool:
-        """All workers of this node ended well: say so and go; whether it could be said.
+    @property
+    def is_seated(self) -> bool:
+        """Whether `meet` gave a seat that has not been given up since."""
+        return self._seat is not None
 
-        Where this node carries the coordinator it stays until the others are done, or `timeout_s`.
-        """
+    def stand_up(self) -> None:
+        """No worker of this node's round is left."""
+        with self._changed:
+            self._seat, self._is_wanted = None, False
+        self._calls.put(self._want_seat)
+
+    def note_success(self) -> None:
+        """All workers of this node ended well; it wants no further round."""
         self._calls.put(self._end_well)
-        return self._go(timeout_s)
 
-    def fail(self, reason: str, timeout_s: float) -> bool:
-        """The workers failed for good: end the job for everybody; whether that came about."""
+    def want_closed(self, reason: str, timeout_s: float) -> None:
+        """Let no further round form; returns once a coordinator is there to be told."""
+        self._calls.put(self._ask_for_closing, reason)
+        with self._changed:
+            self._changed.wait_for(self._is_in_touch, timeout_s)
+
+    def fail(self, reason: str) -> None:
+        """The workers failed for good: the job ends for everybody."""
+        self._has_failed = True
         self._calls.put(self._end_badly, reason)
-        return self._go(timeout_s)
 
     def leave(self, timeout_s: float) -> bool:
-        """Leave the job to the others, at once."""
-        self._calls.put(self.post, SignalReceived(signal.SIGINT))
+        """Take no further part; whether all that was to be said could be said.
+
+        Where this node carries the coordinator, it stays until the others are done; in any case
+        not longer than `timeout_s`.
+        """
+        if not self._has_failed:  # Else the end of the job lets it go.
+            self._calls.put(self.post, Released())
         return self._go(timeout_s)
 
     def _go(self, timeout_s: float) -> bool:
@@ -218,6 +237,9 @@ class Membership:
         if threading.current_thread() is not self._thread:  # Garbage is collected on any thread.
             self._thread.join(max(deadline - time.monotonic(), 0.0) + 1.0)
         return has_ended
+
+    def _is_in_touch(self) -> bool:
+        return self._state.connected or self._is_at_its_end()
 
     def _taken_seat(self) -> Seat | None:
         return self._seat
@@ -308,6 +330,9 @@ class Membership:
         self._journal.agent(now, event, effects)
         for effect in effects:
             self._carry_out(effect)
+        if isinstance(event, CoordinatorReached):
+            with self._changed:
+                self._changed.notify_all()
 
     def _carry_out(self, effect: AgentEffect) -> None:
         contact = self._contact
@@ -361,24 +386,21 @@ class Membership:
             self.post(WorkerExited(assignment.round, local_rank, os.getpid(), status, error))
 
     def _end_well(self) -> None:
-        """Say so, and go. Whoever carries the coordinator stays: the others need their leases."""
-        is_running = self._state.phase is Phase.RUNNING
-        self._end_workers(ExitStatus(code=0))
-        if self._outcome is not None or (is_running and self._state.hosting):
-            return
-        assert self._contact is not None, "it is made before the first call is taken"
-        # Not by way of the core, where whoever leaves has workers, and asks to be let out.
-        reason = "all its workers succeeded"
-        self._contact.send(NodeLeft(reason))
-        self._finish(Outcome("succeeded", reason, 0))
+        if self._state.phase is Phase.RUNNING:
+            self._end_workers(ExitStatus(code=0))
+        self._ask_for_closing(f"{self._state.host} has finished")
 
     def _end_badly(self, reason: str) -> None:
-        """Have the job end. Outside of a round there is nothing to fail: the node just goes."""
-        if self._state.phase is not Phase.RUNNING:
-            self.post(SignalReceived(signal.SIGINT))
-            return
+        """Have the job end; outside of a round, without one."""
         self._is_waiting = True  # The node must be back before the round is judged.
-        self._end_workers(ExitStatus(code=1), reason, for_good=True)
+        if self._state.phase is Phase.RUNNING:
+            self._end_workers(ExitStatus(code=1), reason, for_good=True)
+        else:
+            self._ask_for_closing(f"{self._state.host}: {reason}")
+            self._want_seat()
+
+    def _ask_for_closing(self, reason: str) -> None:
+        self.post(ClosingAsked(Outcome("failed", reason, 1)))
 
     def _reserve_if_waiting(self) -> None:
         if not (self._owes_endpoint and self._is_waiting):

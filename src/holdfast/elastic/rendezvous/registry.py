@@ -3,6 +3,8 @@
 Rules
 - What was registered in this process comes first, then our own backends, then what installed
   packages offer in the group `torchrun.handlers`: a function that returns a maker of handlers.
+- Importing this module registers our own, unless somebody has the name. To put another in the
+  place of one of them, launchers remove it first: `del handler_registry._registry["c10d"]`.
 - A package is loaded when its handler is asked for, and not before. One that cannot be loaded
   is no concern of those who ask for another.
 """
@@ -22,6 +24,8 @@ HANDLER_GROUP = "torchrun.handlers"
 STATIC_BACKEND = "static"
 OWN_BACKENDS = ("holdfast", "c10d", "etcd", "etcd-v2", "file")
 
+handler_registry = rendezvous_handler_registry
+
 
 def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
     """A handler of the backend that the parameters name.
@@ -29,20 +33,26 @@ def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
     ValueError if there is none, or its package cannot be loaded; RuntimeError if the handler
     is of another backend.
     """
-    return rendezvous_handler_registry.create_handler(params)
+    return handler_registry.create_handler(params)
 
 
 def own_creator(backend: str) -> RendezvousHandlerCreator | None:
     """The maker of handlers for one of our own backends, if it is one."""
     if backend == STATIC_BACKEND:
-        from holdfast.elastic.rendezvous.static_tcp_rendezvous import create_rdzv_handler
+        return _static_handler
+    return _own_handler if backend in OWN_BACKENDS else None
 
-        return create_rdzv_handler
-    if backend in OWN_BACKENDS:
-        from holdfast.elastic.rendezvous.holdfast_rendezvous import create_handler
 
-        return create_handler
-    return None
+def _static_handler(params: RendezvousParameters) -> RendezvousHandler:
+    from holdfast.elastic.rendezvous.static_tcp_rendezvous import create_rdzv_handler
+
+    return create_rdzv_handler(params)
+
+
+def _own_handler(params: RendezvousParameters) -> RendezvousHandler:
+    from holdfast.elastic.rendezvous.holdfast_rendezvous import create_handler
+
+    return create_handler(params)
 
 
 def installed_creator(backend: str) -> RendezvousHandlerCreator | None:
@@ -58,3 +68,8 @@ def installed_creator(backend: str) -> RendezvousHandlerCreator | None:
             ) from error
         return creator
     return None
+
+
+handler_registry._registry.setdefault(STATIC_BACKEND, _static_handler)
+for _backend in OWN_BACKENDS:
+    handler_registry._registry.setdefault(_backend, _own_handler)
