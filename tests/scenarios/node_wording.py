@@ -50,7 +50,9 @@ def ledger(known: Ledger) -> str:
     if not known.round:
         return "no round yet"
     charges = f", {known.charges} charged" if known.charges else ""
-    return f"round {known.round} with {nodes(known.size)}{charges}"
+    done = f", {len(known.done)} done" if known.done else ""
+    closing = ", the last one" if known.closing else ""
+    return f"round {known.round} with {nodes(known.size)}{charges}{done}{closing}"
 
 
 def ending(outcome: Outcome) -> list[str]:

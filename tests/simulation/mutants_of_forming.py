@@ -196,4 +196,23 @@ MUTANTS = (
         "endings",
         (59, 101),
     ),
+    Mutant(
+        "a round forms although none is wanted",
+        "§4, closing",
+        "coordinator_forming:consider",
+        "        if state.closing is not None:\n"
+        "            return ending.close(state, state.closing)\n",
+        "",
+        "closings",
+        (17, 28, 29),
+    ),
+    Mutant(
+        "a new leader forgets that no further round is wanted",
+        "§5, closing",
+        "coordinator:take_over",
+        "    state.closing = written.closing\n",
+        "",
+        "closings",
+        (21, 31, 124),
+    ),
 )

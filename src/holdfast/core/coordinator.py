@@ -104,6 +104,7 @@ def take_over(
         awaited.instance = written.instance
         state.looks["awaited"] = now + inheriting.SAID_AFTER_S
         state.inherited_roll, state.held = written.roll, written.held
+        inheriting.seat_done(awaited, written.done)
     return state
 
 
@@ -299,8 +300,8 @@ def _take_standing(
     member, current = state.members[node], state.round
     if standing is not None and current is not None and _is_of(standing, current):
         fits = standing.group_rank < standing.group_size == len(current.members)
-        if fits and current.members[standing.group_rank] == UNKNOWN:
-            current.seat(standing.group_rank, node)
+        if fits:
+            inheriting.take_seat(current, standing, node)
         if current.has(node) and node not in current.gone:
             return ending.stands(state, current, node, standing, now)
     elif current is not None and current.has(node) and node not in current.gone:

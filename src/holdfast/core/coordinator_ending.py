@@ -32,6 +32,7 @@ from holdfast.core.coordinator_state import (
     Penalty,
     RunningRound,
     current_round,
+    note_done,
     settle,
 )
 from holdfast.core.document import brief, fit_outcome
@@ -47,6 +48,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model import Failure, Outcome
 
+ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
 DESCRIBED_NODES = 3
 """How many nodes are asked for all that they know of their failures."""
 STOP_MARGIN_S = 5.0
@@ -126,9 +128,11 @@ def succeeded(
     if current is None or not current.has(node):
         return []
     current.succeeded.add(node)
+    if node == state.leader:
+        note_done(state, current, node)
     if current.ending is not None or len(current.succeeded) < len(current.members):
         return []
-    return close(state, Outcome("succeeded", "all workers succeeded", 0))
+    return close(state, ALL_SUCCEEDED)
 
 
 def stopped(
@@ -194,8 +198,10 @@ def _whole_again(current: RunningRound, now: float) -> list[CoordinatorEffect]:
     current.missing_until, current.started_at = None, now
     if current.ending is not None:
         return []
-    said = f"all {len(current.members)} nodes of round {current.number} have reported: it goes on"
-    return [Explain(said)]
+    nodes = f"all {len(current.members)} nodes of round {current.number}"
+    if current.done:
+        nodes = f"all nodes of round {current.number} that are not done"
+    return [Explain(f"{nodes} have reported: it goes on")]
 
 
 def suspected(
@@ -277,6 +283,7 @@ def _without(
     current.gone[node] = reason
     current.leaving.pop(node, None)
     if node in current.succeeded:
+        note_done(state, current, node)
         return []
     return end(state, current, "loss", reason, now)
 

@@ -5,6 +5,8 @@ Rules
    ends at once, and nothing waits for it longer than for any node whose tether has ended.
 2. A round may have been written down without anybody having been told of it. When nodes report
    that have not heard of it, and they are all of its members, it has never run: it is over.
+3. A member that is known to have succeeded is not waited for, and its loss is none. If it is there
+   after all, and has not stopped since, it has its seat.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from holdfast.core import coordinator_ending as ending
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain
 from holdfast.core.coordinator_state import UNKNOWN, CoordinatorState, Member, RunningRound
 from holdfast.core.document import roll
+from holdfast.core.messages import Standing
 
 SAID_AFTER_S = 2.0
 """A takeover that lasts longer is explained: it looks like a hang."""
@@ -21,12 +24,39 @@ SAID_AFTER_S = 2.0
 def begin_without(state: CoordinatorState, node: str, seat: int, now: float) -> None:
     """The node of the earlier coordinator, which held that seat, is dead."""
     current = state.round
-    if current is None or seat >= len(current.members):
+    if current is None or seat >= len(current.members) or seat in current.done.values():
         return
     state.departed, state.departed_at = node, now
     current.seat(seat, node)
     state.looks["departed"] = now + state.config.leases.tether_s
     ending.end(state, current, "loss", _about(node), now)
+
+
+def seat_done(current: RunningRound, seats: tuple[int, ...]) -> None:
+    """Members that had succeeded stand in the round under the number of their seat."""
+    for seat in seats:
+        name = _done(seat, current)
+        current.seat(seat, name)
+        current.gone[name] = f"{name}, is not waited for"
+        current.succeeded.add(name)
+        current.done[name] = seat
+
+
+def take_seat(current: RunningRound, standing: Standing, node: str) -> None:
+    """A node says that it is a member, and on which seat."""
+    seat = standing.group_rank
+    holder = current.members[seat]
+    if holder == UNKNOWN:
+        current.seat(seat, node)
+    elif holder == _done(seat, current) and standing.condition == "succeeded":
+        for known in (current.gone, current.seats, current.done):
+            del known[holder]
+        current.succeeded.discard(holder)
+        current.seat(seat, node)
+
+
+def _done(seat: int, current: RunningRound) -> str:
+    return f"node {seat + 1} of round {current.number}, which had finished"
 
 
 def _about(node: str) -> str:
@@ -41,6 +71,9 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     if current.has(state.departed) and now >= state.departed_at + state.config.leases.tether_s:
         state.looks.pop("departed", None)
         current.gone.setdefault(state.departed, _about(state.departed))
+    is_over = state.outcome is not None or current.ending is not None
+    if not is_over and len(current.succeeded) == len(current.members):
+        return ending.close(state, ending.ALL_SUCCEEDED)
     return _say_who_is_awaited(state, current, now) + _close_if_never_run(state, current, now)
 
 
@@ -65,7 +98,7 @@ def _close_if_never_run(
     wanted = len(current.members) - len(current.seats)
     # First by number alone: thousands report, one after the other.
     without_seat = len(state.members) - len(current.seats) + current.has(state.departed)
-    if not wanted or not wanted <= without_seat <= wanted + 1:
+    if current.done or not wanted or not wanted <= without_seat <= wanted + 1:
         return []
     members = _unaware(state, current, wanted)
     if members is None:

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from holdfast.core import restarts
 from holdfast.core.config import JobConfig
-from holdfast.core.document import Ledger, brief, roll
+from holdfast.core.document import DONE_KEPT, Ledger, brief, roll
 from holdfast.core.model import Assignment, Endpoint, Failure, NodeInfo, Outcome, Tenure
 
 EXIT_FAILED = 1
@@ -76,6 +76,9 @@ class RunningRound(Struct):
     gone: dict[str, str] = field(default_factory=dict)
     """Members that are lost or left, and why."""
     succeeded: set[str] = field(default_factory=set)
+    done: dict[str, int] = field(default_factory=dict)
+    """Members that have succeeded and may be gone by the time that somebody takes over, and their
+    seats."""
     leaving: dict[str, float] = field(default_factory=dict)
     """Members that want to leave, in the order in which they said so, and how long they wait."""
     failures: dict[int, Failure] = field(default_factory=dict)
@@ -189,6 +192,7 @@ def ledger(state: CoordinatorState) -> Ledger:
         _roll(state, members),
         current.instance if current is not None else 0,
         state.held,
+        tuple(sorted(current.done.values())) if current is not None else (),
         state.closing,
     )
 
@@ -198,6 +202,13 @@ def _roll(state: CoordinatorState, members: list[str]) -> int:
     if state.embedded:
         return 0
     return state.inherited_roll if UNKNOWN in members else roll(members)
+
+
+def note_done(state: CoordinatorState, current: RunningRound, node: str) -> None:
+    """Have it written down that nobody needs to wait for this member any more."""
+    if node not in current.done and len(current.done) < DONE_KEPT:
+        current.done[node] = current.seats[node]
+        state.version += 1
 
 
 def settle(state: CoordinatorState, node: str) -> None:

@@ -18,6 +18,7 @@ from msgspec import Struct
 from holdfast.core.model import Endpoint, Failure, Outcome, Tenure
 
 SUCCESSORS = 5
+DONE_KEPT = 64
 LIMIT_BYTES = 4096
 TEXT_KEPT = 350
 NAME_KEPT = 60
@@ -45,6 +46,9 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     held: bool = False
     """Not all members have reported since somebody took over from one that may hold their leases
     without the register: whoever takes over next has to allow for that, too."""
+    done: tuple[int, ...] = ()
+    """Seats of the round whose workers have all succeeded, as far as that has to be known: the
+    leader's, and those of nodes that have left. Nobody waits for them (at most `DONE_KEPT`)."""
     closing: Outcome | None = None
     """No round follows the present one, and how the job ends unless that succeeds."""
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.testing.cluster import Cluster
     from holdfast.testing.machine import Machine
 
+RELEASE_EVERY_S = 0.5
 Happen = Callable[["Cluster", "Machine", Fault], None]
 
 
@@ -277,6 +278,18 @@ def _workers_finish(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     cluster.finish()
 
 
+def _closing_asked(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    if machine.process is not None:
+        machine.process.ask_for_closing()
+
+
+def _released(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """The node is not needed any more, from the moment that its workers have succeeded."""
+    process = machine.process
+    if process is not None and not process.release_if_done():
+        cluster.timeline.after(RELEASE_EVERY_S, _released, cluster, machine, fault)
+
+
 KINDS: dict[str, Happen] = {
     "worker fails": _worker_fails,
     "worker never retries": _worker_fails,
@@ -310,6 +323,8 @@ KINDS: dict[str, Happen] = {
     "slow stop": _slow_stop,
     "zygote lost": _zygote_lost,
     "workers finish": _workers_finish,
+    "closing asked": _closing_asked,
+    "released": _released,
 }
 
 

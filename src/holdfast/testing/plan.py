@@ -48,6 +48,8 @@ FaultKind = Literal[
     "slow stop",
     "zygote lost",
     "workers finish",
+    "closing asked",
+    "released",
 ]
 
 HARMLESS: frozenset[FaultKind] = frozenset(
@@ -58,6 +60,7 @@ HARMLESS: frozenset[FaultKind] = frozenset(
         "slow stop",
         "zygote lost",
         "workers finish",
+        "closing asked",
         "agent pauses",
         "leader pauses mid-word",
         "host pauses",

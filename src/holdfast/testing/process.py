@@ -15,12 +15,14 @@ from holdfast.core.agent_io import (
     AgentEffect,
     AgentStarted,
     AgentTimerFired,
+    ClosingAsked,
     CoordinatorLost,
     CoordinatorReached,
     Dial,
     EndpointReserved,
     Finish,
     HangUp,
+    Released,
     Report,
     ReserveEndpoint,
     Say,
@@ -29,7 +31,7 @@ from holdfast.core.agent_io import (
     Told,
     WakeAgent,
 )
-from holdfast.core.agent_state import AgentState
+from holdfast.core.agent_state import AgentState, has_succeeded
 from holdfast.core.messages import (
     CloseJob,
     Heartbeat,
@@ -163,6 +165,17 @@ class Process(Turns):
 
     def signal(self, number: int) -> None:
         self.post_agent(SignalReceived(number))
+
+    def ask_for_closing(self) -> None:
+        self.post_agent(ClosingAsked(Outcome("failed", "no further round is wanted", 1)))
+
+    def release_if_done(self) -> bool:
+        """Have the node go, if its workers have succeeded; whether they have."""
+        if not has_succeeded(self.state):
+            return False
+        self.ask_for_closing()
+        self.post_agent(Released())
+        return True
 
     # The way to the coordinator.
 

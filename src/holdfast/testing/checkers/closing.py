@@ -1,8 +1,10 @@
 """A job ends for a reason: never because one node failed, left or was lost.
 
 It succeeds when every worker of a round has; it fails when the budget is spent, or a failure
-says that a retry is no use, or round after round got nowhere; it is not formed when there were
-too few nodes for as long as it was to wait.
+says that a retry is no use, or round after round got nowhere, or no further round was wanted; it
+is not formed when there were too few nodes for as long as it was to wait.
+
+Once it is written down that no further round is wanted, none forms.
 """
 
 from __future__ import annotations
@@ -23,17 +25,23 @@ from holdfast.testing.facts import (
 from holdfast.testing.plan import Plan
 
 NAME = "closing"
+ENDS_FOR_GOOD = ("worker never retries", "closing asked", "released")
 
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
-    outcome = None
+    outcome = last = None
     memory = Memory(plan)
     for index, fact in enumerate(history):
         if memory.was_lost(fact):
-            outcome = None
+            outcome = last = None
         if not isinstance(fact, Recorded):
             continue
-        found = fact.document.ledger.outcome
+        ledger = fact.document.ledger
+        if last is not None and (fact.document.instance, ledger.round) > last:
+            yield Violation(NAME, fact.at, f"round {ledger.round} formed after the last one")
+        if ledger.closing is not None:
+            last = last or (fact.document.instance, ledger.round)
+        found = ledger.outcome
         if outcome is not None and (found is None or found.verdict != outcome.verdict):
             yield Violation(NAME, fact.at, f"the job ended twice: {outcome.verdict}, then {found}")
         if found is not None and outcome is None:
@@ -84,7 +92,7 @@ def _success(history: History) -> Iterator[str]:
 def _failure(plan: Plan, history: History, charges: int) -> Iterator[str]:
     policy = plan.config.restarts
     for fact in history:
-        if isinstance(fact, FaultStruck) and fact.kind == "worker never retries":
+        if isinstance(fact, FaultStruck) and fact.kind in ENDS_FOR_GOOD:
             return
     if charges > policy.max_restarts:
         return
