@@ -12,6 +12,8 @@ from holdfast.core.agent_io import (
     AgentStarted,
     AgentTimerFired,
     AllGone,
+    ClosingAsked,
+    CoordinatorReached,
     EndpointReserved,
     EndSpawner,
     Finish,
@@ -22,6 +24,7 @@ from holdfast.core.agent_io import (
     ListStuck,
     ModuleRejected,
     ProcessesStuck,
+    Released,
     Report,
     ReserveEndpoint,
     SignalReceived,
@@ -36,7 +39,14 @@ from holdfast.core.agent_io import (
     ZygoteReady,
 )
 from holdfast.core.agent_state import Phase
-from holdfast.core.messages import CloseJob, NodeLeft, RoundStopped, StopRound
+from holdfast.core.messages import (
+    CloseJob,
+    ClosingWanted,
+    NodeGreeted,
+    NodeLeft,
+    RoundStopped,
+    StopRound,
+)
 from holdfast.core.model import ExitStatus, Outcome
 
 from .agent_life import (
@@ -294,3 +304,58 @@ def test_after_the_end_nothing_has_an_effect(event: AgentEvent) -> None:
     before = structs.asdict(life.state)
     assert life.take(event) == []
     assert structs.asdict(life.state) == before
+
+
+# Where somebody else runs the workers.
+
+NO_MORE = Outcome("failed", "no further round is wanted", 1)
+
+
+def test_that_no_further_round_is_wanted_is_told_and_told_again_on_a_new_connection() -> None:
+    life = running()
+    assert life.take(ClosingAsked(NO_MORE)) == [Report(ClosingWanted(NO_MORE))]
+    assert life.take(ClosingAsked(Outcome("failed", "twice", 1))) == []
+    greetings = [
+        effect.message
+        for effect in life.take(CoordinatorReached())
+        if isinstance(effect, Report) and isinstance(effect.message, NodeGreeted)
+    ]
+    assert [greeting.closing for greeting in greetings] == [NO_MORE]
+
+
+def test_a_node_that_is_released_after_its_workers_succeeded_has_succeeded() -> None:
+    life = running()
+    life.take(exited(0, ExitStatus(code=0)), exited(1, ExitStatus(code=0)))
+    outcome = Outcome("succeeded", "all workers on here succeeded", 0)
+    assert life.take(Released()) == [Finish(outcome)]
+
+
+def test_whoever_carries_the_coordinator_stays_until_all_are_done() -> None:
+    life = running()
+    life.take(CoordinatorReached(hosting=True))
+    life.take(exited(0, ExitStatus(code=0)), exited(1, ExitStatus(code=0)))
+    assert life.take(Released()) == []
+    life.take(Told(CloseJob(SUCCEEDED)))
+    assert life.take(SpawnerEnded()) == [Finish(SUCCEEDED)]
+
+
+def test_a_node_that_is_released_while_workers_run_leaves_with_them() -> None:
+    life = running()
+    effects = without_words(life.take(Released()))
+    assert SignalWorkers(signal.SIGINT, (0, 1)) in effects
+    assert life.state.phase is Phase.CLOSING
+    assert life.take(Released()) == []
+
+
+def test_one_that_has_finished_and_wants_no_other_round_goes_when_its_round_ends() -> None:
+    life = running()
+    life.take(exited(0, ExitStatus(code=0)), exited(1, ExitStatus(code=0)), ClosingAsked(NO_MORE))
+    effects = life.take(Told(StopRound(1, "rank 5 was killed")))
+    assert [type(effect) for effect in effects] == [Finish]
+
+
+def test_one_that_has_finished_takes_part_again_unless_it_said_otherwise() -> None:
+    life = running()
+    life.take(exited(0, ExitStatus(code=0)), exited(1, ExitStatus(code=0)))
+    effects = life.take(Told(StopRound(1, "rank 5 was killed")))
+    assert KillEverything() in effects
