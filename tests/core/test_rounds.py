@@ -211,7 +211,11 @@ ROOM = Occupancy(
 
 def test_7_a_newcomer_ends_the_round_after_the_delay_that_others_may_use_too() -> None:
     assert make_room(ROOM, NOW) == Wait("1 node more will be taken in", NOW + 1.0)
-    assert make_room(structs.replace(ROOM, newcomers=2), NOW + 1.0) == Form(4)
+    assert make_room(ROOM, NOW + 1.0) == Form(3)
+
+
+def test_7_newcomers_that_fill_the_round_wait_for_nobody() -> None:
+    assert make_room(structs.replace(ROOM, newcomers=2), NOW) == Form(4)
 
 
 def test_7_a_round_lasts_its_least_time_whoever_waits() -> None:
@@ -251,6 +255,7 @@ def test_room_is_made_exactly_when_every_condition_holds(view: Occupancy) -> Non
     wanted = view.newcomers > 0 and view.newcomer_since is not None
     possible = wanted and not view.closing and view.size < view.maximum
     batched = view.newcomer_since is not None and view.newcomer_since + 1.0 <= NOW
+    batched = batched or view.size + view.newcomers >= view.maximum
     old_enough = view.started_at + min(2.0 * 2**view.fruitless, 60.0) <= NOW
     decision = make_room(view, NOW)
     assert (decision is None) == (not possible)

@@ -21,6 +21,7 @@ from holdfast.elastic.rendezvous import c10d_rendezvous_backend
 from holdfast.elastic.rendezvous import dynamic_rendezvous as dynamic
 from holdfast.elastic.rendezvous.api import (
     RendezvousClosedError,
+    RendezvousGracefulExitError,
     RendezvousInfo,
     RendezvousParameters,
     RendezvousTimeoutError,
@@ -302,6 +303,18 @@ def test_one_who_waits_in_vain_closes_nothing(make: Make, pool: ThreadPoolExecut
     wait_until(other.num_nodes_waiting)
     assert other.next_rendezvous().world_size == 2
     assert again.result(DEADLINE_S).world_size == 2
+
+
+def test_a_spare_may_go_when_the_others_have_done_the_work(
+    make: Make, pool: ThreadPoolExecutor
+) -> None:
+    one, spare = make(1, 1), make(1, 1)
+    meet(pool, one)
+    waiting = pool.submit(spare.next_rendezvous)
+    wait_until(lambda: is_reached(spare))
+    assert one.shutdown()
+    with pytest.raises(RendezvousGracefulExitError):
+        waiting.result(DEADLINE_S)
 
 
 def test_too_few_is_a_timeout(make: Make) -> None:

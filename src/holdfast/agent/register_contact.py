@@ -220,13 +220,15 @@ class RegisterContact:
             self._share_tethers()
 
     def step_down(self, reason: str) -> None:
-        if self._host is None or self._host.state.outcome is None:
+        is_over = self._host is not None and self._host.state.outcome is not None
+        if not is_over:
             self._owner.say(f"this node carries the coordinator no more: {reason}")
         if self._host is not None:
             self._host.close()
             self._reception.host = None
         self._server.closed_because = NOT_LEADING
-        self._server.dismiss()
+        if not is_over:  # Else some may still need the round's keys, until this node goes.
+            self._server.dismiss()
         self._share_tethers()
         self._owner.post(CoordinatorLost(reason))
 

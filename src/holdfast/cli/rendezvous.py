@@ -129,7 +129,8 @@ def known_or_registered(name: str, what: str, known: Iterable[str], groups: Iter
     found = sorted({entry.name for group in groups for entry in entry_points(group=group)})
     if name in found:
         return name
-    names = [*known, *found]
+    # Our own entry points are there for torchrun, under names that are known here already.
+    names = list(dict.fromkeys((*known, *found)))
     hint = f"known: {values.listed(names)}" if names else "no installed package registers any"
     raise UsageError(f"there is no {what} {name!r}", values.closest(name, names, hint))
 

@@ -14,8 +14,8 @@ Rules for forming, in this order
 
 Rules for making room
 7. A newcomer at a running round below the maximum ends it, `scale_up_delay` after the first
-   newcomer came (so that many who come together cost one restart), never before the round has
-   lasted `min_round`, and never once a member has succeeded.
+   newcomer came (so that many who come together cost one restart) or as soon as they fill it,
+   never before the round has lasted `min_round`, and never once a member has succeeded.
 
 `decide` and `make_room` return what to do *and the reason*, so that every wait can be explained.
 """
@@ -124,7 +124,10 @@ def make_room(view: Occupancy, now: float) -> Form | Wait | None:
     if view.newcomer_since is None:
         return None
     wait_s = min_round_s(view.timeouts, view.fruitless)
-    at = max(view.newcomer_since + view.timeouts.scale_up_delay_s, view.started_at + wait_s)
+    # Nobody else could be taken in: there is nothing to wait for.
+    is_full = view.size + view.newcomers >= view.maximum
+    delay_s = 0.0 if is_full else view.timeouts.scale_up_delay_s
+    at = max(view.newcomer_since + delay_s, view.started_at + wait_s)
     if now < at:
         return Wait(f"{_nodes(view.newcomers)} more will be taken in", at)
     return Form(min(view.maximum, view.size + view.newcomers))

@@ -161,6 +161,7 @@ class RoundEnding(Fact, frozen=True):
     by_host: int
     lasted_s: float
     newcomer_waited_s: float | None
+    newcomers_fill_it: bool = False
 
 
 class FaultStruck(Fact, frozen=True):

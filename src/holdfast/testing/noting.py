@@ -79,7 +79,7 @@ class Notes:
         current, since = self._desk.state.round, self._desk.state.newcomer_since
         assert current is not None
         assert current.ending is not None
-        now = self._leading.now()
+        now, config = self._leading.now(), self._desk.state.config
         self._cluster.note(
             RoundEnding(
                 self._cluster.timeline.now,
@@ -88,6 +88,7 @@ class Notes:
                 self._leading.host,
                 now - current.started_at,
                 None if since is None else now - since,
+                len({*current.members, *self._desk.state.ready}) >= config.max_nodes,
             )
         )
         text = f"coordinator: round {current.number} ends ({current.ending}): {current.stop_reason}"

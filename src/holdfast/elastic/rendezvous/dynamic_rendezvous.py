@@ -45,6 +45,7 @@ from holdfast.elastic.rendezvous.api import (
     RendezvousClosedError,
     RendezvousConnectionError,
     RendezvousError,
+    RendezvousGracefulExitError,
     RendezvousHandler,
     RendezvousInfo,
     RendezvousParameters,
@@ -454,6 +455,9 @@ def _span(params: RendezvousParameters, key: str) -> timedelta | None:
 def _in_pytorchs_words(error: NotMet) -> RendezvousError:
     if error.outcome is None or not error.told:
         return RendezvousConnectionError(str(error))
-    if error.outcome.verdict == "not_formed":
-        return RendezvousTimeoutError(str(error))
+    match error.outcome.verdict:
+        case "not_formed":
+            return RendezvousTimeoutError(str(error))
+        case "succeeded":  # Others did the work while this node stood by.
+            return RendezvousGracefulExitError(str(error))
     return RendezvousClosedError(str(error))

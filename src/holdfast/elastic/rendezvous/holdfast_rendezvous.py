@@ -5,7 +5,9 @@
   found through the register at the endpoint.
 
 Settings are those of `dynamic_rendezvous.create_handler`, and besides `timeout` (another name for
-`join_timeout`), `is_host`, `token_file`, and whatever the register reads. The job's token is in
+`join_timeout`), `is_host`, `token_file`, our own `lease`, `heartbeat`, `suspect`, `scale_up_delay`
+and `min_round_time` in seconds, and whatever the register reads. For `holdfast` any other is an
+error; elsewhere it may be meant for somebody else, and is left alone. The job's token is in
 `HOLDFAST_TOKEN` or in the file; the register's user and password are in `HOLDFAST_REGISTER_USER`
 and `HOLDFAST_REGISTER_PASSWORD`.
 """
@@ -18,7 +20,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.agent.contact import Secrets
-from holdfast.core.config import DEFAULT_PORT, ETCD_PORT, Rendezvous
+from holdfast.core import timing
+from holdfast.core.config import DEFAULT_PORT, ETCD_PORT, Leases, Rendezvous
 from holdfast.core.model import Endpoint
 from holdfast.elastic.rendezvous.api import RendezvousParameters
 from holdfast.elastic.rendezvous.dynamic_rendezvous import (
@@ -30,18 +33,32 @@ from holdfast.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 __all__ = ["create_handler"]
 
+LEASES = {"lease": "lease_s", "heartbeat": "heartbeat_s", "suspect": "suspect_s"}
+TIMEOUTS = {"scale_up_delay": "scale_up_delay_s", "min_round_time": "min_round_s"}
+KNOWN = {
+    *("join_timeout", "timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout"),
+    *("read_timeout", "keep_alive_interval", "keep_alive_max_attempt", "is_host", "token_file"),
+    *LEASES,
+    *TIMEOUTS,
+}
+
 
 def create_handler(params: RendezvousParameters) -> DynamicRendezvousHandler:
     """A handler for one of our own backends; ValueError for settings that make no sense."""
     if "timeout" in params.config:
         params.config.setdefault("join_timeout", params.config["timeout"])
+    _check_names(params)
     settings = settings_from(params)
     options = {key: str(value) for key, value in params.config.items() if value is not None}
     rendezvous = Rendezvous(params.backend, _endpoint(params), options)
+    config = job_config(settings, params.local_addr)
+    leases, timeouts = _seconds(params, LEASES), _seconds(params, TIMEOUTS)
     config = replace(
-        job_config(settings, params.local_addr),
+        config,
         rendezvous=rendezvous,
         is_host=params.get_as_bool("is_host"),
+        leases=timing.derive(Leases(), leases) if leases else config.leases,
+        timeouts=replace(config.timeouts, **timeouts),
     )
     return DynamicRendezvousHandler.from_config(
         settings, params.backend, config, secrets_of(params)
@@ -58,6 +75,24 @@ def secrets_of(params: RendezvousParameters) -> Secrets:
             raise ValueError(f"the token's file {path} is empty")
     user = os.environ.get("HOLDFAST_REGISTER_USER", "") or str(params.get("user", ""))
     return Secrets(token or None, user, os.environ.get("HOLDFAST_REGISTER_PASSWORD", ""))
+
+
+def _check_names(params: RendezvousParameters) -> None:
+    unknown = sorted(set(params.config) - KNOWN)
+    if params.backend == "holdfast" and unknown:
+        known = ", ".join(sorted(KNOWN))
+        raise ValueError(f"there is no setting {unknown[0]!r}; the known ones are {known}")
+
+
+def _seconds(params: RendezvousParameters, fields: dict[str, str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for key, field in fields.items():
+        if params.get(key) is not None:
+            try:
+                found[field] = float(params.get(key))
+            except ValueError:
+                raise ValueError(f"the setting {key} is no number of seconds") from None
+    return found
 
 
 def _endpoint(params: RendezvousParameters) -> str:

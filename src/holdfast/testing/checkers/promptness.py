@@ -67,7 +67,8 @@ def _newcomers(plan: Plan, history: History) -> Iterator[Violation]:
         if fact.lasted_s < times.min_round_s - TOLERANCE_S:
             text = f"round {fact.round} was ended for newcomers after {fact.lasted_s:.2f} s"
             yield Violation(NAME, fact.at, text)
-        if waited is not None and waited < times.scale_up_delay_s - TOLERANCE_S:
+        least_s = 0.0 if fact.newcomers_fill_it else times.scale_up_delay_s
+        if waited is not None and waited < least_s - TOLERANCE_S:
             text = f"round {fact.round} was ended for a newcomer of {waited:.2f} s ago"
             yield Violation(NAME, fact.at, text)
 
