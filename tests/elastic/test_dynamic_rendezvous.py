@@ -265,9 +265,7 @@ def test_whoever_waits_is_told_that_the_rendezvous_was_closed(
 def test_nobody_waits_for_one_who_has_finished(make: Make, pool: ThreadPoolExecutor) -> None:
     one, other = make(2, 2), make(2, 2)
     meet(pool, one, other)
-    hosting = [
-        each for each in (one, other) if each._membership and each._membership._state.hosting
-    ]
+    hosting = [each for each in (one, other) if each._membership and each._membership.is_hosting]
     stays, goes = (one, other) if one in hosting else (other, one)
     goes.workers_succeeded()
     assert goes.num_nodes_waiting() == 0
@@ -331,9 +329,9 @@ backend, place, run_id = sys.argv[1:]
 params = RendezvousParameters(backend, place, run_id, 1, 2, "127.0.0.1", last_call_timeout=20)
 handler = create_handler(params)
 met = ThreadPoolExecutor().submit(handler.next_rendezvous)
-while handler._membership is None or not handler._membership._state.connected:
+while handler._membership is None or not handler._membership.is_in_touch:
     time.sleep(0.01)
-print("hosting" if handler._membership._state.hosting else "reached", flush=True)
+print("hosting" if handler._membership.is_hosting else "reached", flush=True)
 print(met.result().rank, met.result().world_size, flush=True)
 time.sleep(600)
 """
@@ -345,7 +343,7 @@ def start_another(backend: str, place: str, run_id: str) -> subprocess.Popen[str
 
 
 def is_reached(handler: DynamicRendezvousHandler) -> bool:
-    return handler._membership is not None and handler._membership._state.connected
+    return handler._membership is not None and handler._membership.is_in_touch
 
 
 def test_one_whose_process_is_killed_is_missed_at_once(pool: ThreadPoolExecutor) -> None:

@@ -68,7 +68,7 @@ sys.path.insert(0, sys.argv[1])
 from test_membership import config_of
 from holdfast.elastic.rendezvous.membership import Membership
 membership = Membership(config_of(sys.argv[2], sys.argv[3], 2, 2))
-while not membership._state.connected:
+while not membership.is_in_touch:
     time.sleep(0.01)
 print("hosting", flush=True)
 membership.meet(30.0)
@@ -116,7 +116,7 @@ def test_whoever_leaves_is_missed_and_the_job_goes_on(
 ) -> None:
     config = config_of(free_place(), uuid.uuid4().hex, 1, 2)
     host = join(config)
-    wait_until(lambda: host._state.connected)
+    wait_until(lambda: host.is_in_touch)
     other = join(config)
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda each: each.meet(DEADLINE_S), (host, other)))

@@ -52,7 +52,8 @@ from holdfast.elastic.rendezvous.api import (
     RendezvousStoreInfo,
     RendezvousTimeoutError,
 )
-from holdfast.elastic.rendezvous.membership import Membership, NotMet, Seat
+from holdfast.elastic.rendezvous.member_node import Seat
+from holdfast.elastic.rendezvous.membership import Membership, NotMet
 from holdfast.elastic.rendezvous.store import CoordinatorStore, PrefixStore
 
 __all__ = [

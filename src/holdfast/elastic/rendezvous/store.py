@@ -20,7 +20,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast.control import store_client
 from holdfast.control.auth import OPEN, Security
@@ -39,6 +39,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Value = bytes | str
 Span = timedelta | float
+DEFAULT_TIMEOUT = timedelta(seconds=store_client.DEFAULT_TIMEOUT_S)
 
 
 class StoreError(RuntimeError):
@@ -182,14 +183,18 @@ class CoordinatorStore(Store):
 
 
 class PrefixStore(Store):
-    """Another store, of ours or of PyTorch's, with `prefix/` before every key."""
+    """Another store, of ours, of PyTorch's or of anybody's, with `prefix/` before every key.
 
-    def __init__(self, prefix: str, store: Store) -> None:
+    One that has no calls for many keys is asked for one after the other, and the time of one
+    that has no timeout cannot be set. What else it does not have cannot be called here either.
+    """
+
+    def __init__(self, prefix: str, store: Any) -> None:
         self._prefix = prefix
         self._store = store
 
     @property
-    def underlying_store(self) -> Store:
+    def underlying_store(self) -> Any:
         """The store that has the keys, under their longer names."""
         return self._store
 
@@ -197,10 +202,12 @@ class PrefixStore(Store):
         self._store.set(self._key(key), value)
 
     def get(self, key: str) -> bytes:
-        return self._store.get(self._key(key))
+        value: bytes = self._store.get(self._key(key))
+        return value
 
     def add(self, key: str, value: int) -> int:
-        return self._store.add(self._key(key), value)
+        total: int = self._store.add(self._key(key), value)
+        return total
 
     def append(self, key: str, value: Value) -> None:
         self._store.append(self._key(key), value)
@@ -212,29 +219,38 @@ class PrefixStore(Store):
             self._store.wait(self._keys(keys), timeout)
 
     def check(self, keys: Sequence[str]) -> bool:
-        return self._store.check(self._keys(keys))
+        return bool(self._store.check(self._keys(keys)))
 
     def compare_set(self, key: str, expected_value: Value, desired_value: Value) -> bytes:
-        return self._store.compare_set(self._key(key), expected_value, desired_value)
+        held: bytes = self._store.compare_set(self._key(key), expected_value, desired_value)
+        return held
 
     def delete_key(self, key: str) -> bool:
-        return self._store.delete_key(self._key(key))
+        return bool(self._store.delete_key(self._key(key)))
 
     def num_keys(self) -> int:
-        return self._store.num_keys()
+        return int(self._store.num_keys())
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        return self._store.multi_get(self._keys(keys))
+        if not hasattr(self._store, "multi_get"):
+            return [self.get(key) for key in keys]
+        return list(self._store.multi_get(self._keys(keys)))
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
-        self._store.multi_set(self._keys(keys), values)
+        if hasattr(self._store, "multi_set"):
+            self._store.multi_set(self._keys(keys), values)
+            return
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
 
     @property
     def timeout(self) -> timedelta:
-        return self._store.timeout
+        own: timedelta = getattr(self._store, "timeout", DEFAULT_TIMEOUT)
+        return own
 
     def set_timeout(self, timeout: Span) -> None:
-        self._store.set_timeout(timeout)
+        if hasattr(self._store, "set_timeout"):
+            self._store.set_timeout(timeout)
 
     def _key(self, key: str) -> str:
         return f"{self._prefix}/{key}"
