@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from holdfast.core import timing
 from holdfast.core.config import JobConfig, Leases, Rendezvous
-from holdfast.elastic.rendezvous.dynamic_rendezvous import (
+from holdfast.elastic.rendezvous.membership import Membership, NotMet
+from holdfast.elastic.rendezvous.settings import (
     RendezvousSettings,
     RendezvousTimeout,
     job_config,
 )
-from holdfast.elastic.rendezvous.membership import Membership, NotMet
 
 DEADLINE_S = 30.0
 

@@ -23,23 +23,14 @@ import sys
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 from msgspec.structs import replace
 
 from holdfast.agent.contact import Secrets, security_of
 from holdfast.control.registers.register import Register
-from holdfast.core import timing
-from holdfast.core.config import (
-    JobConfig,
-    Leases,
-    Program,
-    Rendezvous,
-    RestartPolicy,
-    Timeouts,
-)
+from holdfast.core.config import JobConfig, Rendezvous
 from holdfast.elastic.events import NodeState, construct_and_record_rdzv_event
 from holdfast.elastic.rendezvous.api import (
     RendezvousClosedError,
@@ -54,6 +45,14 @@ from holdfast.elastic.rendezvous.api import (
 )
 from holdfast.elastic.rendezvous.member_node import Seat
 from holdfast.elastic.rendezvous.membership import Membership, NotMet
+from holdfast.elastic.rendezvous.settings import (
+    KEEP_ALIVE_ATTEMPTS,
+    KEEP_ALIVE_S,
+    RendezvousSettings,
+    RendezvousTimeout,
+    job_config,
+    settings_from,
+)
 from holdfast.elastic.rendezvous.store import CoordinatorStore, PrefixStore
 
 __all__ = [
@@ -67,11 +66,6 @@ __all__ = [
 
 Token = Any
 """Names a version of what a backend holds."""
-
-KEEP_ALIVE_S, KEEP_ALIVE_ATTEMPTS = 5, 3
-"""PyTorch's defaults. Where they are left as they are, our own leases count."""
-RESTARTS_MAX = 1_000_000
-"""How many restarts are allowed is counted by the agents."""
 
 
 class RendezvousBackend(ABC):
@@ -97,67 +91,6 @@ class RendezvousBackend(ABC):
 
         What is there then, its token, and whether it was set. Raises as `get_state`.
         """
-
-
-class RendezvousTimeout:
-    """How long each part of a rendezvous may take; all positive."""
-
-    _DEFAULTS: ClassVar[dict[str, timedelta]] = {
-        "join": timedelta(seconds=600),
-        "last_call": timedelta(seconds=Timeouts().last_call_s),
-        "close": timedelta(seconds=30),
-        "heartbeat": timedelta(seconds=5),
-    }
-
-    def __init__(
-        self,
-        join: timedelta | None = None,
-        last_call: timedelta | None = None,
-        close: timedelta | None = None,
-        heartbeat: timedelta | None = None,
-    ) -> None:
-        self._join = self._checked("join", join)
-        self._last_call = self._checked("last_call", last_call)
-        self._close = self._checked("close", close)
-        self._heartbeat = self._checked("heartbeat", heartbeat)
-
-    def _checked(self, name: str, given: timedelta | None) -> timedelta:
-        span = self._DEFAULTS[name] if given is None else given
-        if span <= timedelta(0):
-            raise ValueError(f"the {name} timeout is {span}, and has to be above zero")
-        return span
-
-    @property
-    def join(self) -> timedelta:
-        """Within which the nodes have to meet."""
-        return self._join
-
-    @property
-    def last_call(self) -> timedelta:
-        """How long the first round waits for more nodes once there are enough."""
-        return self._last_call
-
-    @property
-    def close(self) -> timedelta:
-        """Within which closing has to be through."""
-        return self._close
-
-    @property
-    def heartbeat(self) -> timedelta:
-        """Within which a heartbeat has to be through."""
-        return self._heartbeat
-
-
-@dataclass(repr=False, eq=False, frozen=True)
-class RendezvousSettings:
-    """The settings of a rendezvous."""
-
-    run_id: str
-    min_nodes: int
-    max_nodes: int
-    timeout: RendezvousTimeout
-    keep_alive_interval: timedelta
-    keep_alive_max_attempt: int
 
 
 class DynamicRendezvousHandler(RendezvousHandler):
@@ -377,50 +310,6 @@ class OneAtATime:
             return self._backend.set_state(state, token)
 
 
-def job_config(settings: RendezvousSettings, local_addr: str | None = None) -> JobConfig:
-    """What the settings mean to a coordinator. Restarts are the agents' to count."""
-    span = settings.timeout
-    interval_s = settings.keep_alive_interval.total_seconds()
-    chosen = {} if interval_s == KEEP_ALIVE_S else {"heartbeat_s": interval_s}
-    return JobConfig(
-        run_id=settings.run_id,
-        program=Program("function", "the caller's own workers"),
-        min_nodes=settings.min_nodes,
-        max_nodes=settings.max_nodes,
-        local_address=local_addr,
-        timeouts=Timeouts(
-            join_s=span.join.total_seconds(),
-            last_call_s=span.last_call.total_seconds(),
-            close_s=span.close.total_seconds(),
-        ),
-        leases=timing.derive(Leases(), chosen),
-        restarts=RestartPolicy(
-            max_restarts=RESTARTS_MAX,
-            backoff_first_s=0.0,
-            same_cause_limit=0,
-            fruitless_rounds_limit=0,
-        ),
-    )
-
-
-def settings_from(params: RendezvousParameters) -> RendezvousSettings:
-    """The settings that parameters name; ValueError for one that is no number."""
-    interval = params.get_as_int("keep_alive_interval", KEEP_ALIVE_S)
-    attempts = params.get_as_int("keep_alive_max_attempt", KEEP_ALIVE_ATTEMPTS)
-    if interval is None or attempts is None:
-        raise TypeError("keep_alive_interval and keep_alive_max_attempt cannot be None")
-    timeout = RendezvousTimeout(
-        _span(params, "join_timeout"),
-        _span(params, "last_call_timeout"),
-        _span(params, "close_timeout"),
-        _span(params, "heartbeat_timeout"),
-    )
-    every = timedelta(seconds=interval)
-    return RendezvousSettings(
-        params.run_id, params.min_nodes, params.max_nodes, timeout, every, attempts
-    )
-
-
 def create_handler(
     store: Any, backend: RendezvousBackend, params: RendezvousParameters
 ) -> DynamicRendezvousHandler:
@@ -446,11 +335,6 @@ def create_handler(
         said = f"{type(error).__name__}: {error}"
         construct_and_record_rdzv_event(params.run_id, said, NodeState.FAILED)
         raise
-
-
-def _span(params: RendezvousParameters, key: str) -> timedelta | None:
-    seconds = params.get_as_int(key)
-    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def _in_pytorchs_words(error: NotMet) -> RendezvousError:

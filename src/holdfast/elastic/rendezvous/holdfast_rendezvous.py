@@ -24,11 +24,8 @@ from holdfast.core import timing
 from holdfast.core.config import DEFAULT_PORT, ETCD_PORT, Leases, Rendezvous
 from holdfast.core.model import Endpoint
 from holdfast.elastic.rendezvous.api import RendezvousParameters
-from holdfast.elastic.rendezvous.dynamic_rendezvous import (
-    DynamicRendezvousHandler,
-    job_config,
-    settings_from,
-)
+from holdfast.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+from holdfast.elastic.rendezvous.settings import job_config, settings_from
 from holdfast.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 __all__ = ["create_handler"]

@@ -18,10 +18,10 @@ from holdfast.agent.contact import Secrets
 from holdfast.core.config import STATIC_BACKEND, Rendezvous
 from holdfast.core.model import Endpoint
 from holdfast.elastic.rendezvous.api import RendezvousHandler, RendezvousParameters
-from holdfast.elastic.rendezvous.dynamic_rendezvous import (
+from holdfast.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+from holdfast.elastic.rendezvous.settings import (
     KEEP_ALIVE_ATTEMPTS,
     KEEP_ALIVE_S,
-    DynamicRendezvousHandler,
     RendezvousSettings,
     RendezvousTimeout,
     job_config,
