@@ -63,6 +63,9 @@ class Served:
     def open_round(self, round: int) -> None:
         self.on_loop(lambda: self._stage.spaces.open(round))
 
+    def end_round(self, round: int) -> None:
+        self.on_loop(lambda: self._stage.spaces.end(round))
+
     def waiting(self) -> int:
         """How many keys somebody waits for."""
         return int(str(self.on_loop(lambda: len(self._stage.spaces._space.waiting))))
@@ -335,6 +338,21 @@ def test_those_who_wait_are_told_that_their_round_is_over(
     for future in waiting:
         with pytest.raises(RoundOver, match="round 1 is over"):
             future.result(DEADLINE_S)
+
+
+def test_a_round_can_end_before_the_next_one_begins(
+    served: Served, threads: ThreadPoolExecutor
+) -> None:
+    waiting = threads.submit(served.store().wait, ["a"])
+    until_waiting(served, 1)
+    served.end_round(1)
+    with pytest.raises(RoundOver, match="round 1 is over"):
+        waiting.result(DEADLINE_S)
+    with pytest.raises(RoundOver, match="round 1 is over"):
+        served.store().set("a", "late")
+    served.open_round(2)
+    served.end_round(1)
+    served.store(round=2).set("a", "of the next round")
 
 
 def test_a_round_that_is_over_or_has_not_begun_is_refused(served: Served) -> None:

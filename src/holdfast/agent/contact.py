@@ -220,7 +220,7 @@ class NetworkContact:
         self._server = Server(owner.loop, config.run_id, self._security, host, spaces)
         self._keeper.begin(state.tenure, ledger(state))
         self._server.listen(listening)
-        host.post, host.on_round = self._server, spaces.open
+        host.post, host.keys = self._server, spaces
         here = f"this node carries the coordinator, on {self._endpoint}"
         if is_loopback(self._endpoint):
             here += ", which other machines cannot reach"

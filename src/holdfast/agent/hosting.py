@@ -32,7 +32,7 @@ from holdfast.core.coordinator_io import (
     Written,
 )
 from holdfast.core.coordinator_state import CoordinatorState
-from holdfast.core.messages import FromNode, NodeGreeted, RunRound, ToNode
+from holdfast.core.messages import CloseJob, FromNode, NodeGreeted, RunRound, StopRound, ToNode
 from holdfast.core.model import Tenure
 from holdfast.workers import linux
 from holdfast.workers.event_loop import Cancellable, Loop
@@ -43,6 +43,18 @@ class Post(Protocol):
 
     def send(self, node: str, tenure: Tenure, message: ToNode) -> bool: ...
     def drop(self, node: str) -> None: ...
+
+
+class RoundKeys(Protocol):
+    """The keys that the nodes of a round share."""
+
+    def open(self, round: int) -> None:
+        """The keys of a round can be used from now on, and those of older ones no more."""
+        ...
+
+    def end(self, round: int) -> None:
+        """They can be used no more; whoever waits for one is told."""
+        ...
 
 
 class Keeper(Protocol):
@@ -111,8 +123,7 @@ class CoordinatorHost:
 
     def __init__(self, state: CoordinatorState, around: Surroundings, keeper: Keeper) -> None:
         self.post: Post | None = None
-        self.on_round: Callable[[int], None] = lambda number: None
-        """Called with the number of each round before anybody is told of it."""
+        self.keys: RoundKeys | None = None
         self._desk = desk.open_desk(state)
         self._around, self._keeper = around, keeper
         self._timers: dict[str, Cancellable] = {}
@@ -229,12 +240,24 @@ class CoordinatorHost:
             self._unsaid.append(tell)
         if verdict != "send":
             return
-        if isinstance(tell.message, RunRound):
-            self.on_round(tell.message.assignment.round)
+        if self.keys is not None:
+            self._serve_keys(self.keys, tell.message)
         if tell.node == self._around.node:
             self._around.tell_agent(tell.message, self.state.tenure)
         elif self.post is not None:
             self.post.send(tell.node, self.state.tenure, tell.message)
+
+    def _serve_keys(self, keys: RoundKeys, told: ToNode) -> None:
+        """A round has keys of its own, from before anybody is told of it until it is stopped.
+
+        After a success they stay: whoever is done may still wait there for the others.
+        """
+        if isinstance(told, RunRound):
+            keys.open(told.assignment.round)
+        elif isinstance(told, StopRound):
+            keys.end(told.round)
+        elif isinstance(told, CloseJob) and told.outcome.verdict != "succeeded":
+            keys.end(self.state.round_number)
 
     def _wake(self, name: str, after_s: float) -> None:
         if name in self._timers:

@@ -203,7 +203,7 @@ class RegisterContact:
         owner.journal.began(now, beginning)
         state = beginning.state(owner.config, now)
         host = CoordinatorHost(state, surroundings(owner), self._leading)
-        host.post, host.on_round = self._server, self._spaces.open
+        host.post, host.keys = self._server, self._spaces
         self._reception.host = host
         self._spaces.open(state.round_number)  # Its keys were the last leader's, and are lost.
         self._server.closed_because = ""

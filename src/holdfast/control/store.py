@@ -65,6 +65,16 @@ class Space(Struct, eq=False):
     bytes_held: int = 0
     is_over: bool = False
 
+    def end(self) -> None:
+        """Drop all keys, and tell those who wait for one."""
+        self.is_over = True
+        told = {id(w.connection): w.connection for ws in self.waiting.values() for w in ws}
+        self.waiting.clear()
+        self.values.clear()
+        for connection in told.values():
+            connection.state = self
+            _answer(connection, _over(self.round))
+
     def put(self, key: str, value: bytes) -> None:
         """Set a key; raises `CannotDo` when there is no room for it."""
         if len(value) > VALUE_BYTES:
@@ -111,13 +121,12 @@ class KeySpaces:
         if round <= self._space.round:
             return
         older, self._space = self._space, Space(round)
-        older.is_over = True
-        told = {id(w.connection): w.connection for ws in older.waiting.values() for w in ws}
-        older.waiting.clear()
-        older.values.clear()
-        for connection in told.values():
-            connection.state = older
-            _answer(connection, _over(older.round))
+        older.end()
+
+    def end(self, round: int) -> None:
+        """Drop a round's keys, unless a later round has begun."""
+        if round == self._space.round:
+            self._space.end()
 
     # What the server asks.
 
