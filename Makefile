@@ -17,8 +17,10 @@ help: ## Print this list
 demo: $(VENV)/.ready ## Show a real job of 4 workers that loses one and recovers
 	@$(BIN)/python examples/demo.py
 
+# Most tests wait for processes, so that there may be more of them than cores.
+WORKERS ?= 4
 test: $(VENV)/.ready-test lint ## Lint, check types and run all tests (installs PyTorch for CPU)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 lint: $(VENV)/.ready-lint ## Check style, format and types
 	$(BIN)/ruff check .

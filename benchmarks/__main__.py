@@ -14,7 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
+    both_apis,
     floor,
+    inside_torchrun,
     launching,
     nodes,
     recovery,
@@ -48,6 +50,8 @@ MEASURES: dict[str, Callable[[Session], list[Figure]]] = {
     "k": takeover.takeover,
     "l": register_load.load,
     "m": register_cost.cost,
+    "n": both_apis.both_apis,
+    "o": inside_torchrun.meet_inside_torchrun,
 }
 
 

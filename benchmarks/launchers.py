@@ -38,6 +38,8 @@ class Launcher(Struct, frozen=True):
     words: tuple[str, ...]
     """The command and what always follows it."""
     variables: dict[str, str] = field(default_factory=dict)
+    backend: str = "c10d"
+    """Through which several nodes meet."""
 
     def command(self, workers: int, program: str, *options: str) -> list[str]:
         """The command line for a program of `programs/`; its arguments come after this."""
@@ -46,7 +48,7 @@ class Launcher(Struct, frozen=True):
 
     def node_command(self, meeting: Meeting, program: str, *options: str) -> list[str]:
         """The command line of one node of several, with one worker."""
-        where = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{meeting.port}")
+        where = ("--rdzv-backend", self.backend, "--rdzv-endpoint", f"127.0.0.1:{meeting.port}")
         named = ("--rdzv-id", meeting.job, "--local-addr", "127.0.0.1")
         settings = ",".join(f"{name}={value}" for name, value in meeting.settings.items())
         size = ("--nnodes", meeting.nodes, "--nproc-per-node", "1", "--max-restarts", "3")
@@ -76,4 +78,6 @@ holdfast = Launcher(HOLDFAST, (_installed("holdfast"), "run"))
 torchrun = Launcher(TORCHRUN, (_installed("torchrun"),), UNSHARED_STORE)
 torchrun_by_default = Launcher(f"{TORCHRUN} by default", (_installed("torchrun"),))
 torchrun_with_shared_store = Launcher(TORCHRUN, (_installed("torchrun"),))
+torchrun_with_holdfast = Launcher(HOLDFAST, (_installed("torchrun"),), backend="holdfast")
+"""The stock launcher, which meets through us."""
 CONTENDERS = (holdfast, torchrun)

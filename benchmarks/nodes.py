@@ -114,16 +114,16 @@ def _measure(
 def _sample_loss(session: Session, contender: Contender) -> list[float]:
     port = free_port()
     with (
-        _node(session, contender, port, is_host=True) as first,
-        _node(session, contender, port, is_host=False) as second,
+        node(session, contender, port, is_host=True) as first,
+        node(session, contender, port, is_host=False) as second,
     ):
-        for node in (first, second):
-            node.await_reports(lambda reports: bool(_in_world(reports, 2)), FORM_DEADLINE_S)
+        for each in (first, second):
+            each.await_reports(lambda reports: bool(in_world(reports, 2)), FORM_DEADLINE_S)
         first.settle(SETTLE_S)
-        killed_at = _kill(second)
+        killed_at = kill(second)
 
         def recovered(reports: list[Report]) -> list[Report]:
-            return [report for report in _in_world(reports, 1) if report.reached > killed_at]
+            return [report for report in in_world(reports, 1) if report.reached > killed_at]
 
         first.await_reports(lambda reports: bool(recovered(reports)), RECOVER_DEADLINE_S)
         return [recovered(first.reports)[0].reached - killed_at]
@@ -131,36 +131,37 @@ def _sample_loss(session: Session, contender: Contender) -> list[float]:
 
 def _sample_gain(session: Session, contender: Contender) -> list[float]:
     port = free_port()
-    with _node(session, contender, port, is_host=True) as first:
-        first.await_reports(lambda reports: bool(_in_world(reports, 1)), FORM_DEADLINE_S)
+    with node(session, contender, port, is_host=True) as first:
+        first.await_reports(lambda reports: bool(in_world(reports, 1)), FORM_DEADLINE_S)
         first.settle(SETTLE_S)
-        with _node(session, contender, port, is_host=False) as second:
-            for node in (second, first):
-                node.await_reports(lambda reports: bool(_in_world(reports, 2)), JOIN_DEADLINE_S)
-            together = [*_in_world(first.reports, 2), *_in_world(second.reports, 2)]
+        with node(session, contender, port, is_host=False) as second:
+            for each in (second, first):
+                each.await_reports(lambda reports: bool(in_world(reports, 2)), JOIN_DEADLINE_S)
+            together = [*in_world(first.reports, 2), *in_world(second.reports, 2)]
             stepped_at = max(report.reached for report in together)
-            alone = [report.pid for report in _in_world(first.reports, 1)]
-            last_at = max(_last_step(first, pid) for pid in alone)
+            alone = [report.pid for report in in_world(first.reports, 1)]
+            last_at = max(last_step(first, pid) for pid in alone)
             return [stepped_at - last_at, stepped_at - second.started_at]
 
 
 def _sample_start(session: Session, contender: Contender) -> list[float]:
-    with _node(session, contender, free_port(), is_host=True) as node:
-        node.await_reports(lambda reports: bool(_in_world(reports, 1)), FORM_DEADLINE_S)
-        return [node.reports[0].reached - node.started_at]
+    with node(session, contender, free_port(), is_host=True) as alone:
+        alone.await_reports(lambda reports: bool(in_world(reports, 1)), FORM_DEADLINE_S)
+        return [alone.reports[0].reached - alone.started_at]
 
 
 @contextmanager
-def _node(session: Session, contender: Contender, port: int, is_host: bool) -> Iterator[Job]:
+def node(session: Session, contender: Contender, port: int, is_host: bool) -> Iterator[Job]:
+    """One node of one or two; when this is left, all that runs is gone."""
     settings = {"is_host": "true" if is_host else "false", **contender.settings}
     command = contender.launcher.node_command(Meeting(port, "1:2", settings), PROGRAM)
     with session.job(contender.launcher, command) as job:
         yield job
 
 
-def _kill(node: Job) -> float:
+def kill(victim: Job) -> float:
     """Kill all processes of a node, its agent first; returns when."""
-    pids = [node.pid, *processes.descendants(node.pid)]
+    pids = [victim.pid, *processes.descendants(victim.pid)]
     killed_at = time.monotonic()
     for pid in pids:
         try:
@@ -170,13 +171,14 @@ def _kill(node: Job) -> float:
     return killed_at
 
 
-def _in_world(reports: list[Report], size: int) -> list[Report]:
+def in_world(reports: list[Report], size: int) -> list[Report]:
+    """Those of workers whose round has that many."""
     return [report for report in reports if report.world == size]
 
 
-def _last_step(node: Job, pid: int) -> float:
+def last_step(of: Job, pid: int) -> float:
     """When a worker of the node did its last step."""
-    lines = (node.folder / f"steps-{pid}").read_text().split()
+    lines = (of.folder / f"steps-{pid}").read_text().split()
     if not lines:
         raise RunFailed(f"worker {pid} logged no step")
     return float(lines[-1])

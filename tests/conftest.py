@@ -27,6 +27,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,7 +35,8 @@ import hypothesis
 import pytest
 
 TESTS = Path(__file__).parent
-CHECKED_FOLDERS = frozenset({"cli", "control", "integration", "workers"})
+LONGEST = TESTS / "integration" / "nodes"
+CHECKED_FOLDERS = frozenset({"cli", "control", "elastic", "integration", "workers"})
 LEFTOVER_DEADLINE_S = 5.0
 PR_SET_CHILD_SUBREAPER = 36
 SETTINGS_PREFIXES = ("HOLDFAST_", "PET_", "TORCHELASTIC_")
@@ -47,8 +49,10 @@ hypothesis.settings.load_profile("holdfast")
 # --- what this machine can run ------------------------------------------------------------
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip, with the reason, what needs a user or a package that is not here."""
+    if hasattr(config, "workerinput"):
+        _put_the_longest_first(items)
     missing = {}
     if os.getuid() != 0:
         missing["root"] = f"needs to run as root, and this is user {os.getuid()}"
@@ -58,6 +62,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in missing.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _put_the_longest_first(items: list[pytest.Item]) -> None:
+    """Let one process of a parallel run begin with them, while the others do the rest.
+
+    At the end of the run they would be what all wait for, several at a time, each with
+    a PyTorch per host and with leases to keep, on a machine that may have two cores.
+    """
+    items.sort(key=lambda item: not item.path.is_relative_to(LONGEST))
 
 
 # --- nothing is left behind ---------------------------------------------------------------
@@ -80,6 +93,13 @@ class Status(NamedTuple):
     @property
     def is_running(self) -> bool:
         return self.state not in "ZX"
+
+
+class Family(NamedTuple):
+    """The processes below this one: all that run, and its own children that are dead."""
+
+    running: set[Process]
+    dead: set[Process]
 
 
 class Descriptor(NamedTuple):
@@ -108,6 +128,8 @@ class Leftovers(NamedTuple):
 
 
 passed_key = pytest.StashKey[bool]()
+shared = Leftovers(set(), set())
+"""What fixtures of a module or of the session hold, whenever they were first asked for."""
 
 
 def pytest_sessionstart() -> None:
@@ -129,19 +151,43 @@ def pytest_runtest_makereport(
     return report
 
 
+class SharedFixtures:
+    """Notes what is to outlive the test that happens to be the first to ask for it."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[object]
+    ) -> Generator[None, object, object]:
+        if fixturedef.scope == "function":
+            return (yield)
+        before = Leftovers(_family().running, _descriptors())
+        value = yield
+        made = _left_since(before)
+        shared.processes.update(made.processes)
+        shared.descriptors.update(made.descriptors)
+        return value
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Not as a function here, which would not be told of fixtures of the session.
+    config.pluginmanager.register(SharedFixtures())
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test of real processes that leaves a process or a descriptor behind."""
     if request.path.relative_to(TESTS).parts[0] not in CHECKED_FOLDERS:
         yield
         return
-    before, dead_before = Leftovers(_descendants(), _descriptors()), _dead_children()
+    family = _family()
+    before = Leftovers(family.running, _descriptors())
     yield
     passed = request.node.stash.get(passed_key, False)
     left = _wait_until_gone(before) if passed else _left_since(before)
     report = str(left)
-    _kill(left.processes)
-    _reap(_dead_children() - dead_before - before.processes)
+    if left.processes:
+        _kill(left.processes)
+    _reap(_family().dead - family.dead - family.running - shared.processes)
     if left and passed:
         pytest.fail(report, pytrace=False)
 
@@ -159,12 +205,28 @@ def _wait_until_gone(before: Leftovers) -> Leftovers:
 
 
 def _left_since(before: Leftovers) -> Leftovers:
-    return Leftovers(_descendants() - before.processes, _descriptors() - before.descriptors)
+    processes = _family().running - before.processes - shared.processes
+    descriptors = _descriptors() - before.descriptors - shared.descriptors
+    pids, numbers = _helpers_of_multiprocessing()
+    return Leftovers(
+        {process for process in processes if process.pid not in pids},
+        {descriptor for descriptor in descriptors if descriptor.number not in numbers},
+    )
+
+
+def _helpers_of_multiprocessing() -> tuple[set[int | None], set[int | None]]:
+    """Processes and descriptors of the fork server and of the tracker of shared memory.
+
+    There is one of each for the life of a process, whichever test needs it first.
+    """
+    server, tracker = forkserver._forkserver, resource_tracker._resource_tracker
+    pids = {server._forkserver_pid, tracker._pid}
+    return pids, {server._forkserver_alive_fd, tracker._fd}
 
 
 def _kill(processes: set[Process]) -> None:
     """Kill them and whatever they fork meanwhile, and wait until all of it is dead."""
-    known = _descendants() - processes
+    known = _family().running - processes
     deadline = time.monotonic() + LEFTOVER_DEADLINE_S
     while processes and time.monotonic() < deadline:
         for process in processes:
@@ -173,7 +235,7 @@ def _kill(processes: set[Process]) -> None:
             except ProcessLookupError:
                 pass  # it went by itself since it was seen
         time.sleep(0.02)
-        processes = _descendants() - known
+        processes = _family().running - known
 
 
 def _reap(dead: set[Process]) -> None:
@@ -185,24 +247,20 @@ def _reap(dead: set[Process]) -> None:
             pass  # whoever started it has waited for it since it was seen
 
 
-def _descendants() -> set[Process]:
-    """Every process below this one that runs."""
+def _family() -> Family:
+    """What there is below this process now."""
     children: dict[int, list[Status]] = {}
     for status in _all_processes():
         children.setdefault(status.parent, []).append(status)
-    found: set[Process] = set()
-    pending = [os.getpid()]
+    me = os.getpid()
+    running: set[Process] = set()
+    pending = [me]
     while pending:
         for status in children.get(pending.pop(), []):
             pending.append(status.process.pid)
             if status.is_running:
-                found.add(status.process)
-    return found
-
-
-def _dead_children() -> set[Process]:
-    me = os.getpid()
-    return {s.process for s in _all_processes() if s.parent == me and not s.is_running}
+                running.add(status.process)
+    return Family(running, {s.process for s in children.get(me, []) if not s.is_running})
 
 
 def _all_processes() -> Iterator[Status]:
@@ -214,12 +272,14 @@ def _all_processes() -> Iterator[Status]:
 def _status_of(pid: int) -> Status | None:
     """None when there is no such process."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        # Without a buffer and without decoding, since this is done for all of them, often.
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name, in brackets, may hold anything, brackets and blanks included.
-    state, parent, *fields = text.rpartition(")")[2].split()
-    return Status(Process(pid, started=int(fields[17])), int(parent), state)
+    state, parent, *fields = text.rpartition(b")")[2].split()
+    return Status(Process(pid, started=int(fields[17])), int(parent), state.decode())
 
 
 def _descriptors() -> set[Descriptor]:
@@ -246,6 +306,14 @@ def _target_of(number: int) -> str:
         return os.readlink(f"/proc/self/fd/{number}")
     except FileNotFoundError:
         return "closed"
+
+
+@pytest.fixture(scope="session")
+def pytorch_in_this_process() -> None:
+    """For tests that use a store of PyTorch's themselves: some descriptors it opens for good."""
+    import torch.distributed
+
+    torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -37,12 +38,16 @@ import pytest
 
 from holdfast.control.auth import TlsFiles
 
+from .free_ports import free_ports
+
 DEADLINE_S = 30.0
 ANSWER_S = 2.0
 LOOPBACK = "127.0.0.1"
 CLUSTER_TOKEN = "holdfast-tests"
 QUICK_ELECTIONS = ("--heartbeat-interval=50", "--election-timeout=500")
 """Half of the default, for tests that wait for elections and for the shortest leases."""
+CHEAP_PASSWORDS = "--bcrypt-cost=4"
+"""The least work that etcd allows, per look at a password: a slow machine has none to spare."""
 SOCKET_NAME = "etcd:1"
 """A file in the server's working directory. etcd insists on the form of a host and a port."""
 
@@ -146,6 +151,8 @@ class EtcdServer:
         ]  # fmt: skip
         if self.options.enable_v2:
             command.append("--enable-v2=true")
+        if self.options.user:
+            command.append(CHEAP_PASSWORDS)
         if tls is not None:
             command += [f"--cert-file={tls.certificate}", f"--key-file={tls.key}"]
             if tls.authority is not None:
@@ -194,15 +201,19 @@ class EtcdServer:
         self.kill()
         shutil.rmtree(self._socket_folder, ignore_errors=True)
 
-    def ask(self, path: str, body: object = None, method: str = "") -> Any:
+    def ask(
+        self, path: str, body: object = None, method: str = "", deadline_s: float = ANSWER_S
+    ) -> Any:
         """What it answers to a question of our own; raises `OSError` if it does not.
 
         Where nothing else is said, a question with a body is a POST.
         """
-        return self._exchange(path, body, method, self._as_root())
+        return self._exchange_as(self._as_root(deadline_s), path, body, method, deadline_s)
 
-    def _exchange(self, path: str, body: object, method: str, headers: dict[str, str]) -> Any:
-        connection = _UnixConnection(self._socket_path, ANSWER_S)
+    def _exchange_as(
+        self, headers: dict[str, str], path: str, body: object, method: str, deadline_s: float
+    ) -> Any:
+        connection = _UnixConnection(self._socket_path, deadline_s)
         data = None if body is None else json.dumps(body)
         headers = {"Content-Type": "application/json", **headers}
         try:
@@ -217,7 +228,7 @@ class EtcdServer:
             raise OSError(f"{self.name} answers {answer.status}: {text}")
         return json.loads(text) if text else None
 
-    def _as_root(self) -> dict[str, str]:
+    def _as_root(self, deadline_s: float) -> dict[str, str]:
         """What lets us in where users are demanded."""
         if not self.demands_users:
             return {}
@@ -226,7 +237,8 @@ class EtcdServer:
             pair = base64.b64encode(f"root:{password}".encode()).decode()
             return {"Authorization": f"Basic {pair}"}
         known = {"name": "root", "password": password}
-        return {"Authorization": self._exchange("/v3/auth/authenticate", known, "", {})["token"]}
+        answer = self._exchange_as({}, "/v3/auth/authenticate", known, "", deadline_s)
+        return {"Authorization": answer["token"]}
 
     def is_healthy(self) -> bool:
         """Whether it serves, which takes a leader and a majority."""
@@ -301,7 +313,7 @@ class EtcdCluster:
             self.servers[0].ask("/v2/auth/roles/guest", method="DELETE")
 
     def _add_users(self, users: Sequence[str]) -> None:
-        ask, password = self.servers[0].ask, self.options.password
+        ask, password = partial(self.servers[0].ask, deadline_s=DEADLINE_S), self.options.password
         ask("/v3/auth/role/add", {"name": "root"})
         for user in users:
             ask("/v3/auth/user/add", {"name": user, "password": password})
@@ -309,7 +321,7 @@ class EtcdCluster:
         ask("/v3/auth/enable", {})
 
     def _add_v2_users(self, users: Sequence[str]) -> None:
-        ask, password = self.servers[0].ask, self.options.password
+        ask, password = partial(self.servers[0].ask, deadline_s=DEADLINE_S), self.options.password
         for user in users:
             about = {"user": user, "password": password, "roles": ["root"]}
             ask(f"/v2/auth/users/{user}", about, "PUT")
@@ -354,19 +366,6 @@ def _with_ports(place: EtcdPlace) -> EtcdPlace:
     return place._replace(
         client_port=place.client_port or client_port, peer_port=place.peer_port or peer_port
     )
-
-
-def free_ports(address: str, number: int) -> list[int]:
-    """Ports on which nobody listens now."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    held = [socket.socket(family) for _ in range(number)]
-    try:
-        for each in held:
-            each.bind((address, 0))
-        return [each.getsockname()[1] for each in held]
-    finally:
-        for each in held:
-            each.close()
 
 
 def _dying_with_us() -> list[str]:

@@ -48,7 +48,6 @@ def refusal(*words: str, **environ: str) -> UsageError:
             "/x",
         ),
         (("--rdzv-backend=blackboard", "--rdzv-endpoint=x://y"), "blackboard", "x://y"),
-        (("--rdzv-backend=carrier-pigeon",), "carrier-pigeon", ""),
     ],
 )
 def test_where_the_nodes_meet(words: tuple[str, ...], backend: str, endpoint: str) -> None:

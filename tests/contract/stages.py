@@ -20,7 +20,8 @@ from holdfast.control.registers.register import (
     RegisterUnreachable,
 )
 
-from ..etcd_cluster import EtcdCluster, EtcdOptions, free_ports
+from ..etcd_cluster import EtcdCluster, EtcdOptions
+from ..free_ports import free_port
 from .opening import open_for_test, python_command
 from .proxy import Proxy
 
@@ -148,7 +149,7 @@ class TcpStoreStage(ServedStage):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._endpoint = f"127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
+        self._endpoint = f"127.0.0.1:{free_port()}"
         self._host = self._start()
 
     @property

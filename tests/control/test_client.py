@@ -15,16 +15,10 @@ from holdfast.control.handshake import Challenge, Welcome, refusal_of
 from holdfast.core.messages import Heartbeat, StopRound
 from holdfast.core.model import Endpoint
 
+from ..free_ports import free_port
 from .stage import JOB, LOOPBACK, TENURE, Agent, Stage
 
 SECRET = Security(b"a secret token")
-
-
-def closed_port() -> int:
-    with socket.socket() as sock:
-        sock.bind((LOOPBACK, 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def lost(
@@ -70,7 +64,7 @@ class FakeServer:
 
 
 def test_a_refused_connection_is_named(stage: Stage) -> None:
-    port = closed_port()
+    port = free_port()
     reason, permanent = lost(stage, stage.agent(), Endpoint(LOOPBACK, port))
     assert reason == f"127.0.0.1:{port} refused the connection"
     assert not permanent
@@ -85,13 +79,13 @@ def test_a_name_that_means_nothing_is_named(stage: Stage) -> None:
 @pytest.mark.parametrize("name", ["", "a" * 300, "..", "node\0seven"])
 def test_a_name_that_cannot_be_one_is_named(stage: Stage, name: str) -> None:
     agent = stage.agent()
-    agent.client.dial((Endpoint(name, closed_port()),), 20)
+    agent.client.dial((Endpoint(name, free_port()),), 20)
     stage.until(lambda: agent.lost)
     assert len(agent.lost) == 1
 
 
 def test_everything_that_failed_is_named(stage: Stage) -> None:
-    port = closed_port()
+    port = free_port()
     endpoints = (Endpoint("no-such-host.invalid", 1), Endpoint(LOOPBACK, port))
     reason, _ = lost(stage, stage.agent(), *endpoints)
     assert "cannot resolve no-such-host.invalid" in reason
@@ -153,7 +147,7 @@ def test_the_one_that_answers_is_found_among_those_that_do_not(stage: Stage) -> 
     stage.serve()
     silent = FakeServer(stage)
     agent = stage.agent()
-    dead = Endpoint(LOOPBACK, closed_port())
+    dead = Endpoint(LOOPBACK, free_port())
     nowhere = Endpoint("no-such-host.invalid", 1)
     agent.client.dial((dead, nowhere, silent.endpoint, stage.endpoint), 20)
     stage.until(lambda: agent.connected)
@@ -250,7 +244,7 @@ def test_a_handler_may_close_or_dial_from_within(stage: Stage) -> None:
 
     second = stage.agent("second")
     second.on_lost = lambda *_: second.client.dial((stage.endpoint,), 20)  # type: ignore[method-assign]
-    second.client.dial((Endpoint(LOOPBACK, closed_port()),), 20)
+    second.client.dial((Endpoint(LOOPBACK, free_port()),), 20)
     stage.until(lambda: second.tethers)
 
 

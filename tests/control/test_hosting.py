@@ -15,6 +15,8 @@ from holdfast.control.resolving import Address
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Endpoint
 
+from ..free_ports import free_port
+
 ELSEWHERE = "203.0.113.7"
 """An address for documentation: no machine has it."""
 
@@ -93,9 +95,7 @@ def test_a_port_that_somebody_listens_on_is_not_hosted_again(host: Host) -> None
 
 def test_of_many_that_try_at_once_exactly_one_hosts(sockets: list[socket.socket]) -> None:
     for _ in range(20):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            endpoint = Endpoint("127.0.0.1", probe.getsockname()[1])
+        endpoint = Endpoint("127.0.0.1", free_port())
         barrier = Barrier(6)
         won: list[socket.socket] = []
 

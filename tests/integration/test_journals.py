@@ -109,6 +109,8 @@ def test_the_journal_of_progress(run_job) -> None:
 def test_a_journal_that_was_cut_off_by_a_kill_can_be_read(start_job) -> None:
     job = start_job("--nproc-per-node=2", script=STAY)
     job.until_files("ready.0", "ready.1")
+    # The workers may be quicker than the word of them.
+    job.until(lambda: job.journal().read_text().count("WorkerStarted") == 2, "both in the journal")
     job.process.kill()
     job.wait()
     with open(job.journal(), "ab") as file:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ..free_ports import free_port
+
 # Rank 0 serves at the master's port as any server does, the others call it.
 MEET = """
 import os, socket, time
@@ -48,8 +50,8 @@ def test_every_attempt_finds_its_port_free(run_job, start) -> None:
 
 def test_a_port_that_the_user_names_is_free_again_for_the_next_attempt(run_job) -> None:
     script = MEET + "\nraise SystemExit(int(os.environ['TORCHELASTIC_RESTART_COUNT']) < 2)"
-    words = ("--nproc-per-node=2", "--max-restarts=2", "--restart-backoff=0", "--master-port=29917")
-    job = run_job(*words, script=script)
+    words = ("--nproc-per-node=2", "--max-restarts=2", "--restart-backoff=0")
+    job = run_job(*words, f"--master-port={free_port()}", script=script)
     assert job.process.returncode == 0, job.stderr
 
 

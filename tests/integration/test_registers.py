@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ..etcd_cluster import EtcdCluster, EtcdOptions, free_ports
+from ..etcd_cluster import EtcdCluster, EtcdOptions
+from ..free_ports import free_port
 from .conftest import Job, StartJob, wait_until
 
 TESTS = Path(__file__).parents[1]
@@ -88,7 +89,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
 @pytest.fixture
 def tcp_store(tmp_path: Path) -> Iterator[str]:
     """The endpoint of a store in a process that is none of the job's."""
-    endpoint = f"127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
+    endpoint = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-c", HOST_A_STORE, endpoint]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, **pipes) as host:
@@ -159,7 +160,7 @@ def test_a_job_survives_its_coordinator_over(
 
 @pytest.mark.torch
 def test_the_first_agent_serves_the_tcp_store_that_nobody_serves(two: TwoAgents) -> None:
-    endpoint = f"127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
+    endpoint = f"127.0.0.1:{free_port()}"
     first = two.start("c10d", endpoint, "store_type=tcp")
     first.until(lambda: LEADS in first.stderr, "a coordinator")
     second = two.start("c10d", endpoint, "store_type=tcp")
@@ -170,7 +171,7 @@ def test_the_first_agent_serves_the_tcp_store_that_nobody_serves(two: TwoAgents)
 
 
 def test_without_a_store_type_c10d_needs_no_torch(two: TwoAgents) -> None:
-    endpoint = f"127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
+    endpoint = f"127.0.0.1:{free_port()}"
     agents = [two.start("c10d", endpoint) for _ in range(2)]
     agents[0].until(lambda: two.newest(2), "a round of two")
     assert not any(has_torch(job) for job in agents)
@@ -217,7 +218,7 @@ def test_a_wrong_password_ends_the_agent_in_words(
 
 
 def test_an_etcd_that_is_not_there_is_named(two: TwoAgents) -> None:
-    endpoint = f"127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
+    endpoint = f"127.0.0.1:{free_port()}"
     job = two.start("etcd", endpoint, "join_timeout=2")
     assert job.wait() == STATUS_NOBODY_REACHED, job.stderr
     assert endpoint in job.stderr

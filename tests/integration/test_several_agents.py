@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from ..free_ports import free_port
 
 DEADLINE_S = 60.0
 TOKEN = "a token that is long enough"
@@ -26,9 +27,7 @@ def start(tmp_path: Path, holdfast: Path) -> Iterator[Start]:
     """Starts an agent of one job that meets at one endpoint."""
     script = tmp_path / "tell.py"
     script.write_text(TELL)
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port = held.getsockname()[1]
-    meet = [f"--rdzv-endpoint=127.0.0.1:{port}", f"--snapshot-dir={tmp_path}", "--no-warm"]
+    meet = [f"--rdzv-endpoint=127.0.0.1:{free_port()}", f"--snapshot-dir={tmp_path}", "--no-warm"]
     started: list[subprocess.Popen[str]] = []
 
     def run(*words: str, token: str | None = None) -> subprocess.Popen[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ..free_ports import free_port
 from .conftest import job_environment
 
 pytestmark = pytest.mark.torch
@@ -78,8 +78,7 @@ def found_under(launcher: Sequence[str | Path], start: Start, folder: Path, port
 def test_workers_of_static_nodes_find_what_torchrun_gives_them(
     start: Start, tmp_path: Path, holdfast: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as other:
-        port, beside = one.getsockname()[1], other.getsockname()[1]
+    port, beside = free_port(), free_port("")
     torchrun = (sys.executable, "-m", "torch.distributed.run")
     theirs = found_under(torchrun, start, tmp_path / "theirs", port)
     meet = (f"--rdzv-conf=coordinator_port={beside}", f"--snapshot-dir={tmp_path}")

@@ -21,14 +21,9 @@ from holdfast.core.config import Output
 from holdfast.workers import lines
 from holdfast.workers.console import Console
 from holdfast.workers.event_loop import Cancellable, EventLoop
-from holdfast.workers.output import (
-    FilterFiles,
-    WorkerIdentity,
-    WorkerStreams,
-    open_filter_files,
-    open_streams,
-    plan_stream,
-)
+from holdfast.workers.log_files import FilterFiles, open_filter_files
+from holdfast.workers.output import Surroundings, WorkerStreams, open_planned
+from holdfast.workers.stream_plans import WorkerIdentity, place_by_options, plan_stream
 
 DEADLINE_S = 60.0
 TEE = Output(tee_default=3)
@@ -75,7 +70,10 @@ class Stage:
     ) -> WorkerStreams:
         identity = WorkerIdentity(local_rank, local_rank + 100, "default", self.slots)
         directory = self.directory / str(local_rank)
-        return open_streams(output, directory, identity, self.console, self.loop, filters)
+        places = [place_by_options(output, directory, local_rank, number) for number in (1, 2)]
+        plans = [plan_stream(place, output, identity, n) for n, place in enumerate(places, 1)]
+        surroundings = Surroundings(self.console, self.loop, filters, object())
+        return open_planned(plans[0], plans[1], surroundings)
 
     def start(self, output: Output, program: str, local_rank: int = 0) -> Worker:
         worker = Worker(self.open(output, local_rank), program)
@@ -220,7 +218,8 @@ def test_a_later_round_of_the_same_attempt_adds_to_the_files(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("output", [TEE, REDIRECT])
 def test_without_a_log_directory_everything_is_shown(output: Output) -> None:
-    plan = plan_stream(output, None, WorkerIdentity(0, 0, "default", 2), 1)
+    place = place_by_options(output, None, 0, 1)
+    plan = plan_stream(place, output, WorkerIdentity(0, 0, "default", 2), 1)
     assert plan.file is None
     assert not plan.direct
     assert plan.to_console

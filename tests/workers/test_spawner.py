@@ -173,6 +173,50 @@ def test_a_kill_reaches_all_generations_and_tells_of_each_worker_first(spawner, 
     assert linux.descendants(spawner.pid, without=None) == []
 
 
+# What it is taken for is in its command; what it does, and whether it ever ends, is up to the test.
+CLEANER = """
+import os, signal, sys
+reading, writing = os.pipe()
+if os.fork() == 0:
+    os.close(writing)
+    os.set_inheritable(reading, True)
+    program = "import os, signal, sys; open(sys.argv[2], 'w').close(); " + sys.argv[2]
+    words = ["-c", program, str(reading), sys.argv[1]]
+    name = "from multiprocessing.resource_tracker import main;main(3)"
+    os.execv(sys.executable, [sys.executable, *words, name])
+signal.pause()
+"""
+CLEANS_UP = "os.read(int(sys.argv[1]), 1); open(sys.argv[2] + '.cleaned', 'w').close()"
+NEVER_ENDS = "\nwhile True: signal.pause()"
+
+
+def test_who_cleans_up_after_the_others_may_do_so(spawner, tmp_path) -> None:
+    ready = tmp_path / "ready"
+    spawner.run("one", sys.executable, "-c", CLEANER, str(ready), CLEANS_UP)
+    wait_until(ready.exists)
+    spawner.ask("kill")
+    spawner.next("gone")
+    assert (tmp_path / "ready.cleaned").exists()
+
+
+@pytest.mark.parametrize("how", ["kill", "end", "hang up", "lease"])
+def test_who_only_pretends_to_clean_up_is_killed_too(spawner, tmp_path, how) -> None:
+    ready = tmp_path / "ready"
+    spawner.run("one", sys.executable, "-c", CLEANER, str(ready), NEVER_ENDS)
+    wait_until(ready.exists)
+    pretender = linux.descendants(spawner.pid, without=None)[-1].pid
+    if how == "hang up":
+        spawner.connection.socket.close()
+        os.waitpid(spawner.pid, 0)
+    elif how == "lease":
+        spawner.ask("lease", stop_at=linux.now(), kill_at=linux.now())
+        spawner.next("gone")
+    else:
+        spawner.ask(how)
+        assert spawner.end_of_stream() if how == "end" else spawner.next("gone")
+    assert linux.read_process(pretender) is None
+
+
 def test_a_kill_of_nothing_is_done_at_once(spawner) -> None:
     spawner.ask("kill")
     assert spawner.next("gone")
@@ -299,6 +343,39 @@ def test_a_message_of_the_zygote_is_not_waited_for_twice(spawner, tmp_path, is_r
 def test_a_zygote_that_ends_is_told(spawner) -> None:
     spawner.ask("zygote", interpreter="/bin/false", env={}, modules=[])
     assert spawner.next("zygote")["event"] == "lost"
+
+
+def test_more_descriptors_than_one_message_carries_reach_a_command(spawner, tmp_path) -> None:
+    path = tmp_path / "numbers"
+    descriptors = [os.open(os.devnull, os.O_RDWR) for _ in range(3)]
+    numbers = list(range(500, 1000))
+    descriptors += [os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY) for _ in numbers]
+    program = "import os\nfor number in range(500, 1000): os.write(number, b'x')"
+    argv = [sys.executable, "-c", program]
+    spawner.ask("exec", descriptors, id="one", argv=argv, env={}, keep=numbers)
+    assert spawner.next("exited")["status"] == 0
+    assert path.read_bytes() == b"x" * 500
+
+
+def test_nothing_here_is_inheritable_while_it_is_started(monkeypatch) -> None:
+    """What another thread started meanwhile would keep it open."""
+    spawn, inheritable = os.posix_spawn, []
+
+    def noting(*arguments, **more) -> int:
+        inheritable.extend(filter(_is_inheritable, map(int, os.listdir("/proc/self/fd"))))
+        return spawn(*arguments, **more)
+
+    before = set(filter(_is_inheritable, map(int, os.listdir("/proc/self/fd"))))
+    monkeypatch.setattr(os, "posix_spawn", noting)
+    start_spawner(zygote=False).drop()
+    assert set(inheritable) <= before
+
+
+def _is_inheritable(number: int) -> bool:
+    try:
+        return os.get_inheritable(number)
+    except OSError:
+        return False
 
 
 def test_both_ends_of_its_socket_are_private(spawner) -> None:

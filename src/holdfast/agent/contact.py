@@ -205,13 +205,11 @@ class NetworkContact:
         if listening is None:
             return None
         from holdfast.agent.keeping import RecordKeeper
-        from holdfast.control.record import Record, default_folder
         from holdfast.control.server import Server
         from holdfast.control.store import KeySpaces
 
         owner = self._owner
-        folder = Path(config.snapshot_dir) if config.snapshot_dir else default_folder()
-        record = Record(folder, config.run_id)
+        record = self._record()
         state = self._state(record)
         self._keeper = RecordKeeper(record, owner.node, owner.loop, owner.say)
         host = CoordinatorHost(state, surroundings(owner), self._keeper)
@@ -228,12 +226,23 @@ class NetworkContact:
         host.begin()
         return host
 
-    def _state(self, record: Record) -> CoordinatorState:
+    def _record(self) -> Record | None:
+        """Where an earlier coordinator of this job left what it knew; one node leaves nothing."""
+        from holdfast.control.record import Record, default_folder
+
+        config = self._owner.config
+        if config.max_nodes == 1:
+            return None
+        folder = Path(config.snapshot_dir) if config.snapshot_dir else default_folder()
+        # Other jobs on this machine may have the same name, but not the same port.
+        return Record(folder, f"{self._endpoint.port}-{config.run_id}")
+
+    def _state(self, record: Record | None) -> CoordinatorState:
         """Go on from the record of an earlier coordinator of this job, or begin."""
         config, now = self._owner.config, linux.now()
-        written = record.read(config.timeouts.join_s)
+        written = record.read(config.timeouts.join_s) if record is not None else None
         beginning = next_life(config, written, int(time.time()))
-        if beginning.ledger is not None and beginning.ledger.round:
+        if record is not None and beginning.ledger is not None and beginning.ledger.round:
             number = beginning.ledger.round
             self._owner.say(f"going on from the record of round {number} ({record.path})")
         self._owner.journal.began(now, beginning)

@@ -66,9 +66,15 @@ class Crew:
         They are for the request that starts it, which closes them.
         """
         self.members[name] = Member(name, streams)
-        descriptors = [os.dup(streams.child_stdout), os.dup(streams.child_stderr)]
-        streams.close_child_ends()
-        return descriptors
+        try:
+            stdout = os.dup(streams.child_stdout)
+            try:
+                return [stdout, os.dup(streams.child_stderr)]
+            except OSError:
+                os.close(stdout)
+                raise
+        finally:
+            streams.close_child_ends()
 
     def request(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
         """Ask the spawner for something. The descriptors are closed once sent."""

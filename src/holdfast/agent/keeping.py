@@ -21,8 +21,10 @@ TOUCH_EVERY_S = 60.0
 class RecordKeeper(NothingKept):
     """Writes every decision to the record before it counts as written."""
 
-    def __init__(self, record: Record, node: str, loop: Loop, say: Callable[[str], None]) -> None:
-        self._record: Record | None = record
+    def __init__(
+        self, record: Record | None, node: str, loop: Loop, say: Callable[[str], None]
+    ) -> None:
+        self._record = record
         self._node, self._loop, self._say = node, loop, say
         self._writes = 0
         self._touch: Cancellable | None = None

@@ -67,7 +67,9 @@ class Agent:
         *,
         secrets: Secrets | None = None,
         print_report: bool = True,
+        echo: Callable[[bytes], None] | None = None,
     ) -> None:
+        """`echo` gets every line of the journal, and must return at once."""
         self.config = config
         self.host = socket.gethostname()
         self.node = f"{self.host}-{os.urandom(4).hex()}"
@@ -83,7 +85,8 @@ class Agent:
         self.console = Console(loop)
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id)
         self.workplace = Workplace(config, self.logs, self.console, self.post)
-        echo = self._echo if config.event_log_handler == "console" else None
+        if config.event_log_handler == "console":
+            echo = self._echo
         self._journal = Journal(self.logs.journal, self._header(), echo)
         self._contact = self._make_contact(secrets or Secrets())
 

@@ -18,6 +18,9 @@ from msgspec import Struct
 from holdfast.agent.commands import STORE_HOST, Launch, launch_form, program_folder
 from holdfast.agent.crew import Crew, Member
 from holdfast.agent.orders import Order, to_execute, to_fork
+from holdfast.agent.post_mortem import with_details
+from holdfast.agent.round_output import RoundOutput, null_device, standard_input
+from holdfast.agent.tethers import Tethers
 from holdfast.core.agent_io import (
     AgentEvent,
     AllGone,
@@ -39,19 +42,14 @@ from holdfast.core.agent_io import (
 )
 from holdfast.core.config import JobConfig
 from holdfast.core.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
-from holdfast.workers import environment, failures
+from holdfast.workers import environment
 from holdfast.workers.channel_server import ChannelServer
 from holdfast.workers.console import Console
 from holdfast.workers.event_loop import Loop
 from holdfast.workers.log_layout import JobLogs
 from holdfast.workers.oom import OutOfMemoryWatch
-from holdfast.workers.output import (
-    FilterFiles,
-    WorkerIdentity,
-    open_filter_files,
-    open_streams,
-)
 from holdfast.workers.ports import ReservedPort
+from holdfast.workers.round_logs import Layout, LayoutByOptions, LogsRefused
 from holdfast.workers.spawner_client import sweep
 from holdfast.workers.spawner_process import SpawnerProcess
 from holdfast.workers.wire import STORE
@@ -59,9 +57,8 @@ from holdfast.workers.wire import STORE
 LOOPBACK = "127.0.0.1"
 ADDRESS_TO_COME = ""
 """Which of its addresses a node's peers should use is known once it has reached the coordinator."""
-SEARCHED_LINES = 200
-"""How far back in stderr a traceback is looked for."""
-SHOWN_LINES = 20
+NOT_MADE = 126
+"""The exit code of a worker that never ran, as a shell has it."""
 STEP_INTERVAL_S = 1.0
 """Steps may come thousands of times a second; the first and the last of a second count."""
 Post = Callable[[AgentEvent], None]
@@ -89,15 +86,16 @@ class Workplace:
         self._shared_environment = environment.shared(config, os.environ)
         self._workers: dict[str, Running] = {}
         self._by_pid: dict[int, Running] = {}
-        self._filters: FilterFiles | None = None
+        self.layout: Layout = LayoutByOptions(config.output)
+        """Where workers write; another one may be put here before the job starts."""
+        self._output: RoundOutput | None = None
         self._port: ReservedPort | None = None
         self._memory = OutOfMemoryWatch()
         self._processor_sets = _processor_sets(config)
         self._store_started = False
         self._killing = False
         self._ending = False
-        self._tether: int | None = None
-        self._shared_tethers: list[int] = []
+        self._tethers = Tethers()
         self._is_closed = False
 
     def open(self, process: SpawnerProcess, loop: Loop) -> None:
@@ -117,9 +115,7 @@ class Workplace:
         if self._port is not None:
             self._port.release()
         self._is_closed = True
-        for descriptor in self._all_tethers():
-            os.close(descriptor)
-        self._tether, self._shared_tethers = None, []
+        self._tethers.close()
 
     # Effects.
 
@@ -144,25 +140,17 @@ class Workplace:
 
     def hold_tether(self, descriptor: int) -> None:
         """Everything on this node holds it: its end means that nothing of it is left."""
-        if self._tether is not None:
-            os.close(self._tether)
-        self._tether = descriptor
+        self._tethers.hold(descriptor)
         self._hand_tethers_over()
 
     def share_tethers(self, descriptors: list[int]) -> None:
-        """The spawner holds these too, in place of those before: tethers of other nodes to us.
-
-        Workers do not: with agent and spawner gone, the kernel has killed them.
-        """
-        for descriptor in self._shared_tethers:
-            os.close(descriptor)
-        self._shared_tethers = descriptors
+        """The spawner holds these too, in place of those before: tethers of other nodes to us."""
+        self._tethers.share(descriptors)
         if not self._is_closed:
             self._hand_tethers_over()
 
     def _hand_tethers_over(self) -> None:
-        tethers = [os.dup(descriptor) for descriptor in self._all_tethers()]
-        self._crew.request({"do": "tether"}, tethers)
+        self._crew.request({"do": "tether"}, self._tethers.for_spawner())
 
     def start_zygote(self, modules: tuple[str, ...]) -> None:
         self._crew.request(
@@ -186,11 +174,13 @@ class Workplace:
         """Open the streams, then have the workers made, all of them in one go if warm."""
         self._memory.snapshot()
         assignment = effect.assignment
-        if self._filters is None:
-            directory = self.logs.attempt(assignment.restart_count)
-            self._filters = open_filter_files(self.config.output, directory, self.console)
+        try:
+            output = self._output_of(assignment)
+        except LogsRefused as refusal:
+            self._post_refusal(effect, refusal)
+            return
         orders = [
-            self._order(assignment, assignment.workers[local_rank])
+            self._order(assignment, assignment.workers[local_rank], output)
             for local_rank in effect.local_ranks
         ]
         serves = assignment.master.serves_store and assignment.group_rank == 0
@@ -225,29 +215,42 @@ class Workplace:
 
     # Starting.
 
-    def _order(self, assignment: Assignment, ranks: Ranks) -> Order:
+    def _output_of(self, assignment: Assignment) -> RoundOutput:
+        """Decided with the first workers of a round; the others may start later, and cold."""
+        if self._output is None or self._output.round != assignment.round:
+            self._close_output()
+            self._output = self._open_output(assignment)
+        return self._output
+
+    def _open_output(self, assignment: Assignment) -> RoundOutput:
+        environments = {
+            ranks.local_rank: environment.of_worker(
+                self.config, self._shared_environment, assignment, ranks
+            )
+            for ranks in assignment.workers
+        }
+        logs = self.layout.begin(self.logs, assignment.restart_count, environments)
+        return RoundOutput(assignment.round, logs, environments, self.console, self._loop)
+
+    def _post_refusal(self, effect: StartWorkers, refusal: LogsRefused) -> None:
+        """None of them can be made, and all for the same reason."""
+        error = ErrorDetail(refusal.message, refusal.traceback, non_retryable=refusal.is_permanent)
+        for local_rank in effect.local_ranks:
+            self._post_not_made(effect.assignment.round, local_rank, error)
+
+    def _order(self, assignment: Assignment, ranks: Ranks, output: RoundOutput) -> Order:
         """What it takes to start a worker."""
         local_rank = ranks.local_rank
-        directory = self.logs.worker(assignment.restart_count, local_rank)
-        error_file = self.logs.error_file(assignment.restart_count, local_rank)
-        variables = environment.of_worker(self.config, self._shared_environment, assignment, ranks)
-        if error_file is not None:
-            error_file.parent.mkdir(parents=True, exist_ok=True)
-            error_file.unlink(missing_ok=True)  # What an earlier round left is not its own.
-            variables["TORCHELASTIC_ERROR_FILE"] = str(error_file)
-        identity = WorkerIdentity(local_rank, ranks.rank, self.config.role, self.config.slots)
-        streams = open_streams(
-            self.config.output, directory, identity, self.console, self._loop, self._filters
-        )
+        berth = output.berth(self.config, ranks)
         name = f"{assignment.round}:{local_rank}"
-        self._workers[name] = Running(assignment.round, ranks, error_file)
-        output = self._crew.enrol(name, streams)
-        descriptors = [_standard_input(local_rank), *output, *self._tethers()]
+        self._workers[name] = Running(assignment.round, ranks, berth.error_file)
+        streams = self._crew.enrol(name, berth.streams)
+        descriptors = [standard_input(local_rank), *streams, *self._tethers.for_worker()]
         return Order(
             name=name,
             launch=self._launch,
             arguments=environment.arguments(self.config, ranks),
-            environment=variables,
+            environment=berth.variables,
             descriptors=descriptors,
             cpus=self._processor_sets[local_rank] if self._processor_sets else None,
         )
@@ -263,18 +266,11 @@ class Workplace:
             environment=self._shared_environment,
             descriptors=[
                 self._port.duplicate(),
-                _null(os.O_WRONLY),
-                _null(os.O_WRONLY),
-                *self._tethers(),
+                null_device(os.O_WRONLY),
+                null_device(os.O_WRONLY),
+                *self._tethers.for_worker(),
             ],
         )
-
-    def _all_tethers(self) -> list[int]:
-        own = [] if self._tether is None else [self._tether]
-        return own + self._shared_tethers
-
-    def _tethers(self) -> list[int]:
-        return [] if self._tether is None else [os.dup(self._tether)]
 
     # What the crew tells.
 
@@ -311,8 +307,7 @@ class Workplace:
         ended = ExitStatus.from_wait_status(status)
         event = WorkerExited(worker.round, worker.ranks.local_rank, member.pid, ended)
         if not ended.succeeded:
-            tail = member.streams.stderr_tail(SEARCHED_LINES)
-            event = self._with_details(event, worker, tail)
+            event = with_details(event, worker.error_file, member.streams, self._memory)
         self._post(event)
 
     def _on_store(self, message: dict[str, Any]) -> None:
@@ -330,31 +325,14 @@ class Workplace:
         if not self._killing:
             self._post(StoreFailed(how))
 
-    def _with_details(self, event: WorkerExited, worker: Running, tail: str) -> WorkerExited:
-        error = ErrorDetail()
-        if worker.error_file is not None:
-            error = failures.read_error(worker.error_file)
-        if not error.traceback and event.status.signal is None:
-            error = failures.completed_from_stderr(error, tail)
-        killed = event.status.signal == 9
-        return WorkerExited(
-            event.round,
-            event.local_rank,
-            event.pid,
-            event.status,
-            error=error,
-            stderr_tail="\n".join(tail.splitlines()[-SHOWN_LINES:]),
-            out_of_memory=self._memory.evidence(event.pid) if killed else "",
-            error_file=str(worker.error_file or ""),
-            wall_time=time.time(),
-        )
-
     def member_failed(self, member: Member, error: str) -> None:
         worker = self._workers[member.name]
         detail = ErrorDetail(message=f"the process could not be made: {error}")
-        local_rank = worker.ranks.local_rank
-        status = ExitStatus(code=126)
-        self._post(WorkerExited(worker.round, local_rank, 0, status, error=detail))
+        self._post_not_made(worker.round, worker.ranks.local_rank, detail)
+
+    def _post_not_made(self, round_number: int, local_rank: int, error: ErrorDetail) -> None:
+        status = ExitStatus(code=NOT_MADE)
+        self._post(WorkerExited(round_number, local_rank, 0, status, error=error))
 
     def _on_zygote(self, message: dict[str, Any]) -> None:
         match message["event"]:
@@ -400,23 +378,12 @@ class Workplace:
         self._workers.clear()
         self._by_pid.clear()
         self._store_started = False
-        if self._filters is not None:
-            self._filters.close()
-            self._filters = None
+        self._close_output()
 
-
-def _standard_input(local_rank: int) -> int:
-    """Local rank 0 reads what the agent would; the others find nothing there."""
-    if local_rank == 0:
-        try:
-            return os.dup(0)
-        except OSError:
-            pass  # The agent was started with its standard input closed.
-    return _null(os.O_RDONLY)
-
-
-def _null(mode: int) -> int:
-    return os.open(os.devnull, mode | os.O_CLOEXEC)
+    def _close_output(self) -> None:
+        if self._output is not None:
+            self._output.close()
+            self._output = None
 
 
 def _processor_sets(config: JobConfig) -> tuple[tuple[int, ...], ...]:

@@ -36,7 +36,10 @@ ABOUT = (
 
 NOTES = {
     table.OUTPUT: "WHICH: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank: 0:3,1:2",
-    table.TORCHRUN: "BACKEND: holdfast or c10d, etcd, etcd-v2, static, file, a registered name",
+    table.TORCHRUN: (
+        "BACKEND: holdfast or c10d, etcd, etcd-v2, static, file, a registered name."
+        " Packages register event handlers as entry points of holdfast.event_handlers"
+    ),
 }
 """What several rows of a group, or a row with no room for it, need to have said."""
 

@@ -33,7 +33,7 @@ from holdfast.core.model import Endpoint
 
 ETCD = ("etcd", "etcd-v2")
 BACKENDS = (*EMBEDDED_BACKENDS, *ETCD, STATIC_BACKEND, "file")
-BACKEND_GROUPS = ("holdfast.registers", "torchrun.handlers")
+REGISTERS, HANDLERS = "holdfast.registers", "torchrun.handlers"
 
 BESIDE_THE_MASTER = 100
 """How far below the master's port a static job's coordinator listens: 29400 for 29500."""
@@ -113,7 +113,22 @@ def backend(name: str) -> str:
     from holdfast.agent.register_contact import registered_backends
 
     known = (*BACKENDS, *registered_backends())
-    return known_or_registered(values.text(name), "backend", known, BACKEND_GROUPS)
+    try:
+        return known_or_registered(values.text(name), "backend", known, [REGISTERS])
+    except UsageError:
+        _refuse_a_handler(name)
+        raise
+
+
+def _refuse_a_handler(name: str) -> None:
+    """Say so where a name is one that only PyTorch's way of running agents can use."""
+    from importlib.metadata import entry_points
+
+    if entry_points(group=HANDLERS, name=name):
+        raise UsageError(
+            f"{name} is a rendezvous handler for torchrun and holdfast.elastic",
+            f"here the agents meet by themselves; a backend is a register, of group {REGISTERS}",
+        )
 
 
 def known_or_registered(name: str, what: str, known: Iterable[str], groups: Iterable[str]) -> str:
@@ -129,10 +144,10 @@ def known_or_registered(name: str, what: str, known: Iterable[str], groups: Iter
     found = sorted({entry.name for group in groups for entry in entry_points(group=group)})
     if name in found:
         return name
-    # Our own entry points are there for torchrun, under names that are known here already.
-    names = list(dict.fromkeys((*known, *found)))
+    names = [*known, *found]
     hint = f"known: {values.listed(names)}" if names else "no installed package registers any"
-    raise UsageError(f"there is no {what} {name!r}", values.closest(name, names, hint))
+    near = values.closest(name, names)
+    raise UsageError(f"there is no {what} {name!r}", f"{near} {hint}" if near else hint)
 
 
 def check_settings(settings: Mapping[str, str]) -> None:

@@ -12,6 +12,8 @@ TYPE_CHECKING = False  # As in `typing`, which the spawner's start does not wait
 if TYPE_CHECKING:
     from holdfast.agent.contact import Secrets
     from holdfast.core.config import JobConfig
+    from holdfast.observe.event_handlers import EventLog
+    from holdfast.workers.round_logs import Layout
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -73,20 +75,48 @@ def _run_job(words: list[str], spawner: SpawnerProcess) -> int:
     from holdfast.cli import options
 
     parsed = options.parse_run(words, os.environ)
-    _refuse_what_is_not_built(parsed.config)
+    config = parsed.config
     for note in parsed.notes:
         print(f"holdfast: {note}", file=sys.stderr)
-    if parsed.config.max_nodes > 1:
-        _print_about_several_nodes(parsed.config)
+    if config.max_nodes > 1:
+        _print_about_several_nodes(config)
     from holdfast.agent.commands import how_to_start
     from holdfast.agent.loop import Agent
     from holdfast.workers.event_loop import EventLoop
 
-    if parsed.config.slots > 1 and "OMP_NUM_THREADS" not in os.environ:
+    if config.slots > 1 and "OMP_NUM_THREADS" not in os.environ:
         print("holdfast: workers get OMP_NUM_THREADS=1; set it to change that", file=sys.stderr)
-    started = how_to_start(parsed.config)
-    agent = Agent(parsed.config, EventLoop(), secrets=_secrets(parsed.config))
-    return agent.run(spawner, started).exit_status
+    started = how_to_start(config)
+    layout, events = _registered_layout(config), _registered_events(config)
+    echo = events.take if events else None
+    agent = Agent(config, EventLoop(), secrets=_secrets(config), echo=echo)
+    if layout:
+        agent.workplace.layout = layout
+    try:
+        return agent.run(spawner, started).exit_status
+    finally:
+        if events:
+            events.close()
+
+
+def _registered_layout(config: JobConfig) -> Layout | None:
+    """Where workers write, if a registered class is to say so."""
+    if config.logs_specs is None:
+        return None
+    from holdfast.workers.registered_logs import registered_layout
+
+    return registered_layout(config)
+
+
+def _registered_events(config: JobConfig) -> EventLog | None:
+    """Who is told of every event, if that is a handler that another package registered."""
+    from holdfast.cli.table import EVENT_HANDLERS
+
+    if config.event_log_handler in EVENT_HANDLERS:
+        return None
+    from holdfast.observe.event_handlers import open_event_log
+
+    return open_event_log(config.event_log_handler)
 
 
 def _secrets(config: JobConfig) -> Secrets | None:
@@ -105,19 +135,6 @@ def _print_about_several_nodes(config: JobConfig) -> None:
 
     for line in (*token_notes(config, os.environ), *timing.describe(config)):
         print(f"holdfast: {line}", file=sys.stderr)
-
-
-def _refuse_what_is_not_built(config: JobConfig) -> None:
-    """Options that are understood but that nothing stands behind yet."""
-    from holdfast.core.errors import UsageError
-
-    if config.logs_specs is not None:
-        raise UsageError("--logs-specs is not supported yet", "use --redirects and --tee")
-    if config.event_log_handler not in ("null", "console"):
-        raise UsageError(
-            f"the event handler {config.event_log_handler} is not supported yet",
-            "--event-log-handler console prints every event; the journal has them anyway",
-        )
 
 
 def _print_help() -> int:

@@ -29,7 +29,8 @@ WARM = "Faster starts"
 TORCHRUN = "Compatibility with torchrun"
 GROUPS = (MACHINES, PROGRAM, OUTPUT, FAILURE, LOSS, SECURITY, WARM, TORCHRUN)
 
-EVENT_HANDLERS = ("null", "console")
+EVENT_HANDLERS = ("null", "console", "dynamic_rendezvous")
+"""Those that need no package: the last one is torchrun's own, and keeps nothing either."""
 EVENT_HANDLER_GROUPS = ("holdfast.event_handlers",)
 LOGS_SPECS_GROUPS = ("torchrun.logs_specs",)
 

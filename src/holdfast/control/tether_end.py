@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from collections.abc import Callable
 
 from holdfast.control.connection import Loop
@@ -44,3 +45,9 @@ class TetherEnd:
         # Only our descriptor: the others on this node hold the tether on.
         os.close(self._socket.detach())
         self._socket = None
+
+
+def reset_tether(descriptor: int) -> None:
+    """Let go of a tether without saying that nothing of this node is left."""
+    with socket.socket(fileno=descriptor) as tether:
+        tether.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

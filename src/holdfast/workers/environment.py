@@ -29,10 +29,15 @@ def per_worker(config: JobConfig) -> tuple[str, ...]:
     return (*PER_WORKER, "CUDA_VISIBLE_DEVICES") if config.virtual_local_rank else PER_WORKER
 
 
+def without_secrets(inherited: Mapping[str, str]) -> dict[str, str]:
+    """What the agent has in its environment, as far as workers may know it."""
+    return {name: value for name, value in inherited.items() if name not in SECRETS}
+
+
 def shared(config: JobConfig, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment as far as it is the same for every worker of every round."""
-    kept_back = (*PER_WORKER, *SECRETS)
-    environment = {name: value for name, value in inherited.items() if name not in kept_back}
+    known = without_secrets(inherited)
+    environment = {name: value for name, value in known.items() if name not in PER_WORKER}
     environment["TORCHELASTIC_MAX_RESTARTS"] = str(config.restarts.max_restarts)
     environment["TORCHELASTIC_RUN_ID"] = config.run_id
     environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")

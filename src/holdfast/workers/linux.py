@@ -6,6 +6,7 @@ tolerant of an older kernel: it says whether it worked and never raises for that
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # there is no description of its types
 import contextlib
 import ctypes
 import os
@@ -22,6 +23,9 @@ PR_SET_MM_MAP = 14
 PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
+# From where `signal` has them: in that, each number is made an enumeration's member on the way,
+# and that is a millisecond between the fork of a worker and its start.
+_SIGNALS: set[int] = _signal.valid_signals()
 
 
 class Process:
@@ -87,20 +91,33 @@ def become_worker(
 
 def moved_above(descriptors: list[int], numbers: list[int]) -> list[int]:
     """Copies of these descriptors that lie above all of these numbers, and close on exec."""
-    import fcntl
+    lowest = max([2, *numbers, *descriptors]) + 1
+    return [
+        os.dup2(descriptor, lowest + place, inheritable=False)
+        for place, descriptor in enumerate(descriptors)
+    ]
 
-    lowest = max([2, *numbers]) + 1
-    return [fcntl.fcntl(entry, fcntl.F_DUPFD_CLOEXEC, lowest) for entry in descriptors]
+
+def block_signals() -> set[int]:
+    """Block all that can be; returns what was blocked before, for `unblock_signals`."""
+    before: set[int] = _signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    return before
+
+
+def unblock_signals(before: set[int] | frozenset[int] = frozenset()) -> None:
+    """Block only these any more."""
+    _signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def reset_signals() -> None:
     """Handle every signal as a fresh process does, and block none."""
-    for number in signal.valid_signals():
-        if number not in (signal.SIGKILL, signal.SIGSTOP):
+    for number in _SIGNALS:
+        if number in (signal.SIGKILL, signal.SIGSTOP):
+            continue
+        if _signal.getsignal(number) != _signal.SIG_DFL:
             with contextlib.suppress(OSError, ValueError):
-                if signal.getsignal(number) is not signal.SIG_DFL:
-                    signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+                _signal.signal(number, _signal.SIG_DFL)
+    unblock_signals()
 
 
 def now() -> float:
@@ -155,6 +172,18 @@ def has_children() -> bool:
     return True
 
 
+def reap() -> list[tuple[int, int]]:
+    """Take every child that has ended: (pid, status)."""
+    ended = []
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            ended.append((pid, status))
+    return ended
+
+
 def is_below(pid: int, root: int) -> bool:
     """Whether `root` is an ancestor of `pid`, right now."""
     for _ in range(1000):
@@ -207,19 +236,66 @@ def kill_if_below(process: Process, root: int) -> None:
         os.close(pinned)
 
 
+class Patience:
+    """How long those who clean up after others may outlive them: seconds at most.
+
+    They unlink the shared memory of processes that can no longer do it themselves, as soon as
+    the last of them is gone, and end. Killed with the others, they would leave it in /dev/shm.
+    """
+
+    PROGRAM = b"from multiprocessing.resource_tracker import main"
+    """What `multiprocessing` has its own one run."""
+    COMMAND = b"torch_shm_manager"
+    LIMIT_S = 2.0
+
+    def __init__(self) -> None:
+        self._until: float | None = None
+        self._is_over = False
+        self._others: set[int] = set()
+
+    def spares(self, process: Process) -> bool:
+        """Whether this one is not to be killed yet."""
+        if self._is_over or process.pid in self._others or not self._cleans_up(process.pid):
+            self._others.add(process.pid)
+            return False
+        if self._until is None:
+            self._until = time.monotonic() + self.LIMIT_S
+        return time.monotonic() < self._until
+
+    def left(self) -> float | None:
+        """How long to wait at most, for the sake of those that were spared."""
+        if self._until is None or self._is_over:
+            return None
+        return max(0.0, self._until - time.monotonic())
+
+    def end(self) -> None:
+        """Spare nobody any more."""
+        self._is_over = True
+
+    def _cleans_up(self, pid: int) -> bool:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                command = file.read(4096).split(b"\0")
+        except OSError:
+            return False
+        is_tracker = any(word.startswith(self.PROGRAM) for word in command)
+        return is_tracker or os.path.basename(command[0]) == self.COMMAND
+
+
 def kill_all_below(root: int, give_up_after_s: float = 5.0) -> None:
     """SIGKILL and reap everything below this process, a subreaper, until nothing is left.
 
     Whoever forked between the look and the kill comes up to us and is caught the next time
     round. Processes that are stuck in the kernel are left to it when the time is over.
     """
+    patience = Patience()
     child_ended = {signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, child_ended)
     deadline = time.monotonic() + give_up_after_s
     # A subreaper without children has nothing below it: most often that ends the matter.
     while _reap_children() and time.monotonic() < deadline:
         for process in descendants(root, without=None):
-            if process.state != "Z":
+            if process.state != "Z" and not patience.spares(process):
                 kill_if_below(process, root)
         signal.sigtimedwait(child_ended, max(0.0, min(0.2, deadline - time.monotonic())))
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -287,6 +363,15 @@ def open_descriptors() -> dict[int, str]:
         with contextlib.suppress(OSError):
             found[int(entry)] = os.readlink(f"/proc/self/fd/{entry}")
     return found
+
+
+def close_all_but(kept: int) -> None:
+    """Close every descriptor of this process, but for the standard streams and this one."""
+    for number in open_descriptors():
+        if number > 2 and number != kept:
+            # One of them was for listing the others, and is closed already.
+            with contextlib.suppress(OSError):
+                os.close(number)
 
 
 def peer_credentials(sock: socket.socket) -> tuple[int, int, int]:

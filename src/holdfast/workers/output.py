@@ -8,7 +8,7 @@ Rules
 - On the console the lines of different workers are whole.
 - A file that cannot be written is said so once; the console and the worker go on.
 
-How it works. For each stream of each worker a `StreamPlan` is made from the configuration:
+How it works. For each stream of each worker there is a `StreamPlan` (`stream_plans`):
 
     redirect only   the worker's descriptor is the file itself; the agent sees nothing
     tee             a pipe; raw bytes to the file, lines with a prefix to the console
@@ -27,106 +27,28 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
-from string import Template
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.config import Output
 from holdfast.workers.console import Console
 from holdfast.workers.event_loop import Loop
 from holdfast.workers.lines import TAIL_BYTES, LineFilter, LineView, Tail, last_lines
-from holdfast.workers.log_files import FilterFiles, LogFile, open_filter_files
-from holdfast.workers.log_layout import STREAM_FILES
+from holdfast.workers.log_files import FilterFiles, LogFile
+from holdfast.workers.stream_plans import (
+    PIPE_BYTES_DEFAULT,
+    PIPE_BYTES_MAX,
+    STDERR,
+    STDOUT,
+    StreamPlan,
+)
 
-__all__ = [
-    "FilterFiles",
-    "StreamPlan",
-    "Surroundings",
-    "WorkerIdentity",
-    "WorkerStreams",
-    "open_filter_files",
-    "open_planned",
-    "open_streams",
-    "pipe_bytes",
-    "plan_stream",
-]
+__all__ = ["StreamPlan", "Surroundings", "WorkerStreams", "open_planned"]
 
-STDOUT, STDERR = 1, 2
-
-_DEFAULT_PREFIX = "[${role_name}${local_rank}]:"
 _READ_BYTES = 32 * 1024
 """Small enough that the copies of a block stay in the cache and in the allocator's arena: with
 blocks of 256 KiB most of the time goes into mapping and clearing fresh pages."""
 _READ_BYTES_PER_TURN = 1024 * 1024
-_PIPE_BYTES = 1024 * 1024
-_PIPE_BYTES_ALL_WORKERS = 16 * 1024 * 1024
-"""What all pipes of one node may take together. The kernel counts pipes by user, and whoever
-exceeds the allowance (64 MiB) gets tiny pipes from then on, in all programs."""
-_PIPE_BYTES_DEFAULT = 64 * 1024
-
-
-class WorkerIdentity(Struct, frozen=True):
-    """Who writes: all that a prefix can name, except for the process id."""
-
-    local_rank: int
-    rank: int
-    role: str
-    slots: int
-
-
-class StreamPlan(Struct, frozen=True):
-    """What happens to one stream of one worker."""
-
-    number: int
-    """1 for stdout, 2 for stderr, of the worker and of the console alike."""
-    file: Path | None
-    direct: bool
-    """The worker writes into the file itself."""
-    to_console: bool
-    prefix_template: str
-    prefix_on_console: bool
-    pass_through: bool
-    """Bytes are shown as they come: there is nobody else whose lines they could mix with."""
-    filters: tuple[bytes, ...]
-    pipe_bytes: int
-    identity: WorkerIdentity
-
-    @property
-    def prefix_needs_pid(self) -> bool:
-        return "pid" in Template(self.prefix_template).get_identifiers()
-
-    def prefix(self, pid: str) -> bytes:
-        """The template with its names replaced; names that we do not know stay as they are."""
-        names = {
-            "role_name": self.identity.role,
-            "local_rank": self.identity.local_rank,
-            "rank": self.identity.rank,
-            "pid": pid,
-        }
-        return os.fsencode(Template(self.prefix_template).safe_substitute(names))
-
-
-def plan_stream(
-    output: Output, directory: Path | None, identity: WorkerIdentity, number: int
-) -> StreamPlan:
-    """Decide what happens to one stream. Pure."""
-    tee = bool(output.teed(identity.local_rank) & number)
-    redirect = bool(output.redirected(identity.local_rank) & number)
-    shown = not output.local_ranks_filter or identity.local_rank in output.local_ranks_filter
-    filters = output.stdout_filters if number == STDOUT else output.stderr_filters
-    return StreamPlan(
-        number=number,
-        file=directory / STREAM_FILES[number] if directory and (tee or redirect) else None,
-        direct=redirect and not tee and directory is not None,
-        to_console=shown,
-        prefix_template=output.prefix_template or _DEFAULT_PREFIX,
-        prefix_on_console=tee,
-        pass_through=identity.slots == 1 and not tee,
-        filters=tuple(map(os.fsencode, filters)) if shown else (),
-        pipe_bytes=pipe_bytes(identity.slots),
-        identity=identity,
-    )
 
 
 class DirectStream:
@@ -234,7 +156,7 @@ class PipedStream:
         read, or a descendant that goes on writing could keep us here.
         """
         self.set_prefix("?")
-        left = _PIPE_BYTES
+        left = PIPE_BYTES_MAX
         while not self._finished and left > 0:
             block = self._read()
             if block is None:
@@ -350,28 +272,14 @@ class WorkerStreams:
             stream.close()
 
 
-def open_streams(
-    output: Output,
-    directory: Path | None,
-    identity: WorkerIdentity,
-    console: Console,
-    loop: Loop,
-    shared_filters: FilterFiles | None,
+def open_planned(
+    stdout_plan: StreamPlan | None, stderr_plan: StreamPlan | None, surroundings: Surroundings
 ) -> WorkerStreams:
-    """Open the streams of a worker that is about to start.
+    """Open the streams of a worker that is about to start; one without a plan is ours.
 
     Raises OSError only when the process has no descriptors left; a file that cannot be
     opened is reported on the console, which then gets the output instead.
     """
-    surroundings = Surroundings(console, loop, shared_filters, object())
-    plans = [plan_stream(output, directory, identity, number) for number in (STDOUT, STDERR)]
-    return open_planned(plans[0], plans[1], surroundings)
-
-
-def open_planned(
-    stdout_plan: StreamPlan | None, stderr_plan: StreamPlan | None, surroundings: Surroundings
-) -> WorkerStreams:
-    """Open the streams of a worker as planned; one without a plan is inherited from us."""
     stdout = _open_stream(stdout_plan, surroundings) if stdout_plan else InheritedStream(STDOUT)
     try:
         stderr = _open_stream(stderr_plan, surroundings) if stderr_plan else InheritedStream(STDERR)
@@ -390,12 +298,6 @@ def _open_stream(plan: StreamPlan, surroundings: Surroundings) -> DirectStream |
     return PipedStream(plan, surroundings)
 
 
-def pipe_bytes(slots: int) -> int:
-    """The size of each pipe: a power of two, as the kernel would round it."""
-    share = min(_PIPE_BYTES, _PIPE_BYTES_ALL_WORKERS // (2 * slots))
-    return max(_PIPE_BYTES_DEFAULT, 1 << (share.bit_length() - 1))
-
-
 def _open_ends(plan: StreamPlan, console: Console) -> tuple[int, int]:
     """Our end, which does not block, and the worker's."""
     terminal = console.terminal(plan.number)
@@ -410,7 +312,7 @@ def _open_ends(plan: StreamPlan, console: Console) -> tuple[int, int]:
 def _open_pipe(size: int) -> tuple[int, int]:
     reading, writing = os.pipe2(os.O_CLOEXEC)
     os.set_blocking(reading, False)
-    if size > _PIPE_BYTES_DEFAULT:
+    if size > PIPE_BYTES_DEFAULT:
         try:
             fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, size)
         except OSError:

@@ -7,7 +7,8 @@ Rules
    and a daemon that forked twice, become its children and are reaped here.
 3. When the agent's end of the socket closes, whatever the reason, everything below is
    killed and the spawner ends. When the spawner dies, the kernel kills the workers
-   (`PR_SET_PDEATHSIG`), and the agent, a subreaper too, kills the rest.
+   (`PR_SET_PDEATHSIG`), and the agent, a subreaper too, kills the rest; or a guardian does,
+   where it serves a process that is no subreaper.
 4. In a job of several nodes it keeps the lease: workers get SIGTERM at the one time it was
    told, everything gets SIGKILL at the other, and nothing starts between, whether or not the
    agent is awake. It also holds the node's tether, so that this ends when all of it has.
@@ -43,14 +44,19 @@ import signal
 import socket
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
+if TYPE_CHECKING or __package__:
+    from collections.abc import Callable
     from typing import Any
 
-    from holdfast.workers import linux, wire, zygote_process
+    from holdfast.workers import births, guardian, linux, wire, zygote_process
+    from holdfast.workers.births import close_all
 else:
+    import births
+    import guardian
     import linux
     import wire
     import zygote_process
+    from births import close_all
 
 
 class Spawner:
@@ -67,6 +73,7 @@ class Spawner:
         self.groups: set[int] | None = None
         self.killing = False
         self.ending = False
+        self.patience = linux.Patience()
         self.stop_at: float | None = None
         self.kill_at = 0.0
         self.lease_ends = False
@@ -86,12 +93,15 @@ class Spawner:
         kernel = {"reaper": linux.set_subreaper(), "pidfd": linux.has_pidfd()}
         self.say({"say": "ready", "pid": os.getpid(), **kernel})
         while True:
-            for key, mask in self.selector.select(self.lease_left()):
+            left = [left for left in (self.lease_left(), self.patience.left()) if left is not None]
+            for key, mask in self.selector.select(min(left, default=None)):
                 if mask & selectors.EVENT_WRITE:
                     self.flush()
                 if mask & selectors.EVENT_READ:
                     key.data()
             self.keep_lease()
+            if self.patience.left() == 0:
+                self.kill_at_once()
 
     def say(self, message: dict[str, object]) -> None:
         self.agent.queue(message)
@@ -119,14 +129,23 @@ class Spawner:
     def do_exec(self, request: dict[str, Any], descriptors: list[int]) -> None:
         if self.refuses_to_start([request["id"]], descriptors):
             return
+        self.bear(births.become_command, request, descriptors)
+
+    def bear(
+        self,
+        become: Callable[[dict[str, Any], list[int], int], None],
+        request: dict[str, Any],
+        descriptors: list[int],
+    ) -> None:
+        """Fork a worker, which becomes what it is to be, and say so."""
         parent = os.getpid()
         try:
-            pid = fork_shielded()
+            pid = births.fork_shielded()
         except OSError as error:
             self.say({"say": "failed", "id": request["id"], "error": str(error)})
         else:
             if pid == 0:
-                become_command(request, descriptors, parent)
+                become(request, descriptors, parent)
             self.workers[pid] = request["id"]
             self.say({"say": "started", "id": request["id"], "pid": pid})
         close_all(descriptors)
@@ -243,7 +262,8 @@ class Spawner:
             self.do_signal({"signal": signal.SIGTERM, "ids": workers}, [])
         if linux.now() >= self.kill_at:
             self.stop_at = None
-            self.do_kill({}, [])
+            self.killing = True
+            self.kill_at_once()
 
     def refuses_to_start(self, ids: list[str], descriptors: list[int]) -> bool:
         """Whether the lease is over, or about to be: then nothing may start any more."""
@@ -260,7 +280,7 @@ class Spawner:
         with contextlib.suppress(BlockingIOError):
             wakeup.recv(4096)
         self.on_zygote()  # A worker's birth is always on the way before its death.
-        for pid, status in reap():
+        for pid, status in linux.reap():
             self.on_exit(pid, status)
         self.tell_of_groups()
         if self.killing:
@@ -279,6 +299,10 @@ class Spawner:
         code = os.waitstatus_to_exitcode(status)
         self.say({"say": "exited", "id": worker, "pid": pid, "status": code})
 
+    def kill_at_once(self) -> None:
+        self.patience.end()
+        self.kill_below()
+
     def kill_below(self) -> None:
         """SIGKILL to all that is below, but the zygote; say so once nothing is left.
 
@@ -289,13 +313,14 @@ class Spawner:
         if linux.has_children():
             alive = linux.descendants(os.getpid(), without=self.zygote_pid)
         for process in alive:
-            if process.state != "Z":
+            if process.state != "Z" and not self.patience.spares(process):
                 linux.kill_if_below(process, os.getpid())
         if alive or self.forks_pending:
             return
         if self.ending:
             os._exit(0)
         self.killing = False
+        self.patience = linux.Patience()
         self.stop_at = None  # Nothing is left that a lease would be needed for.
         self.say({"say": "gone"})
 
@@ -344,62 +369,12 @@ class Spawner:
         os._exit(0)
 
 
-def reap() -> list[tuple[int, int]]:
-    """Take every child that has ended: (pid, status)."""
-    ended = []
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                break
-            ended.append((pid, status))
-    return ended
-
-
-def fork_shielded() -> int:
-    """Fork a child that no signal reaches before it has reset what we ignore.
-
-    Else one that is sent right after its birth would be lost on it. It lifts the shield
-    itself (`linux.reset_signals`), and what was sent meanwhile is delivered then.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    pid = -1
-    try:
-        pid = os.fork()
-    finally:
-        if pid != 0:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return pid
-
-
-def become_command(request: dict[str, Any], stdio: list[int], parent: int) -> None:
-    """In the child: turn into the command. Never returns."""
-    try:
-        numbers = request.get("keep", [])
-        split = len(stdio) - len(numbers)
-        kept = linux.moved_above(stdio[split:], numbers)
-        linux.become_worker(parent, stdio[:split], request.get("cpus"))
-        for descriptor, number in zip(kept, numbers, strict=True):
-            os.dup2(descriptor, number)
-        os.execvpe(request["argv"][0], request["argv"], request["env"])
-    except OSError as error:
-        code = 127 if isinstance(error, FileNotFoundError) else 126
-        words = f"holdfast: cannot run {request['argv'][0]}: {error.strerror}\n"
-        os.write(2, words.encode("utf-8", "surrogateescape"))
-        os._exit(code)
-    finally:
-        os._exit(125)
-
-
-def close_all(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
-
-
 def main(
     descriptor: int,
     zygote: zygote_process.ZygoteProcess | None,
     kind: type[Spawner] = Spawner,
+    *,
+    guarded: bool = False,
 ) -> None:
     """Be a spawner for whoever has the other end of the socket. Never returns."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -407,8 +382,11 @@ def main(
     with contextlib.suppress(PermissionError):
         os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
+    guard = guardian.stand_below_one() if guarded else None
     linux.set_title("holdfast-spawn")
     spawner = kind(socket.socket(fileno=descriptor))
+    if guard is not None:
+        spawner.selector.register(guard, selectors.EVENT_READ, spawner.end)
     if zygote is not None:
         spawner.adopt_zygote(zygote)
     spawner.run()

@@ -1,7 +1,8 @@
-"""Where a spawner's process begins: `python -I -S spawner_entry.py FD [INTERPRETER]`.
+"""Where a spawner's process begins: `python -I -S spawner_entry.py FD [INTERPRETER | guarded]`.
 
 With an interpreter it starts a zygote first, before the imports of the spawner itself: the
-two start side by side, and the agent is not ready before them.
+two start side by side, and the agent is not ready before them. With `guarded` it goes on below a
+guardian, and has nothing open that it was not given.
 """
 
 from __future__ import annotations
@@ -11,15 +12,22 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.workers import spawner, zygote_process
+    from holdfast.workers import linux, spawner, zygote_process
 else:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import zygote_process
 
 if __name__ == "__main__":
+    number = int(sys.argv[1])
     # Else every worker would hold it too, and the agent would not see the spawner's end by it.
-    os.set_inheritable(int(sys.argv[1]), False)
-    zygote = zygote_process.start(sys.argv[2]) if len(sys.argv) > 2 else None
+    os.set_inheritable(number, False)
+    zygote = None
+    guarded = sys.argv[2:] == ["guarded"]
+    if sys.argv[2:] and not guarded:
+        zygote = zygote_process.start(sys.argv[2])
     if not TYPE_CHECKING:
+        import linux
         import spawner
-    spawner.main(int(sys.argv[1]), zygote)
+    if guarded:
+        linux.close_all_but(number)
+    spawner.main(number, zygote, guarded=guarded)

@@ -21,6 +21,14 @@ class SpawnerProcess:
         self.pid = pid
         self.socket = sock
 
+    def drop(self) -> None:
+        """It is not needed after all: hang up, and wait for its end."""
+        self.socket.close()
+        try:
+            os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            pass  # This process has its children reaped by somebody else.
+
 
 def fill_standard_streams() -> None:
     """Where 0, 1 or 2 were closed by whoever started us, nothing else may take their place."""
@@ -36,16 +44,24 @@ def fill_standard_streams() -> None:
 
 
 def start_spawner(*, zygote: bool) -> SpawnerProcess:
-    """Start one, with signals blocked until it has a session of its own.
-
-    With `zygote` it starts one right away, to save the time until it is asked to.
-    """
+    """Start one. With `zygote` it starts one right away, to save the time until it is asked to."""
     ours, theirs = socket.socketpair()
-    os.set_inheritable(theirs.fileno(), True)
-    command = [sys.executable, "-I", "-S", "-X", "utf8", _SCRIPT, str(theirs.fileno())]
-    if zygote:
-        command.append(sys.executable)
-    shielded = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
-    pid = os.posix_spawn(sys.executable, command, os.environ, setsigmask=shielded)
-    theirs.close()
-    return SpawnerProcess(pid, ours)
+    with theirs, theirs.dup() as there:
+        more = [sys.executable] if zygote else []
+        return SpawnerProcess(run_spawner(theirs, there.fileno(), *more), ours)
+
+
+def run_spawner(theirs: socket.socket, number: int, *arguments: str) -> int:
+    """Start one that speaks through `theirs`, with these further arguments; returns its pid.
+
+    It has the socket under `number`, which is taken here, by something else, so that nothing is
+    inheritable here: what other threads start meanwhile would hold it too, and nobody would see
+    the spawner's end by it. Signals are blocked there until it has a session of its own.
+    """
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-I", "-S", "-X", "utf8", _SCRIPT, str(number), *arguments],
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), number)],
+        setsigmask=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT],
+    )

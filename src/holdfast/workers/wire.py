@@ -1,7 +1,8 @@
 """Messages on the private sockets between agent, spawner and zygote.
 
 A frame is the length of its body and the number of its descriptors, four bytes each, then
-the body, a marshalled dictionary; descriptors travel with the first byte of their frame.
+the body, a marshalled dictionary; descriptors travel with the first byte of their frame or,
+where they are more than the kernel takes at once, with its first bytes.
 
 `marshal` would be wrong on a network, or between versions of Python. Here both ends are our
 own, run by the same interpreter, and inherited, never named, so nobody else can speak; and it
@@ -63,20 +64,22 @@ class Connection:
     def _send(self, flags: int) -> bool:
         while self._outgoing:
             frame, descriptors, close = self._outgoing[0]
+            now, later = descriptors[:MAX_DESCRIPTORS], descriptors[MAX_DESCRIPTORS:]
             ancillary = []
-            if descriptors:
-                packed = array.array("i", descriptors)
+            if now:
+                packed = array.array("i", now)
                 ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)]
             try:
-                sent = self.socket.sendmsg([frame], ancillary, flags | socket.MSG_NOSIGNAL)
+                part = frame[:1] if later else frame
+                sent = self.socket.sendmsg([part], ancillary, flags | socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 return False
             if close:
-                _close_all(descriptors)
+                _close_all(now)
             if sent == len(frame):
                 self._outgoing.popleft()
             else:
-                self._outgoing[0] = (frame[sent:], [], False)
+                self._outgoing[0] = (frame[sent:], later, close)
         return True
 
     def close(self) -> None:

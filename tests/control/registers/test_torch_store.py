@@ -25,6 +25,8 @@ from holdfast.control.registers.register import (
 from holdfast.control.registers.torch_store import TorchStoreRegister
 from holdfast.core.errors import UsageError
 
+from ...free_ports import free_port
+
 pytestmark = pytest.mark.torch
 
 KEY = "holdfast/run%2F1"
@@ -47,8 +49,7 @@ def distributed() -> Any:
 
 @pytest.fixture
 def endpoint() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"127.0.0.1:{free.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture
@@ -229,25 +230,30 @@ def test_pytorch_and_registers_count_together_without_losing_one(
     def one_more(content: bytes, who: bytes) -> bytes:
         return b"%d by %s" % (int(content.split()[0]) + 1, who)
 
+    counted, enough = 0, threading.Event()
+
     def count() -> None:
-        for _ in range(500):
+        nonlocal counted
+        while not enough.is_set() or counted < 500:
             while True:
                 value = theirs.get(KEY).decode()
                 more = b64encode(one_more(b64decode(value), b"them")).decode()
                 if theirs.compare_set(KEY, value, more).decode() == more:
+                    counted += 1
                     break
 
     thread = threading.Thread(target=count)
     thread.start()
-    refusals = 0
-    for _ in range(500):
+    rounds = refusals = 0
+    while rounds < 500 or not refusals:  # Until they have met, too.
+        rounds += 1
         content, token = ours.get_state()
         while not (answer := ours.set_state(one_more(content, b"us"), token))[2]:
             content, token, _ = answer
             refusals += 1
+    enough.set()
     thread.join()
-    assert ours.get_state()[0].split()[0] == b"1000"
-    assert refusals, "they did not meet"
+    assert int(ours.get_state()[0].split()[0]) == rounds + counted
 
 
 # --- a FileStore --------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from holdfast.elastic.events.api import (
     RdzvEvent,
 )
 from holdfast.elastic.events.handlers import get_logging_handler
+from holdfast.observe.event_handlers import events_logger
 
 __all__ = [
     "Event",
@@ -92,10 +93,6 @@ def _own_hostname() -> str:
 def _get_or_create_logger(destination: str = "null") -> logging.Logger:
     logger = _events_loggers.get(destination)
     if logger is None:
-        handler = get_logging_handler(destination)
-        logger = logging.getLogger(f"torchelastic-events-{destination}")
-        logger.setLevel(os.environ.get("LOGLEVEL", "INFO"))
-        logger.propagate = False
-        logger.addHandler(handler)
+        logger = events_logger(destination, get_logging_handler(destination))
         _events_loggers[destination] = logger
     return logger

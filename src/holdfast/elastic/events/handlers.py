@@ -1,19 +1,18 @@
 """Where events can go, by name.
 
 `null` and `dynamic_rendezvous` keep nothing, `console` writes to stderr. Any other name is
-looked for among the entry points of the group `holdfast.event_handlers`: each names a
-`logging.Handler`, or something that makes one when it is called without arguments.
+looked for among what other packages have registered (`observe.event_handlers`).
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, TextIO
+from typing import TextIO
 
-__all__ = ["get_logging_handler"]
+from holdfast.observe.event_handlers import ENTRY_POINTS, installed_handler
 
-ENTRY_POINTS = "holdfast.event_handlers"
+__all__ = ["ENTRY_POINTS", "get_logging_handler"]
 
 
 class ConsoleHandler(logging.StreamHandler[TextIO]):
@@ -35,19 +34,5 @@ _log_handlers: dict[str, logging.Handler] = {
 def get_logging_handler(destination: str = "null") -> logging.Handler:
     """The handler of that name, always the same one. Raises `KeyError` where there is none."""
     if destination not in _log_handlers:
-        _log_handlers[destination] = _installed(destination)
+        _log_handlers[destination] = installed_handler(destination, _log_handlers)
     return _log_handlers[destination]
-
-
-def _installed(name: str) -> logging.Handler:
-    from importlib.metadata import entry_points
-
-    found = entry_points(group=ENTRY_POINTS)
-    if name not in found.names:
-        known = ", ".join(sorted({*_log_handlers, *found.names}))
-        raise KeyError(f"there is no event handler {name}; there are {known}")
-    loaded: Any = found[name].load()
-    handler = loaded if isinstance(loaded, logging.Handler) else loaded()
-    if not isinstance(handler, logging.Handler):
-        raise TypeError(f"the event handler {name} is no logging.Handler")
-    return handler

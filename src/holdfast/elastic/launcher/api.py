@@ -232,11 +232,11 @@ def _get_entrypoint_name(entrypoint: Entrypoint, args: Sequence[Any]) -> str:
     return entrypoint
 
 
-def _get_addr_and_port(parameters: RendezvousParameters) -> tuple[str | None, int | None]:
+def _get_addr_and_port(rdzv_parameters: RendezvousParameters) -> tuple[str | None, int | None]:
     """The master that a static endpoint names; ValueError if it names none or no port."""
-    if parameters.backend != "static":
+    if rdzv_parameters.backend != "static":
         return None, None
-    endpoint = parameters.endpoint.strip()
+    endpoint = rdzv_parameters.endpoint.strip()
     if not endpoint:
         raise ValueError("a static rendezvous needs an endpoint: the master's host:port")
     address, port = parse_rendezvous_endpoint(endpoint, default_port=NO_PORT)

@@ -89,9 +89,5 @@ def start_processes(
             duplicate_stdout_filters,
             duplicate_stderr_filters,
         )
-    try:
-        context.start()
-    except BaseException:
-        context.close()
-        raise
+    context.start()
     return context

@@ -17,15 +17,17 @@ import os
 import pickle
 import socket
 import struct
+from collections import ChainMap
 from collections.abc import Callable
 from multiprocessing import context, get_context, reduction, resource_tracker, spawn
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from holdfast.elastic.multiprocessing.errors import record
 from holdfast.workers import function as functions
+from holdfast.workers.environment import SECRETS
 
 SIZE = struct.Struct("!Q")
 _CANNOT_PICKLE = (pickle.PicklingError, AttributeError, TypeError)
@@ -44,6 +46,8 @@ class Call(Struct, frozen=True):
 
 def carry_out(call: Call, reply: int) -> None:
     """Call the function, send what it returns, and stay until everybody has returned."""
+    for name in SECRETS:
+        os.environ.pop(name, None)  # A copy of the caller has them.
     os.environ.update(call.environment)
     with socket.socket(fileno=reply) as peer:
         try:
@@ -60,9 +64,10 @@ def _pickled_result(call: Call) -> bytes:
 
 def _send(peer: socket.socket, value: bytes) -> None:
     try:
-        peer.sendall(SIZE.pack(len(value)) + value)
+        peer.sendall(SIZE.pack(len(value)))
+        peer.sendall(value)
         peer.recv(1)
-    except OSError:
+    except ConnectionError:
         pass  # Nobody wants it any more: we are about to be killed.
 
 
@@ -78,10 +83,10 @@ class Shipment(Struct, frozen=True):
     """A call on its way to a fresh interpreter."""
 
     command: list[str]
-    descriptors: list[int]
-    """Copies, for the request that starts the process, which closes them."""
+    descriptors: tuple[int, ...]
+    """What the process is to have. They belong to the call, and must be open until it has."""
     numbers: list[int]
-    """Where the process finds them."""
+    """Where it finds them."""
     cargo: bytes
     """What it reads first from its socket."""
 
@@ -103,15 +108,11 @@ class _Packing:
 
     def __init__(self) -> None:
         self.descriptors: dict[int, int] = {}
+        """By the number under which the process has them."""
 
     def duplicate_for_child(self, number: int) -> int:
-        if number not in self.descriptors:
-            self.descriptors[number] = os.dup(number)
+        self.descriptors[number] = number
         return number
-
-    def drop(self) -> None:
-        for copy in self.descriptors.values():
-            os.close(copy)
 
 
 def process_object(method: str, name: str, call: Call, reply: int) -> BaseProcess:
@@ -131,19 +132,14 @@ def ship(name: str, call: Call, reply: socket.socket) -> Shipment:
     """
     packing = _Packing()
     with reply.dup() as read_from:
-        try:
-            for own in (reply, read_from):
-                packing.duplicate_for_child(own.fileno())
-            tracker = vars(resource_tracker)["_resource_tracker"]._fd
-            if tracker is not None:  # Only then can there be anything that it keeps track of.
-                packing.duplicate_for_child(tracker)
-            cargo = _packed(name, call, reply.fileno(), packing)
-        except BaseException:
-            packing.drop()
-            raise
+        packing.descriptors = dict.fromkeys((reply.fileno(), read_from.fileno()), reply.fileno())
+        tracker = vars(resource_tracker)["_resource_tracker"]._fd
+        if tracker is not None:  # Only then can there be anything that it keeps track of.
+            packing.duplicate_for_child(tracker)
+        cargo = _packed(name, call, reply.fileno(), packing)
         return Shipment(
             command=spawn.get_command_line(tracker_fd=tracker, pipe_handle=read_from.fileno()),
-            descriptors=list(packing.descriptors.values()),
+            descriptors=tuple(packing.descriptors.values()),
             numbers=list(packing.descriptors),
             cargo=cargo,
         )
@@ -151,22 +147,33 @@ def ship(name: str, call: Call, reply: socket.socket) -> Shipment:
 
 def _packed(name: str, call: Call, reply: int, packing: _Packing) -> bytes:
     made = process_object("spawn", name, call, reply)
-    try:
-        return _dumped(made, packing)
-    except _CANNOT_PICKLE:
-        import cloudpickle
-
-        parts = (call.function, call.arguments, call.environment)
-        vars(made).update(_target=carry_out_pickled, _args=(cloudpickle.dumps(parts), reply))
-        return _dumped(made, packing)
-
-
-def _dumped(made: BaseProcess, packing: _Packing) -> bytes:
-    file = io.BytesIO()
     context.set_spawning_popen(packing)  # type: ignore[arg-type]
     try:
-        reduction.dump(spawn.get_preparation_data(made.name), file)
-        reduction.dump(made, file)
+        try:
+            return _dumped(made)
+        except _CANNOT_PICKLE:
+            vars(made).update(_target=carry_out_pickled, _args=(_by_value(call), reply))
+            return _dumped(made)
     finally:
         context.set_spawning_popen(None)
+
+
+def _dumped(made: BaseProcess) -> bytes:
+    file = io.BytesIO()
+    reduction.dump(spawn.get_preparation_data(made.name), file)
+    reduction.dump(made, file)
+    return file.getvalue()
+
+
+def _by_value(call: Call) -> bytes:
+    """Pickle functions and classes themselves, and all else as `multiprocessing` does."""
+    import cloudpickle
+
+    known = vars(reduction.ForkingPickler)["_extra_reducers"]
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        dispatch_table: ClassVar = ChainMap(known, cloudpickle.Pickler.dispatch_table)
+
+    file = io.BytesIO()
+    Pickler(file).dump((call.function, call.arguments, call.environment))
     return file.getvalue()

@@ -23,15 +23,17 @@ import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.elastic.multiprocessing import calls, forking
 from holdfast.elastic.multiprocessing.errors import ProcessFailure
 from holdfast.elastic.multiprocessing.logs_specs import LogsSpecs
+from holdfast.elastic.multiprocessing.numa_options import processor_sets
 from holdfast.elastic.multiprocessing.processes import Exit, Processes, Start
-from holdfast.elastic.multiprocessing.signals import raise_on_signals
+from holdfast.elastic.multiprocessing.result import RunProcsResult
+from holdfast.elastic.multiprocessing.signals import held_back, raise_on_signals
 from holdfast.elastic.multiprocessing.streams import StreamPlans
+from holdfast.workers.environment import without_secrets
 from holdfast.workers.spawner_process import SpawnerProcess
 
 __all__ = ["MultiprocessContext", "PContext", "RunProcsResult", "SubprocessContext"]
@@ -40,23 +42,6 @@ CLOSE_TIMEOUT_S = 30
 START_METHODS = ("spawn", "fork", "forkserver")
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class RunProcsResult:
-    """What came of the processes, by local rank.
-
-    `return_values` is empty where one failed. `stdouts` and `stderrs` are paths, empty where
-    the stream was not kept.
-    """
-
-    return_values: dict[int, Any] = field(default_factory=dict)
-    failures: dict[int, ProcessFailure] = field(default_factory=dict)
-    stdouts: dict[int, str] = field(default_factory=dict)
-    stderrs: dict[int, str] = field(default_factory=dict)
-
-    def is_failed(self) -> bool:
-        return len(self.failures) > 0
 
 
 class PContext(ABC):
@@ -93,6 +78,9 @@ class PContext(ABC):
         self._streams = StreamPlans(name, self.nprocs, destination, prefixes, filters)
         self._numa_options = numa_options
         self._processes: Processes | None = None
+        self._processor_sets: list[tuple[int, ...] | None] = []
+        self._preparing = threading.RLock()
+        self._closed = threading.Event()
         self._finishing = threading.RLock()
         self._first_failures: dict[int, ProcessFailure] | None = None
         self._result: RunProcsResult | None = None
@@ -103,28 +91,66 @@ class PContext(ABC):
         """Start them all. Each has its pid when this returns.
 
         In the main thread, signals that would end this process raise `SignalException` from
-        now on. Raises `ValueError` when called a second time, and what cannot be started.
+        now on. Raises `ValueError` when called a second time, or after `close`, and what cannot
+        be started; nothing is left of it then.
         """
-        if self._processes is not None:
-            raise ValueError("the processes have been started already")
         raise_on_signals()
+        with self._preparing:
+            if self._processes is not None or self._closed.is_set():
+                raise ValueError("the processes have been started or closed already")
+            try:
+                with held_back():
+                    self._processes = self._prepared()
+                self._processes.wait_for_pids()
+            except BaseException:
+                self.close()
+                raise
+            if self._closed.is_set():  # By a signal handler, before there was anything to close.
+                self.close()
+
+    def _prepared(self) -> Processes:
+        """The processes, being started, and watched by their own thread."""
         self._streams.make_files()
-        starts, spawner = self._ready_to_start()
-        filtered = self._streams.filtered_files()
-        self._processes = Processes(self.name, starts, filtered, by_group=self._signals_groups)
-        self._processes.start(spawner)
+        self._processor_sets = processor_sets(self._numa_options, self.nprocs)
+        starts: list[Start] = []
+        try:
+            spawner = self._ready_to_start(starts)
+            try:
+                filtered = self._streams.filtered_files()
+                made = Processes(self.name, starts, filtered, by_group=self._signals_groups)
+                made.start(spawner)
+            except BaseException:
+                spawner.drop()
+                raise
+        except BaseException:
+            for start in starts:
+                start.drop()
+            raise
+        return made
 
     def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:
         """The result, or None when there is none yet after `timeout` seconds.
 
         Negative: wait as long as it takes. Zero: only look.
         """
-        if not self._started.wait(None if timeout < 0 else timeout):
+        if not self.wait_for_end(None if timeout < 0 else timeout):
             return None
         with self._finishing:
             if self._result is None:
-                self._result = self._finish()
+                result = self._finish()
+                if len(self._started.exits) < self.nprocs:
+                    # Somebody has replaced `close`, to leave the healthy ones alone: look anew.
+                    self._first_failures = None
+                    return result
+                self._result = result
         return self._result
+
+    def wait_for_end(self, timeout_s: float | None) -> bool:
+        """Wait until one has failed or all have ended, and say whether that is so.
+
+        Nothing is ended or judged by it. None: as long as it takes.
+        """
+        return self._started.wait(timeout_s)
 
     def pids(self) -> dict[int, int]:
         """The pids by local rank, also of those that have ended."""
@@ -134,6 +160,8 @@ class PContext(ABC):
         self, death_sig: signal.Signals | None = None, timeout: float = CLOSE_TIMEOUT_S
     ) -> None:
         """End them: `death_sig` (SIGTERM), and SIGKILL for all that is left after `timeout`."""
+        with self._preparing:
+            self._closed.set()
         if self._processes is not None:
             self._processes.close(death_sig or signal.SIGTERM, timeout)
 
@@ -146,10 +174,11 @@ class PContext(ABC):
     # What differs between commands and functions.
 
     _signals_groups: bool
+    _reads_our_stdin: bool
 
     @abstractmethod
-    def _ready_to_start(self) -> tuple[list[Start], SpawnerProcess]:
-        """All that it takes to start them."""
+    def _ready_to_start(self, starts: list[Start]) -> SpawnerProcess:
+        """Add all that it takes to start them; the caller drops it when this raises."""
 
     @abstractmethod
     def _failed(self, before: Collection[int]) -> Iterator[Exit]:
@@ -169,6 +198,8 @@ class PContext(ABC):
             }
         first = self._first_failures
         self.close(timeout=self.close_timeout)
+        if self._result is not None:  # A signal handler that came meanwhile has waited too.
+            return self._result
         failures = {
             ended.local_rank: first.get(ended.local_rank) or self._failure(ended)
             for ended in sorted(self._failed(first.keys()), key=lambda ended: ended.local_rank)
@@ -193,28 +224,17 @@ class PContext(ABC):
             failure.message = ended.error
         return failure
 
-    def _start_of(self, local_rank: int, request: dict[str, Any], stdin: int) -> Start:
+    def _start_of(self, local_rank: int, request: dict[str, Any]) -> Start:
         return Start(
             local_rank=local_rank,
-            request={"cpus": self._processor_set(local_rank), **request},
-            stdin=stdin,
-            kept=[],
+            request={"cpus": self._processor_sets[local_rank], **request},
+            reads_our_stdin=self._reads_our_stdin,
             stdout=self._streams.of(local_rank, 1),
             stderr=self._streams.of(local_rank, 2),
         )
 
     def _environment(self, local_rank: int) -> dict[str, str]:
-        return {**os.environ, **self.envs[local_rank]}
-
-    def _processor_set(self, local_rank: int) -> tuple[int, ...] | None:
-        if self._numa_options is None:
-            return None
-        from holdfast.workers import numa
-
-        mode = getattr(self._numa_options, "affinity_mode", self._numa_options)
-        binding = str(getattr(mode, "value", mode))
-        devices = numa.cuda_devices(os.environ)
-        return numa.plan(binding, self.nprocs, devices=devices)[local_rank]
+        return {**without_secrets(os.environ), **self.envs[local_rank]}
 
 
 class SubprocessContext(PContext):
@@ -222,6 +242,7 @@ class SubprocessContext(PContext):
 
     entrypoint: str
     _signals_groups = True
+    _reads_our_stdin = True
 
     def __init__(
         self,
@@ -247,13 +268,10 @@ class SubprocessContext(PContext):
             numa_options,
         )
 
-    def _ready_to_start(self) -> tuple[list[Start], SpawnerProcess]:
-        requests = [self._request(rank) for rank in range(self.nprocs)]
-        starts = [
-            self._start_of(rank, request, _standard_input())
-            for rank, request in enumerate(requests)
-        ]
-        return starts, forking.new_spawner()
+    def _ready_to_start(self, starts: list[Start]) -> SpawnerProcess:
+        for rank in range(self.nprocs):
+            starts.append(self._start_of(rank, self._request(rank)))
+        return forking.new_spawner()
 
     def _request(self, local_rank: int) -> dict[str, Any]:
         environment = self._environment(local_rank)
@@ -274,6 +292,7 @@ class MultiprocessContext(PContext):
 
     entrypoint: Callable[..., Any]
     _signals_groups = False
+    _reads_our_stdin = False
 
     def __init__(
         self,
@@ -303,52 +322,43 @@ class MultiprocessContext(PContext):
         )
         self.start_method = start_method
 
-    def _ready_to_start(self) -> tuple[list[Start], SpawnerProcess]:
-        if self.start_method == "fork":
-            return self._ready_to_fork()
-        starts: list[Start] = []
-        try:
+    def _ready_to_start(self, starts: list[Start]) -> SpawnerProcess:
+        if self.start_method != "fork":
             for rank in range(self.nprocs):
-                starts.append(self._shipped(rank))
-            return starts, forking.new_spawner()
-        except BaseException:
-            for start in starts:
-                start.drop()
-            raise
-
-    def _ready_to_fork(self) -> tuple[list[Start], SpawnerProcess]:
+                self._ship(starts, rank)
+            return forking.new_spawner()
         made = {
             f"{self.name}:{rank}": calls.process_object("fork", self._title(rank), call, -1)
             for rank, call in enumerate(map(self._call, range(self.nprocs)))
         }
         spawner = forking.fork_spawner(made)
-        return [self._forked(rank) for rank in range(self.nprocs)], spawner
+        try:
+            for rank in range(self.nprocs):
+                self._fork(starts, rank)
+        except BaseException:
+            spawner.drop()
+            raise
+        return spawner
 
-    def _forked(self, local_rank: int) -> Start:
-        ours, theirs = forking.reply_pair()
+    def _fork(self, starts: list[Start], local_rank: int) -> None:
         paths = {1: self.stdouts[local_rank], 2: self.stderrs[local_rank]}
         own = [number for number, path in paths.items() if path]
-        start = self._start_of(local_rank, {"do": "call", "own_streams": own}, _null())
-        start.reply, start.kept = ours, [theirs.detach()]
-        return start
+        start = self._start_of(local_rank, {"do": "call", "own_streams": own})
+        starts.append(start)
+        start.ends = forking.reply_pair()
+        start.given = (start.ends[1].fileno(),)
 
-    def _shipped(self, local_rank: int) -> Start:
-        ours, theirs = forking.reply_pair()
-        with theirs:
-            try:
-                shipment = calls.ship(self._title(local_rank), self._call(local_rank), theirs)
-            except BaseException:
-                ours.close()
-                raise
-        request = {
-            "do": "exec",
+    def _ship(self, starts: list[Start], local_rank: int) -> None:
+        start = self._start_of(local_rank, {"do": "exec"})
+        starts.append(start)
+        start.ends = forking.reply_pair()
+        shipment = calls.ship(self._title(local_rank), self._call(local_rank), start.ends[1])
+        start.given, start.cargo = shipment.descriptors, shipment.cargo
+        start.request |= {
             "argv": shipment.command,
             "env": self._environment(local_rank),
             "keep": shipment.numbers,
         }
-        start = self._start_of(local_rank, request, _null())
-        start.reply, start.kept, start.cargo = ours, shipment.descriptors, shipment.cargo
-        return start
 
     def _call(self, local_rank: int) -> calls.Call:
         return calls.Call(self.entrypoint, self.args[local_rank], self.envs[local_rank])
@@ -363,7 +373,7 @@ class MultiprocessContext(PContext):
         return iter(by_themselves or failed)
 
     def _return_value(self, local_rank: int) -> Any:
-        pickled = self._started.values.get(local_rank)
+        pickled = self._started.values.pop(local_rank, None)
         return None if pickled is None else pickle.loads(pickled)
 
 
@@ -381,15 +391,3 @@ def _check_command(command: str, environment: dict[str, str]) -> None:
         if os.path.exists(command) and os.path.dirname(command):
             raise PermissionError(13, "it cannot be executed", command)
         raise FileNotFoundError(2, "there is no such command", command)
-
-
-def _standard_input() -> int:
-    """Each command reads what this process would."""
-    try:
-        return os.dup(0)
-    except OSError:
-        return _null()
-
-
-def _null() -> int:
-    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

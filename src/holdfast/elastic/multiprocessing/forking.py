@@ -18,31 +18,36 @@ import sys
 import threading
 import weakref
 from multiprocessing.process import BaseProcess
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from holdfast.workers.spawner_process import SpawnerProcess, start_spawner
-
-if TYPE_CHECKING:
-    from holdfast.workers.spawner import Spawner
+from holdfast.workers import births, linux, spawner
+from holdfast.workers.spawner_process import SpawnerProcess, run_spawner
 
 _starting = threading.Lock()
 """Else a spawner could inherit another's socket, and hold it open after that one's end."""
-_ours: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+_not_for_forks: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+_own_fork: list[tuple[int, socket.socket]] = []
+"""The thread that forks a spawner, and the one socket that the spawner is to have."""
 
 
 def new_spawner() -> SpawnerProcess:
     """A spawner that starts fresh processes."""
     with _starting:
-        process = start_spawner(zygote=False)
-    _ours.add(process.socket)
-    return process
+        ours, theirs = socket.socketpair()
+        with theirs, theirs.dup() as there:
+            _not_for_forks.update((ours, theirs, there))
+            try:
+                pid = run_spawner(theirs, there.fileno(), "guarded")
+            except BaseException:
+                ours.close()
+                raise
+    return SpawnerProcess(pid, ours)
 
 
 def reply_pair() -> tuple[socket.socket, socket.socket]:
-    """A socket to a worker: our end, which no fork of this process keeps, and its end."""
+    """A socket to a worker: our end, and its end."""
     ours, theirs = socket.socketpair()
-    _ours.add(ours)
+    _not_for_forks.update((ours, theirs))
     return ours, theirs
 
 
@@ -56,95 +61,73 @@ def fork_spawner(calls: dict[str, BaseProcess]) -> SpawnerProcess:
             stream.flush()  # Else each copy would write it again.
     with _starting:
         ours, theirs = socket.socketpair()
+        _not_for_forks.update((ours, theirs))
+        _own_fork[:] = [(threading.get_ident(), theirs)]
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         pid = -1
         try:
             pid = os.fork()
             if pid == 0:
-                _become_spawner(ours, theirs, calls)
+                _become_spawner(theirs, calls)
         finally:
             if pid != 0:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                _own_fork.clear()
                 theirs.close()
-    _ours.add(ours)
+                if pid < 0:
+                    ours.close()
     return SpawnerProcess(pid, ours)
 
 
 def _let_go() -> None:
-    """In a fork of this process: those at the other end must see the end of this one."""
-    for ours in list(_ours):
-        ours.close()
+    """In a fork of this process, the user's own or ours.
+
+    Those at the other end must see the end of this process, and this process theirs.
+    """
+    global _starting  # noqa: PLW0603 - a lock of its own, since whoever had that one is not here
+    _starting = threading.Lock()
+    kept = [theirs for thread, theirs in _own_fork if thread == threading.get_ident()]
+    for one in list(_not_for_forks):
+        if one not in kept:
+            one.close()
+    _own_fork.clear()
 
 
 os.register_at_fork(after_in_child=_let_go)
 
 
-def _become_spawner(
-    ours: socket.socket, theirs: socket.socket, calls: dict[str, BaseProcess]
-) -> None:
+def _become_spawner(theirs: socket.socket, calls: dict[str, BaseProcess]) -> None:
     """In the copy: be the spawner. Never returns."""
     try:
-        ours.close()
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals():
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)  # The caller's own handlers are not for us.
-        spawner = _import_spawner()
-        spawner.main(theirs.detach(), None, _spawner_of_calls(spawner, calls))
+        spawner.main(theirs.detach(), None, _spawner_of_calls(calls), guarded=True)
     except BaseException:  # noqa: BLE001 - nothing may return into the caller's frames
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(1)
 
 
-def _import_spawner() -> Any:
-    """The spawner's module, which finds its neighbours by plain names, as a script does."""
-    from holdfast.workers import linux, wire, zygote_process
-
-    neighbours: dict[str, ModuleType] = {
-        "linux": linux,
-        "wire": wire,
-        "zygote_process": zygote_process,
-    }
-    hidden = {name: sys.modules.pop(name) for name in neighbours if name in sys.modules}
-    sys.modules.update(neighbours)
-    try:
-        from holdfast.workers import spawner
-    finally:
-        for name in neighbours:
-            del sys.modules[name]
-        sys.modules.update(hidden)
-    return spawner
-
-
-def _spawner_of_calls(module: Any, calls: dict[str, BaseProcess]) -> type[Spawner]:
+def _spawner_of_calls(calls: dict[str, BaseProcess]) -> type[spawner.Spawner]:
     with open("/proc/self/comm", encoding="utf-8", errors="replace") as file:
         title = file.read().strip()
 
-    class SpawnerOfCalls(module.Spawner):  # type: ignore[misc]
+    class SpawnerOfCalls(spawner.Spawner):
         """A spawner that can also fork itself to carry out a call."""
 
         def do_call(self, request: dict[str, Any], descriptors: list[int]) -> None:
-            parent = os.getpid()
-            try:
-                pid = module.fork_shielded()
-            except OSError as error:
-                self.say({"say": "failed", "id": request["id"], "error": str(error)})
-            else:
-                if pid == 0:
-                    self.become_call(request, descriptors, parent)
-                self.workers[pid] = request["id"]
-                self.say({"say": "started", "id": request["id"], "pid": pid})
-            module.close_all(descriptors)
+            self.bear(self.become_call, request, descriptors)
 
         def become_call(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
             code = 125
             try:
                 self.let_go()
-                module.linux.set_title(title)
+                linux.set_title(title)
                 *standard_streams, reply = descriptors
-                module.linux.become_worker(parent, standard_streams, request["cpus"])
-                module.close_all(standard_streams)
+                linux.become_worker(parent, standard_streams, request["cpus"])
+                births.close_all(standard_streams)
                 _renew_streams(request["own_streams"])
                 code = _run(calls[request["id"]], reply)
             except BaseException:  # noqa: BLE001 - as above
@@ -158,7 +141,10 @@ def _spawner_of_calls(module: Any, calls: dict[str, BaseProcess]) -> type[Spawne
             held = [key.fileobj for key in self.selector.get_map().values()]
             self.selector.close()
             for entry in [*held, self.on_signal_fd]:
-                entry.close()
+                if isinstance(entry, int):
+                    os.close(entry)
+                elif isinstance(entry, socket.socket):
+                    entry.close()
 
     return SpawnerOfCalls
 

@@ -1,11 +1,12 @@
 """The processes of one context, watched by a loop in a thread of its own.
 
 Rules
-1. All that happens to the processes happens on the loop; other threads ask it (`_ask`) and wait
-   under one condition. So any thread may wait or close, several at once too, and whoever is
-   interrupted while it waits has left nothing half done.
+1. All that happens to the processes happens on the loop; other threads ask it (`_ask`), are told
+   (`News`), and hold no lock that it needs. So any thread may wait or close, several at once
+   too, also in a signal handler, and whoever is interrupted has left nothing half done.
 2. The thread lives as long as there is something to watch: it ends when the spawner has, by
-   itself once all processes have ended, or because of `close`.
+   itself once all processes have ended, or because of `close`. All that was opened for the
+   processes is its own from its first line on, and closed at its last.
 3. Nothing is decided here but this: when all have ended, what they left running is killed. Who
    is in the group of a command has the same signal and the same grace as the command.
 
@@ -14,7 +15,6 @@ Whether enough has happened for a result is `settled`: one has failed, or all ha
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import logging
 import os
@@ -23,12 +23,15 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TextIO
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from holdfast.agent.crew import Crew, Member
-from holdfast.elastic.multiprocessing.calls import SIZE
+from holdfast.elastic.multiprocessing.lines import Bell, News, Relay, Reply
+from holdfast.workers.births import close_all
 from holdfast.workers.console import Console
 from holdfast.workers.event_loop import Cancellable, EventLoop
 from holdfast.workers.log_files import FilterFiles, LogFile
@@ -41,7 +44,6 @@ LOST = -9
 CONSOLE_PATIENCE_S = 10.0
 STUCK_AFTER_S = 30.0
 """How long after SIGKILL a process is waited for: one that is stuck in the kernel stays."""
-_READ_BYTES = 65536
 
 logger = logging.getLogger(__name__)
 
@@ -52,20 +54,26 @@ class Start(Struct):
     local_rank: int
     request: dict[str, Any]
     """To the spawner, but for its id."""
-    stdin: int
-    kept: list[int]
-    """Descriptors beyond the standard streams."""
+    reads_our_stdin: bool
     stdout: StreamPlan | None
     stderr: StreamPlan | None
-    reply: socket.socket | None = None
+    given: tuple[int, ...] = ()
+    """Descriptors beyond the standard streams; they stay whose they are."""
     cargo: bytes = b""
+    ends: tuple[socket.socket, socket.socket] | None = None
+    """Of the line to a function: ours, and the worker's, which is among the given."""
+
+    def standard_input(self) -> int:
+        """What the process reads, for the request that starts it."""
+        if self.reads_our_stdin:
+            with contextlib.suppress(OSError):  # Whoever started this process closed it.
+                return os.dup(0)
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def drop(self) -> None:
-        """It is not to be started after all."""
-        for descriptor in (self.stdin, *self.kept):
-            os.close(descriptor)
-        if self.reply is not None:
-            self.reply.close()
+        """Let go of what was opened for it. Idempotent."""
+        for end in self.ends or ():
+            end.close()
 
 
 class Exit(Struct, frozen=True):
@@ -75,85 +83,6 @@ class Exit(Struct, frozen=True):
     pid: int
     code: int
     error: str = ""
-
-
-class Reply:
-    """The line to one worker: its call goes out, the value of its function comes back."""
-
-    def __init__(self, start: Start, loop: EventLoop, returned: Callable[[int, bytes], None]):
-        assert start.reply is not None
-        self._rank = start.local_rank
-        self._socket = start.reply
-        self._socket.setblocking(False)
-        self._loop = loop
-        self._returned = returned
-        self._outgoing = memoryview(start.cargo)
-        self._incoming = bytearray()
-        loop.add_reader(self._socket, self._read)
-        if self._outgoing:
-            loop.add_writer(self._socket, self._write)
-
-    def close(self) -> None:
-        if self._socket.fileno() >= 0:
-            self._loop.remove_reader(self._socket)
-            self._loop.remove_writer(self._socket)
-            self._socket.close()
-
-    def _write(self) -> None:
-        try:
-            sent = self._socket.send(self._outgoing, socket.MSG_NOSIGNAL)
-        except BlockingIOError:
-            return
-        except OSError:
-            sent = len(self._outgoing)  # It is dead, of which we shall hear.
-        self._outgoing = self._outgoing[sent:]
-        if not self._outgoing:
-            self._loop.remove_writer(self._socket)
-
-    def _read(self) -> None:
-        try:
-            block = self._socket.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            block = b""
-        self._incoming += block
-        if not block:
-            self._loop.remove_reader(self._socket)
-        elif len(self._incoming) >= SIZE.size:
-            (size,) = SIZE.unpack_from(self._incoming)
-            if len(self._incoming) == SIZE.size + size:
-                self._returned(self._rank, bytes(self._incoming[SIZE.size :]))
-
-
-class Relay:
-    """A pipe whose other end is printed to a stream that exists in Python only."""
-
-    def __init__(self, stream: TextIO, loop: EventLoop) -> None:
-        self._stream = stream
-        self._loop = loop
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._end, self.descriptor = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        loop.add_reader(self._end, self._print)
-
-    def _print(self) -> bool:
-        """Print what is there; whether there was anything."""
-        try:
-            block = os.read(self._end, _READ_BYTES)
-        except BlockingIOError:
-            return False
-        # The stream is the user's own, and may raise anything; the processes go on.
-        with contextlib.suppress(Exception):
-            self._stream.write(self._decoder.decode(block))
-            self._stream.flush()
-        return bool(block)
-
-    def close(self) -> None:
-        while self._print():
-            pass
-        self._loop.remove_reader(self._end)
-        os.close(self._end)
-        os.close(self.descriptor)
 
 
 class Processes:
@@ -169,99 +98,114 @@ class Processes:
         self._filtered = filtered
         self._by_group = by_group
         self._streams = (sys.stdout, sys.stderr)
-        self._changed = threading.Condition()
+        self._news = News()
+        self._bell = Bell()
         self._requests: deque[Callable[[], None]] = deque()
-        self._replies: dict[int, Reply] = {}
+        self._replies: list[Reply] = []
         self._relays: list[Relay] = []
+        self._filters: FilterFiles | None = None
         self._is_gone = self._is_ending = self._is_over = self._groups_left = False
         self._problem: BaseException | None = None
         self._deadline: Cancellable | None = None
-        self._thread: threading.Thread | None = None
 
     # From any thread.
 
     @property
     def settled(self) -> bool:
-        failed = any(ended.code for ended in self.exits.values())
+        failed = any(ended.code for ended in list(self.exits.values()))
         return failed or len(self.exits) == len(self._by_name) or self._is_over
 
     def start(self, spawner: SpawnerProcess) -> None:
-        """Have them started; returns when each of them has a pid, or has failed to get one."""
-        try:
-            self._prepare(spawner)
-        except OSError:
-            self._call_off(spawner)
-            raise
+        """Have them started. If this raises, the caller still has to drop spawner and starts."""
+        self._crew = Crew(spawner, self)
         self._thread = threading.Thread(target=self._run, name="holdfast-processes", daemon=True)
-        self._thread.start()
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_over or self._all_known())
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._bell.close()
+            raise
+
+    def wait_for_pids(self) -> None:
+        """Returns when each of them has a pid, or has failed to get one."""
+        self._news.wait_for(lambda: self._is_over or self._all_known(), None)
         if self._problem is not None:
             self._thread.join()
             raise self._problem
 
-    def wait(self, timeout: float | None) -> bool:
-        """Whether it is settled, which is waited for as long as `timeout` says."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.settled, timeout)
+    def wait(self, timeout_s: float | None) -> bool:
+        """Whether it is settled, which is waited for that long at most."""
+        return self._news.wait_for(lambda: self.settled, timeout_s)
 
     def close(self, number: int, grace_s: float) -> None:
         """Send them a signal, give them that long, then kill all of it; returns when done."""
-        if self._thread is not None:
-            self._ask(lambda: self._begin_close(number, grace_s))
-            self._thread.join()
+        self._ask(lambda: self._begin_close(number, grace_s))
+        self._thread.join()
+        self._bell.close()
 
     def _ask(self, request: Callable[[], None]) -> None:
-        with self._changed:
-            if not self._is_over:
-                self._requests.append(request)
-                os.eventfd_write(self._bell, 1)
+        self._requests.append(request)
+        self._bell.ring()
 
     def _all_known(self) -> bool:
         return len(self.pids.keys() | self.exits.keys()) == len(self._by_name)
-
-    def _prepare(self, spawner: SpawnerProcess) -> None:
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._loop = EventLoop()
-        self._loop.add_reader(self._bell, self._on_bell)
-        self._crew = Crew(spawner, self)
-        self._crew.attach(self._loop)
-        self._console = Console(self._loop, (self._own_descriptor(1), self._own_descriptor(2)))
-        self._filters = self._open_filters()
-
-    def _call_off(self, spawner: SpawnerProcess) -> None:
-        """There are not even descriptors enough to watch them."""
-        spawner.socket.close()
-        os.waitpid(spawner.pid, 0)
-        for start in self._by_name.values():
-            start.drop()
 
     # On the loop.
 
     def _run(self) -> None:
         try:
-            for name, start in self._by_name.items():
-                self._start_one(name, start)
-            self._loop.run_until(lambda: self._is_gone)
+            with contextlib.ExitStack() as opened:
+                opened.callback(self._drop_starts)
+                self._prepare(opened)
+                for name, start in self._by_name.items():
+                    self._start_one(name, start)
+                self._loop.run_until(lambda: self._is_gone)
         except BaseException as error:
             self._problem = error
             logger.exception("the processes are ended, since they can no longer be watched")
-            self._crew.close()
-            self.spawner_ended(self._crew.reap())
         finally:
-            self._clean_up()
+            self._crew.close()
+            if not self._is_gone:
+                self.spawner_ended(self._crew.reap())
+            self._is_over = True
+            self._bell.close()
+            self._news.tell()
+
+    def _prepare(self, opened: contextlib.ExitStack) -> None:
+        """Open what they are watched with; it is closed in the reverse order."""
+        self._loop = EventLoop()
+        opened.callback(self._loop.close)
+        self._loop.add_reader(self._bell.descriptor, self._on_bell)
+        opened.callback(self._close_relays)
+        self._console = Console(self._loop, (self._own_descriptor(1), self._own_descriptor(2)))
+        opened.callback(self._console.close)
+        opened.callback(self._show_the_rest)
+        self._open_filters(opened)
+        self._crew.attach(self._loop)
+        opened.callback(self._crew.close)
+        opened.callback(self._release)
 
     def _start_one(self, name: str, start: Start) -> None:
         surroundings = Surroundings(self._console, self._loop, self._filters, object())
         streams = open_planned(start.stdout, start.stderr, surroundings)
-        descriptors = [start.stdin, *self._crew.enrol(name, streams), *start.kept]
-        start.stdin, start.kept = -1, []
+        descriptors = self._crew.enrol(name, streams)
+        try:
+            descriptors.insert(0, start.standard_input())
+            descriptors.extend(map(os.dup, start.given))
+        except OSError:
+            close_all(descriptors)
+            raise
         self._crew.request({**start.request, "id": name}, descriptors)
-        if start.reply is not None:
-            self._replies[start.local_rank] = Reply(start, self._loop, self._on_returned)
+        start.request = {}
+        if start.ends is not None:
+            ours, theirs = start.ends
+            theirs.close()
+            reply = Reply(ours, self._loop, start.cargo)
+            start.cargo = b""
+            self._replies.append(reply)
+            reply.open(partial(self._on_returned, start.local_rank))
 
     def _on_bell(self) -> None:
-        os.eventfd_read(self._bell)
+        self._bell.silence()
         while self._requests:
             self._requests.popleft()()
 
@@ -274,13 +218,11 @@ class Processes:
         self._relays.append(Relay(stream, self._loop))
         return self._relays[-1].descriptor
 
-    def _open_filters(self) -> FilterFiles | None:
-        from pathlib import Path
-
-        if not self._filtered:
-            return None
-        files = {n: LogFile(Path(path), self._console) for n, path in self._filtered.items()}
-        return FilterFiles(files)
+    def _open_filters(self, opened: contextlib.ExitStack) -> None:
+        if self._filtered:
+            files = {n: LogFile(Path(path), self._console) for n, path in self._filtered.items()}
+            self._filters = FilterFiles(files)
+            opened.callback(self._filters.close)
 
     def _begin_close(self, number: int, grace_s: float) -> None:
         if self._is_ending:
@@ -291,6 +233,7 @@ class Processes:
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = self._loop.call_later(max(0.0, grace_s), self._end)
+        self._end_if_done()
 
     def _end_if_done(self) -> None:
         ended = all(map(self._has_ended, self._by_name.values()))
@@ -315,21 +258,23 @@ class Processes:
 
     def _on_returned(self, local_rank: int, value: bytes) -> None:
         self.values[local_rank] = value
-        if len(self.values) == len(self._by_name):
+        self._release_if_done()
+
+    def _release_if_done(self) -> None:
+        """Let them go when nobody is left who could need what another serves."""
+        if len(self.values.keys() | self.exits.keys()) == len(self._by_name):
             self._release()
 
     def _release(self) -> None:
-        """All have returned: let them go."""
-        for reply in self._replies.values():
+        for reply in self._replies:
             reply.close()
 
     # What the crew tells.
 
     def member_started(self, member: Member) -> None:
         assert member.pid is not None
-        with self._changed:
-            self.pids[self._by_name[member.name].local_rank] = member.pid
-            self._changed.notify_all()
+        self.pids[self._by_name[member.name].local_rank] = member.pid
+        self._news.tell()
 
     def member_exited(self, member: Member, status: int) -> None:
         local_rank = self._by_name[member.name].local_rank
@@ -352,33 +297,23 @@ class Processes:
                 self._note(Exit(start.local_rank, pid, LOST, f"the spawner {how}"))
 
     def _note(self, ended: Exit) -> None:
-        with self._changed:
-            self.exits[ended.local_rank] = ended
-            self._changed.notify_all()
+        self.exits[ended.local_rank] = ended
+        self._news.tell()
+        self._release_if_done()
         self._end_if_done()
 
     # The end.
-
-    def _clean_up(self) -> None:
-        for start in self._by_name.values():
-            if start.stdin >= 0:
-                start.drop()
-        self._release()
-        self._crew.close()
-        if self._filters is not None:
-            self._filters.close()
-        self._show_the_rest()
-        self._console.close()
-        self._loop.close()
-        with self._changed:
-            self._is_over = True
-            os.close(self._bell)
-            self._changed.notify_all()
 
     def _show_the_rest(self) -> None:
         given_up: list[bool] = []
         timer = self._loop.call_later(CONSOLE_PATIENCE_S, given_up.append, True)
         self._loop.run_until(lambda: bool(given_up) or not self._console.pending())
         timer.cancel()
+
+    def _close_relays(self) -> None:
         for relay in self._relays:
             relay.close()
+
+    def _drop_starts(self) -> None:
+        for start in self._by_name.values():
+            start.drop()

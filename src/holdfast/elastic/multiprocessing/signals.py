@@ -2,6 +2,9 @@
 
 Whoever waits catches `SignalException` and closes with its `sigval`, so that the processes
 get the same signal. What is caught is named by `TORCHELASTIC_SIGNALS_TO_HANDLE`.
+
+An exception that comes between any two lines would leave behind what the first of them took and
+the second was to note. So where processes are being made, signals are held back (`held_back`).
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import logging
 import os
 import signal
 import threading
-from types import FrameType
+from types import FrameType, TracebackType
 
 from holdfast.core.config import DEFAULT_SIGNALS
 
@@ -29,6 +32,28 @@ class SignalException(Exception):
         self.sigval = sigval
 
 
+class held_back:  # noqa: N801 - used as a statement: `with held_back():`
+    """What comes meanwhile raises at the end of the block, in the main thread only."""
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            _held_back.append(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        if self in _held_back:
+            _held_back.remove(self)
+            if _came and not _held_back:
+                number = _came[0]
+                _came.clear()
+                _raise(number, None)
+
+
+_held_back: list[held_back] = []
+_came: list[int] = []
+
+
 def raise_on_signals() -> None:
     """From now on the signals that end a process raise `SignalException` in the main thread.
 
@@ -45,5 +70,8 @@ def raise_on_signals() -> None:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
+    if _held_back:
+        _came.append(number)
+        return
     sigval = signal.Signals(number)
     raise SignalException(f"process {os.getpid()} was sent {sigval.name}", sigval)

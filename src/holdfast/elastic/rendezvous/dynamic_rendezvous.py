@@ -156,6 +156,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._store, self._register = store, register
         self._membership: Membership | None = None
         self._is_closed = self._has_failed = False
+        self._handled_before = id(None)
+        """The exception that the caller was handling already when it asked to meet."""
         self._lock = threading.Lock()
 
     @property
@@ -172,6 +174,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return False
 
     def next_rendezvous(self) -> RendezvousInfo:
+        self._handled_before = id(sys.exc_info()[1])  # Not the thing itself, with all its frames.
         try:
             seat = self._meet()
         except RendezvousError as error:
@@ -232,6 +235,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if membership is None:
             return True
         failure = sys.exc_info()[1]
+        if id(failure) == self._handled_before:
+            failure = None
         if not membership.is_seated or self._has_failed:
             pass  # There is nothing to be told.
         elif failure is None:
@@ -259,7 +264,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """The membership; a new one where the last has ended without the job's end."""
         with self._lock:
             last = self._membership
-            if last is None or (last.outcome is not None and not last.is_closed):
+            if last is None or (last.has_ended and not last.is_closed):
                 fresh = Membership(self._config, self._secrets, self._register)
                 self._membership = fresh
                 weakref.finalize(self, fresh.leave, 1.0)

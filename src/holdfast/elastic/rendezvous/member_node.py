@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from holdfast.agent.contact import Contact, NetworkContact, Owner, Secrets
 from holdfast.control.registers.register import Register
+from holdfast.control.tether_end import reset_tether
 from holdfast.core import agent
 from holdfast.core.agent_io import (
     AgentEffect,
@@ -154,9 +155,20 @@ class MemberNode:
         except (HoldfastError, OSError) as error:
             problem = str(error)
             log.warning("holdfast: %s", error)
+        except Exception as error:
+            problem = f"this node's part in the job broke off: {type(error).__name__}: {error}"
+            log.exception("holdfast: this node's part in the job broke off")
         finally:
-            self._close()
-            self.board.show(problem=problem or ("" if self.board.outcome else "the node has left"))
+            self._end(problem or ("" if self.board.outcome else "the node has left"))
+
+    def _end(self, problem: str) -> None:
+        """Tell the caller first: if its workers still run, others are about to replace them."""
+        breaks_off = not self._may_go and self.board.outcome is None
+        self.board.show(problem=problem, is_wanted=self.board.is_wanted or breaks_off)
+        if breaks_off and self._tether is not None:
+            reset_tether(self._tether)  # Its end would say that no worker is left here.
+            self._tether = None
+        self._close()
 
     def _make_contact(self) -> _MeetingContact:
         owner = Owner(

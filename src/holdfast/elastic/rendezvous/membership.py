@@ -95,7 +95,7 @@ class Membership:
         """
         self.stand_up()
         board = self._board
-        is_done = board.wait_for(lambda: board.seat is not None or self._has_ended(), timeout_s)
+        is_done = board.wait_for(lambda: board.seat is not None or self.has_ended, timeout_s)
         if board.seat is not None:
             return board.seat
         if not is_done:
@@ -121,7 +121,7 @@ class Membership:
     def want_closed(self, reason: str, timeout_s: float) -> None:
         """Let no further round form; returns once a coordinator is there to be told."""
         self._node.calls.put(self._node.ask_for_closing, reason)
-        self._board.wait_for(lambda: self.is_in_touch or self._has_ended(), timeout_s)
+        self._board.wait_for(lambda: self.is_in_touch or self.has_ended, timeout_s)
 
     def fail(self, reason: str) -> None:
         """The workers failed for good: the job ends for everybody."""
@@ -143,15 +143,17 @@ class Membership:
         if threading.current_thread() is self._thread:
             timeout_s = 0.0
         deadline = time.monotonic() + timeout_s
-        self._board.wait_for(self._has_ended, min(timeout_s, WITHOUT_CONTACT_S))
+        self._board.wait_for(lambda: self.has_ended, min(timeout_s, WITHOUT_CONTACT_S))
         if self.is_in_touch:
-            self._board.wait_for(self._has_ended, deadline - time.monotonic())
+            self._board.wait_for(lambda: self.has_ended, deadline - time.monotonic())
         is_told = self._board.outcome is not None
         self._node.calls.put(self._node.let_go, deadline)
         if threading.current_thread() is not self._thread:  # Garbage is collected on any thread.
             self._thread.join(max(deadline - time.monotonic(), 0.0) + 1.0)
         return is_told
 
-    def _has_ended(self) -> bool:
+    @property
+    def has_ended(self) -> bool:
+        """Whether the node takes no further part, for whatever reason."""
         is_over = self._board.outcome is not None or bool(self._board.problem)
         return is_over or not self._thread.is_alive()

@@ -25,17 +25,14 @@ Rules
    and changes nothing: the workers have succeeded.
 5. Workers are looked at every `monitor_interval`, sooner where there is news: a subclass that
    hears of its workers sets `_news`, and a handler that can tell of changes is listened to
-   (see `watching`).
+   (see `watching`). A handler that can be told how the workers ended is told at once, so that
+   the other agents need not find it out (see `handler_calls`).
 """
 
 from __future__ import annotations
 
-import functools
-import json
 import math
 import signal
-import socket
-import sys
 import threading
 import time
 import traceback
@@ -46,7 +43,7 @@ from dataclasses import replace
 from typing import Any
 
 import holdfast.elastic.utils.store as store_util
-from holdfast.elastic.agent.server import rank_assignment, watching
+from holdfast.elastic.agent.server import handler_calls, rank_assignment, telling, watching
 from holdfast.elastic.agent.server.worker_group import (
     RunResult,
     Worker,
@@ -54,10 +51,11 @@ from holdfast.elastic.agent.server.worker_group import (
     WorkerSpec,
     WorkerState,
 )
-from holdfast.elastic.events import Event, EventMetadataValue, EventSource, record
+from holdfast.elastic.events import Event, EventSource, record
 from holdfast.elastic.metrics import prof, put_metric
 from holdfast.elastic.multiprocessing import SignalException
-from holdfast.elastic.rendezvous import RendezvousGracefulExitError, RendezvousStoreInfo
+from holdfast.elastic.rendezvous import RendezvousStoreInfo
+from holdfast.elastic.rendezvous.store import StoreOverError
 from holdfast.elastic.utils.logging import get_logger
 
 __all__ = [
@@ -72,6 +70,11 @@ __all__ = [
 
 DEFAULT_ROLE = "default"
 EXIT_BARRIER = "torchelastic/agent/terminal_state"
+
+# The names by which agents of others hold on to them.
+_TERMINAL_STATE_SYNC_ID = EXIT_BARRIER
+_RoleInstanceInfo = rank_assignment.RoleInstanceInfo
+_get_fq_hostname = telling._get_fq_hostname
 
 logger = get_logger(__name__)
 
@@ -156,17 +159,7 @@ class SimpleElasticAgent(ElasticAgent):
         worker_group.group_rank = info.rank
         worker_group.group_world_size = info.world_size
         worker_group.master_addr, worker_group.master_port = self._master(spec, info)
-        logger.info(
-            "[%s] agent %s of %s has ranks %s to %s of %s, with the master at %s:%s",
-            spec.role,
-            info.rank,
-            info.world_size,
-            workers[0].global_rank,
-            workers[-1].global_rank,
-            workers[0].world_size,
-            worker_group.master_addr,
-            worker_group.master_port,
-        )
+        logger.info("[%s] %s", spec.role, telling.place_of(worker_group))
 
     def _master(self, spec: WorkerSpec, info: Any) -> tuple[str, int]:
         """Where the workers' store is to be: as the user says, else as the rendezvous does."""
@@ -190,7 +183,12 @@ class SimpleElasticAgent(ElasticAgent):
         """Meet the others and start the workers. None of ours may be running."""
         spec = worker_group.spec
         logger.info("[%s] meeting the other agents", spec.role)
-        self._rendezvous(worker_group)
+        while True:
+            try:
+                self._rendezvous(worker_group)
+                break
+            except StoreOverError:
+                logger.info("[%s] the round ended before all had their ranks", spec.role)
         logger.info("[%s] starting the workers", spec.role)
         for local_rank, worker_id in self._start_workers(worker_group).items():
             worker = worker_group.workers[local_rank]
@@ -229,7 +227,7 @@ class SimpleElasticAgent(ElasticAgent):
             death_sig = error.sigval
             raise
         except Exception as error:
-            if not _is_graceful_exit(error):
+            if not handler_calls.says_that_the_node_may_go(error):
                 raise
             logger.info("this node is not needed: %s", error)
             return RunResult(WorkerState.STOPPED)
@@ -251,6 +249,7 @@ class SimpleElasticAgent(ElasticAgent):
             self._await_news(spec.monitor_interval)
             result, is_wanted_again = self._look()
             if result.state == WorkerState.SUCCEEDED:
+                handler_calls.tell(spec.rdzv_handler, "workers_succeeded")
                 self._exit_barrier()
                 return result
             if result.state in {WorkerState.UNHEALTHY, WorkerState.FAILED}:
@@ -274,7 +273,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     def _listeners(self) -> list[Callable[[float], object]]:
         """What can be waited for, once workers run; each is called in a thread of its own."""
-        changes = watching.of_changes(self._worker_group.spec.rdzv_handler)
+        changes = handler_calls.of_changes(self._worker_group.spec.rdzv_handler)
         return [] if changes is None else [changes]
 
     def _look(self) -> tuple[RunResult, bool]:
@@ -296,8 +295,11 @@ class SimpleElasticAgent(ElasticAgent):
 
     def _give_up(self, result: RunResult) -> RunResult:
         """The workers are stopped for good, and failed, even if they only did not feel well."""
-        self._stop_workers(self._worker_group)
-        self._worker_group.state = WorkerState.FAILED
+        group = self._worker_group
+        self._stop_workers(group)
+        group.state = WorkerState.FAILED
+        reason = telling.reason_of_failure(result)
+        handler_calls.tell(group.spec.rdzv_handler, "workers_failed", reason)
         return replace(result, state=WorkerState.FAILED)
 
     def _exit_barrier(self) -> None:
@@ -351,14 +353,14 @@ class SimpleElasticAgent(ElasticAgent):
 
     def _record_worker_events(self, result: RunResult) -> None:
         for worker in self._worker_group.workers:
-            failure = result.failures.get(worker.global_rank)
+            end = telling.End.of(result.failures.get(worker.global_rank))
             event = self._construct_event(
                 self._get_worker_state(worker, result),
                 EventSource.WORKER,
                 worker,
-                raw_error=json.dumps(failure.error_file_data) if failure else None,
-                exit_code=failure.exitcode if failure else None,
-                worker_pid=failure.pid if failure else None,
+                raw_error=end.raw_error,
+                exit_code=end.exit_code,
+                worker_pid=end.pid,
             )
             record(event, self._worker_group.spec.event_log_handler)
 
@@ -379,76 +381,20 @@ class SimpleElasticAgent(ElasticAgent):
         exit_code: int | None = None,
         worker_pid: int | None = None,
     ) -> Event:
-        group = self._worker_group
-        details: dict[str, Any] = {
-            "group_world_size": group.group_world_size,
-            "entry_point": group.spec.get_entrypoint_name(),
-        }
-        if worker is not None:
-            # Lists of one, since that is what those who read these events know.
-            details["local_rank"] = [worker.local_rank]
-            details["role_rank"] = [worker.role_rank]
-            details["role_world_size"] = [worker.role_world_size]
-            details["exit_code"] = [exit_code]
-            details["worker_pid"] = [worker_pid]
-        return self._event(
-            f"torchelastic.worker.status.{state}",
-            source,
-            global_rank=None if worker is None else worker.global_rank,
-            worker_id=None if worker is None else str(worker.id),
-            state=state,
-            raw_error=raw_error,
-            metadata=json.dumps(details),
-            duration_ms=duration_ms,
-        )
-
-    def _event(self, name: str, source: EventSource, **said: EventMetadataValue) -> Event:
-        """An event with what all events of an agent have, and what is said besides."""
-        group = self._worker_group
-        handler = group.spec.rdzv_handler
-        metadata: dict[str, EventMetadataValue] = {
-            "run_id": handler.get_run_id(),
-            "group_rank": group.group_rank,
-            "role": group.spec.role,
-            "hostname": _get_fq_hostname(),
-            "total_run_time": self._total_execution_time,
-            "rdzv_backend": handler.get_backend(),
-            "agent_restarts": group.spec.max_restarts - self._remaining_restarts,
-            **said,
-        }
-        return Event(name, source, timestamp=int(time.time() * 1000), metadata=metadata)
+        end = telling.End(exit_code, worker_pid, raw_error)
+        return telling.event_of_state(self, state, source, worker, end, duration_ms)
 
     def _record_metrics(self, group_results: RunResult) -> None:
         spec = self._worker_group.spec
-        has_failed = group_results.is_failed()
-        was_restarted = self._remaining_restarts != spec.max_restarts
-        self._record_flakiness_metric(has_failed)
-        put_metric(f"workers.{spec.role}.run_total", 1)
-        ended, tried = "failed" if has_failed else "success", "with" if was_restarted else "no"
-        for outcome in ("success", "failed"):
-            for retries in ("with", "no"):
-                counts = (outcome, retries) == (ended, tried)
-                put_metric(f"workers.{spec.role}.run_{outcome}_{retries}_retries", int(counts))
+        self._record_flakiness_metric(group_results.is_failed())
+        for name, value in telling.counts_of_run(self, group_results).items():
+            put_metric(f"workers.{spec.role}.{name}", value)
 
     def _record_flakiness_metric(self, is_failed: bool = False) -> None:
-        """In percent: all of it for a failed run, else the share of the restarts that was used."""
         spec = self._worker_group.spec
-        left = 0.0 if is_failed else 100.0 * (self._remaining_restarts + 1)
-        put_metric(f"workers.{spec.role}.flakiness", int(100.0 - left / (spec.max_restarts + 1)))
-
-
-@functools.cache
-def _get_fq_hostname() -> str:
-    return socket.getfqdn(socket.gethostname())
+        put_metric(f"workers.{spec.role}.flakiness", telling.flakiness(self, is_failed))
 
 
 def _whole_seconds_since(start_s: float) -> int:
     """Rounded up: a run takes time, however short it is."""
     return math.ceil(time.monotonic() - start_s)
-
-
-def _is_graceful_exit(error: Exception) -> bool:
-    """Whether a handler says that the node may go; one that was written for PyTorch's too."""
-    theirs = sys.modules.get("torch.distributed.elastic.rendezvous.api")
-    kinds = (RendezvousGracefulExitError, getattr(theirs, "RendezvousGracefulExitError", None))
-    return isinstance(error, tuple(kind for kind in kinds if kind is not None))

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import holdfast.elastic.timer as timer
 from holdfast.elastic import events
+from holdfast.elastic.agent.server import telling
 from holdfast.elastic.agent.server.api import (
     DEFAULT_ROLE,
     RunResult,
@@ -64,6 +65,8 @@ TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 
 HEALTH_TIMEOUT_S = 60
 WATCHDOG_INTERVAL_S = 0.1
+PID_TO_COME = "${pid}"
+"""In a prefix: whoever starts the process puts in its pid."""
 
 logger = get_logger(__name__)
 
@@ -71,11 +74,11 @@ logger = get_logger(__name__)
 class LocalElasticAgent(SimpleElasticAgent):
     """An agent whose workers are processes of this machine: of a function or a command.
 
-    `log_line_prefix_template` may hold `${role_name}`, `${local_rank}` and `${rank}`; without it
-    the variable `TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE` counts. A `health_check_server` has been
-    started by the caller, and is stopped at the end of the run. A worker that no signal can
-    reach for `uninterruptible_state_timeout` seconds, or those of the variable
-    `TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT`, ends the run; 0 is for ever.
+    `log_line_prefix_template` may hold `${role_name}`, `${local_rank}`, `${rank}` and `${pid}`;
+    without it the variable `TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE` counts. A
+    `health_check_server` has been started by the caller, and is stopped at the end of the run. A
+    worker that no signal can reach for `uninterruptible_state_timeout` seconds, or those of the
+    variable `TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT`, ends the run; 0 is for ever.
     """
 
     def __init__(
@@ -189,7 +192,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         listeners = super()._listeners()
         if self._pcontext is not None:
             # Not `wait`, which ends what still runs and judges: that is for `_monitor_workers`.
-            listeners.append(self._pcontext._started.wait)
+            listeners.append(self._pcontext.wait_for_end)
         return listeners
 
     def _still_running(self, worker_group: WorkerGroup) -> RunResult:
@@ -209,6 +212,7 @@ class LocalElasticAgent(SimpleElasticAgent):
                 role_name=worker_group.spec.role,
                 rank=worker.global_rank,
                 local_rank=worker.local_rank,
+                pid=PID_TO_COME,
             )
             for worker in worker_group.workers
         }
@@ -241,7 +245,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             details["scope_id"] = request.scope_id
             details["expiration_time"] = str(request.expiration_time)
             details["signal"] = str(request.signal)
-        event = self._event(
+        event = telling.event(
+            self,
             name,
             events.EventSource.AGENT,
             global_rank=None,

@@ -38,6 +38,34 @@ class Share(NamedTuple):
     role_world_size: int
 
 
+class RoleInstanceInfo(NamedTuple):
+    """What an agent says of itself. Agents that assign ranks in their own way build on it."""
+
+    role: str
+    rank: int
+    local_world_size: int
+
+    def serialize(self) -> bytes:
+        return json.dumps(self._asdict()).encode()
+
+    @staticmethod
+    def deserialize(data: bytes) -> RoleInstanceInfo:
+        return RoleInstanceInfo(**json.loads(data))
+
+    @staticmethod
+    def compare(obj1: RoleInstanceInfo, obj2: RoleInstanceInfo) -> int:
+        """Below zero, zero or above, as the first comes before the second: by role, then rank."""
+        if obj1.role == obj2.role:
+            return obj1.rank - obj2.rank
+        return 1 if obj1.role > obj2.role else -1
+
+    @staticmethod
+    def find_role_boundaries(roles_infos: Sequence[RoleInstanceInfo], role: str) -> tuple[int, int]:
+        """Where the first and the last of a role are; −1 for each where nobody has it."""
+        places = [place for place, info in enumerate(roles_infos) if info.role == role]
+        return (places[0], places[-1]) if places else (-1, -1)
+
+
 def workers_of(
     store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
 ) -> list[Worker]:
@@ -60,20 +88,20 @@ def _agreed(store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
     if os.environ.get(ALL_ALIKE) == "1":
         first, all_of_them = group_rank * size, group_world_size * size
         return Share(first, all_of_them, first, all_of_them)
-    own = {"role": spec.role, "rank": group_rank, "local_world_size": size}
-    store.set(f"{ROLE_INFO}{group_rank}", json.dumps(own).encode())
+    own = RoleInstanceInfo(spec.role, group_rank, size)
+    store.set(f"{ROLE_INFO}{group_rank}", own.serialize())
     if group_rank != 0:
         return Share(*json.loads(store.get(f"{ASSIGNED_RANKS}{group_rank}")))
     told = _get_all(store, [f"{ROLE_INFO}{peer}" for peer in range(group_world_size)])
-    shares = _divided([json.loads(one) for one in told])
+    shares = _divided([RoleInstanceInfo.deserialize(one) for one in told])
     keys = [f"{ASSIGNED_RANKS}{peer}" for peer in range(group_world_size)]
     _set_all(store, keys, [json.dumps(share).encode() for share in shares])
     return shares[0]
 
 
-def _divided(told: Sequence[dict[str, Any]]) -> list[Share]:
+def _divided(told: Sequence[RoleInstanceInfo]) -> list[Share]:
     members = [
-        NodeInfo(node=str(place), host="", slots=one["local_world_size"], role=one["role"])
+        NodeInfo(node=str(place), host="", slots=one.local_world_size, role=one.role)
         for place, one in enumerate(told)
     ]
     assigned = ranks.assign(members, round=0, restart_count=0, master=NOWHERE).values()

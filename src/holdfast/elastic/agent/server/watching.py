@@ -2,18 +2,12 @@
 
 An agent looks at its workers and its group every `monitor_interval`. What it can wait for, it
 need not wait so long for: a `Watch` does that in a thread, and sets `news`.
-
-A handler may have, besides what every handler has, `wait_for_change(timeout: float) -> bool`:
-it blocks until another rendezvous is wanted (nodes wait, a member is lost, the job is over) and
-returns True, or returns False after `timeout` seconds. It is called in a thread of the agent,
-and may be called by two at once.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from holdfast.elastic.utils.logging import get_logger
 
@@ -49,12 +43,3 @@ class Watch:
             logger.debug("%s cannot be waited for", self._listen, exc_info=True)
         if not self._is_over:
             self._news.set()
-
-
-def of_changes(handler: Any) -> Callable[[float], object] | None:
-    """How to wait for a change of the group, where the handler can tell of one."""
-    # Of the class: an object that pretends to have every attribute tells of nothing.
-    if not callable(getattr(type(handler), "wait_for_change", None)):
-        return None
-    listen: Callable[[float], object] = handler.wait_for_change
-    return listen

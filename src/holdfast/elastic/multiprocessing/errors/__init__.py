@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from holdfast.elastic.multiprocessing.errors.error_handler import ErrorHandler
 from holdfast.elastic.multiprocessing.errors.failures import ChildFailedError, ProcessFailure
+from holdfast.elastic.multiprocessing.errors.failures import GlobalRank as GlobalRank
 from holdfast.elastic.multiprocessing.errors.handlers import get_error_handler
 from holdfast.worker.record import first_failure, left_by, recorded
 

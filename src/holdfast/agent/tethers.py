@@ -1,0 +1,44 @@
+"""The tethers that this node holds: connections whose end means that nothing of it is left.
+
+Its own is held by everything here, workers included. Those of other nodes to us, where we
+carry the coordinator, by agent and spawner only: with these gone, the kernel has killed the
+workers.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class Tethers:
+    """Owns the descriptors that it is given."""
+
+    def __init__(self) -> None:
+        self._own: int | None = None
+        self._shared: list[int] = []
+
+    def hold(self, descriptor: int) -> None:
+        """This is the node's own one from now on."""
+        if self._own is not None:
+            os.close(self._own)
+        self._own = descriptor
+
+    def share(self, descriptors: list[int]) -> None:
+        """These are the ones of other nodes, in place of those before."""
+        for descriptor in self._shared:
+            os.close(descriptor)
+        self._shared = descriptors
+
+    def for_worker(self) -> list[int]:
+        """Copies for a worker."""
+        return [] if self._own is None else [os.dup(self._own)]
+
+    def for_spawner(self) -> list[int]:
+        """Copies for the spawner."""
+        return [*self.for_worker(), *map(os.dup, self._shared)]
+
+    def close(self) -> None:
+        if self._own is not None:
+            os.close(self._own)
+            self._own = None
+        self.share([])

@@ -1,0 +1,112 @@
+"""Handlers of events that other packages register, by name.
+
+    [project.entry-points."holdfast.event_handlers"]
+    mine = "my_package.events:MyHandler"
+
+An entry point names a `logging.Handler`, or something that makes one when it is called without
+arguments. It gets one record for each event, whose message is JSON in one line: under
+`holdfast run` the lines of the journal, as `--event-log-handler console` prints them; of
+`holdfast.elastic` its events.
+
+Rules of an `EventLog`
+1. The job never waits for the handler: it works in a thread of its own, in order.
+2. A handler that raises is said so once, and is told of the next event all the same.
+3. At the end it is flushed and closed, and waited for as long as the console is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from queue import SimpleQueue
+from typing import Any
+
+from holdfast.core.errors import UsageError
+
+ENTRY_POINTS = "holdfast.event_handlers"
+PATIENCE_S = 10.0
+
+
+def installed_handler(name: str, known: Iterable[str] = ()) -> logging.Handler:
+    """The handler that a package registered under this name; a new one where it makes them.
+
+    Raises `KeyError` where there is none, naming those that there are and are `known`;
+    `TypeError` where it is something else; and whatever loading or making it raises.
+    """
+    from importlib.metadata import entry_points
+
+    found = entry_points(group=ENTRY_POINTS)
+    if name not in found.names:
+        names = ", ".join(sorted({*known, *found.names}))
+        raise KeyError(f"there is no event handler {name}; there are {names}")
+    loaded: Any = found[name].load()
+    handler = loaded if isinstance(loaded, logging.Handler) else loaded()
+    if not isinstance(handler, logging.Handler):
+        raise TypeError(f"the event handler {name} is no logging.Handler")
+    return handler
+
+
+def events_logger(name: str, handler: logging.Handler) -> logging.Logger:
+    """The logger through which a handler is told; what it tells goes nowhere else."""
+    logger = logging.getLogger(f"torchelastic-events-{name}")
+    logger.setLevel(os.environ.get("LOGLEVEL", "INFO"))
+    logger.propagate = False
+    logger.addHandler(handler)
+    return logger
+
+
+def open_event_log(name: str) -> EventLog:
+    """Tell the installed handler of that name. Raises `UsageError` where it cannot be made."""
+    try:
+        handler = installed_handler(name)
+        return EventLog(name, handler, events_logger(name, handler))
+    except (Exception, SystemExit) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise UsageError(f"the event handler {name} cannot be made: {said}") from error
+
+
+class EventLog:
+    """Tells a handler of events, one line each."""
+
+    def __init__(self, name: str, handler: logging.Handler, logger: logging.Logger) -> None:
+        self._name = name
+        self._handler = handler
+        self._logger = logger
+        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
+        self._has_complained = False
+        self._thread = threading.Thread(target=self._run, name="holdfast-events", daemon=True)
+        self._thread.start()
+
+    def take(self, line: bytes) -> None:
+        """Have the handler told of an event. Returns at once."""
+        self._lines.put(line)
+
+    def close(self) -> None:
+        """Wait until it has been told of all events, or does not listen."""
+        self._lines.put(None)
+        self._thread.join(PATIENCE_S)
+        if self._thread.is_alive():
+            self._complain("is still at work, and is left")
+
+    def _run(self) -> None:
+        while (line := self._lines.get()) is not None:
+            self._tell(line)
+        try:
+            self._handler.flush()
+            self._handler.close()
+        except Exception as error:  # noqa: BLE001 - a handler is anybody's code
+            self._complain(f"failed: {type(error).__name__}: {error}")
+
+    def _tell(self, line: bytes) -> None:
+        try:
+            self._logger.info(line.rstrip(b"\n").decode("utf-8", "replace"))
+        except Exception as error:  # noqa: BLE001 - as above
+            self._complain(f"failed: {type(error).__name__}: {error}")
+
+    def _complain(self, problem: str) -> None:
+        if not self._has_complained:
+            self._has_complained = True
+            print(f"holdfast: the event handler {self._name} {problem}", file=sys.stderr)
