@@ -65,7 +65,7 @@ def test_a_node_that_is_suspected_or_not_ready_is_no_candidate() -> None:
 
 
 def test_newcomers_are_taken_in_together_a_moment_later() -> None:
-    job = running("a", at_most=3)
+    job = running("a", at_most=4)
     job.now += 60.0
     assert woken_after(job.join("b")) == [1.0]
     job.now += 0.5

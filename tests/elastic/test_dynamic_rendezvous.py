@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -35,6 +34,7 @@ from holdfast.elastic.rendezvous.holdfast_rendezvous import create_handler
 from holdfast.elastic.rendezvous.registry import get_rendezvous_handler
 
 from ..etcd_cluster import EtcdCluster, EtcdOptions
+from ..free_ports import free_port
 
 DEADLINE_S = 30.0
 
@@ -62,12 +62,6 @@ class InMemory(RendezvousBackend):
 
 
 Make = Callable[..., DynamicRendezvousHandler]
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +93,7 @@ def maker_for(carrier: str, request: pytest.FixtureRequest) -> tuple[str, str, M
         case "given":
             return "in memory", "", lambda params: dynamic.create_handler(None, backend, params)
         case "tcp store":
+            request.getfixturevalue("pytorch_in_this_process")
 
             def over_a_store(params: RendezvousParameters) -> DynamicRendezvousHandler:
                 own, store = c10d_rendezvous_backend.create_backend(params)
@@ -124,6 +119,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     yield one
     with ThreadPoolExecutor() as pool:
         list(pool.map(DynamicRendezvousHandler.shutdown, handlers))
+    handlers.clear()  # With the last of them a store that was made here is closed.
 
 
 @pytest.fixture
@@ -313,6 +309,38 @@ def test_a_spare_may_go_when_the_others_have_done_the_work(
     assert one.shutdown()
     with pytest.raises(RendezvousGracefulExitError):
         waiting.result(DEADLINE_S)
+
+
+def test_an_exception_that_was_handled_before_is_no_failure(
+    make: Make, pool: ThreadPoolExecutor
+) -> None:
+    one, other = make(2, 2), make(2, 2)
+
+    def live_while_handling_something_else() -> bool:
+        try:
+            raise ImportError("of something that is not needed")
+        except ImportError:
+            one.next_rendezvous()
+            return one.shutdown()
+
+    done = pool.submit(live_while_handling_something_else)
+    other.next_rendezvous()
+    assert other.shutdown()
+    assert done.result(DEADLINE_S)
+
+
+def test_jobs_of_the_same_name_at_other_ports_know_nothing_of_each_other() -> None:
+    run_id = uuid.uuid4().hex
+    places = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    params = [RendezvousParameters("c10d", place, run_id, 1, 1, "127.0.0.1") for place in places]
+    running, another = (create_handler(each) for each in params)
+    try:
+        running.next_rendezvous()
+        running.set_closed()
+        assert another.next_rendezvous().round == 1
+    finally:
+        running.shutdown()
+        another.shutdown()
 
 
 def test_too_few_is_a_timeout(make: Make) -> None:

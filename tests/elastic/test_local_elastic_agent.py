@@ -33,6 +33,7 @@ from holdfast.elastic.multiprocessing import DefaultLogsSpecs, RunProcsResult, S
 from holdfast.elastic.multiprocessing.errors import ChildFailedError
 from holdfast.elastic.rendezvous import RendezvousGracefulExitError, rendezvous_handler_registry
 
+from ..free_ports import free_port
 from .agents_of_threads import DEADLINE_S, OURS, THEIRS, Meeting, handler, library, until
 
 LONG_S = 3600.0
@@ -274,11 +275,6 @@ def test_a_worker_that_takes_too_long_is_ended_and_the_group_restarted(
 
 
 # --- health -------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def health(port: int) -> int:

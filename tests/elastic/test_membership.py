@@ -37,9 +37,9 @@ def config_of(place: str, run_id: str, least: int, most: int) -> JobConfig:
 
 
 def free_place() -> str:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{sock.getsockname()[1]}"
+    from ..free_ports import free_port  # Here, since a program below imports this file alone.
+
+    return f"127.0.0.1:{free_port()}"
 
 
 def wait_until(holds: Callable[[], object]) -> None:
@@ -124,6 +124,24 @@ def test_whoever_leaves_is_missed_and_the_job_goes_on(
     wait_until(lambda: host.is_wanted)
     assert host.meet(DEADLINE_S).size == 1
     assert not host.is_closed
+
+
+def test_a_node_that_breaks_off_is_told_before_others_take_its_place(
+    join: Callable[[JobConfig], Membership], caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of(free_place(), uuid.uuid4().hex, 1, 2)
+    host = join(config)
+    wait_until(lambda: host.is_in_touch)
+    other = join(config)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda each: each.meet(DEADLINE_S), (host, other)))
+    other._node.calls.put(int, "no number")
+    wait_until(lambda: other.is_wanted)
+    assert other.has_ended
+    assert not other.is_closed
+    with pytest.raises(NotMet, match="ValueError"):
+        other.meet(DEADLINE_S)
+    assert "broke off" in caplog.text
 
 
 def test_a_port_that_cannot_be_had_is_told(join: Callable[[JobConfig], Membership]) -> None:

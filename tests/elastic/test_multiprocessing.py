@@ -260,9 +260,13 @@ def test_a_tensor_goes_there_and_comes_back(tmp_path: Path, method: str) -> None
     assert all(torch.equal(value, given * 2) for value in result.return_values.values())
 
 
-def test_locks_and_shared_memory_can_be_arguments(tmp_path: Path) -> None:
-    spawning = standard.get_context("spawn")
-    counter = spawning.Value("i", 0)
+@pytest.fixture(scope="module")
+def counter() -> Any:
+    """In shared memory, which Python keeps for as long as this process lives."""
+    return standard.get_context("spawn").Value("i", 0)
+
+
+def test_locks_and_shared_memory_can_be_arguments(tmp_path: Path, counter: Any) -> None:
     result = functions(tmp_path, entrypoints.count, (counter, 100), (counter, 100)).wait()
     assert result is not None
     assert not result.failures
@@ -293,7 +297,7 @@ def test_each_rank_has_its_own_variables(
 
 @pytest.mark.parametrize("method", ["fork"])
 def test_both_say_what_a_function_raised(
-    tmp_path: Path, multiprocessing: Module, method: str
+    tmp_path: Path, multiprocessing: Module, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     logs = multiprocessing.DefaultLogsSpecs(log_dir=str(tmp_path))
     context = multiprocessing.start_processes(
@@ -308,6 +312,7 @@ def test_both_say_what_a_function_raised(
     assert failure.message["message"] == "ValueError: boo"
     assert failure.error_file == context.error_files[1]
     assert failure.signal_name() == "<N/A>"
+    caplog.clear()  # PyTorch logs its exception, and with it, by its frames, all that it opened.
 
 
 @pytest.mark.usefixtures("leaves_nothing")

@@ -12,7 +12,6 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from ..free_ports import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 DEADLINE_S = 60.0
@@ -58,7 +59,7 @@ class Launchers:
     """Agents of stock torchrun for one job, each in a session of its own, as are their workers."""
 
     def __init__(self, folder: Path, path: str) -> None:
-        self.place = f"127.0.0.1:{_free_port()}"
+        self.place = f"127.0.0.1:{free_port()}"
         self.run_id = uuid.uuid4().hex
         self.folder = folder
         self._path = path
@@ -217,10 +218,3 @@ def test_a_wrong_setting_is_named_in_the_error(launchers: Launchers) -> None:
     assert "join_timeout is not a whole number: 'soon'" in launchers.output()
     assert "'scale_up_dealy'" in launchers.output()
     assert "scale_up_delay" in launchers.output(), "the known ones are named"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -250,11 +250,13 @@ class CoordinatorHost:
     def _serve_keys(self, keys: RoundKeys, told: ToNode) -> None:
         """A round has keys of its own, from before anybody is told of it until it is stopped.
 
-        After a success they stay: whoever is done may still wait there for the others.
+        After a success they stay: whoever is done may still wait there for the others. One who
+        was lost, or of another life of the job, may be told to stop while the round goes on.
         """
+        current = self.state.round
         if isinstance(told, RunRound):
             keys.open(told.assignment.round)
-        elif isinstance(told, StopRound):
+        elif isinstance(told, StopRound) and (current is None or current.ending is not None):
             keys.end(told.round)
         elif isinstance(told, CloseJob) and told.outcome.verdict != "succeeded":
             keys.end(self.state.round_number)

@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from ...etcd_cluster import EtcdCluster, EtcdOptions, free_ports
+from ...etcd_cluster import EtcdCluster, EtcdOptions
+from ...free_ports import free_port
 from . import entrypoints
 from .agents import Agent, Plan, server, until
 
@@ -134,7 +135,7 @@ def job(
     if name.startswith("etcd"):
         endpoint = request.getfixturevalue("etcd_endpoint")
     else:
-        endpoint = f"127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"
+        endpoint = f"127.0.0.1:{free_port()}"
     job = Job({"backend": name, "endpoint": endpoint, **config}, tmp_path)
     yield job
     for agent in job.agents:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ...etcd_cluster import free_ports
+from ...free_ports import free_port
 from . import entrypoints
 from .conftest import Job
 
@@ -95,7 +95,7 @@ def test_case_03_a_watchdog_without_a_path_makes_one(job: Job) -> None:
 
 
 def test_case_03_workers_see_the_health_port(job: Job) -> None:
-    port = str(free_ports("127.0.0.1", 1)[0])
+    port = str(free_port())
     seen = job.start(entrypoints.environment, environment={HEALTH_PORT: port}).seen()
     assert {value[HEALTH_PORT] for value in seen} == {port}
 
