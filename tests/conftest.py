@@ -133,7 +133,18 @@ shared = Leftovers(set(), set())
 
 
 def pytest_sessionstart() -> None:
-    """Become the adopter of every orphan below this process."""
+    """Become the adopter of every orphan below this process, and ignore no signal.
+
+    A shell without job control starts what is to run in the background with some ignored, and
+    every program that a test starts would inherit that.
+    """
+    for number, usual in (
+        (signal.SIGHUP, signal.SIG_DFL),
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         number = ctypes.get_errno()

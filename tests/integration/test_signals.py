@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -210,3 +212,19 @@ def test_a_signal_before_the_job_has_begun_leaves_nothing_and_no_traceback(start
     assert job.wait() in (-signal.SIGINT, 128 + signal.SIGINT)
     assert "Traceback" not in job.stderr
     job.expect_nothing_left()
+
+
+@pytest.mark.parametrize("how", [("--preload", "json"), ("--no-warm",)], ids=["warm", "cold"])
+def test_workers_ignore_nothing_that_a_shell_in_the_background_ignores(
+    holdfast: Path, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import signal; print([signal.getsignal(n) for n in (1, 3, 13)])")
+    words = [str(holdfast), "run", *how, str(script)]
+    started = subprocess.run(
+        ["sh", "-c", 'trap "" HUP INT QUIT; exec "$@"', "sh", *words],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert started.stdout == f"[{signal.SIG_DFL!r}, {signal.SIG_DFL!r}, {signal.SIG_IGN!r}]\n"

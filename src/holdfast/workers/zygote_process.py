@@ -21,7 +21,16 @@ class ZygoteProcess:
 
 
 def start(interpreter: str) -> ZygoteProcess:
-    """Start one in a session of its own, with no signal blocked and nothing to read or write."""
+    """Start one in a session of its own, with nothing to read or write.
+
+    No signal is blocked or ignored, whatever is in this process: shells without job control start
+    what is to run in the background with some ignored, and cold workers do not have that either.
+    """
+    from _signal import (  # type: ignore[import-not-found]  # there is no description of its types
+        SIGKILL,
+        SIGSTOP,
+        valid_signals,
+    )
     from _socket import socketpair  # Not `socket`, which is milliseconds of Python around it.
 
     ours, theirs = socketpair()
@@ -33,6 +42,7 @@ def start(interpreter: str) -> ZygoteProcess:
         file_actions=[(os.POSIX_SPAWN_OPEN, n, os.devnull, os.O_RDWR, 0) for n in range(3)],
         setsid=True,
         setsigmask=(),
+        setsigdef=valid_signals() - {SIGKILL, SIGSTOP},
     )
     theirs.close()
     return ZygoteProcess(pid, ours.detach())
