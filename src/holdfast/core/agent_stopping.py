@@ -137,7 +137,7 @@ def released(state: AgentState) -> list[AgentEffect]:
     if state.phase is Phase.CLOSING:
         return []
     if not has_succeeded(state):
-        return leave(state, signal.SIGINT)
+        return leave(state, signal.SIGINT, "it takes no further part")
     return [] if state.hosting else depart(state)
 
 
@@ -147,10 +147,11 @@ def depart(state: AgentState) -> list[AgentEffect]:
     return finish(state)
 
 
-def leave(state: AgentState, number: int) -> list[AgentEffect]:
-    """Pass the signal on, give the workers their grace, and go."""
+def leave(state: AgentState, number: int, why: str = "") -> list[AgentEffect]:
+    """Pass the signal on, give the workers their grace, and go; `why` if none was received."""
     state.interrupted_by = number
-    reason = f"{signal_name(number)} was sent to the agent on {state.host}"
+    sent = f"{signal_name(number)} was sent to"
+    reason = f"{state.host}: {why}" if why else f"{sent} the agent on {state.host}"
     state.outcome = Outcome("interrupted", reason, 128 + number)
     already_stopping = state.phase is Phase.STOPPING
     state.phase = Phase.CLOSING
@@ -160,7 +161,7 @@ def leave(state: AgentState, number: int) -> list[AgentEffect]:
     passed_on = f"; passing it on to {workers}, {grace} of grace" if running else ""
     said: list[AgentEffect] = [Say(f"{reason}{passed_on}")]
     if state.lease is not None and state.draining_by is None:
-        said.append(Report(NodeDraining(f"{signal_name(number)} was sent to its agent")))
+        said.append(Report(NodeDraining(why or f"{sent} its agent")))
     if already_stopping and state.killing:
         return [*said, EndSpawner()]
     return said + stop_workers(state, number)

@@ -251,14 +251,19 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if self.is_closed():
             if self._membership is not None:
                 self._membership.stand_up()
-            raise RendezvousClosedError(f"the rendezvous {self.get_run_id()} is closed")
+            raise RendezvousClosedError(self._closed())
         join_s = self._settings.timeout.join.total_seconds()
         try:
             return self._joined().meet(join_s)
         except TimeoutError as error:
             raise RendezvousTimeoutError(str(error)) from None
         except NotMet as error:
+            if self._is_closed:  # By another thread, meanwhile.
+                raise RendezvousClosedError(self._closed()) from None
             raise _in_pytorchs_words(error) from None
+
+    def _closed(self) -> str:
+        return f"the rendezvous {self.get_run_id()} is closed"
 
     def _joined(self) -> Membership:
         """The membership; a new one where the last has ended without the job's end."""

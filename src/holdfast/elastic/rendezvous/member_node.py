@@ -98,6 +98,8 @@ class Board:
         """The coordinator has said that the job is over."""
         self.problem = ""
         """Why the node is at its end, other than by an outcome."""
+        self.said = ""
+        """What was said last, by the node or by its coordinator."""
 
     def wait_for(self, holds: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until that is so; whether it is."""
@@ -176,7 +178,7 @@ class MemberNode:
             loop=self._loop,
             node=self.node,
             post=self.post,
-            say=_say,
+            say=self._say,
             journal=self._journal,
             on_tether=self._hold_tether,
             share_tethers=_close_all,
@@ -263,11 +265,15 @@ class MemberNode:
             case Report():
                 contact.send(effect.message)
             case Say():
-                _say(effect.text)
+                self._say(effect.text)
             case Finish():
                 self._finish(effect.outcome)
             case _:
                 pass  # A zygote and a spawner, which are not here.
+
+    def _say(self, text: str) -> None:
+        log.info("holdfast: %s", text)
+        self.board.said = text
 
     # What stands in for a workplace.
 
@@ -408,10 +414,6 @@ class Calls:
             self._is_open = False
             self._loop.remove_reader(self._bell)
             os.close(self._bell)
-
-
-def _say(text: str) -> None:
-    log.info("holdfast: %s", text)
 
 
 def _close_all(descriptors: list[int]) -> None:

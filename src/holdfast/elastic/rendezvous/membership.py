@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 from holdfast.agent.contact import Secrets
 from holdfast.control.registers.register import Register
@@ -31,6 +32,8 @@ from holdfast.elastic.rendezvous.member_node import Board, MemberNode, Seat
 
 WITHOUT_CONTACT_S = 5.0
 """How long an end waits for a coordinator that is out of reach."""
+FIRST_WORD_S = 1.0
+"""How much longer a seat is waited for: by then the node itself has given up, and says why."""
 
 
 class NotMet(HoldfastError):
@@ -95,12 +98,16 @@ class Membership:
         """
         self.stand_up()
         board = self._board
-        is_done = board.wait_for(lambda: board.seat is not None or self.has_ended, timeout_s)
+        is_decided = partial(board.wait_for, lambda: board.seat is not None or self.has_ended)
+        is_done = is_decided(timeout_s) or is_decided(FIRST_WORD_S)
         if board.seat is not None:
             return board.seat
         if not is_done:
+            said = f"; the last word was: {board.said}" if board.said else ""
             self.leave(WITHOUT_CONTACT_S)
-            raise TimeoutError(f"no seat within {timeout_s:g} s")
+            raise TimeoutError(f"no seat within {timeout_s:g} s{said}")
+        if not self.is_closed:  # Another one may take its place, and should not find this one.
+            self._go(WITHOUT_CONTACT_S)
         ended = board.outcome.reason if board.outcome else "the node has left"
         raise NotMet(board.problem or ended, board.outcome, board.was_told)
 
