@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from holdfast.control.server import Server
 
 DIAL_TIMEOUT_S = 5.0
+DESCRIPTORS_PER_NODE, DESCRIPTORS_BESIDES = 3, 256
+"""A connection, a tether and the keys of each node; and what a program has open anyway."""
 
 
 class Owner(Struct):
@@ -213,7 +215,7 @@ class NetworkContact:
         state = self._state(record)
         self._keeper = RecordKeeper(record, owner.node, owner.loop, owner.say)
         host = CoordinatorHost(state, surroundings(owner), self._keeper)
-        allow_many_connections()
+        allow_many_connections(config.max_nodes)
         spaces = KeySpaces()
         self._server = Server(owner.loop, config.run_id, self._security, host, spaces)
         self._keeper.begin(state.tenure, ledger(state))
@@ -270,9 +272,14 @@ def with_address(message: FromNode, address: str) -> FromNode:
     return replace(message, endpoint=replace(endpoint, address=address))
 
 
-def allow_many_connections() -> None:
-    """Each node takes two descriptors. The spawner, and so the workers, keep the usual limit."""
+def allow_many_connections(nodes: int) -> None:
+    """Raise the limit of open files where so many nodes, and as many to stand by, may need it.
+
+    The spawner of `holdfast run`, and so its workers, keep the usual limit; the process of a
+    program that meets through `holdfast.elastic` has it only if the job is a large one.
+    """
     import resource
 
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 2 * nodes * DESCRIPTORS_PER_NODE + DESCRIPTORS_BESIDES > usual:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -97,7 +97,7 @@ class RegisterContact:
         config = owner.config
         self._owner = owner
         security = security_of(config, secrets.token)
-        allow_many_connections()  # Every node may have to lead.
+        allow_many_connections(config.max_nodes)  # Every node may have to lead.
         self._client = Client(owner.loop, config.run_id, owner.node, security, self)
         self._spaces = KeySpaces()
         self._reception = Reception(self._share_tethers)
