@@ -110,8 +110,10 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     name, place, maker = maker_for(request.param, request)
     run_id = uuid.uuid4().hex
 
-    def one(least: int = 1, most: int = 2, join_s: int = 30) -> DynamicRendezvousHandler:
-        times = {"join_timeout": join_s, "last_call_timeout": 1, "close_timeout": 5}
+    def one(
+        least: int = 1, most: int = 2, join_s: int = 30, close_s: int = 5
+    ) -> DynamicRendezvousHandler:
+        times = {"join_timeout": join_s, "last_call_timeout": 1, "close_timeout": close_s}
         params = RendezvousParameters(name, place, run_id, least, most, "127.0.0.1", **times)
         handlers.append(maker(params))
         return handlers[-1]
@@ -220,6 +222,24 @@ def test_workers_that_failed_for_good_end_the_job_for_all(
     one.workers_failed("rank 0 ended with exit code 1")
     done = pool.submit(one.shutdown)
     wait_until(other.num_nodes_waiting)
+    with pytest.raises(RendezvousClosedError, match="rank 0 ended with exit code 1"):
+        other.next_rendezvous()
+    assert done.result(DEADLINE_S)
+
+
+def test_a_failure_for_good_is_known_to_one_that_takes_long_to_stop(
+    make: Make, pool: ThreadPoolExecutor
+) -> None:
+    one, other = make(1, 2, close_s=1), make(1, 2, close_s=1)
+    first = pool.submit(one.next_rendezvous)
+    wait_until(lambda: is_reached(one))
+    other.next_rendezvous()
+    first.result(DEADLINE_S)
+    one.workers_failed("rank 0 ended with exit code 1")
+    done = pool.submit(one.shutdown)
+    wait_until(other.num_nodes_waiting)
+    with pytest.raises(TimeoutError):
+        done.result(1.5)  # Longer than its own time to close: the other needs it.
     with pytest.raises(RendezvousClosedError, match="rank 0 ended with exit code 1"):
         other.next_rendezvous()
     assert done.result(DEADLINE_S)

@@ -124,6 +124,22 @@ def test_after_the_end_nobody_listens_and_it_can_begin_again() -> None:
     server.stop()
 
 
+def test_whoever_takes_over_the_port_need_not_wait_for_the_last_probes() -> None:
+    first = started(now)
+    port = first.port
+    with closing(socket.create_connection(("127.0.0.1", port), DEADLINE_S)) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        while client.recv(4096):
+            pass  # The server ends the connection, so its side of it lingers in the kernel.
+    first.stop()
+    second = create_healthcheck_server(now, port, timeout=30)
+    second.start()
+    try:
+        assert probe(port)[0] == 200
+    finally:
+        second.stop()
+
+
 def test_a_port_that_is_taken_is_an_error_and_leaves_nothing() -> None:
     with socket.create_server(("0.0.0.0", 0)) as other:
         server = HealthCheckServer(now, other.getsockname()[1], 30)

@@ -5,13 +5,17 @@ Rules
 - Some descriptors are left to the rest of the process. When those for connections are used
   up, accepting pauses, the oldest unfinished handshakes make room, and it resumes.
 - A handshake has `HANDSHAKE_TIMEOUT_S`, however slowly its bytes drip in.
+- A process that is forked from this one does not listen: nobody there would accept, and the port
+  would not be free when this one has ended.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -29,6 +33,17 @@ DESCRIPTORS_FOR_OTHERS = 64
 
 _SLOW = ProtocolError("slow handshake", "the handshake took too long", permanent=False)
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+_listening: weakref.WeakSet[Listener] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    for listener in list(_listening):
+        listener.let_go()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -76,6 +91,11 @@ class Listener:
         sock.listen(BACKLOG)
         self._number = sock.fileno()
         loop.add_reader(self._number, self._accept)
+        _listening.add(self)
+
+    def let_go(self) -> None:
+        """In a fork. The loop is the other process's, in the kernel too, and is left alone."""
+        self._socket.close()
 
     @property
     def address(self) -> tuple[str, int]:

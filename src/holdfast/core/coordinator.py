@@ -153,7 +153,7 @@ def _held_up(state: CoordinatorState, late_s: float, now: float) -> None:
     current = state.round
     if current is not None and current.stop_deadline is not None:
         # Nobody knows when the stall began: the word to stop may have gone out just now.
-        current.stop_deadline = state.looks["stop"] = now + ending.patience_s(state)
+        current.stop_deadline = state.looks["stop"] = now + ending.patience_s(state.config.timeouts)
     if current is not None and current.missing_until is not None:
         current.missing_until = state.looks["missing"] = current.missing_until + late_s
     if state.short_since is not None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core import restarts, rootcause
+from holdfast.core.config import Timeouts
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     Disconnect,
@@ -63,7 +64,7 @@ def end(
     if current.ending is not None:
         return []
     current.ending, current.stop_reason = kind, reason
-    current.stop_deadline = state.looks["stop"] = now + patience_s(state)
+    current.stop_deadline = state.looks["stop"] = now + patience_s(state.config.timeouts)
     if not current.announced:
         # Nobody was told to start, so nobody has to stop.
         for name in current.members:
@@ -74,9 +75,8 @@ def end(
     return [Tell(name, stop) for name in told if name not in current.back]
 
 
-def patience_s(state: CoordinatorState) -> float:
+def patience_s(timeouts: Timeouts) -> float:
     """How long a node may take to stop its workers: as long as its own waits may last."""
-    timeouts = state.config.timeouts
     return timeouts.shutdown_s + 3 * timeouts.unkillable_s + STOP_MARGIN_S
 
 

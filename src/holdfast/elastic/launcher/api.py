@@ -11,7 +11,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.elastic import events, metrics
@@ -125,7 +125,8 @@ def launch_agent(
         config.run_id = str(uuid.uuid4().int)
         logger.warning("no run_id was given; this run is %s", config.run_id)
     name = _get_entrypoint_name(entrypoint, args)
-    logger.info("launching %s with %s", name, config)
+    shown = replace(config, rdzv_configs=dict.fromkeys(config.rdzv_configs, "…"))
+    logger.info("launching %s with %s", name, shown)  # A backend may be told its password there.
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
     # Before anything is waited for: making a handler may take as long as a rendezvous.
     health_check_server = health_check_server or _early_health_check()

@@ -230,8 +230,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
         False where that could not be told to the coordinator in time.
         """
-        self._is_closed = True
-        membership = self._membership
+        with self._lock:
+            self._is_closed = True
+            membership = self._membership
         if membership is None:
             return True
         failure = sys.exc_info()[1]
@@ -268,6 +269,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def _joined(self) -> Membership:
         """The membership; a new one where the last has ended without the job's end."""
         with self._lock:
+            if self._is_closed:  # Since it was looked at.
+                raise RendezvousClosedError(self._closed())
             last = self._membership
             if last is None or (last.has_ended and not last.is_closed):
                 fresh = Membership(self._config, self._secrets, self._register)

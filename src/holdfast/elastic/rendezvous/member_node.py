@@ -309,10 +309,12 @@ class MemberNode:
     def end_badly(self, reason: str) -> None:
         """Have the job end; outside of a round, without one."""
         self._is_waiting = True  # The node must be back before the round is judged.
-        if self.state.phase is Phase.RUNNING:
+        is_running = self.state.phase is Phase.RUNNING
+        if is_running:
             self._end_workers(ExitStatus(code=1), reason, for_good=True)
-        else:
-            self.ask_for_closing(f"{self.state.host}: {reason}")
+        # In a round, too: whoever takes over before it is judged has not heard of the failure.
+        self.ask_for_closing(f"{self.state.host}: {reason}")
+        if not is_running:
             self.want_seat()
 
     def ask_for_closing(self, reason: str) -> None:
@@ -392,12 +394,13 @@ class Calls:
         self._loop = loop
         self.calls: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._lock = threading.Lock()
+        # A signal's handler, or the garbage's, may put in a call while the same thread does.
+        self._lock = threading.RLock()
         self._is_open = True
         loop.add_reader(self._bell, self._take)
 
     def put(self, call: Callable[..., None], *args: object) -> None:
-        """From any thread; nothing happens after the end."""
+        """From any thread, and from any handler of a signal; nothing happens after the end."""
         with self._lock:
             if self._is_open:
                 self.calls.append((call, args))

@@ -19,6 +19,7 @@ Rules
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from functools import partial
@@ -26,6 +27,7 @@ from functools import partial
 from holdfast.agent.contact import Secrets
 from holdfast.control.registers.register import Register
 from holdfast.core.config import JobConfig
+from holdfast.core.coordinator_ending import patience_s
 from holdfast.core.errors import HoldfastError
 from holdfast.core.model import Outcome
 from holdfast.elastic.rendezvous.member_node import Board, MemberNode, Seat
@@ -56,6 +58,7 @@ class Membership:
         self._board = Board()
         self._node = MemberNode(config, secrets or Secrets(), register, self._board)
         self._has_failed = False
+        self._process = os.getpid()
         name = "holdfast membership"
         self._thread = threading.Thread(target=self._node.live, name=name, daemon=True)
         self._thread.start()
@@ -109,6 +112,8 @@ class Membership:
         if not self.is_closed:  # Another one may take its place, and should not find this one.
             self._go(WITHOUT_CONTACT_S)
         ended = board.outcome.reason if board.outcome else "the node has left"
+        if not self.is_closed:  # Another one may take its place, and should not find this one.
+            self._go(WITHOUT_CONTACT_S)
         raise NotMet(board.problem or ended, board.outcome, board.was_told)
 
     @property
@@ -139,8 +144,13 @@ class Membership:
         """Take no further part; whether all that was to be said could be said.
 
         Where this node carries the coordinator, it stays until the others are done; in any case
-        not longer than `timeout_s`.
+        not longer than `timeout_s`, or, if it has failed, than others may take to stop their
+        workers: without it they would not learn that the job is over.
         """
+        if os.getpid() != self._process:
+            return False  # A fork has no part in it; what another thread had locked stays locked.
+        if self._has_failed and self.is_hosting:
+            timeout_s = max(timeout_s, patience_s(self._node.config.timeouts))
         if not self._has_failed:  # Else the end of the job lets it go.
             self._node.calls.put(self._node.release)
         return self._go(timeout_s)

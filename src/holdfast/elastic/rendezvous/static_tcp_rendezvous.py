@@ -49,6 +49,8 @@ class StaticTCPRendezvous(DynamicRendezvousHandler):
         coordinator_port: int | None = None,
         secrets: Secrets | None = None,
     ) -> None:
+        if not 0 <= rank < world_size:
+            raise ValueError(f"the rank {rank} is none of a job of {world_size} nodes")
         self.master_addr, self.master_port = master_addr, master_port
         self.rank, self.world_size, self.run_id = rank, world_size, run_id
         self.timeout = timedelta(seconds=timeout)

@@ -18,6 +18,9 @@ def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[
     place = (endpoint or "").strip()
     if not place:
         return "localhost", default_port
+    if "@" in place:  # Whatever is before it is not repeated.
+        shown = place.rpartition("@")[2]
+        raise ValueError(f"before {shown!r} is a user or password, which no endpoint has")
     host, port = place, default_port
     if ":" in place and not (place.startswith("[") and place.endswith("]")):
         host, _, said = place.rpartition(":")

@@ -55,7 +55,7 @@ from holdfast.elastic.events import Event, EventSource, record
 from holdfast.elastic.metrics import prof, put_metric
 from holdfast.elastic.multiprocessing import SignalException
 from holdfast.elastic.rendezvous import RendezvousStoreInfo
-from holdfast.elastic.rendezvous.store import StoreOverError
+from holdfast.elastic.rendezvous.store import StoreError, StoreOverError, StoreTimeoutError
 from holdfast.elastic.utils.logging import get_logger
 
 __all__ = [
@@ -70,6 +70,8 @@ __all__ = [
 
 DEFAULT_ROLE = "default"
 EXIT_BARRIER = "torchelastic/agent/terminal_state"
+STORE_LOSSES_MAX = 3
+"""How often in a row a store may be lost before all have their ranks."""
 
 # The names by which agents of others hold on to them.
 _TERMINAL_STATE_SYNC_ID = EXIT_BARRIER
@@ -183,12 +185,20 @@ class SimpleElasticAgent(ElasticAgent):
         """Meet the others and start the workers. None of ours may be running."""
         spec = worker_group.spec
         logger.info("[%s] meeting the other agents", spec.role)
+        losses = 0
         while True:
             try:
                 self._rendezvous(worker_group)
                 break
+            except StoreTimeoutError:
+                raise
             except StoreOverError:
                 logger.info("[%s] the round ended before all had their ranks", spec.role)
+            except StoreError as error:
+                losses += 1  # Of the node that kept the keys: the next round has them elsewhere.
+                if losses > STORE_LOSSES_MAX:
+                    raise
+                logger.warning("[%s] meeting again, since %s", spec.role, error)
         logger.info("[%s] starting the workers", spec.role)
         for local_rank, worker_id in self._start_workers(worker_group).items():
             worker = worker_group.workers[local_rank]

@@ -129,6 +129,8 @@ class _Listener(ThreadingHTTPServer):
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        # Else the last probes of an agent that ended just now would hold the port for a minute.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         # The parent would look its own name up, which may take long and is not needed.
         self.server_address = self.socket.getsockname()
