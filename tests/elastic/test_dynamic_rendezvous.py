@@ -245,6 +245,18 @@ def test_a_failure_for_good_is_known_to_one_that_takes_long_to_stop(
     assert done.result(DEADLINE_S)
 
 
+def test_one_who_goes_closes_nothing(make: Make, pool: ThreadPoolExecutor) -> None:
+    one, other = make(1, 2), make(1, 2)
+    first = pool.submit(one.next_rendezvous)
+    wait_until(lambda: is_reached(one))
+    other.next_rendezvous()
+    first.result(DEADLINE_S)
+    other.leave()
+    wait_until(one.num_nodes_waiting)
+    assert one.next_rendezvous().world_size == 1
+    assert not one.is_closed()
+
+
 def test_a_closed_rendezvous_goes_on_until_its_round_is_over(
     make: Make, pool: ThreadPoolExecutor
 ) -> None:

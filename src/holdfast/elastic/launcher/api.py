@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.elastic import events, metrics
+from holdfast.elastic.agent.server import handler_calls
 from holdfast.elastic.agent.server.api import RunResult, WorkerSpec
 from holdfast.elastic.agent.server.health_check_server import HealthCheckServer
 from holdfast.elastic.agent.server.local_elastic_agent import (
@@ -157,6 +158,8 @@ def _run(
     finally:
         if closes_rendezvous:
             spec.rdzv_handler.shutdown()
+        else:  # This process may live on, and its workers do not.
+            handler_calls.tell(spec.rdzv_handler, "leave")
 
 
 def _values(result: RunResult, name: str) -> dict[int, Any]:

@@ -64,6 +64,8 @@ __all__ = [
     "create_handler",
 ]
 
+GOODBYE_S = 1.0
+"""How long a node that just goes may take to say so."""
 Token = Any
 """Names a version of what a backend holds."""
 
@@ -225,6 +227,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
             self._has_failed = True
             self._membership.fail(reason)
 
+    def leave(self) -> None:
+        """This node goes, and closes nothing: the others go on. For agents that can tell."""
+        if self._membership is not None:
+            self._membership.leave(GOODBYE_S)
+
     def shutdown(self) -> bool:
         """This node is done, or has failed if an exception is on its way out.
 
@@ -275,7 +282,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
             if last is None or (last.has_ended and not last.is_closed):
                 fresh = Membership(self._config, self._secrets, self._register)
                 self._membership = fresh
-                weakref.finalize(self, fresh.leave, 1.0)
+                weakref.finalize(self, fresh.leave, GOODBYE_S)
                 return fresh
             return last
 

@@ -5,6 +5,7 @@
   It is called in a thread of the agent, and may be called by two at once.
 - `workers_succeeded()`: all workers of this agent have ended well. It goes to the exit barrier.
 - `workers_failed(reason: str)`: they have failed for good, and are gone.
+- `leave()`: a signal ended them and the agent; the others may go on.
 
 Our own handlers have them. Those of others need not, and nothing depends on it: an agent then
 asks every `monitor_interval`, and what has become of it is known when it is gone.
