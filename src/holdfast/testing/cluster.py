@@ -200,6 +200,8 @@ class Cluster:
         config = self.plan.config
         if len({host.role for host in self.plan.hosts}) > 1:
             return config.min_nodes  # A seat may stay empty for want of a node of its role.
+        if any(fault.kind in ("closing asked", "released") for fault in self.plan.faults):
+            return config.min_nodes  # Whoever comes after that is not taken in any more.
         return min(config.max_nodes, len(self.machines))
 
     def processes(self) -> list[Process]:
