@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import resource
 import signal
@@ -276,8 +277,10 @@ def test_nothing_is_left_when_no_thread_can_be_started(
 @contextlib.contextmanager
 def descriptors_left(number: int) -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(map(int, os.listdir("/proc/self/fd")))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + number, before[1]))
+    used = set(map(int, os.listdir("/proc/self/fd")))
+    free = (descriptor for descriptor in range(before[0]) if descriptor not in used)
+    limit = next(itertools.islice(free, number, None))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
     try:
         yield
     finally:

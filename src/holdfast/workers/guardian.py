@@ -34,6 +34,7 @@ def stand_below_one() -> int:
         os.close(writing)
         return reading
     try:
+        os.close(reading)  # First, so that one is free by which the others can be listed.
         guard(pid, writing)
     finally:
         os._exit(1)

@@ -34,13 +34,13 @@ def new_spawner() -> SpawnerProcess:
     """A spawner that starts fresh processes."""
     with _starting:
         ours, theirs = socket.socketpair()
-        with theirs, theirs.dup() as there:
-            _not_for_forks.update((ours, theirs, there))
-            try:
+        try:
+            with theirs, theirs.dup() as there:
+                _not_for_forks.update((ours, theirs, there))
                 pid = run_spawner(theirs, there.fileno(), "guarded")
-            except BaseException:
-                ours.close()
-                raise
+        except BaseException:
+            ours.close()
+            raise
     return SpawnerProcess(pid, ours)
 
 
