@@ -38,9 +38,10 @@ def main(connections: int) -> None:
     good = stage.connect("good")
     ready_there, ready_here = os.pipe()
     end_there, end_here = os.pipe()
+    port = stage.endpoint.port  # A fork does not listen, and could not say where.
     child = os.fork()
     if child == 0:
-        flood(stage.endpoint.port, connections, ready_here, end_there)
+        flood(port, connections, ready_here, end_there)
     flooded: list[bytes] = []
     stage.loop.add_reader(ready_there, lambda: flooded.append(os.read(ready_there, 1)))
     while not flooded:
