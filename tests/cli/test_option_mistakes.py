@@ -52,7 +52,7 @@ def refusal(*words: str, **environ: str) -> UsageError:
         (("--rdzv-endpoint", "a b", "x"), "'a b' is not a host", "host name"),
         (("--rdzv-endpoint", ":1", "x"), "'' is not a host", "host name"),
         (("--rdzv-backend", "etdc", "x"), "no backend 'etdc'", "did you mean etcd?"),
-        (("--rdzv-backend", "quorum", "x"), "no backend 'quorum'", "file and blackboard"),
+        (("--rdzv-backend", "quorum", "x"), "no backend 'quorum'", "blackboard"),
         (("--rdzv-backend", "carrier-pigeon", "x"), "for torchrun", "holdfast.registers"),
         (("--rdzv-backend=file", "x"), "needs a path", "--rdzv-endpoint /"),
         (("--rdzv-backend=static", "--nnodes=1:2", "x"), "fixed number", "--nnodes 2"),
