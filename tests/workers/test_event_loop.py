@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.workers.event_loop import EventLoop
+from holdfast.workers.event_loop import EventLoop, Inbox
 
 
 @pytest.fixture
@@ -190,3 +190,34 @@ def test_a_closed_loop_leaves_signals_and_descriptors_as_they_are_by_default() -
     loop.close()
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
     assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_an_inbox_takes_what_comes_meanwhile_in_its_turn() -> None:
+    taken: list[int] = []
+
+    def take(number: int) -> None:
+        if number == 1:
+            inbox.put(2)
+            inbox.put(3)
+        taken.append(number)
+
+    inbox = Inbox(take)
+    inbox.put(1)
+    assert taken == [1, 2, 3]
+
+
+def test_an_inbox_goes_on_after_an_error_and_can_be_cleared() -> None:
+    taken: list[int] = []
+
+    def take(number: int) -> None:
+        if number == 1:
+            inbox.put(2)
+            inbox.clear()
+            raise ValueError("of the first")
+        taken.append(number)
+
+    inbox = Inbox(take)
+    with pytest.raises(ValueError, match="of the first"):
+        inbox.put(1)
+    inbox.put(4)
+    assert taken == [4]

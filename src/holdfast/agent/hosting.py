@@ -7,7 +7,6 @@ node is a node like any other, only that its messages do not go through a socket
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Literal, Protocol
@@ -35,7 +34,7 @@ from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.messages import CloseJob, FromNode, NodeGreeted, RunRound, StopRound, ToNode
 from holdfast.core.model import Tenure
 from holdfast.workers import linux
-from holdfast.workers.event_loop import Cancellable, Loop
+from holdfast.workers.event_loop import Cancellable, Inbox, Loop
 
 
 class Post(Protocol):
@@ -127,8 +126,8 @@ class CoordinatorHost:
         self._desk = desk.open_desk(state)
         self._around, self._keeper = around, keeper
         self._timers: dict[str, Cancellable] = {}
-        self._inbox: deque[Callable[[float], list[CoordinatorEffect]]] = deque()
-        self._busy = self._closed = False
+        self._inbox: Inbox[Callable[[float], list[CoordinatorEffect]]] = Inbox(self._step)
+        self._closed = False
         self._unsaid: list[Tell] = []
         """What may not be said now, but will be if the tenure is renewed."""
 
@@ -195,19 +194,14 @@ class CoordinatorHost:
     def _take(self, step: Callable[[float], list[CoordinatorEffect]]) -> None:
         if self._closed:
             return
-        self._inbox.append(step)
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            while self._inbox:
-                now = linux.now()
-                effects = self._inbox.popleft()(now)
-                self._around.journal(now, self._desk)
-                for effect in effects:
-                    self._carry_out(effect)
-        finally:
-            self._busy = False
+        self._inbox.put(step)
+
+    def _step(self, step: Callable[[float], list[CoordinatorEffect]]) -> None:
+        now = linux.now()
+        effects = step(now)
+        self._around.journal(now, self._desk)
+        for effect in effects:
+            self._carry_out(effect)
 
     def _carry_out(self, effect: CoordinatorEffect) -> None:
         if self._closed:

@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import time
-from collections import deque
 from collections.abc import Callable
 
 from holdfast.agent.contact import Contact, LocalContact, NetworkContact, Owner, Secrets
@@ -49,7 +48,7 @@ from holdfast.observe.recoveries import recoveries
 from holdfast.observe.report import render
 from holdfast.workers import failures, linux
 from holdfast.workers.console import Console
-from holdfast.workers.event_loop import Cancellable, EventLoop
+from holdfast.workers.event_loop import Cancellable, EventLoop, Inbox
 from holdfast.workers.log_layout import JobLogs, create_job_logs
 from holdfast.workers.spawner_process import SpawnerProcess
 
@@ -76,8 +75,7 @@ class Agent:
         self._loop = loop
         self._print_report = print_report
         self._agent = AgentState(config, self.node, self.host)
-        self._inbox: deque[AgentEvent] = deque()
-        self._busy = False
+        self._inbox: Inbox[AgentEvent] = Inbox(self._take)
         self._timers: dict[str, Cancellable] = {}
         self._outcome: Outcome | None = None
         self._hurried = False
@@ -132,18 +130,10 @@ class Agent:
         return self._outcome
 
     def post(self, event: AgentEvent) -> None:
-        """Put an event in the inbox, and work through it unless that is under way."""
+        """Take an event, after those that came before it."""
         if self._outcome is not None and isinstance(event, SignalReceived):
             self._hurried = True
-        self._inbox.append(event)
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            while self._inbox:
-                self._take(self._inbox.popleft())
-        finally:
-            self._busy = False
+        self._inbox.put(event)
 
     def _take(self, event: AgentEvent) -> None:
         now = linux.now()

@@ -17,7 +17,9 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Cancellable(Protocol):
@@ -36,6 +38,31 @@ class Loop(Protocol):
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> Cancellable: ...
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Cancellable: ...
     def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None: ...
+
+
+class Inbox(Generic[T]):
+    """Takes one thing after the other: what comes while another is taken waits for its turn."""
+
+    def __init__(self, take: Callable[[T], None]) -> None:
+        self._take = take
+        self._waiting: deque[T] = deque()
+        self._busy = False
+
+    def put(self, thing: T) -> None:
+        """Take it, and all that comes of it, unless that is under way."""
+        self._waiting.append(thing)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._waiting:
+                self._take(self._waiting.popleft())
+        finally:
+            self._busy = False
+
+    def clear(self) -> None:
+        """Forget what waits."""
+        self._waiting.clear()
 
 
 class Call:

@@ -60,7 +60,7 @@ from holdfast.core.messages import CloseJob
 from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Outcome
 from holdfast.observe.journal import SCHEMA, Header, Journal
 from holdfast.workers import linux
-from holdfast.workers.event_loop import Cancellable, EventLoop
+from holdfast.workers.event_loop import Cancellable, EventLoop, Inbox
 from holdfast.workers.ports import ReservedPort
 
 log = logging.getLogger(__name__)
@@ -132,8 +132,7 @@ class MemberNode:
         self.node = f"{host}-{os.urandom(4).hex()}"
         self._secrets, self._register = secrets, register
         self.state = AgentState(config, self.node, host)
-        self._inbox: deque[AgentEvent] = deque()
-        self._busy = False
+        self._inbox: Inbox[AgentEvent] = Inbox(self._take)
         self._timers: dict[str, Cancellable] = {}
         self._lease: Cancellable | None = None
         self._port: ReservedPort | None = None
@@ -217,16 +216,8 @@ class MemberNode:
         self._loop.close()
 
     def post(self, event: AgentEvent) -> None:
-        """Put an event in the inbox, and work through it unless that is under way."""
-        self._inbox.append(event)
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            while self._inbox:
-                self._take(self._inbox.popleft())
-        finally:
-            self._busy = False
+        """Take an event, after those that came before it."""
+        self._inbox.put(event)
 
     def _take(self, event: AgentEvent) -> None:
         now = linux.now()
