@@ -265,3 +265,25 @@ def test_a_process_shows_the_command_and_environment_it_is_given(start) -> None:
         assert file.read() == b"python\0train.py\0--name\0" + b"x" * 5000 + b"\0"
     with open(f"/proc/{process.pid}/environ", "rb") as file:
         assert file.read() == b"RANK=3\0LONG=" + b"y" * 200000 + b"\0"
+
+
+# --- patience with those who clean up ----------------------------------------------------
+
+
+def test_a_process_whose_program_cannot_be_seen_yet_is_spared_and_looked_at_again(
+    start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no command line while it is being loaded, just as when it has ended."""
+    monkeypatch.setattr(linux.Patience, "SOON_S", 0.0)
+    monkeypatch.setattr(linux.Patience, "LIMIT_S", DEADLINE_S)
+    ended = start("")
+    wait_until(lambda: (found := linux.read_process(ended.pid)) and found.state == "Z")
+    process = linux.read_process(ended.pid)
+    assert process is not None
+    patience = linux.Patience()
+    assert patience.left() is None
+    assert patience.spares(process)
+    assert patience.is_due()
+    assert patience.left() is None, "it was to be looked at once"
+    patience.end()
+    assert not patience.spares(process)

@@ -241,45 +241,63 @@ class Patience:
 
     They unlink the shared memory of processes that can no longer do it themselves, as soon as
     the last of them is gone, and end. Killed with the others, they would leave it in /dev/shm.
+    Which program a process has that is only just being started cannot be known yet, nor does
+    anybody tell when it can: it is looked at again soon.
     """
 
     PROGRAM = b"from multiprocessing.resource_tracker import main"
     """What `multiprocessing` has its own one run."""
     COMMAND = b"torch_shm_manager"
-    LIMIT_S = 2.0
+    LIMIT_S = 4.0
+    SOON_S = 0.01
 
     def __init__(self) -> None:
         self._until: float | None = None
-        self._is_over = False
+        self._look_at: float | None = None
         self._others: set[int] = set()
 
     def spares(self, process: Process) -> bool:
         """Whether this one is not to be killed yet."""
-        if self._is_over or process.pid in self._others or not self._cleans_up(process.pid):
+        cleans_up = process.pid not in self._others and self._cleans_up(process.pid)
+        if cleans_up is False:
             self._others.add(process.pid)
             return False
+        now = time.monotonic()
         if self._until is None:
-            self._until = time.monotonic() + self.LIMIT_S
-        return time.monotonic() < self._until
+            self._until = now + self.LIMIT_S
+        if now >= self._until:
+            return False
+        look_at = self._until if cleans_up else now + self.SOON_S
+        self._look_at = look_at if self._look_at is None else min(look_at, self._look_at)
+        return True
 
     def left(self) -> float | None:
-        """How long to wait at most, for the sake of those that were spared."""
-        if self._until is None or self._is_over:
-            return None
-        return max(0.0, self._until - time.monotonic())
+        """How long to wait before those that were spared are to be looked at again."""
+        return None if self._look_at is None else max(0.0, self._look_at - time.monotonic())
+
+    def is_due(self) -> bool:
+        """Whether they are to be looked at now; asked before they are."""
+        if self.left() != 0.0:
+            return False
+        self._look_at = None
+        return True
 
     def end(self) -> None:
         """Spare nobody any more."""
-        self._is_over = True
+        self._until = 0.0
 
-    def _cleans_up(self, pid: int) -> bool:
+    def _cleans_up(self, pid: int) -> bool | None:
+        """None while it cannot be seen: its program is being loaded, or it is at its end."""
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
-                command = file.read(4096).split(b"\0")
+                command = file.read(4096)
         except OSError:
             return False
-        is_tracker = any(word.startswith(self.PROGRAM) for word in command)
-        return is_tracker or os.path.basename(command[0]) == self.COMMAND
+        if not command:
+            return None
+        words = command.split(b"\0")
+        is_tracker = any(word.startswith(self.PROGRAM) for word in words)
+        return is_tracker or os.path.basename(words[0]) == self.COMMAND
 
 
 def kill_all_below(root: int, give_up_after_s: float = 5.0) -> None:

@@ -100,8 +100,8 @@ class Spawner:
                 if mask & selectors.EVENT_READ:
                     key.data()
             self.keep_lease()
-            if self.patience.left() == 0:
-                self.kill_at_once()
+            if self.patience.is_due():
+                self.kill_below()
 
     def say(self, message: dict[str, object]) -> None:
         self.agent.queue(message)

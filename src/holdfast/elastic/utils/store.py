@@ -5,8 +5,9 @@ Rules
    waits for its key. With `timeout` and `set_timeout` the time that is allowed here applies to
    it for as long as a call takes, and its own afterwards, also after an error.
 2. Keys are never removed: a prefix serves one meeting. A barrier counts arrivals under
-   `<prefix>/num_members`; the last to arrive sets `<prefix>/last_member`. The keys and their
-   values are PyTorch's, so that agents of both can meet in one store.
+   `<prefix>/num_members`; the last to arrive sets `<prefix>/last_member`, and goes on: whoever
+   serves the store may be gone a moment later. The keys and their values are PyTorch's, so that
+   agents of both can meet in one store.
 3. What the store raises goes on to the caller. A barrier that knows its rank first tries to
    find out who is missing; it then raises an error of the same class that names them.
 
@@ -54,7 +55,7 @@ def get_all(store: Store, rank: int, prefix: str, world_size: int) -> list[bytes
     """
     values = _values(store, [f"{prefix}{peer}" for peer in range(world_size)])
     everybody_has_read = _arrive(store, world_size, f"{prefix}/finished")
-    if rank == 0:
+    if rank == 0 and everybody_has_read is not None:
         store.wait([everybody_has_read])
     return values
 
@@ -91,6 +92,8 @@ def barrier(
         raise AssertionError("a rank_tracing_decoder is of use only with a rank")
     with store_timeout(store, barrier_timeout):
         everybody_is_here = _arrive(store, world_size, key_prefix)
+        if everybody_is_here is None:
+            return
         try:
             store.wait([everybody_is_here])
         except IN_VAIN as error:
@@ -109,11 +112,12 @@ def _values(store: Store, keys: Sequence[str]) -> list[bytes]:
     return [store.get(key) for key in keys]
 
 
-def _arrive(store: Store, world_size: int, key_prefix: str) -> str:
-    """Count ourselves in; the key that is there once everybody is."""
+def _arrive(store: Store, world_size: int, key_prefix: str) -> str | None:
+    """Count ourselves in; the key that is there once everybody is, unless everybody is now."""
     last_member = f"{key_prefix}/last_member"
     if store.add(f"{key_prefix}/num_members", 1) == world_size:
         store.set(last_member, IS_SET)
+        return None
     return last_member
 
 
