@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "the end is announced before it is written",
         "§5.10",
-        "coordinator_ending:close",
+        "coordinator_judging:close",
         "    return []",
         "    state.outcome_told = True\n"
         "    from holdfast.core.messages import CloseJob\n"

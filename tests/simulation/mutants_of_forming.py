@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a round forms while a member is neither back nor gone",
         "§3.2",
-        "coordinator_ending:settle_round",
+        "coordinator_judging:settle_round",
         "not current.is_over",
         "not (current.back or current.gone)",
         "mixed",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "the seat of a slow survivor goes to a spare",
         "§3.2",
-        "coordinator_ending:settle_round",
+        "coordinator_judging:settle_round",
         "not current.is_over",
         "len(current.back) + len(current.gone) < state.config.min_nodes",
         "slow",
@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant(
         "the victims of a lost node are charged",
         "§6",
-        "coordinator_ending:_judge",
+        "coordinator_judging:_judge",
         " and not _lost(ended)",
         "",
         "deaths",
@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant(
         "failures are not charged",
         "§6",
-        "coordinator_ending:_charge",
+        "coordinator_judging:_charge",
         "state.charges += 1",
         "pass",
         "one failure",
@@ -162,7 +162,7 @@ MUTANTS = (
     Mutant(
         "every ending that comes with a failure is charged",
         "§6",
-        "coordinator_ending:_judge",
+        "coordinator_judging:_judge",
         'ended.ending == "failure" and cause is not None and not _lost(ended)',
         "cause is not None",
         "mixed",
@@ -201,7 +201,7 @@ MUTANTS = (
         "§4, closing",
         "coordinator_forming:consider",
         "        if state.closing is not None:\n"
-        "            return ending.close(state, state.closing)\n",
+        "            return judging.close(state, state.closing)\n",
         "",
         "closings",
         (17, 28, 29),

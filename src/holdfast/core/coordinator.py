@@ -29,6 +29,7 @@ from __future__ import annotations
 from holdfast.core import coordinator_ending as ending
 from holdfast.core import coordinator_forming as forming
 from holdfast.core import coordinator_inheriting as inheriting
+from holdfast.core import coordinator_judging as judging
 from holdfast.core import restarts
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator_io import (
@@ -130,7 +131,7 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     effects += inheriting.look(state, now)
     # After every event, not only the timer's: `_wake` replaces a timer, even one that is due.
     effects += ending.look(state, now)
-    effects += ending.settle_round(state, now)
+    effects += judging.settle_round(state, now)
     effects += forming.consider(state, now)
     effects += _retire(state, now)
     effects += _name_successors(state)
@@ -201,7 +202,7 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
         case NodeLeft():
             return ending.left(state, node, message, now)
         case ClosingWanted():
-            return ending.closing_wanted(state, message.outcome)
+            return judging.closing_wanted(state, message.outcome)
         case Heartbeat():
             return []  # Leases are kept beside the coordinator: see `core.leases`.
 
@@ -249,7 +250,7 @@ def _greeted(
     if not member.round:
         effects += ending.reinstate(state, node)
     if message.closing is not None:
-        effects += ending.closing_wanted(state, message.closing)
+        effects += judging.closing_wanted(state, message.closing)
     if message.draining:
         effects += ending.draining(state, node, message.draining, now)
     settle(state, node)

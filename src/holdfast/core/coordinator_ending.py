@@ -1,20 +1,18 @@
-"""How a round ends: what ends it, who is waited for, and how it is judged.
+"""How a round ends: what ends it, and who is waited for. `coordinator_judging` says what follows.
 
 Rules
 1. Ending is immediate and happens once: whatever comes later is noted, not acted on.
 2. A member is done with when it says that nothing of the round is left on it, when it has
    left, or when it is proven to be gone. A suspicion is no proof.
-3. Only a round that ended because a worker failed, and in which no member was lost, is
-   charged: the peers of a machine that dies fail first, and the loss is known later.
-4. After the first success the round is closing: the loss of a node that has finished is none.
-5. Rounds in a row without progress end the job, whatever ended them.
+3. After the first success the round is closing: the loss of a node that has finished is none.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core import restarts, rootcause
+from holdfast.core import coordinator_judging as judging
+from holdfast.core import rootcause
 from holdfast.core.config import Timeouts
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
@@ -26,7 +24,6 @@ from holdfast.core.coordinator_io import (
     Tell,
 )
 from holdfast.core.coordinator_state import (
-    EXIT_FAILED,
     UNKNOWN,
     CoordinatorState,
     EndingKind,
@@ -36,7 +33,6 @@ from holdfast.core.coordinator_state import (
     note_done,
     settle,
 )
-from holdfast.core.document import brief, fit_outcome
 from holdfast.core.messages import (
     DescribeFailures,
     FailuresDescribed,
@@ -49,7 +45,6 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model import Failure, Outcome
 
-ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
 DESCRIBED_NODES = 3
 """How many nodes are asked for all that they know of their failures."""
 STOP_MARGIN_S = 5.0
@@ -132,7 +127,7 @@ def succeeded(
         note_done(state, current, node)
     if current.ending is not None or len(current.succeeded) < len(current.members):
         return []
-    return close(state, ALL_SUCCEEDED)
+    return judging.close(state, judging.ALL_SUCCEEDED)
 
 
 def stopped(
@@ -254,7 +249,7 @@ def left(
     if member is None or state.outcome is not None:
         return []
     if state.config.max_nodes == 1 and not state.members:
-        effects = close(state, _outcome_of_the_last(message))
+        effects = judging.close(state, _outcome_of_the_last(message))
         if message.signal is None:
             state.unaware.add(node)  # It waits to be told how its job ended.
         return effects
@@ -268,7 +263,7 @@ def _outcome_of_the_last(message: NodeLeft) -> Outcome:
     """A job of one node ends with its node."""
     if message.signal is not None:
         return Outcome("interrupted", message.reason, 128 + message.signal)
-    return _failed_outcome(message.reason, rootcause.name(message.failures))
+    return judging.failed_outcome(message.reason, rootcause.name(message.failures))
 
 
 def _without(
@@ -391,121 +386,6 @@ def reinstate(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     member.revoked = False
     settle(state, node)
     return [Reinstate(node)]
-
-
-def settle_round(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
-    """Judge the round once nobody is waited for any more."""
-    current = state.round
-    if current is None or current.ending is None or not current.is_over:
-        return []
-    return _judge(state, current, now)
-
-
-# Judging.
-
-
-def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[CoordinatorEffect]:
-    """Every member is back or gone: form again, restart or give up."""
-    state.round = None
-    state.looks.pop("stop", None)
-    state.looks.pop("missing", None)
-    if ended.announced and ended.has_run:
-        state.former = tuple(name for name in ended.members if name not in ended.gone)
-    if not state.seats:
-        present = (state.members.get(name) for name in state.former)
-        state.seats = tuple(member.info for member in present if member is not None)
-    progressed = _note_progress(state, ended, now)
-    cause = rootcause.name(ended.failures.values())
-    if state.closing is not None:
-        reason = f"{ended.stop_reason}; {state.closing.reason}"
-        return close(state, _failed_outcome(reason, cause))
-    if ended.ending == "failure" and cause is not None and not _lost(ended):
-        return _charge(state, ended, cause, progressed, now)
-    limit = state.config.restarts.fruitless_rounds_limit
-    if limit and state.fruitless >= limit:
-        reason = f"{state.fruitless} rounds in a row ended without progress"
-        return close(state, _failed_outcome(f"{ended.stop_reason}; {reason}", cause))
-    if state.config.max_nodes == 1:
-        return []
-    lost = _lost(ended)
-    what = f"{ended.gone[lost]}, and workers failed of it" if lost else ended.stop_reason
-    what = what if ended.ending == "failure" else ended.stop_reason
-    return [Explain(f"{what}; going on without a charge")]
-
-
-def _lost(ended: RunningRound) -> str:
-    """The first member that was lost before it had succeeded, or nothing."""
-    return next((name for name in ended.gone if name not in ended.succeeded), "")
-
-
-def _note_progress(state: CoordinatorState, ended: RunningRound, now: float) -> bool | None:
-    """Whether the round got anywhere; None where workers report nothing."""
-    reported = ended.furthest_step
-    progressed = None
-    if reported is not None or state.furthest_step is not None:
-        progressed = (reported or 0) > (state.furthest_step or 0)
-        state.furthest_step = max(reported or 0, state.furthest_step or 0)
-    lasted = now - ended.started_at >= state.config.restarts.progress_after_s
-    if progressed or (progressed is None and lasted):
-        state.fruitless = 0
-        state.penalties = {}
-    else:
-        state.fruitless += 1
-    return progressed
-
-
-def _charge(
-    state: CoordinatorState,
-    ended: RunningRound,
-    cause: rootcause.Cause,
-    progressed: bool | None,
-    now: float,
-) -> list[CoordinatorEffect]:
-    first = cause.first
-    state.history.append(
-        restarts.RoundFailure(
-            at=now,
-            lasted_s=now - ended.started_at,
-            progressed=progressed,
-            fingerprint=restarts.fingerprint(first),
-            exit_code=first.status.code,
-            non_retryable=first.error.non_retryable,
-        )
-    )
-    state.charges += 1
-    state.version += 1
-    verdict = restarts.decide(state.config.restarts, tuple(state.history), now, state.config.run_id)
-    what = rootcause.describe(first)
-    if isinstance(verdict, restarts.GiveUp):
-        return close(state, _failed_outcome(f"{what}; {verdict.reason}", cause))
-    state.restart_count += 1
-    state.not_before = now + verdict.delay_s
-    return [Explain(f"{what}; {verdict.reason}")]
-
-
-def closing_wanted(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:
-    """Let the present round go on, and none come after it. The first wish counts."""
-    if state.outcome is not None or state.closing is not None:
-        return []
-    state.closing = brief(outcome)
-    state.version += 1
-    return [Explain(f"{outcome.reason}; no further round forms")]
-
-
-def close(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:
-    """The job is over; it is told once it is written down."""
-    state.outcome = outcome if state.config.max_nodes == 1 else fit_outcome(outcome)
-    state.version += 1
-    state.outcome_version = state.version
-    state.unaware = set(state.members)
-    return []
-
-
-def _failed_outcome(reason: str, cause: rootcause.Cause | None) -> Outcome:
-    if cause is None:
-        return Outcome("failed", reason, EXIT_FAILED)
-    others = cause.also_failed + cause.victims + cause.stopped
-    return Outcome("failed", reason, EXIT_FAILED, cause.first, others)
 
 
 def _note(current: RunningRound, told: tuple[Failure, ...], received_at: float | None) -> None:

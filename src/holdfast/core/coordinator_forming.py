@@ -17,6 +17,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core import coordinator_ending as ending
+from holdfast.core import coordinator_judging as judging
 from holdfast.core import ranks, rounds
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain, Tell
 from holdfast.core.coordinator_state import (
@@ -40,7 +41,7 @@ def consider(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         return []
     if state.round is None:
         if state.closing is not None:
-            return ending.close(state, state.closing)
+            return judging.close(state, state.closing)
         if state.config.max_nodes == 1 and not state.ready:
             return []  # Nobody is waited for: the only node is getting ready.
         return _form(state, now)
@@ -67,7 +68,7 @@ def _form(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
             return _explain_wait(state, decision.reason + missing, now)
         case rounds.Fail():
             reason = decision.reason + _missing_ranks(state, "; missing: ", now)
-            return ending.close(state, Outcome("not_formed", reason, EXIT_NOT_FORMED))
+            return judging.close(state, Outcome("not_formed", reason, EXIT_NOT_FORMED))
         case rounds.Refuse():
             return []
 

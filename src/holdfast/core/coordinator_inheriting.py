@@ -12,6 +12,7 @@ Rules
 from __future__ import annotations
 
 from holdfast.core import coordinator_ending as ending
+from holdfast.core import coordinator_judging as judging
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain
 from holdfast.core.coordinator_state import UNKNOWN, CoordinatorState, Member, RunningRound
 from holdfast.core.document import roll
@@ -73,7 +74,7 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         current.gone.setdefault(state.departed, _about(state.departed))
     is_over = state.outcome is not None or current.ending is not None
     if not is_over and len(current.succeeded) == len(current.members):
-        return ending.close(state, ending.ALL_SUCCEEDED)
+        return judging.close(state, judging.ALL_SUCCEEDED)
     return _say_who_is_awaited(state, current, now) + _close_if_never_run(state, current, now)
 
 
