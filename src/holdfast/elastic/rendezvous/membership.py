@@ -112,8 +112,6 @@ class Membership:
         if not self.is_closed:  # Another one may take its place, and should not find this one.
             self._go(WITHOUT_CONTACT_S)
         ended = board.outcome.reason if board.outcome else "the node has left"
-        if not self.is_closed:  # Another one may take its place, and should not find this one.
-            self._go(WITHOUT_CONTACT_S)
         raise NotMet(board.problem or ended, board.outcome, board.was_told)
 
     @property
