@@ -40,8 +40,8 @@ from holdfast.control.auth import TlsFiles
 
 from .free_ports import free_ports
 
-DEADLINE_S = 30.0
-ANSWER_S = 2.0
+DEADLINE_S = 60.0
+ANSWER_S = 10.0
 LOOPBACK = "127.0.0.1"
 CLUSTER_TOKEN = "holdfast-tests"
 QUICK_ELECTIONS = ("--heartbeat-interval=50", "--election-timeout=500")

@@ -14,7 +14,7 @@ def test_too_few_descriptors_for_the_workers_are_said_in_a_sentence(
     few = f"ulimit -n 60; exec {holdfast} run --nproc-per-node 60 {script}"
 
     ended = subprocess.run(
-        ["bash", "-c", few], check=False, capture_output=True, text=True, timeout=60
+        ["bash", "-c", few], check=False, capture_output=True, text=True, timeout=100
     )
 
     assert ended.returncode == 1

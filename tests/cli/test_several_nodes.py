@@ -18,7 +18,7 @@ def refused(holdfast: Path, *words: str) -> str:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
     )
     assert ended.returncode == 2, ended.stderr
     assert ended.stdout == ""

@@ -26,7 +26,14 @@ from .opening import open_for_test, python_command
 from .proxy import Proxy
 
 DEADLINE_S = 30.0
+ENDPOINT_S = 5.0
+"""A server of a busy machine is not silent yet."""
+SLOW_ELECTIONS = ("--election-timeout=3000",)
+"""Nor has it lost its leader."""
 Found = TypeVar("Found")
+
+
+PATIENT = {"call_timeout_s": DEADLINE_S, "endpoint_timeout_s": ENDPOINT_S}
 
 
 class Stage:
@@ -36,6 +43,8 @@ class Stage:
     """What each of two writers does in a tight loop."""
     rest_s = 0.0
     """What lies between two of them."""
+    unknown_share = 0.0
+    """How many of their writes may be of unknown outcome, although nothing goes wrong."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -106,7 +115,7 @@ class ServedStage(Stage):
 class EtcdStage(ServedStage):
     """etcd, one server or three, by the API of version 3."""
 
-    size, backend, options = 1, "etcd", EtcdOptions()
+    size, backend, options = 1, "etcd", EtcdOptions(arguments=SLOW_ELECTIONS)
     rounds = 1000
 
     def __init__(self, folder: Path) -> None:
@@ -118,7 +127,7 @@ class EtcdStage(ServedStage):
         return self.cluster.endpoints
 
     def settings(self, run_id: str) -> RegisterSettings:
-        return RegisterSettings(self.backend, self.endpoint, run_id)
+        return RegisterSettings(self.backend, self.endpoint, run_id, **PATIENT)
 
     def restart(self) -> None:
         for server in self.cluster.servers:
@@ -138,7 +147,7 @@ class ThreeEtcdsStage(EtcdStage):
 
 
 class EtcdV2Stage(EtcdStage):
-    backend, options = "etcd-v2", EtcdOptions(enable_v2=True)
+    backend, options = "etcd-v2", EtcdOptions(enable_v2=True, arguments=SLOW_ELECTIONS)
 
 
 class TcpStoreStage(ServedStage):
@@ -158,7 +167,7 @@ class TcpStoreStage(ServedStage):
 
     def settings(self, run_id: str) -> RegisterSettings:
         options = {"store_type": "tcp", "is_host": "false"}
-        return RegisterSettings("c10d", self._endpoint, run_id, options)
+        return RegisterSettings("c10d", self._endpoint, run_id, options, **PATIENT)
 
     def _start(self) -> subprocess.Popen[str]:
         host = subprocess.Popen(
@@ -192,6 +201,10 @@ class FileStoreStage(Stage):
 
 
 class SharedFileStage(Stage):
+    """A writer that gets no time while the other makes so many versions does not know."""
+
+    unknown_share = 0.01
+
     def settings(self, run_id: str) -> RegisterSettings:
         return RegisterSettings("file", str(self.folder), run_id)
 

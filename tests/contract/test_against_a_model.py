@@ -19,7 +19,10 @@ CALLS = st.lists(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(calls=CALLS)
 def test_any_sequence_is_answered_as_by_a_model(
     stage: Stage, new_run_id: Callable[[], str], calls: list[Call]

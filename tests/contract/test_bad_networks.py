@@ -15,7 +15,7 @@ def test_a_write_whose_answer_is_lost_is_unknown_and_there(
     served: ServedStage, run_id: str
 ) -> None:
     far, near = served.open_far(run_id), served.open(run_id)
-    _, token, _ = far.set_state(b"before")
+    _, token, _ = eventually(lambda: far.set_state(b"before"))
     served.proxy.lose_answer_to(b"the lost one", refuse_afterwards=True)
     with pytest.raises(RegisterUnreachable):
         far.set_state(b"the lost one", token)
@@ -26,13 +26,13 @@ def test_a_write_whose_answer_is_lost_is_unknown_and_there(
 
     served.proxy.forward()
     assert eventually(far.get_state) == found
-    assert far.set_state(b"the lost one", token) == (*found, True)
-    assert far.set_state(b"after", found[1])[2]  # type: ignore[index]
+    assert eventually(lambda: far.set_state(b"the lost one", token)) == (*found, True)
+    assert eventually(lambda: far.set_state(b"after", found[1]))[2]
 
 
 def test_a_first_write_whose_answer_is_lost_is_recognised(served: ServedStage, run_id: str) -> None:
     far = served.open_far(run_id)
-    far.get_state()
+    eventually(far.get_state)
     served.proxy.lose_answer_to(b"the lost one", refuse_afterwards=True)
     with pytest.raises(RegisterUnreachable):
         far.set_state(b"the lost one")
@@ -46,7 +46,7 @@ def test_a_write_whose_answer_is_lost_once_is_never_said_to_be_refused(
     served: ServedStage, run_id: str
 ) -> None:
     far = served.open_far(run_id)
-    _, token, _ = far.set_state(b"before")
+    _, token, _ = eventually(lambda: far.set_state(b"before"))
     served.proxy.lose_answer_to(b"the lost one")
     content, _, has_set = eventually(lambda: far.set_state(b"the lost one", token))
     assert served.proxy.happened.is_set()
@@ -58,7 +58,7 @@ def test_a_write_that_was_overtaken_is_not_said_to_be_refused(
 ) -> None:
     """It happened, and others have gone on from it, before it could be tried again."""
     far, near = served.open_far(run_id), served.open(run_id)
-    _, token, _ = far.set_state(b"before")
+    _, token, _ = eventually(lambda: far.set_state(b"before"))
 
     def overtake() -> None:
         found = near.get_state()
@@ -80,7 +80,7 @@ def test_a_write_that_was_overtaken_is_not_said_to_be_refused(
 
 def test_an_old_write_that_arrives_late_changes_nothing(served: ServedStage, run_id: str) -> None:
     far, near = served.open_far(run_id), served.open(run_id)
-    _, token, _ = far.set_state(b"before")
+    _, token, _ = eventually(lambda: far.set_state(b"before"))
     served.proxy.hold_request_with(b"the late one")
     with pytest.raises(RegisterUnreachable):
         far.set_state(b"the late one", token)
@@ -96,7 +96,7 @@ def test_an_old_write_that_arrives_late_changes_nothing(served: ServedStage, run
 
 def test_a_first_write_that_arrives_late_changes_nothing(served: ServedStage, run_id: str) -> None:
     far, near = served.open_far(run_id), served.open(run_id)
-    far.get_state()
+    eventually(far.get_state)
     served.proxy.hold_request_with(b"the late one")
     with pytest.raises(RegisterUnreachable):
         far.set_state(b"the late one")
@@ -110,7 +110,7 @@ def test_a_first_write_that_arrives_late_changes_nothing(served: ServedStage, ru
 
 def test_a_server_that_cannot_be_reached_is_found_again(served: ServedStage, run_id: str) -> None:
     far = served.open_far(run_id)
-    _, token, _ = far.set_state(b"before")
+    _, token, _ = eventually(lambda: far.set_state(b"before"))
     served.proxy.refuse()
     with pytest.raises(RegisterUnreachable):
         far.get_state()
@@ -118,7 +118,7 @@ def test_a_server_that_cannot_be_reached_is_found_again(served: ServedStage, run
         far.set_state(b"meanwhile", token)
     served.proxy.forward()
     assert eventually(far.get_state) == (b"before", token)
-    assert far.set_state(b"after", token)[2]  # type: ignore[index]
+    assert eventually(lambda: far.set_state(b"after", token))[2]
 
 
 def test_a_server_that_was_never_there_is_unreachable_until_it_is(
@@ -136,7 +136,7 @@ def test_a_network_that_swallows_everything_is_unreachable(
     served: ServedStage, run_id: str
 ) -> None:
     far = served.open_far(run_id)
-    _, token, _ = far.set_state(b"before")
+    _, token, _ = eventually(lambda: far.set_state(b"before"))
     served.proxy.swallow()
     with pytest.raises(RegisterUnreachable):
         far.get_state()
@@ -144,20 +144,20 @@ def test_a_network_that_swallows_everything_is_unreachable(
         far.set_state(b"meanwhile", token)
     served.proxy.forward()
     assert eventually(far.get_state) == (b"before", token)
-    assert far.set_state(b"after", token)[2]  # type: ignore[index]
+    assert eventually(lambda: far.set_state(b"after", token))[2]
 
 
 def test_answers_that_come_too_late_are_nobodys(served: ServedStage, run_id: str) -> None:
     far, near = served.open_far(run_id), served.open(run_id)
-    _, token, _ = far.set_state(b"before")
+    _, token, _ = eventually(lambda: far.set_state(b"before"))
     served.proxy.hold_answers()
     with pytest.raises(RegisterUnreachable):
         far.get_state()
     _, token, _ = near.set_state(b"meanwhile", token)
     served.proxy.release()
     assert eventually(far.get_state) == (b"meanwhile", token)
-    assert far.set_state(b"after", token)[2]  # type: ignore[index]
-    found = far.get_state()
+    assert eventually(lambda: far.set_state(b"after", token))[2]
+    found = eventually(far.get_state)
     assert found is not None
     assert found[0] == b"after"
 
@@ -169,13 +169,13 @@ def test_a_restart_of_the_server_keeps_what_is_on_its_disk(
     near, far = served.open(run_id), served.open_far(run_id)
     _, stale, _ = near.set_state(b"first")
     _, token, _ = near.set_state(b"second", stale)
-    assert far.get_state() == (b"second", token)
+    assert eventually(far.get_state) == (b"second", token)
     served.restart()
     if served.is_durable:
         assert eventually(near.get_state) == eventually(far.get_state) == (b"second", token)
-        assert far.set_state(b"third", stale) == (b"second", token, False)
+        assert eventually(lambda: far.set_state(b"third", stale)) == (b"second", token, False)
         assert near.set_state(b"third", token)[2]  # type: ignore[index]
     else:
         assert eventually(near.get_state) is eventually(far.get_state) is None
-        assert far.set_state(b"third", token) == (b"", None, False)
+        assert eventually(lambda: far.set_state(b"third", token)) == (b"", None, False)
         assert near.set_state(b"third")[2]  # type: ignore[index]

@@ -56,7 +56,8 @@ def test_two_writers_in_a_tight_loop_see_one_order(stage: Stage, run_id: str) ->
     # Otherwise they did not meet, and nothing was tested.
     assert {content[0] for content in chain} == {"a", "b"}
     assert any(each.outcome == "refused" for each in history)
-    assert not any(each.outcome == "unknown" for each in history)
+    unknown = [each for each in history if each.outcome == "unknown"]
+    assert len(unknown) <= stage.unknown_share * len(history)
 
 
 def test_writers_see_one_order_while_answers_are_lost(served: ServedStage, run_id: str) -> None:

@@ -21,7 +21,7 @@ from holdfast.workers.event_loop import EventLoop
 
 JOB = "job"
 TENURE = Tenure(3, 7)
-DEADLINE_S = 20.0
+DEADLINE_S = 40.0
 LOOPBACK = "127.0.0.1"
 
 

@@ -19,6 +19,7 @@ from ..free_ports import free_port
 from .stage import JOB, LOOPBACK, TENURE, Agent, Stage
 
 SECRET = Security(b"a secret token")
+OWN_ENDPOINTS = "jobs at the same time need endpoints of their own"
 
 
 def lost(
@@ -113,7 +114,7 @@ def test_another_service_at_that_port_is_no_coordinator(stage: Stage) -> None:
     [
         (Security(b"another"), JOB, "wrong token", True),
         (Security(), JOB, "the coordinator demands a token, and the node has none", True),
-        (SECRET, "other", f"this coordinator serves job {JOB}, not other", False),
+        (SECRET, "other", f"this coordinator serves job {JOB}, not other ({OWN_ENDPOINTS})", False),
     ],
 )
 def test_a_refusal_is_told_in_the_servers_words(
@@ -179,9 +180,9 @@ def test_a_node_that_dials_a_server_by_many_ways_is_admitted_once(
 
 
 def test_after_a_loss_it_may_dial_again_and_gets_another_tether(stage: Stage) -> None:
-    stage.serve()
+    port = free_port()
+    stage.serve(port=port)
     agent = stage.connect()
-    port = stage.endpoint.port
     stage.server.close()
     stage.until(lambda: agent.lost)
     assert agent.lost == [("the connection was closed", False)]

@@ -24,8 +24,8 @@ SECRET = Security(b"a secret token")
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handshake has less time; asked for before the server is there."""
-    monkeypatch.setattr(listener, "HANDSHAKE_TIMEOUT_S", 0.3)
+    """A handshake has less time, and still enough; asked for before the server is there."""
+    monkeypatch.setattr(listener, "HANDSHAKE_TIMEOUT_S", 2.0)
 
 
 @pytest.fixture
@@ -131,7 +131,9 @@ def test_a_wrong_version_is_told_both_versions(stage: Stage, good: Agent) -> Non
 def test_a_wrong_job_is_told_both_jobs(stage: Stage, good: Agent) -> None:
     raw = stage.raw()
     raw.send(ClientSide("their-job", "node", "control", SECRET).opening())
-    assert refusal(stage, raw) == ("job", f"this coordinator serves job {JOB}, not their-job")
+    kind, reason = refusal(stage, raw)
+    assert kind == "job"
+    assert f"this coordinator serves job {JOB}, not their-job" in reason
 
 
 def test_a_wrong_token_is_refused(stage: Stage, good: Agent) -> None:
@@ -201,7 +203,7 @@ def test_one_that_drips_its_bytes_is_cut_off_in_time(
                 raw.send(opening[at : at + 1])
             except OSError:
                 return  # It was cut off.
-            stage.loop.call_later(0.02, drip, at + 1)
+            stage.loop.call_later(0.2, drip, at + 1)
 
     drip(0)
     assert refusal(stage, raw)[0] == "slow handshake"

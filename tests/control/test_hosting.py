@@ -127,8 +127,9 @@ def test_a_demand_that_cannot_be_met_is_a_usage_error(host: Host) -> None:
 
 
 def test_the_port_can_be_had_again_at_once_after_connections_were_on_it(host: Host) -> None:
-    listening = host("127.0.0.1")
-    port = listening.getsockname()[1]
+    port = free_port()
+    listening = host("127.0.0.1", port)
+    listening.setblocking(True)
     with socket.create_connection(("127.0.0.1", port)):
         accepted, _ = listening.accept()
         accepted.close()  # This side closes first, so the port lingers here.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 
 import pytest
@@ -12,7 +13,7 @@ from holdfast.control.handshake import ClientSide, tether_opening
 from holdfast.core.messages import Heartbeat, NodeLeft, StopRound, WorkersProgressed
 from holdfast.core.model import Tenure
 
-from .stage import JOB, TENURE, Raw, Stage, reset
+from .stage import DEADLINE_S, JOB, TENURE, Raw, Stage, reset
 
 SECRET = Security(b"a secret token")
 
@@ -132,6 +133,7 @@ def test_a_dropped_node_loses_everything_and_nothing_is_told(stage: Stage) -> No
     stage.server.drop("node")
     stage.until(lambda: agent.lost)
     assert agent.lost == [("the connection was closed", False)]
+    select.select([agent.tethers[0]], [], [], DEADLINE_S)
     with pytest.raises(ConnectionResetError):  # An orderly end would say that we are dead.
         agent.tethers[0].recv(1)
     stage.assert_undisturbed(other)

@@ -216,6 +216,30 @@ def test_adding_at_once_loses_nothing(
     assert sorted(future.result(DEADLINE_S) for future in sums) == list(range(1, 201))
 
 
+def test_those_who_arrive_wait_until_as_many_have_as_were_expected(
+    served: Served, store: Store, threads: ThreadPoolExecutor
+) -> None:
+    counted = threads.submit(served.store().get, "n")
+    arrived = [threads.submit(served.store().arrive, "n", 3, "all", "here") for _ in range(2)]
+    assert counted.result(DEADLINE_S) in (b"1", b"2")
+    deadline = time.monotonic() + DEADLINE_S
+    while store.get("n") != b"2":
+        assert time.monotonic() < deadline, "they do not come"
+        time.sleep(0.005)
+    assert not any(one.done() for one in arrived)
+    store.arrive("n", 3, "all", "here")
+    for one in arrived:
+        one.result(DEADLINE_S)
+    assert store.multi_get(["n", "all"]) == [b"3", b"here"]
+    store.arrive("n", 3, "all", "here")  # One too many waits for nothing.
+
+
+def test_one_who_arrived_alone_is_told_that_the_others_did_not(store: Store) -> None:
+    store.timeout_s = 0.05
+    with pytest.raises(StoreTimeout, match=r"all was not set within 0\.05 s"):
+        store.arrive("n", 2, "all", "here")
+
+
 def test_check_is_about_now(store: Store) -> None:
     store.set("a", "")
     assert store.check(["a"])
@@ -256,7 +280,7 @@ print([(store.compare_set("key", *pair), store.check(["key"])) for pair in {COMP
 @pytest.mark.torch
 def test_compare_set_is_as_in_pytorch(store: Store) -> None:
     theirs = subprocess.run(
-        [sys.executable, "-c", IN_PYTORCH], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", IN_PYTORCH], check=True, capture_output=True, text=True, timeout=110
     )
     ours = [(store.compare_set("key", *pair), store.check(["key"])) for pair in COMPARISONS]
     assert str(ours) == theirs.stdout.strip()

@@ -153,6 +153,10 @@ def test_the_last_lines_of_stderr_are_read_where_there_is_no_message() -> None:
             "rank 0 on here was killed by signal 9 (SIGKILL): out of memory",
         ),
         (failure(0, message="A: b\nc"), "rank 0 on here ended with exit code 1 (A: b)"),
+        (
+            failure(0, message="rank 9 failed\nbadly", status=ExitStatus()),
+            "here: rank 9 failed",
+        ),
     ],
 )
 def test_a_failure_is_described_in_one_line(one: Failure, words: str) -> None:

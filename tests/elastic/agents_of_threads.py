@@ -15,7 +15,8 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
+"""PyTorch may load hundreds of modules meanwhile: its first line in a log takes them."""
 OURS, THEIRS = "holdfast.elastic", "torch.distributed.elastic"
 Library = Any
 

@@ -193,7 +193,8 @@ def caller(kind: str, folder: str) -> None:
 
     logs = DefaultLogsSpecs(log_dir=f"{folder}/logs")
     if kind == "command":
-        lines = f"sleep 1000 & echo $! > {folder}/child; wait"
+        path = f"{folder}/child"
+        lines = f"sleep 1000 & echo $! > {path}.part; mv {path}.part {path}; wait"
         context = start_processes("t", "/bin/sh", {0: ("-c", lines)}, {0: {}}, logs)
     else:
         context = start_processes(

@@ -18,7 +18,7 @@ import pytest
 from holdfast.elastic import multiprocessing as ours
 from holdfast.elastic.multiprocessing import DefaultLogsSpecs, PContext, start_processes
 
-DEADLINE_S = 15.0
+DEADLINE_S = 60.0
 METHODS = ["spawn", "fork", "forkserver"]
 SHELL = "/bin/sh"
 Module = Any

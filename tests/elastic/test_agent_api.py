@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import pytest
 
 from holdfast.elastic.agent.server import watching
+from holdfast.elastic.multiprocessing import signals
 
 from . import agents_of_threads as threads
 
@@ -342,6 +343,7 @@ def test_a_signal_in_the_barrier_is_no_success(
 def test_a_real_signal_ends_the_waiting_at_once(ours: Library) -> None:
     def sending(place: Any) -> None:
         if place.local_rank == 0:
+            until(lambda: one._worker_group.state == ours.agent.WorkerState.HEALTHY)
             os.kill(os.getpid(), signal.SIGUSR1)
         until_stopped(place)
 
@@ -400,8 +402,16 @@ def test_workers_that_stay_unhealthy_have_failed(ours: Library) -> None:
 
 
 def test_a_subclass_may_say_that_there_is_news(ours: Library) -> None:
-    one = agent(ours, lambda place: one._news.set(), Meeting(), monitor_interval=LONG_S)
-    one._worker_group.spec.local_world_size = 1
+    one = agent(ours, rank_of, Meeting(), monitor_interval=LONG_S, local_world_size=1)
+    start = one._start_workers
+
+    def telling_of_the_end(group: Any) -> Any:
+        ids = start(group)
+        for future in one._running.values():
+            future.add_done_callback(lambda done: one._news.set())
+        return ids
+
+    one._start_workers = telling_of_the_end
     assert not one.run().is_failed()
 
 
@@ -441,7 +451,7 @@ def test_a_handler_that_tells_of_changes_is_heard_at_once(ours: Library) -> None
     running.start()
     until(lambda: first.attempts == 2)
     # Whoever is done is not told: it is the interval at which this handler would be asked.
-    until(lambda: second._in_exit_barrier)
+    until(lambda: all(worker.done() for worker in first._running.values()))
     first._news.set()
     for one in (thread, running):
         one.join(threads.DEADLINE_S)
@@ -452,6 +462,29 @@ def test_a_handler_that_tells_of_changes_is_heard_at_once(ours: Library) -> None
 def test_a_watch_ends_soon_after_it_is_stopped(ours: Library) -> None:
     one = agent(ours, rank_of, Meeting(), rdzv_handler=telling(ours, Meeting()))
     one.run()
+    until(lambda: all(other.name != "holdfast watch" for other in threading.enumerate()))
+
+
+@pytest.mark.usefixtures("quick_end")
+def test_a_signal_while_the_agent_begins_to_listen_leaves_no_watch(
+    ours: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(watching.Watch):
+        def __init__(self, listen: Any, news: threading.Event) -> None:
+            super().__init__(listen, news)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    monkeypatch.setattr(watching, "Watch", Interrupted)
+    monkeypatch.setenv(signals.VARIABLE, "SIGUSR1")
+    before = signal.getsignal(signal.SIGUSR1)
+    signals.raise_on_signals()
+    try:
+        one = agent(ours, until_stopped, Meeting(), rdzv_handler=telling(ours, Meeting()))
+        with pytest.raises(ours.multiprocessing.SignalException):
+            one.run()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert one.shutdowns == [(signal.SIGUSR1, {"timeout": 7})]
     until(lambda: all(other.name != "holdfast watch" for other in threading.enumerate()))
 
 

@@ -105,15 +105,23 @@ def maker_for(carrier: str, request: pytest.FixtureRequest) -> tuple[str, str, M
 
 @pytest.fixture(params=CARRIERS)
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
-    """Makes handlers of one job; all are shut down in the end."""
+    """Makes handlers of one job; all are shut down in the end.
+
+    The last call is over at once when all that can be there are. Where a round is to form without
+    some of them, it takes `least` to see that the others are in it, and a short last call.
+    """
     handlers: list[DynamicRendezvousHandler] = []
     name, place, maker = maker_for(request.param, request)
     run_id = uuid.uuid4().hex
 
     def one(
-        least: int = 1, most: int = 2, join_s: int = 30, close_s: int = 5
+        least: int = 1, most: int = 2, join_s: int = 30, close_s: int = 20, last_call_s: int = 30
     ) -> DynamicRendezvousHandler:
-        times = {"join_timeout": join_s, "last_call_timeout": 1, "close_timeout": close_s}
+        times = {
+            "join_timeout": join_s,
+            "last_call_timeout": last_call_s,
+            "close_timeout": close_s,
+        }
         params = RendezvousParameters(name, place, run_id, least, most, "127.0.0.1", **times)
         handlers.append(maker(params))
         return handlers[-1]
@@ -172,9 +180,9 @@ def test_one_that_comes_again_takes_the_others_along(make: Make, pool: ThreadPoo
 
 
 def test_a_third_is_taken_in(make: Make, pool: ThreadPoolExecutor) -> None:
-    first, second = make(1, 3), make(1, 3)
+    first, second = make(2, 3, last_call_s=1), make(2, 3, last_call_s=1)
     meet(pool, first, second)
-    third = pool.submit(make(1, 3).next_rendezvous)
+    third = pool.submit(make(2, 3, last_call_s=1).next_rendezvous)
     wait_until(first.num_nodes_waiting)
     wait_until(second.num_nodes_waiting)
     infos = [*meet(pool, first, second), third.result(DEADLINE_S)]
@@ -260,11 +268,11 @@ def test_one_who_goes_closes_nothing(make: Make, pool: ThreadPoolExecutor) -> No
 def test_a_closed_rendezvous_goes_on_until_its_round_is_over(
     make: Make, pool: ThreadPoolExecutor
 ) -> None:
-    one, other = make(1, 3), make(1, 3)
+    one, other = make(2, 3, last_call_s=1), make(2, 3, last_call_s=1)
     meet(pool, one, other)
     other.set_closed()
     assert other.is_closed()
-    late = make(1, 3)
+    late = make(2, 3, last_call_s=1)
     newcomer = pool.submit(late.next_rendezvous)
     wait_until(lambda: is_reached(late))
     assert one.num_nodes_waiting() == other.num_nodes_waiting() == 0
@@ -337,10 +345,22 @@ def test_a_spare_may_go_when_the_others_have_done_the_work(
     one, spare = make(1, 1), make(1, 1)
     meet(pool, one)
     waiting = pool.submit(spare.next_rendezvous)
-    wait_until(lambda: is_reached(spare))
+    wait_until(lambda: is_reached(spare) and spare._membership.has_stood_by)
     assert one.shutdown()
     with pytest.raises(RendezvousGracefulExitError):
         waiting.result(DEADLINE_S)
+
+
+@pytest.mark.parametrize("make", ["given", "file", "etcd", "etcd-v2"], indirect=True)
+def test_who_comes_after_the_end_is_told_that_nothing_was_done_for_it(
+    make: Make, pool: ThreadPoolExecutor
+) -> None:
+    """Else a job that is launched again at once would seem to have succeeded."""
+    one = make(1, 1)
+    meet(pool, one)
+    assert one.shutdown()
+    with pytest.raises(RendezvousClosedError, match="another run id, or this one in a minute"):
+        make(1, 1).next_rendezvous()
 
 
 def test_an_exception_that_was_handled_before_is_no_failure(

@@ -19,6 +19,8 @@ from holdfast.elastic.rendezvous.store import StoreTimeoutError
 
 from ..etcd_cluster import etcd_program
 
+DEADLINE_S = 60.0
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EtcdServer]:
@@ -46,12 +48,12 @@ def test_a_token_that_is_not_right_changes_nothing(server: EtcdServer) -> None:
 
 
 def test_a_store_has_the_calls_of_a_store(server: EtcdServer) -> None:
-    store = EtcdStore(server.get_client(), "/of/tests/store", timeout=10)
+    store = EtcdStore(server.get_client(), "/of/tests/store", timeout=DEADLINE_S)
     with ThreadPoolExecutor(8) as pool:
         waiting = pool.submit(store.get, "late")
         sums = list(pool.map(lambda _: store.add("sum", 2), range(8)))
         store.set("late", "value")
-        assert waiting.result(10) == b"value"
+        assert waiting.result(DEADLINE_S) == b"value"
     assert sorted(sums) == [2, 4, 6, 8, 10, 12, 14, 16]
     assert store.compare_set("cas", "", "one") == b"one"
     assert store.compare_set("cas", "other", "two") == b"one"

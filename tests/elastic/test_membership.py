@@ -25,14 +25,18 @@ from holdfast.elastic.rendezvous.settings import (
     job_config,
 )
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
-def config_of(place: str, run_id: str, least: int, most: int) -> JobConfig:
+SHORT_S = 5.0
+"""A lease that can be waited for; silence of half of it ends a round."""
+
+
+def config_of(place: str, run_id: str, least: int, most: int, lease_s: float = 30.0) -> JobConfig:
     spans = [timedelta(seconds=each) for each in (30, 1, 5)]
     every = timedelta(seconds=5)
     settings = RendezvousSettings(run_id, least, most, RendezvousTimeout(*spans), every, 3)
-    leases = timing.derive(Leases(), {"lease_s": 2.0})
+    leases = timing.derive(Leases(), {"lease_s": lease_s})
     return replace(job_config(settings), rendezvous=Rendezvous("holdfast", place), leases=leases)
 
 
@@ -65,9 +69,9 @@ def join() -> Iterator[Callable[[JobConfig], Membership]]:
 HOST = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from test_membership import config_of
+from test_membership import SHORT_S, config_of
 from holdfast.elastic.rendezvous.membership import Membership
-membership = Membership(config_of(sys.argv[2], sys.argv[3], 2, 2))
+membership = Membership(config_of(sys.argv[2], sys.argv[3], 2, 2, SHORT_S))
 while not membership.is_in_touch:
     time.sleep(0.01)
 print("hosting", flush=True)
@@ -85,7 +89,7 @@ def test_a_lease_that_runs_out_is_told_though_nobody_answers(
         try:
             assert host.stdout is not None
             assert host.stdout.readline() == "hosting\n"
-            membership = join(config_of(place, run_id, 2, 2))
+            membership = join(config_of(place, run_id, 2, 2, SHORT_S))
             assert membership.meet(DEADLINE_S).size == 2
             assert not membership.is_wanted
             host.send_signal(signal.SIGSTOP)
@@ -152,3 +156,19 @@ def test_a_port_that_cannot_be_had_is_told(join: Callable[[JobConfig], Membershi
         config = replace(config_of(place, uuid.uuid4().hex, 1, 2), is_host=True)
         with pytest.raises(NotMet, match="cannot listen"):
             join(config).meet(DEADLINE_S)
+
+
+def test_a_job_at_the_place_of_another_one_is_told_so_at_once(
+    join: Callable[[JobConfig], Membership], caplog: pytest.LogCaptureFixture
+) -> None:
+    place = free_place()
+    first = join(config_of(place, "first", 2, 2))
+    wait_until(lambda: first.is_in_touch)
+    join(config_of(place, "second", 2, 2))
+
+    def warnings() -> list[str]:
+        return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+    wait_until(warnings)
+    assert "serves job first, not second" in warnings()[0]
+    assert "endpoints of their own" in warnings()[0]

@@ -28,6 +28,7 @@ from holdfast.elastic.multiprocessing import (
     DefaultLogsSpecs,
     SignalException,
     Std,
+    SubprocessContext,
     start_processes,
 )
 
@@ -53,6 +54,7 @@ PYTORCH = pytest.param(
     "torch.distributed.elastic",
     marks=[
         pytest.mark.torch,
+        pytest.mark.timeout(300),  # Fresh interpreters import it, several at once.
         # It leaves log files open, and waits for them to be collected.
         pytest.mark.filterwarnings("ignore::ResourceWarning"),
         pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -248,6 +250,7 @@ def test_a_queue_can_be_an_argument(tmp_path: Path, method: str) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_a_tensor_goes_there_and_comes_back(tmp_path: Path, method: str) -> None:
     torch = import_module("torch")
@@ -436,15 +439,35 @@ def test_ranks_that_do_not_match_are_refused(
 # --- waiting and closing -----------------------------------------------------------------
 
 
-def test_there_is_no_result_while_they_run(tmp_path: Path, multiprocessing: Module) -> None:
+def test_there_is_no_result_while_they_run(
+    tmp_path: Path, multiprocessing: Module, is_running: Callable[[int], bool]
+) -> None:
     context = shell(tmp_path, "exec sleep 1000", "exit 0", module=multiprocessing)
     assert context.wait(0) is None
     assert context.wait(timeout=0.05, period=0.01) is None
+    eventually(lambda: not is_running(context.pids()[1]))  # Else the close would end it.
     context.close()
     context.close()
     result = context.wait(0)
     assert result.failures[0].exitcode == -signal.SIGTERM
     assert set(result.failures) == {0}
+
+
+def test_only_those_that_failed_by_themselves_are_said_to_have_failed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        result = shell(tmp_path, "exit 3", "exec sleep 1000").wait()
+    assert set(result.failures) == {0, 1}
+    (failed,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert failed.getMessage().endswith("failed with exit code 3")
+    assert "told to end, and did with exit code -15" in caplog.text
+
+
+@pytest.mark.parametrize("hook", ["_start", "_poll", "_close"])
+def test_a_context_that_would_never_be_asked_is_refused(hook: str) -> None:
+    with pytest.raises(TypeError, match=f"Theirs.{hook} would never be called"):
+        type("Theirs", (SubprocessContext,), {hook: lambda self: None})
 
 
 @pytest.mark.usefixtures("leaves_nothing")

@@ -6,6 +6,7 @@ import multiprocessing as standard
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -19,7 +20,7 @@ from holdfast.elastic.multiprocessing import DefaultLogsSpecs, Std, calls
 
 sys.path.append(str(Path(__file__).parent))
 import entrypoints
-from starting import functions, leaves_nothing, shell, signals_as_before
+from starting import functions, held, leaves_nothing, shell, signals_as_before
 
 __all__ = ["leaves_nothing", "signals_as_before"]
 
@@ -121,6 +122,23 @@ def test_a_closure_can_have_and_be_given_a_queue(tmp_path: Path) -> None:
     given.close()
 
 
+TYPED_IN = """
+from holdfast.elastic.multiprocessing import DefaultLogsSpecs, start_processes
+factor = 3
+def times(number):
+    return number * factor
+context = start_processes("fn", times, {0: (2,)}, {0: {}}, DefaultLogsSpecs(log_dir="."))
+print(context.wait().return_values)
+"""
+
+
+def test_a_function_that_was_typed_into_a_terminal_can_be_spawned(tmp_path: Path) -> None:
+    """There is no file that the process could import it from, as there is none in a notebook."""
+    command = [sys.executable, "-c", TYPED_IN]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.returncode) == ("{0: 6}\n", 0), ended.stderr
+
+
 def test_any_number_of_descriptors_can_be_given(tmp_path: Path) -> None:
     """More than one message to the spawner carries."""
     pairs = [standard.Pipe(duplex=False) for _ in range(270)]
@@ -144,7 +162,7 @@ def test_many_tensors_can_be_given(tmp_path: Path) -> None:
 
 def test_nothing_is_opened_for_shipping_but_the_line_itself(tmp_path: Path) -> None:
     reading, writing = standard.Pipe(duplex=False)
-    before = len(os.listdir("/proc/self/fd"))
+    before = held()
     ours, theirs = standard.get_context("spawn").Pipe()
     with socket.socket(fileno=os.dup(theirs.fileno())) as reply:
         call = calls.Call(entrypoints.puts, (reading, writing), {})
@@ -152,7 +170,7 @@ def test_nothing_is_opened_for_shipping_but_the_line_itself(tmp_path: Path) -> N
         assert set(shipment.numbers) >= {reading.fileno(), writing.fileno(), reply.fileno()}
     for end in (ours, theirs):
         end.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert held() <= before
     reading.close()
     writing.close()
 

@@ -118,9 +118,7 @@ def run_script(tmp_path: Path, text: str, **more: Any) -> subprocess.CompletedPr
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(opening) + textwrap.dedent(text))
     command = [sys.executable, str(script)]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, **more
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, **more)
 
 
 @pytest.mark.parametrize("kind", ["spawn", "fork"])
@@ -354,7 +352,8 @@ def test_no_processes_at_all_are_done_at_once(tmp_path: Path, kind: str) -> None
         context = shell(tmp_path)
     else:
         context = functions(tmp_path, entrypoints.stay, start_method=kind)
-    finished = threading.Thread(target=context.wait)
+    context.close_timeout = 10 * DEADLINE_S
+    finished = threading.Thread(target=context.wait, daemon=True)
     finished.start()
     finished.join(DEADLINE_S)  # Less than the grace.
     assert not finished.is_alive()

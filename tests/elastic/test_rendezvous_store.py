@@ -15,6 +15,7 @@ import pytest
 from holdfast.control.auth import OPEN
 from holdfast.control.server import Server
 from holdfast.control.store import KeySpaces
+from holdfast.control.store_client import Lines
 from holdfast.elastic.rendezvous import RendezvousStoreInfo
 from holdfast.elastic.rendezvous.store import (
     CoordinatorStore,
@@ -24,10 +25,11 @@ from holdfast.elastic.rendezvous.store import (
     StoreOverError,
     StoreTimeoutError,
 )
+from holdfast.elastic.utils.store import barrier
 from holdfast.workers.event_loop import EventLoop
 
-DEADLINE_S = 20.0
-SHORT = timedelta(milliseconds=20)
+DEADLINE_S = 60.0
+SHORT, LONG = timedelta(milliseconds=20), timedelta(seconds=DEADLINE_S)
 JOB = "job"
 
 
@@ -119,7 +121,7 @@ def answers(store: Any, timeout_error: type[Exception]) -> Iterator[object]:
     yield ask(store.append, "text", " more"), ask(store.get, "text")
     yield ask(store.append, "appended", "new"), ask(store.get, "appended")
     yield ask(store.check, ["text", "bytes"]), ask(store.check, ["text", "missing"])
-    yield ask(store.wait, ["text", "bytes"]), ask(store.wait, ["text"], SHORT)
+    yield ask(store.wait, ["text", "bytes"]), ask(store.wait, ["text"], LONG)
     yield ask(store.wait, ["missing"], SHORT), ask(store.wait, ["missing"], timedelta(0))
     yield ask(store.compare_set, "absent", "wrong", "new"), ask(store.check, ["absent"])
     yield ask(store.compare_set, "absent", "", "new"), ask(store.get, "absent")
@@ -160,8 +162,8 @@ def test_get_waits_until_the_key_is_there(
 
 def test_times_are_seconds_or_a_timedelta(store: CoordinatorStore) -> None:
     assert store.timeout == timedelta(seconds=DEADLINE_S)
-    store.set_timeout(1.5)
-    assert store.timeout == timedelta(seconds=1.5)
+    store.set_timeout(DEADLINE_S + 1.5)
+    assert store.timeout == timedelta(seconds=DEADLINE_S + 1.5)
     with pytest.raises(StoreTimeoutError, match="missing"):
         store.wait(["missing"], 0.01)
     with pytest.raises(StoreTimeoutError, match="missing"):
@@ -213,6 +215,30 @@ def test_a_store_that_is_not_there_is_an_error_of_the_store(served: Served) -> N
     store = CoordinatorStore(served.endpoint, "another job")
     with pytest.raises(StoreError):
         store.set("key", "value")
+
+
+def test_nobody_at_a_barrier_has_to_ask_once_it_was_counted(
+    served: Served,
+    store: CoordinatorStore,
+    threads: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[object] = []
+    ask = Lines.ask
+
+    def noted(lines: Lines, request: Any, timeout_s: float) -> Any:
+        asked.append(request)
+        return ask(lines, request, timeout_s)
+
+    other = CoordinatorStore(served.endpoint, JOB)
+    with monkeypatch.context() as patch:
+        patch.setattr(Lines, "ask", noted)
+        waiting = threads.submit(barrier, other, 2, "p", DEADLINE_S)
+        barrier(store, 2, "p", DEADLINE_S)
+        waiting.result(DEADLINE_S)
+    assert len(asked) == 2  # Whoever serves the store may go when the last of them is there.
+    assert store.multi_get(["p/num_members", "p/last_member"]) == [b"2", b"<val_ignored>"]
+    other.close()
 
 
 def test_the_place_of_the_workers_is_agreed_on_through_it(

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.resource_tracker import ensure_running
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from holdfast.elastic import timer
 from holdfast.elastic.timer import file_based_local_timer as file_timer
 from holdfast.elastic.timer.processes import Processes, is_endable
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 LONG_S = 3600.0
 
 
@@ -220,10 +221,9 @@ def test_a_server_of_somebody_else_reaps_who_is_due(api: Any) -> None:
     server.start()
     server.put(api.TimerRequest("late", "scope", time.time()))
     server.put(api.TimerRequest("early", "scope", time.time() + LONG_S))
-    until(lambda: reaped and "late" not in server.timers)
+    until(lambda: reaped and "late" not in server.timers and "early" in server.timers)
     server.stop()
     assert reaped == ["late"]
-    assert "early" in server.timers
 
 
 @pytest.mark.parametrize("failure", [False, RuntimeError("no")])
@@ -238,6 +238,8 @@ def test_only_a_worker_whose_reaping_raised_is_not_tried_again(
             raise failure
         return len(attempts) > 1
 
+    if api is not timer:
+        importlib.import_module("torch._dynamo")  # PyTorch's logger does, for its first line.
     server = own_server(api, reap, 0.02)
     server.start()
     server.put(api.TimerRequest("worker", "scope", 0.0))
@@ -272,7 +274,7 @@ def test_a_worker_that_stays_too_long_is_killed_and_the_others_live() -> None:
     queue = context.Queue()
     server = timer.LocalTimerServer(queue, max_interval=LONG_S)
     server.start()
-    times = [{"after": 0.1, "stay": LONG_S}, {"after": LONG_S, "stay": 0.2}]
+    times = [{"after": 0.2, "stay": LONG_S}, {"after": LONG_S, "stay": 0.2}]
     workers = [
         context.Process(target=exec, args=(WORKER, {"queue": queue, **given})) for given in times
     ]
@@ -282,6 +284,29 @@ def test_a_worker_that_stays_too_long_is_killed_and_the_others_live() -> None:
         worker.join(DEADLINE_S)
     server.stop()
     assert [worker.exitcode for worker in workers] == [-signal.SIGKILL, 0]
+    queue.close()
+
+
+STALLS_AS_IT_WRITES = f"""
+import time
+release = queue._wlock.release
+queue._wlock.release = lambda: (time.sleep(0.3), release())
+{WORKER}
+"""
+
+
+def test_a_worker_that_is_killed_while_it_writes_keeps_nobody_from_the_queue() -> None:
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    server = timer.LocalTimerServer(queue, max_interval=LONG_S)
+    server.start()
+    for program, after, stay in ((STALLS_AS_IT_WRITES, 0.1, LONG_S), (WORKER, LONG_S, 0.0)):
+        given = {"queue": queue, "after": after, "stay": stay}
+        worker = context.Process(target=exec, args=(program, given))
+        worker.start()
+        worker.join(DEADLINE_S)
+        assert worker.exitcode == (-signal.SIGKILL if stay else 0)
+    server.stop()
     queue.close()
 
 
@@ -303,7 +328,11 @@ def test_a_queue_of_a_manager_works_too() -> None:
         server.start()
         timer.LocalTimerClient(queue).acquire("scope", time.time() + LONG_S)
         until(lambda: server._timers)
+        thread = server._watchdog_thread
         server.stop()
+        assert thread is not None
+        thread.join(DEADLINE_S)  # Such a queue cannot be told, and `stop` waits only for so long.
+        assert not thread.is_alive()
 
 
 # --- through a named pipe -----------------------------------------------------------------
@@ -314,6 +343,14 @@ from holdfast.elastic.timer import FileTimerClient, expires
 pipe, signal_number, after, stay = sys.argv[1], *map(float, sys.argv[2:])
 with expires(after, client=FileTimerClient(pipe, int(signal_number))):
     time.sleep(stay)
+"""
+
+
+READS = """
+import sys
+from holdfast.elastic.timer import FileTimerClient, expires
+with expires(0.0, client=FileTimerClient(sys.argv[1], signal=0)):
+    sys.stdin.read()
 """
 
 
@@ -354,8 +391,10 @@ def test_a_process_that_is_in_time_or_asks_for_no_signal_lives(pipe: str) -> Non
     server.start()
     assert stay(pipe, signal.SIGKILL, LONG_S, 0) == 0
     assert "timer expired" not in told
-    assert stay(pipe, 0, 0.0, 0.3) == 0
-    until(lambda: "timer expired" in told)
+    with subprocess.Popen([sys.executable, "-c", READS, pipe], stdin=subprocess.PIPE) as reader:
+        until(lambda: "timer expired" in told)
+        reader.communicate()
+    assert reader.returncode == 0
     server.stop()
     assert "kill worker process" not in told
 
@@ -449,7 +488,10 @@ def test_without_a_server_a_scope_cannot_be_entered(
     server.stop()
 
 
-def test_a_server_that_comes_a_little_later_is_waited_for(pipe: str) -> None:
+def test_a_server_that_comes_a_little_later_is_waited_for(
+    pipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_timer, "SERVER_WAIT_S", DEADLINE_S)
     errors: list[BaseException] = []
 
     def acquire() -> None:
@@ -466,6 +508,27 @@ def test_a_server_that_comes_a_little_later_is_waited_for(pipe: str) -> None:
     server.run_once()
     assert errors == []
     assert server._request_count == 1
+
+
+def test_a_server_that_comes_at_the_last_moment_is_waited_for(
+    pipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock that only pauses move: however long they are, none goes past the end."""
+    server = timer.FileTimerServer(pipe, "run")
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        if now >= file_timer.SERVER_WAIT_S and server._watch is None:
+            server.start()
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep, time=time.time)
+    monkeypatch.setattr(file_timer, "time", clock)
+    timer.FileTimerClient(pipe).acquire("scope", time.time() + LONG_S)
+    server.run_once()
+    assert server._request_count == 1
+    assert now == file_timer.SERVER_WAIT_S
 
 
 def test_a_scope_with_too_long_a_name_is_refused(pipe: str) -> None:
@@ -486,7 +549,8 @@ def test_a_server_that_idles_makes_progress_and_one_that_hangs_does_not(pipe: st
             going_on.wait(DEADLINE_S)
 
     server = timer.FileTimerServer(pipe, "run", max_interval=LONG_S, log_event=listener)
-    assert server.get_last_progress_time() >= int(time.time()) - 1
+    before = int(time.time())
+    assert server.get_last_progress_time() >= before
     server.start()
     timer.FileTimerClient(pipe, signal=0).acquire("scope", 0.0)
     assert hanging.wait(DEADLINE_S)

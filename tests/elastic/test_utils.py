@@ -21,6 +21,8 @@ from holdfast.elastic.utils import distributed
 from holdfast.elastic.utils.data import CyclingIterator
 from holdfast.elastic.utils.process_state import is_uninterruptible_state, read_proc_state
 
+from ..free_ports import free_port
+
 Module = Any
 Utils = Callable[[str], Any]
 
@@ -69,7 +71,7 @@ def test_a_variable_is_had_or_named(utils: Utils, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", ["api", "distributed"])
 def test_a_socket_listens_on_localhost(utils: Utils, name: str) -> None:
     with utils(name).get_socket_with_port() as sock:
-        socket.create_connection(sock.getsockname()[:2], timeout=5).close()
+        socket.create_connection(sock.getsockname()[:2], timeout=60).close()
 
 
 def test_a_free_port_can_be_bound(utils: Utils) -> None:
@@ -102,6 +104,40 @@ def test_the_level_of_loggers_is_a_variable(
         monkeypatch.setenv("LOGLEVEL", variable)
     assert utils("logging").get_logger("levels").level == level
     assert utils("log_level").get_log_level() == "WARNING"
+
+
+SPEAKS = """
+import logging, sys
+from holdfast.elastic.utils.logging import get_logger
+said = get_logger("holdfast.something")
+said.info("for the curious")
+if "handler" in sys.argv:
+    logging.basicConfig(format="by the program: %(message)s")
+said.warning("for all")
+"""
+
+
+@pytest.mark.parametrize(
+    ("level", "program", "lines"),
+    [
+        (None, [], ["for all"]),
+        (None, ["handler"], ["by the program: for all"]),
+        ("INFO", [], ["holdfast.something: for the curious", "holdfast.something: for all"]),
+        ("INFO", ["handler"], ["holdfast.something: for the curious", "by the program: for all"]),
+    ],
+)
+def test_who_sets_the_level_sees_what_is_said(
+    level: str | None, program: list[str], lines: list[str]
+) -> None:
+    """Once: by us, or by the handlers of the program."""
+    environment = {name: value for name, value in os.environ.items() if name != "LOGLEVEL"}
+    if level is not None:
+        environment["LOGLEVEL"] = level
+    command = [sys.executable, "-c", SPEAKS, *program]
+    ended = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=True)
+    seen = ended.stderr.splitlines()
+    assert len(seen) == len(lines)
+    assert all(line.endswith(words) for line, words in zip(seen, lines, strict=True)), seen
 
 
 def test_the_state_of_a_process_is_a_letter(utils: Utils) -> None:
@@ -192,6 +228,7 @@ def test_a_sampler_cannot_start_before_its_data() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.usefixtures("pytorch_in_this_process")
 def test_a_store_is_made_and_has_a_port(utils: Utils) -> None:
     store = utils("distributed").create_c10d_store(is_server=True, server_addr="localhost")
     store.set("key", "value")
@@ -200,12 +237,13 @@ def test_a_store_is_made_and_has_a_port(utils: Utils) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.usefixtures("pytorch_in_this_process")
 def test_clients_join_a_store_of_the_other_kind() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     theirs = import_module("torch.distributed.elastic.utils.distributed")
     for server, client in ((distributed, theirs), (theirs, distributed)):
-        port = distributed.get_free_port()
+        port = free_port()
         with ThreadPoolExecutor(2) as pool:
             made = pool.submit(server.create_c10d_store, True, "localhost", port, 2, 30)
             joined = pool.submit(client.create_c10d_store, False, "localhost", port, 2, 30)
@@ -214,6 +252,7 @@ def test_clients_join_a_store_of_the_other_kind() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.usefixtures("pytorch_in_this_process")
 def test_a_port_that_nobody_could_know_is_refused(utils: Utils) -> None:
     with pytest.raises(ValueError, match="server_port"):
         utils("distributed").create_c10d_store(True, "localhost", world_size=2)
@@ -226,6 +265,7 @@ def test_a_client_without_a_port_is_refused_at_once() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.usefixtures("pytorch_in_this_process")
 def test_a_port_that_is_taken_is_an_error(utils: Utils) -> None:
     with distributed.get_socket_with_port() as taken:
         port = taken.getsockname()[1]

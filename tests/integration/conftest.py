@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-DEADLINE_S = 40.0
+DEADLINE_S = 100.0
 MARK = "HOLDFAST_TEST_MARK"
 SPAWNER_NAME = "holdfast-spawn"
 SETTINGS_PREFIXES = ("HOLDFAST_", "PET_", "TORCHELASTIC_", "TORCH_", "OMP_", "CUDA_")
@@ -108,7 +108,7 @@ class Job:
             # Two looks, because one may pass by a child that is being born.
             return not self.running() and not self.running()
 
-        wait_until(gone, f"the end of {[(p, name_of(p)) for p in self.running()]}", 15)
+        wait_until(gone, f"the end of {[(p, name_of(p)) for p in self.running()]}")
 
     def journal(self) -> Path | None:
         return next(iter(sorted(self.folder.glob("logs/*/journal.jsonl"))), None)
@@ -136,6 +136,14 @@ def environment_of(pid: int) -> bytes:
     """The environment of a process as the kernel shows it; a dead one has none."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def command_of(pid: int) -> bytes:
+    """Its command line; empty for one that is dead, or whose program is only being loaded."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
 

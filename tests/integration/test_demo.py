@@ -18,7 +18,7 @@ def test_the_demo_recovers_explains_and_its_journal_replays(tmp_path: Path) -> N
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
     )
 
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 HANDLERS = """
-import logging, os
+import logging, os, time
 
 class Writer(logging.FileHandler):
     def __init__(self):
@@ -33,6 +33,12 @@ class Stuck(logging.Handler):
             open("gate").close()  # until somebody opens the other end
         open("told", "a").write("x")
 
+class Slow(logging.NullHandler):
+    def close(self):
+        open("leaving", "w").close()
+        while not os.path.exists("go"):
+            time.sleep(0.002)
+
 nothing = dict
 """
 
@@ -45,7 +51,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: their-events\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text(
         "[holdfast.event_handlers]\nwriter = their_events:Writer\nfailing = their_events:Failing\n"
-        "stuck = their_events:Stuck\nnothing = their_events:nothing\n"
+        "stuck = their_events:Stuck\nslow = their_events:Slow\nnothing = their_events:nothing\n"
     )
     (package.parent / "their_events.py").write_text(HANDLERS)
     paths = (str(package.parent), os.environ.get("PYTHONPATH"))
@@ -89,10 +95,11 @@ def test_a_handler_that_raises_is_said_so_once_and_the_job_goes_on(
 
 def test_the_job_does_not_wait_for_a_handler(start_job: RunJob, env: Env) -> None:
     script = """
-        import signal
+        import signal, time
         signal.signal(signal.SIGTERM, lambda *_: open("ended", "w").close() or exit())
         open("ready", "w").close()
-        signal.pause()
+        while True:
+            time.sleep(0.01)  # Not `pause`, which sleeps through a signal just before it.
     """
     job = start_job("--event-log-handler=stuck", "--no-warm", script=script, env=env)
     job.until_files("stuck", "ready")
@@ -104,12 +111,24 @@ def test_the_job_does_not_wait_for_a_handler(start_job: RunJob, env: Env) -> Non
     job.expect_nothing_left()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_when_all_is_over_is_not_the_status(
+    start_job: RunJob, env: Env, number: int
+) -> None:
+    job = start_job("--event-log-handler=slow", "--no-warm", script="print('hello')", env=env)
+    job.until_files("leaving")
+    job.send(number)
+    (job.folder / "go").touch()
+    assert job.wait() == 0, job.stderr
+    job.expect_nothing_left()
+
+
 def test_an_unknown_name_is_refused_with_those_that_are_known(run_job: RunJob, env: Env) -> None:
     job = run_job("--event-log-handler=nobodys", script="print('hello')", env=env)
     assert job.process.returncode == 2
     assert job.stderr == textwrap.dedent("""\
         holdfast: --event-log-handler: there is no event handler 'nobodys'
-        hint: known: null, console, dynamic_rendezvous, failing, nothing, stuck and writer
+        hint: known: null, console, dynamic_rendezvous, failing, nothing, slow, stuck and writer
     """)
 
 

@@ -21,7 +21,7 @@ import ctypes, os, signal, sys, time
 if os.environ["RANK"] == "0":
     open("ready", "w").close()
     while True:
-        signal.pause()
+        time.sleep(0.01)  # Not `pause`, which sleeps through a signal that comes just before it.
 while not os.path.exists("ready"):
     time.sleep(0.002)
 open("pid", "w").write(str(os.getpid()))

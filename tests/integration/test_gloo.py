@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-from pathlib import Path
 
 import pytest
+
+from .conftest import command_of
 
 pytestmark = pytest.mark.torch
 
@@ -99,6 +100,6 @@ def test_the_loss_of_the_process_that_serves_the_store_is_survived(start_job) ->
 def store_host_of(job) -> int:
     """The process whose command names its own script."""
     for pid in job.running():
-        if b"store_host.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if b"store_host.py" in command_of(pid):
             return pid
     raise AssertionError("nobody serves the store")

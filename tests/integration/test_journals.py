@@ -13,10 +13,10 @@ from holdfast.observe import journal
 
 STARTS = pytest.mark.parametrize("start", ["--preload=json", "--no-warm"])
 STAY = """
-import os, signal
+import os, time
 open(f"ready.{os.environ['RANK']}", "w").close()
 while True:
-    signal.pause()
+    time.sleep(0.01)  # Not `pause`, which sleeps through a signal that comes just before it.
 """
 
 
@@ -104,6 +104,31 @@ def test_the_journal_of_progress(run_job) -> None:
     script = "import holdfast\nfor step in range(5):\n    holdfast.progress(step)"
     job = run_job(script=script)
     assert "StepReported" in names(expect_replay(job, "succeeded"))
+
+
+def test_what_a_worker_said_last_comes_before_its_end(start_job) -> None:
+    """It is heard by another way, and the agent may have been busy with something else."""
+    script = """
+        import os, time
+        import holdfast
+        open("new", "w").write(str(os.getpid()))
+        os.rename("new", "pid")
+        while not os.path.exists("go"):
+            time.sleep(0.002)
+        holdfast.progress(7)
+        raise ValueError("and no more")
+    """
+    job = start_job("--no-warm", script=script)
+    job.until_files("pid")
+    job.until(lambda: "WorkerStarted" in job.journal().read_text(), "it in the journal")
+    job.send(signal.SIGSTOP)
+    (job.folder / "go").touch()
+    worker = f"/proc/{job.read('pid')}"
+    job.until(lambda: not os.path.exists(worker), "its end")
+    job.send(signal.SIGCONT)
+    assert job.wait() == 1
+    told = names(expect_replay(job, "failed"))
+    assert told.index("StepReported") < told.index("WorkerExited")
 
 
 def test_a_journal_that_was_cut_off_by_a_kill_can_be_read(start_job) -> None:

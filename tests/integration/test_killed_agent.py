@@ -14,6 +14,8 @@ import time
 
 import pytest
 
+from .conftest import command_of
+
 LIFE = """
 import os, signal, sys
 
@@ -133,7 +135,6 @@ def start_with_slow_import(start_job):
 def zygote_of(job) -> int:
     """The process whose command still names its own script."""
     for pid in job.running():
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            if b"zygote.py" in file.read():
-                return pid
+        if b"zygote.py" in command_of(pid):
+            return pid
     raise AssertionError("there is no zygote")

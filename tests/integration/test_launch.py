@@ -193,7 +193,7 @@ import os, sys
 import holdfast
 
 def work(then):
-    import os, signal, sys
+    import os, signal, sys, time
     if os.environ["RANK"] == "1" and os.fork() == 0:
         os.setsid()
         signal.pause()
@@ -203,7 +203,7 @@ def work(then):
     signal.signal(signal.SIGINT, hear)
     open(f"ready.{os.environ['RANK']}", "w").close()
     while True:
-        signal.pause()
+        time.sleep(0.01)  # Not `pause`, which sleeps through a signal that comes just before it.
 
 try:
     holdfast.launch(work, "stay", nproc=2)

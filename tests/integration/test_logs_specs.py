@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ..free_ports import free_port
 
 SPEAK = """
 import os, sys
@@ -201,9 +202,8 @@ def test_a_file_of_every_attempt_loses_nothing_but_what_was_there_before(
 
 
 def test_nodes_ask_one_by_one(start_job: Any, install: InstallAs) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port = held.getsockname()[1]
-    words = ("--logs-specs=mine", "--no-warm", "--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}")
+    endpoint = f"127.0.0.1:{free_port()}"
+    words = ("--logs-specs=mine", "--no-warm", "--nnodes=2", f"--rdzv-endpoint={endpoint}")
     env = install(OURS)
     jobs = [start_job(*words, "--snapshot-dir=.", script=SPEAK, env=env) for _ in range(2)]
     assert [job.wait() for job in jobs] == [0, 0], [job.stderr for job in jobs]

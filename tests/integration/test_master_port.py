@@ -68,7 +68,8 @@ def test_the_port_of_an_attempt_is_closed_when_the_next_one_runs(run_job) -> Non
                     os.setsid()
                     while True:
                         signal.pause()
-                open("port", "w").write(str(port))
+                open("new", "w").write(str(port))
+                os.rename("new", "port")
                 signal.pause()
             while not os.path.exists("port"):
                 time.sleep(0.002)

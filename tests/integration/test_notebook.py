@@ -36,7 +36,7 @@ import nbclient, nbformat
 
 notebook = nbformat.v4.new_notebook()
 notebook.cells = [nbformat.v4.new_code_cell(source) for source in json.loads(sys.argv[1])]
-nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+nbclient.NotebookClient(notebook, timeout=100, startup_timeout=100, kernel_name="python3").execute()
 shown = [
     [output.get("text", "") for output in cell.outputs if output.get("name") == "stdout"]
     for cell in notebook.cells
@@ -62,7 +62,7 @@ def test_functions_of_a_notebook_run_and_their_output_is_shown_in_the_cell(
         check=False,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=110,
         cwd=tmp_path,
     )
 

@@ -157,12 +157,12 @@ def test_a_frozen_agent_that_is_killed_leaves_nothing(start_family) -> None:
 
 def test_a_stopped_worker_is_woken_to_hear_the_signal(start_job) -> None:
     script = """
-        import os, signal, sys
+        import os, signal, sys, time
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(open("heard", "w").close()))
         open("ready", "w").write(str(os.getpid()))
         os.kill(os.getpid(), signal.SIGSTOP)
         while True:
-            signal.pause()
+            time.sleep(0.01)  # Not `pause`, which sleeps through a signal just before it.
     """
     job = start_job(script=script)
     job.until(lambda: job.read("ready"), "the worker")

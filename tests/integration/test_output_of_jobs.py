@@ -290,7 +290,8 @@ def small_disk(tmp_path) -> Iterator[Path]:
     try:
         yield place
     finally:
-        subprocess.run(["umount", str(place)], check=True)
+        # Lazily: one that has just ended may still be closing its files.
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 @pytest.mark.root

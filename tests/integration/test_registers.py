@@ -20,7 +20,7 @@ from .conftest import Job, StartJob, wait_until
 
 TESTS = Path(__file__).parents[1]
 EXAMPLES = TESTS.parent / "examples"
-TIMES = "lease=4,last_call_timeout=1"
+TIMES = "last_call_timeout=1"
 STATUS_NOBODY_REACHED = 3
 LEADS = "this node carries the coordinator, on"
 PASSWORD_NAME = "HOLDFAST_REGISTER_PASSWORD"
@@ -187,8 +187,12 @@ def test_a_job_that_is_over_leaves_its_outcome_in_etcd_for_a_minute(
     agents[0].until(lambda: two.newest(2), "a round of two")
     two.finish()
     assert [job.wait() for job in agents] == [0, 0]
-    left = {lease: ttl for lease, ttl in leases_s(etcd).items() if lease not in before}
-    assert list(left.values()) == [60], left
+
+    def left() -> list[int]:
+        return [ttl for lease, ttl in leases_s(etcd).items() if lease not in before]
+
+    # A server that is busy may be slow to let go of the others.
+    wait_until(lambda: left() == [60], "the end of all leases but one")
 
 
 def leases_s(cluster: EtcdCluster) -> dict[str, int]:
@@ -219,14 +223,14 @@ def test_a_wrong_password_ends_the_agent_in_words(
 
 def test_an_etcd_that_is_not_there_is_named(two: TwoAgents) -> None:
     endpoint = f"127.0.0.1:{free_port()}"
-    job = two.start("etcd", endpoint, "join_timeout=2")
+    job = two.start("etcd", endpoint, "join_timeout=4")
     assert job.wait() == STATUS_NOBODY_REACHED, job.stderr
     assert endpoint in job.stderr
 
 
 def test_a_folder_that_cannot_be_written_is_named(two: TwoAgents, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    job = two.start("file", str(tmp_path / "file" / "registers"), "join_timeout=2")
+    job = two.start("file", str(tmp_path / "file" / "registers"), "join_timeout=4")
     assert job.wait() == STATUS_NOBODY_REACHED, job.stderr
     assert str(tmp_path / "file") in job.stderr
 

@@ -12,8 +12,9 @@ STARTS = pytest.mark.parametrize("start", ["--preload=json", "--no-warm"])
 NOTE = """
 import json, os, signal, sys
 notes = f"notes.{os.environ['RANK']}"
-with open(notes + ".new", "a") as file:
-    print(json.dumps(dict(os.environ)), file=file)
+file = os.open(notes + ".new", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+os.write(file, json.dumps(dict(os.environ)).encode() + b"\\n")  # whole, even if stopped now
+os.close(file)
 if not os.path.exists(notes):
     os.link(notes + ".new", notes)
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])

@@ -12,7 +12,7 @@ import pytest
 
 from ..free_ports import free_port
 
-DEADLINE_S = 60.0
+DEADLINE_S = 100.0
 TOKEN = "a token that is long enough"
 TELL = """
 import os
@@ -73,10 +73,10 @@ def test_a_node_may_finish_long_before_the_others(start: Start, tmp_path: Path) 
     """Longer than a lease: its own is renewed until the round is over."""
     (tmp_path / "tell.py").write_text(
         "import os, time\n"
-        "if os.environ['RANK'] == '1':\n    time.sleep(6)\n"
+        "if os.environ['RANK'] == '1':\n    time.sleep(10)\n"
         "print('told', os.environ['RANK'], os.environ['HOLDFAST_ROUND'], flush=True)\n"
     )
-    agents = [start("--nnodes=2", "--lease=4") for _ in range(2)]
+    agents = [start("--nnodes=2", "--lease=8") for _ in range(2)]
     lines = []
     for agent in agents:
         out, errors = agent.communicate(timeout=DEADLINE_S)

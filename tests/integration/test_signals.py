@@ -110,12 +110,12 @@ def test_a_second_sigint_kills_at_once(start_listeners, first) -> None:
 
 @pytest.mark.parametrize("setting", ["option", "variable"])
 def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(start_listeners, setting) -> None:
-    words = ("--shutdown-timeout=0.3",) if setting == "option" else ()
-    env = {} if words else {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "0.3"}
+    words = ("--shutdown-timeout=3",) if setting == "option" else ()
+    env = {} if words else {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "3"}
     job = start_listeners("ignore", *words, env=env)
     job.send(signal.SIGTERM)
     assert job.wait() == 128 + signal.SIGTERM
-    assert "did not stop within 0.3 s: killing" in job.stderr
+    assert "did not stop within 3 s: killing" in job.stderr
     assert heard(job) == [["SIGTERM"], ["SIGTERM"]]
     job.expect_nothing_left()
 
@@ -171,7 +171,7 @@ def test_a_signal_while_a_round_is_stopped_ends_the_job(start_job) -> None:
             sys.exit(3)
         open("ready", "w").close()
         while True:
-            signal.pause()
+            time.sleep(0.01)
     """
     job = start_job("--nproc-per-node=2", "--max-restarts=1", LONG, script=script)
     job.until_files("heard")

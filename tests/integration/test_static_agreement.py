@@ -13,9 +13,10 @@ import pytest
 from ..free_ports import free_port
 from .conftest import job_environment
 
-pytestmark = pytest.mark.torch
+# Twice nine processes that import PyTorch.
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
-DEADLINE_S = 90.0
+DEADLINE_S = 140.0
 TELL = """
 import json, os, sys
 import torch

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.worker.channel import PACKET_LIMIT, VARIABLE, Channel, address_of, progress
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 class Agent:

@@ -229,7 +229,7 @@ def under_pytorch(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, .
     write_children(directory)
     (directory / "program.py").write_text(PYTORCHS)
     driver = [sys.executable, "-c", FORK_FOR_EACH_CASE, "program.py", json.dumps(CASES)]
-    subprocess.run(driver, cwd=directory, timeout=100, check=True)
+    subprocess.run(driver, cwd=directory, timeout=280, check=True)
     found = {}
     for number, case in enumerate(CASES):
         status = int((directory / f"{number}.status").read_text())
@@ -246,6 +246,7 @@ def write_children(directory: Path) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 def test_the_same_program_ends_as_under_pytorchs_record(
     tmp_path: Path, case: tuple[str, ...], under_pytorch: dict[tuple[str, ...], Ended]

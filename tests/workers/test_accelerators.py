@@ -52,7 +52,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.setattr(accelerators, "_NVIDIA_SMI_PATIENCE_S", 60.0)
     return Machine(tmp_path)
 
 

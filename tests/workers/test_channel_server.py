@@ -18,7 +18,7 @@ from holdfast.worker.channel import PACKET_LIMIT, VARIABLE, address_of
 from holdfast.workers.channel_server import ChannelServer
 from holdfast.workers.event_loop import EventLoop
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 Test = Callable[["Heard"], Awaitable[None]]
 
 

@@ -23,7 +23,7 @@ import pytest
 from holdfast.workers.console import CLEAR_BYTES, CONGESTED_BYTES, Console
 from holdfast.workers.event_loop import Cancellable, EventLoop, Loop
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 class Stage:

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.workers import linux
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture
@@ -268,6 +268,27 @@ def test_a_process_shows_the_command_and_environment_it_is_given(start) -> None:
 
 
 # --- patience with those who clean up ----------------------------------------------------
+
+
+def test_who_was_spared_is_killed_however_little_time_is_left_then(start, is_running) -> None:
+    process = start(
+        """
+        import os, signal, subprocess, sys
+        from holdfast.workers import linux
+
+        linux.set_subreaper()
+        linux.Patience.LIMIT_S = 1.0
+        program = "import signal, sys; print(flush=True)\\nwhile True: signal.pause()"
+        command = [sys.executable, "-c", program, linux.Patience.PROGRAM.decode()]
+        pretender = subprocess.Popen(command, stdout=subprocess.PIPE)
+        pretender.stdout.readline()
+        linux.kill_all_below(os.getpid(), give_up_after_s=0.5)
+        print(pretender.pid, linux.has_children(), flush=True)
+        """
+    )
+    pid, has_children = process.stdout.readline().split()
+    assert has_children == "False"
+    assert not is_running(int(pid))
 
 
 def test_a_process_whose_program_cannot_be_seen_yet_is_spared_and_looked_at_again(

@@ -25,10 +25,13 @@ from holdfast.workers.log_files import FilterFiles, open_filter_files
 from holdfast.workers.output import Surroundings, WorkerStreams, open_planned
 from holdfast.workers.stream_plans import WorkerIdentity, place_by_options, plan_stream
 
-DEADLINE_S = 60.0
+DEADLINE_S = 100.0
 TEE = Output(tee_default=3)
 REDIRECT = Output(redirects_default=3)
 PLAIN = Output()
+
+# Megabytes pass line by line through a loop that has to share the machine.
+pytestmark = pytest.mark.timeout(300)
 
 
 class Worker:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.workers.ports import ReservedPort
+from holdfast.workers import ports
+from holdfast.workers.ports import ReservedPort, another_port
 
 PROCESSES = 8
 EACH = 25
@@ -137,6 +138,7 @@ def test_whoever_knocks_at_a_listening_port_is_heard_by_who_serves_it_later() ->
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(300)
 def test_pytorchs_store_can_listen_at_a_reserved_port(reserved) -> None:
     """In a process of its own: importing PyTorch leaves threads in whoever does."""
     program = """
@@ -150,7 +152,7 @@ assert server.get("key") == b"value"
 assert server.port == port
 """
     command = [sys.executable, "-c", program, str(reserved.number)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -158,3 +160,25 @@ def test_a_duplicate_is_not_passed_on_to_children(reserved) -> None:
     descriptor = reserved.duplicate()
     assert not os.get_inheritable(descriptor)
     os.close(descriptor)
+
+
+def test_another_port_is_not_the_one_before_even_if_the_kernel_offers_that_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = ReservedPort()  # Still held, lest somebody else gets it meanwhile.
+    bind, offers = ports._bound_to_any_port, [before.number]
+
+    def offer(address: str | None) -> socket.socket:
+        if not offers:
+            return bind(address)
+        sock = socket.socket(socket.AF_INET6)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("::", offers.pop()))
+        return sock
+
+    monkeypatch.setattr(ports, "_bound_to_any_port", offer)
+    after = another_port(before)
+    assert offers == []
+    assert after.number != before.number
+    for port in (before, after):
+        port.release()

@@ -221,7 +221,7 @@ class NetworkContact:
         self._keeper.begin(state.tenure, ledger(state))
         self._server.listen(listening)
         host.post, host.keys = self._server, spaces
-        here = f"this node carries the coordinator, on {self._endpoint}"
+        here = f"this node carries the coordinator, on {self.store_place}"
         if is_loopback(self._endpoint):
             here += ", which other machines cannot reach"
         self._owner.say(here)

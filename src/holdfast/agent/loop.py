@@ -209,7 +209,8 @@ class Agent:
             self.logs.remove_if_untouched()
         self._loop.run_until(self._console_done(CONSOLE_PATIENCE_S))
         self.console.close()
-        self._loop.close()
+        # The outcome stands: a signal that comes before we have ended must not become our status.
+        self._loop.close(then=signal.SIG_IGN)
 
     def _console_done(self, patience_s: float) -> Callable[[], bool]:
         """All that was written is out, or whoever should read it has not for too long."""

@@ -48,7 +48,7 @@ from holdfast.workers.console import Console
 from holdfast.workers.event_loop import Loop
 from holdfast.workers.log_layout import JobLogs
 from holdfast.workers.oom import OutOfMemoryWatch
-from holdfast.workers.ports import ReservedPort
+from holdfast.workers.ports import ReservedPort, another_port
 from holdfast.workers.round_logs import Layout, LayoutByOptions, LogsRefused
 from holdfast.workers.spawner_client import sweep
 from holdfast.workers.spawner_process import SpawnerProcess
@@ -121,14 +121,14 @@ class Workplace:
 
     def reserve_endpoint(self, store: bool) -> None:
         """Hold a fresh port, unless the user has named one."""
-        if self._port is not None:
-            self._port.release()
-            self._port = None
+        before, self._port = self._port, None
+        if before is not None:
+            before.release()
         several = self.config.max_nodes > 1
         address = self.config.master_address or (ADDRESS_TO_COME if several else LOOPBACK)
         port = self.config.master_port
         if not port:
-            self._port = ReservedPort(LOOPBACK if store and not several else None)
+            self._port = another_port(before, LOOPBACK if store and not several else None)
             port = self._port.number
             if store:
                 self._port.listen()
@@ -285,6 +285,7 @@ class Workplace:
             case "zygote":
                 self._on_zygote(message)
             case "gone":
+                self._channel.take_all()  # Before the next round, to which it does not belong.
                 self._killing = False
                 self._close_round()
                 self._post(AllGone())
@@ -303,6 +304,7 @@ class Workplace:
     def member_exited(self, member: Member, status: int) -> None:
         assert member.pid is not None
         worker = self._workers[member.name]
+        self._channel.take_all()  # The last word comes before the end.
         self._say_step(worker)
         ended = ExitStatus.from_wait_status(status)
         event = WorkerExited(worker.round, worker.ranks.local_rank, member.pid, ended)

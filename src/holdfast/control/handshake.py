@@ -104,7 +104,8 @@ class ServerSide(Struct, frozen=True):
         if opening.job != self.job:
             # The other job may end, and its host then carries this one.
             reason = f"this coordinator serves job {self.job}, not {opening.job[:NAME_LIMIT]}"
-            raise ProtocolError("job", reason, permanent=False)
+            advice = "jobs at the same time need endpoints of their own"
+            raise ProtocolError("job", f"{reason} ({advice})", permanent=False)
         if opening.kind not in KINDS or not is_name(opening.node):
             raise ProtocolError("garbage", "the opening names no kind or no node")
         if opening.kind == "tether":

@@ -21,6 +21,7 @@ from holdfast.control.store_messages import (
     Answer,
     AnyRequest,
     Append,
+    Arrive,
     Check,
     CompareSet,
     CountKeys,
@@ -52,7 +53,7 @@ class Waiter(Struct, eq=False):
     """A connection that waits until none of `missing` is missing."""
 
     connection: Connection
-    request: Get | Wait
+    request: Get | Wait | Arrive
     missing: set[str]
 
 
@@ -161,12 +162,12 @@ class KeySpaces:
         except CannotDo as refusal:
             answer = NotDone(str(refusal))
         if answer is None:
-            assert isinstance(request, Get | Wait)
+            assert isinstance(request, Get | Wait | Arrive)
             _wait(space, connection, request)
         else:
             _answer(connection, answer)
-            # Even of a request that could not be done in full, a part may have been.
-            _wake(space, request)
+        # Even of a request that waits or could not be done in full, a part may have been.
+        _wake(space, request)
 
 
 def _over(round: int) -> NotDone:
@@ -194,6 +195,10 @@ def _do(space: Space, request: AnyRequest) -> Answer | None:
             return Number(int(all(key in space.values for key in keys)))
         case Add(key, amount):
             return Number(_add(space, key, amount))
+        case Arrive(counter, size, key, value):
+            if _add(space, counter, 1) == size:
+                space.put(key, value)
+            return _DONE if key in space.values else None
         case Append(key, value):
             space.put(key, space.values.get(key, b"") + value)
             return Number(len(space.values[key]))
@@ -231,7 +236,7 @@ def _compare_set(space: Space, request: CompareSet) -> bytes:
 # Waiting.
 
 
-def _wait(space: Space, connection: Connection, request: Get | Wait) -> None:
+def _wait(space: Space, connection: Connection, request: Get | Wait | Arrive) -> None:
     missing = {key for key in request.keys if key not in space.values}
     waiter = Waiter(connection, request, missing)
     connection.state = waiter
@@ -255,6 +260,8 @@ def _wake(space: Space, request: AnyRequest) -> None:
             keys = [key for key, _ in pairs]
         case Add(key) | Append(key) | CompareSet(key):
             keys = [key]
+        case Arrive(counter=counter, key=key):
+            keys = [counter, key]
         case _:
             return
     for key in keys:

@@ -32,6 +32,7 @@ from holdfast.control.store_messages import (
     Answer,
     AnyRequest,
     Append,
+    Arrive,
     Check,
     CompareSet,
     CountKeys,
@@ -245,6 +246,14 @@ class Store:
         """Add to a number, which is 0 if it is not there; the sum."""
         return self._ask(Number, Add(self._key(key), amount)).number
 
+    def arrive(self, counter: str, size: int, key: str, value: bytes | str) -> None:
+        """Add 1 to a number, and return when the key is there, set by whoever makes it `size`.
+
+        Nothing more is asked after the count: the server may be gone once all were counted.
+        """
+        request = Arrive(self._key(counter), size, self._key(key), _bytes(value))
+        self._wait_for(Done, request, [key], None)
+
     def append(self, key: str, value: bytes | str) -> None:
         self._ask(Number, Append(self._key(key), _bytes(value)))
 
@@ -302,7 +311,11 @@ class Store:
         return tuple(self._prefix + key for key in keys)
 
     def _wait_for(
-        self, kind: type[A], request: Get | Wait, keys: Sequence[str], timeout_s: float | None
+        self,
+        kind: type[A],
+        request: Get | Wait | Arrive,
+        keys: Sequence[str],
+        timeout_s: float | None,
     ) -> A:
         allowed_s = self.timeout_s if timeout_s is None else timeout_s
         try:

@@ -36,6 +36,23 @@ class Add(Request, frozen=True):
     amount: int
 
 
+class Arrive(Request, frozen=True):
+    """Add 1 to a number, and set the key if that makes it `size`; answered when the key is there.
+
+    One request, because whoever makes up the number may end the server right after it: nobody
+    who was counted may still have to ask.
+    """
+
+    counter: str
+    size: int
+    key: str
+    value: bytes
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,)
+
+
 class Append(Request, frozen=True):
     key: str
     value: bytes
@@ -76,7 +93,7 @@ class NotDone(Struct, frozen=True, tag=True, array_like=True):
     is_over: bool = False
 
 
-AnyRequest = Set | Get | Wait | Check | Add | Append | CompareSet | Delete | CountKeys
+AnyRequest = Set | Get | Wait | Check | Add | Arrive | Append | CompareSet | Delete | CountKeys
 Answer = Values | Number | Done | NotDone
 
 requests: Decoder[AnyRequest] = Decoder(AnyRequest)

@@ -93,7 +93,10 @@ class Assignment(Struct, frozen=True):
 
 
 class ExitStatus(Struct, frozen=True):
-    """How a process ended: exactly one of `code` and `signal` is set."""
+    """How a process ended: `code` or `signal` is set.
+
+    Neither is for workers that somebody else runs, and tells of in their own words.
+    """
 
     code: int | None = None
     signal: int | None = None
@@ -106,6 +109,10 @@ class ExitStatus(Struct, frozen=True):
         return cls(code=returncode)
 
     @property
+    def is_known(self) -> bool:
+        return self.code is not None or self.signal is not None
+
+    @property
     def succeeded(self) -> bool:
         return self.code == 0
 
@@ -114,6 +121,8 @@ class ExitStatus(Struct, frozen=True):
         return -self.signal if self.signal is not None else self.code or 0
 
     def __str__(self) -> str:
+        if not self.is_known:
+            return "no status known"
         if self.signal is None:
             return f"exit code {self.code}"
         return f"signal {self.signal} ({signal_name(self.signal)})"

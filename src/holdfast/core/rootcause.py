@@ -59,11 +59,14 @@ def lost_a_peer(failure: Failure) -> bool:
 
 def describe(failure: Failure) -> str:
     """One failure in a few words: who, where, how."""
+    words = next(iter(failure.error.message.splitlines()), "")[:200]
+    if not failure.status.is_known:
+        return f"{failure.host}: {words}"
     how = f"was killed by {_signal_words(failure)}"
     if failure.status.signal is None:
         how = f"ended with exit code {failure.status.code}"
-    if failure.error.message:
-        how += f" ({failure.error.message.splitlines()[0][:200]})"
+    if words:
+        how += f" ({words})"
     return f"rank {failure.rank} on {failure.host} {how}"
 
 

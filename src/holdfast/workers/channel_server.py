@@ -4,6 +4,8 @@ Rules
 1. Only this user and root are heard. The kernel says who connects, not the message.
 2. What is too long or is not a JSON object is dropped, and nobody else notices.
 3. No client can hold up the loop: a few packets are taken from each in turn.
+4. What a process said before its end can be had before that end is told (`take_all`): the news of
+   it comes by another way, and may overtake.
 
 The listener has a random name in the abstract namespace: no file to clean up, and none
 that another user could have put there first.
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from holdfast.workers.event_loop import Cancellable, Loop
 
 PACKETS_PER_TURN = 64
+PACKETS_AT_THE_END = 1024
+"""More than a socket holds: a process that has ended says nothing more."""
 BACKLOG = 128
 PAUSE_S = 1.0
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -38,7 +42,8 @@ class ChannelServer:
         self.name = f"@holdfast-{os.getpid()}-{os.urandom(8).hex()}"
         self._loop = loop
         self._on_message = on_message
-        self._clients: set[socket.socket] = set()
+        self._clients: dict[socket.socket, int] = {}
+        """With the process that each belongs to."""
         self._pause: Cancellable | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.setblocking(False)
@@ -56,32 +61,41 @@ class ChannelServer:
         for client in list(self._clients):
             self._drop(client)
 
+    def take_all(self) -> None:
+        """Hand over whatever has been said by now."""
+        while self._pause is None and self._accept():
+            pass
+        for client, pid in list(self._clients.items()):
+            self._read(client, pid, PACKETS_AT_THE_END)
+
     def _listen(self) -> None:
         self._pause = None
         self._loop.add_reader(self._listener, self._accept)
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
+        """Whether anybody was there."""
         if self._listener.fileno() < 0:
-            return  # closed by what was called before this, in the same turn of the loop
+            return False  # closed by what was called before this, in the same turn of the loop
         try:
             client, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
-            return  # whoever knocked has gone again
+            return False  # whoever knocked has gone again
         except OSError:
             # No descriptors are left. The listener would stay readable, so look away.
             self._loop.remove_reader(self._listener)
             self._pause = self._loop.call_later(PAUSE_S, self._listen)
-            return
+            return False
         pid, uid = _peer(client)
         if uid not in (0, os.geteuid()):
             client.close()
-            return
+            return True
         client.setblocking(False)
-        self._clients.add(client)
+        self._clients[client] = pid
         self._loop.add_reader(client, self._read, client, pid)
+        return True
 
-    def _read(self, client: socket.socket, pid: int) -> None:
-        for _ in range(PACKETS_PER_TURN):
+    def _read(self, client: socket.socket, pid: int, packets: int = PACKETS_PER_TURN) -> None:
+        for _ in range(packets):
             if client not in self._clients:
                 return  # a message made the agent close the channel
             try:
@@ -98,7 +112,7 @@ class ChannelServer:
                 self._on_message(pid, message)
 
     def _drop(self, client: socket.socket) -> None:
-        self._clients.discard(client)
+        self._clients.pop(client, None)
         self._loop.remove_reader(client)
         client.close()
 

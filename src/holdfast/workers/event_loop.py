@@ -184,12 +184,12 @@ class EventLoop:
             return None
         return max(0.0, self._timers[0][0] - time.monotonic())
 
-    def close(self) -> None:
-        """Stop handling signals and release the selector."""
+    def close(self, then: signal.Handlers = signal.SIG_DFL) -> None:
+        """Stop handling signals and release the selector; `then` is what they do from now on."""
         if self._wakeup is not None:
             signal.set_wakeup_fd(-1)
             for sig in self._signals:
-                signal.signal(sig, signal.SIG_DFL)
+                signal.signal(sig, then)
             self._wakeup.close()
             self._wakeup_writer.close()
         self._selector.close()

@@ -304,7 +304,8 @@ def kill_all_below(root: int, give_up_after_s: float = 5.0) -> None:
     """SIGKILL and reap everything below this process, a subreaper, until nothing is left.
 
     Whoever forked between the look and the kill comes up to us and is caught the next time
-    round. Processes that are stuck in the kernel are left to it when the time is over.
+    round. Processes that are stuck in the kernel are left to it when the time is over, which
+    begins when nobody is spared any more.
     """
     patience = Patience()
     child_ended = {signal.SIGCHLD}
@@ -313,7 +314,11 @@ def kill_all_below(root: int, give_up_after_s: float = 5.0) -> None:
     # A subreaper without children has nothing below it: most often that ends the matter.
     while _reap_children() and time.monotonic() < deadline:
         for process in descendants(root, without=None):
-            if process.state != "Z" and not patience.spares(process):
+            if process.state == "Z":
+                continue
+            if patience.spares(process):
+                deadline = time.monotonic() + give_up_after_s
+            else:
                 kill_if_below(process, root)
         signal.sigtimedwait(child_ended, max(0.0, min(0.2, deadline - time.monotonic())))
     signal.pthread_sigmask(signal.SIG_SETMASK, before)

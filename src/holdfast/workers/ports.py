@@ -32,6 +32,16 @@ class ReservedPort:
         self._socket.close()
 
 
+def another_port(before: ReservedPort | None, address: str | None = None) -> ReservedPort:
+    """Hold a port of another number than one that was released, which may be given out again."""
+    port = ReservedPort(address)
+    if before is None or port.number != before.number:
+        return port
+    other = ReservedPort(address)
+    port.release()
+    return other
+
+
 def _bound_to_any_port(address: str | None) -> socket.socket:
     if address is not None:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from holdfast.control.registers.register import RegisterUnreachable
 
-DEADLINE_S = 20.0
+DEADLINE_S = 40.0
 
 Result = TypeVar("Result")
 

@@ -60,7 +60,8 @@ def open_register(request: pytest.FixtureRequest) -> Iterator[Open]:
     opened: list[EtcdRegister] = []
 
     def open_one(endpoints: str, **changes: Any) -> EtcdRegister:
-        settings = RegisterSettings("etcd", endpoints, request.node.name, **changes)
+        fields = {"call_timeout_s": DEADLINE_S, **changes}
+        settings = RegisterSettings("etcd", endpoints, request.node.name, **fields)
         opened.append(EtcdRegister(settings))
         return opened[-1]
 
@@ -282,7 +283,7 @@ def test_without_a_majority_nothing_is_claimed(three: EtcdCluster, open_register
     leader, *others = three.leader, *three.followers
     register = open_register(leader.endpoint, call_timeout_s=1.0)
     waiting = open_register(leader.endpoint)
-    _, token, _ = register.set_state(b"before")
+    _, token, _ = persistently(lambda: register.set_state(b"before"))
     assert waiting.wait_for_change(token, 0.01) is None
     for server in others:
         server.kill()

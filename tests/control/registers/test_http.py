@@ -64,10 +64,12 @@ def serve() -> Iterator[Serve]:
 def client() -> Iterator[Callable[..., HttpClient]]:
     opened: list[HttpClient] = []
 
-    def open_one(*endpoints: str, call_timeout_s: float = 5.0) -> HttpClient:
+    def open_one(
+        *endpoints: str, call_timeout_s: float = 20.0, endpoint_timeout_s: float = 20.0
+    ) -> HttpClient:
         settings = RegisterSettings(
             "etcd", ",".join(endpoints), "run", {}, call_timeout_s=call_timeout_s,
-            endpoint_timeout_s=0.2,
+            endpoint_timeout_s=endpoint_timeout_s,
         )  # fmt: skip
         opened.append(HttpClient(settings))
         return opened[-1]
@@ -146,7 +148,7 @@ GOOD = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nanswer")
 def test_an_answer_is_understood_however_it_comes(
     serve: Serve, client: Callable[..., HttpClient], pieces: list[bytes]
 ) -> None:
-    asking = client(serve(answering(*pieces)), call_timeout_s=20)
+    asking = client(serve(answering(*pieces)))
     for _ in range(3):
         answer = asking.ask(ASK, asking.deadline(), whole)
         assert (answer.status, answer.body) == (200, b"answer")
@@ -170,7 +172,7 @@ def test_an_endpoint_that_does_not_behave_is_passed_over(
     serve: Serve, client: Callable[..., HttpClient], behave: Behaviour
 ) -> None:
     bad = serve(behave)
-    asking = client(bad, serve(GOOD))
+    asking = client(bad, serve(GOOD), endpoint_timeout_s=0.2)  # The last one has more.
     assert asking.ask(ASK, asking.deadline(), whole).body == b"answer"
     alone = client(bad, call_timeout_s=0.3)
     with pytest.raises(RegisterUnreachable):
@@ -216,7 +218,7 @@ def test_a_stream_is_read_on_after_a_timeout(
         connection.sendall(
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n7\r\ntw"
         )
-        go_on.wait(20)
+        go_on.wait(40)
         connection.sendall(b"o\nthr\r\n3\r\nee\n\r\n0\r\n\r\n")
 
     asking = client(serve(behave))
@@ -249,9 +251,9 @@ def test_interrupt_ends_a_call_and_all_that_follow(
 
     thread = threading.Thread(target=ask)
     thread.start()
-    assert arrived.wait(20)
+    assert arrived.wait(40)
     asking.interrupt()
-    thread.join(20)
+    thread.join(40)
     assert ended == ["the register is closed"]
     with pytest.raises(RegisterUnreachable):
         asking.ask(ASK, asking.deadline(), whole)
@@ -259,8 +261,7 @@ def test_interrupt_ends_a_call_and_all_that_follow(
 
 def test_names_are_looked_up(serve: Serve, client: Callable[..., HttpClient]) -> None:
     port = serve(GOOD).rpartition(":")[2]
-    asking = client("no.such.host.invalid:1", f"localhost:{port}", call_timeout_s=20)
-    asking._endpoint_timeout_s = 20
+    asking = client("no.such.host.invalid:1", f"localhost:{port}", call_timeout_s=40)
     assert asking.ask(ASK, asking.deadline(), whole).body == b"answer"
 
 

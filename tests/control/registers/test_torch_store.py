@@ -32,10 +32,11 @@ pytestmark = pytest.mark.torch
 KEY = "holdfast/run%2F1"
 
 
-def settings(endpoint: str | Path, **options: str) -> RegisterSettings:
+def settings(endpoint: str | Path, *, patience_s: float = 20.0, **options: str) -> RegisterSettings:
     return RegisterSettings(
-        "c10d", str(endpoint), "run/1", options, call_timeout_s=1.5, endpoint_timeout_s=0.5
-    )
+        "c10d", str(endpoint), "run/1", options,
+        call_timeout_s=2 * patience_s, endpoint_timeout_s=patience_s,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,7 +57,7 @@ def endpoint() -> str:
 def opened() -> Iterator[Any]:
     registers: list[TorchStoreRegister] = []
 
-    def open_one(endpoint: str | Path, **options: str) -> TorchStoreRegister:
+    def open_one(endpoint: str | Path, **options: Any) -> TorchStoreRegister:
         registers.append(TorchStoreRegister(settings(endpoint, **options)))
         return registers[-1]
 
@@ -181,8 +182,8 @@ def test_a_paused_host_is_unreachable_until_it_goes_on(endpoint: str, opened: An
         try:
             assert host.stdout is not None
             assert host.stdout.readline() == b"serving\n"
-            old, new = opened(endpoint, is_host="false"), opened(endpoint, is_host="false")
-            _, token, _ = old.set_state(b"content")
+            old, new = (opened(endpoint, is_host="false", patience_s=0.5) for _ in range(2))
+            _, token, _ = _eventually(lambda: old.set_state(b"content"))
             os.kill(host.pid, signal.SIGSTOP)
             os.waitid(os.P_PID, host.pid, os.WSTOPPED)
             for register in (old, new):
@@ -309,7 +310,7 @@ def test_a_write_that_was_cut_short_never_was(tmp_path: Path, opened: Any) -> No
 def test_pytorch_and_registers_use_one_file(tmp_path: Path, opened: Any, distributed: Any) -> None:
     path = tmp_path / "store"
     theirs = distributed.FileStore(str(path), -1)
-    theirs.set_timeout(timedelta(seconds=5))
+    theirs.set_timeout(timedelta(seconds=30))
     theirs.set("something else", "1")
     ours = opened(path, store_type="file")
     assert ours.get_state() is None

@@ -32,6 +32,7 @@ BACKENDS = {
     "tcpstore": ("c10d", {"store_type": "tcp"}),
 }
 """By the names of tests: the name that a user says, and the settings."""
+LAST_CALL_S = 60
 LOSSES = [
     pytest.param(name, place, id=f"{name}-{kind}")
     for name in BACKENDS
@@ -136,7 +137,9 @@ def job(
         endpoint = request.getfixturevalue("etcd_endpoint")
     else:
         endpoint = f"127.0.0.1:{free_port()}"
-    job = Job({"backend": name, "endpoint": endpoint, **config}, tmp_path)
+    # Else a first agent that could run alone would, where the second takes long to start.
+    settings = {"last_call_timeout": LAST_CALL_S, **config}
+    job = Job({"backend": name, "endpoint": endpoint, **settings}, tmp_path)
     yield job
     for agent in job.agents:
         agent.end()

@@ -17,7 +17,7 @@ def runs(pid):
 
 
 def next_state(agent, now):
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while (result := agent._monitor_workers(agent.get_worker_group())).state == now:
         assert time.monotonic() < deadline, f"it stays {now.name}"
         time.sleep(0.02)

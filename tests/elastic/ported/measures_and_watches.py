@@ -36,7 +36,8 @@ def timers(folder):
     queue = CONTEXT.Queue()
     server = timer.LocalTimerServer(queue, max_interval=0.05)
     server.start()
-    workers = [CONTEXT.Process(target=takes, args=(queue, s), daemon=True) for s in (0.2, 60)]
+    # Not too soon: one that is killed while it writes to the queue keeps the others from it.
+    workers = [CONTEXT.Process(target=takes, args=(queue, s), daemon=True) for s in (0.9, 60)]
     for worker in workers:
         worker.start()
     for worker in workers:

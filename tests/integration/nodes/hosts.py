@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-KILL_DEADLINE_S = 5.0
+KILL_DEADLINE_S = 30.0
 WIRE = Path(__file__).with_name("wire.py")
 DIES_WITH_THE_TEST = ("setpriv", "--pdeathsig", "KILL")
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import pytest
 
-from .nodes_job import CONF, kill_worker
+from .nodes_job import PATIENT_CONF, kill_worker
 
 pytestmark = [pytest.mark.root, pytest.mark.torch]
 
-ELASTIC = ("--nnodes=2:3", CONF)
+ELASTIC = ("--nnodes=2:3", PATIENT_CONF)
 NO_RESTARTS = "--max-restarts=0"
 STATUS_FAILED = 1
 
@@ -67,7 +67,7 @@ def test_a_worker_and_another_host_may_be_lost_at_once(make_job) -> None:
 
 def test_two_hosts_may_be_lost_at_once(make_job) -> None:
     job = make_job(4)
-    first, second, third, fourth = job.start_all("--nnodes=2:4", CONF, NO_RESTARTS)
+    first, second, third, fourth = job.start_all("--nnodes=2:4", PATIENT_CONF, NO_RESTARTS)
     number = job.until_stepping(world=4)
     second.kill()
     fourth.kill_all()
@@ -81,7 +81,7 @@ def test_a_host_may_be_lost_while_the_workers_find_each_other(make_job, everythi
     """The others wait in the store for the lost one, which has not connected to them yet."""
     job = make_job(3)
     job.say("hold.host2")
-    first, second, third = job.start_all("--nnodes=2:3", CONF, NO_RESTARTS)
+    first, second, third = job.start_all("--nnodes=2:3", PATIENT_CONF, NO_RESTARTS)
     job.until(lambda: _round_with(job, 3), "a round of three that has not formed its group")
     if everything:
         second.kill_all()
@@ -95,7 +95,7 @@ def test_a_host_may_be_lost_while_the_workers_find_each_other(make_job, everythi
 def test_a_host_may_be_lost_before_the_first_round(make_job) -> None:
     """Two are there and wait for a third; one of them goes before it comes."""
     job = make_job(3)
-    words = ("--nnodes=3", CONF, NO_RESTARTS)
+    words = ("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
     first, second = (job.start(host, *words) for host in job.hosts[:2])
     job.until(lambda: "2 of" in first.stderr, "a line that says who is there")
     second.kill()
@@ -106,7 +106,7 @@ def test_a_host_may_be_lost_before_the_first_round(make_job) -> None:
 
 def test_a_failure_without_restarts_ends_every_node_with_the_same_cause(make_job) -> None:
     job = make_job(3)
-    agents = job.start_all("--nnodes=3", CONF, NO_RESTARTS)
+    agents = job.start_all("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
     job.until_stepping(world=3)
     job.say("fail.host2")
     assert [job.wait(agent) for agent in agents] == [STATUS_FAILED] * 3, job.record()
@@ -120,7 +120,7 @@ def test_a_failure_without_restarts_ends_every_node_with_the_same_cause(make_job
 
 def test_the_restarts_are_counted_for_the_whole_job(make_job) -> None:
     job = make_job(2)
-    agents = job.start_all("--nnodes=2", CONF, "--max-restarts=1", "--restart-backoff=0")
+    agents = job.start_all("--nnodes=2", PATIENT_CONF, "--max-restarts=1", "--restart-backoff=0")
     number = job.until_stepping(world=2)
     kill_worker(job.worker_on(job.hosts[0], number))
     number = job.until_stepping(world=2, after=number)

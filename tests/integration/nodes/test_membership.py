@@ -6,12 +6,12 @@ import signal
 
 import pytest
 
-from .nodes_job import CONF, PORT
+from .nodes_job import PATIENT_CONF, PORT
 
 pytestmark = [pytest.mark.root, pytest.mark.torch]
 
 NO_RESTARTS = "--max-restarts=0"
-ELASTIC = ("--nnodes=2:3", CONF, NO_RESTARTS)
+ELASTIC = ("--nnodes=2:3", PATIENT_CONF, NO_RESTARTS)
 
 
 def test_a_host_that_joins_later_is_taken_in(make_job) -> None:
@@ -27,7 +27,7 @@ def test_a_host_that_joins_later_is_taken_in(make_job) -> None:
 
 def test_a_spare_stands_by_and_takes_over(make_job) -> None:
     job = make_job(3)
-    words = ("--nnodes=2:2", CONF, NO_RESTARTS)
+    words = ("--nnodes=2:2", PATIENT_CONF, NO_RESTARTS)
     first, second = (job.start(host, *words) for host in job.hosts[:2])
     number = job.until_stepping(world=2)
     spare = job.start(job.hosts[2], *words)
@@ -41,7 +41,7 @@ def test_a_spare_stands_by_and_takes_over(make_job) -> None:
 
 def test_a_spare_that_was_not_needed_ends_well(make_job) -> None:
     job = make_job(3)
-    agents = job.start_all("--nnodes=2:2", CONF, NO_RESTARTS)
+    agents = job.start_all("--nnodes=2:2", PATIENT_CONF, NO_RESTARTS)
     job.until_stepping(world=2)
     job.until(lambda: any("stand" in a.stderr for a in agents), "one to say that it stands by")
     job.finish(*agents)
@@ -61,7 +61,7 @@ def test_an_agent_that_gets_sigterm_leaves_and_the_others_go_on(make_job) -> Non
 
 def test_the_host_of_the_endpoint_may_be_the_last_to_start(make_job) -> None:
     job = make_job(3)
-    words = ("--nnodes=3", CONF, NO_RESTARTS)
+    words = ("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
     early = [job.start(host, *words) for host in job.hosts[1:]]
     for agent in early:
         job.until(lambda a=agent: job.endpoint in a.stderr, "a line that says who is awaited")
@@ -72,7 +72,7 @@ def test_the_host_of_the_endpoint_may_be_the_last_to_start(make_job) -> None:
 
 def test_hosts_may_have_different_numbers_of_workers(make_job) -> None:
     job = make_job(3)
-    words = ("--nnodes=3", CONF, NO_RESTARTS)
+    words = ("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
     agents = [
         job.start(host, *words, f"--nproc-per-node={count}")
         for count, host in enumerate(job.hosts, start=1)
@@ -86,14 +86,14 @@ def test_hosts_may_have_different_numbers_of_workers(make_job) -> None:
 def test_hosts_may_meet_over_ipv6(make_job) -> None:
     job = make_job(2)
     job.endpoint = f"[{job.hosts[0].address6}]:{PORT}"
-    agents = job.start_all("--nnodes=2", CONF, NO_RESTARTS)
+    agents = job.start_all("--nnodes=2", PATIENT_CONF, NO_RESTARTS)
     job.until_stepping(world=2)
     job.finish(*agents)
 
 
 def test_hosts_that_finish_at_different_times_all_succeed(make_job) -> None:
     job = make_job(3)
-    agents = job.start_all("--nnodes=3", CONF, NO_RESTARTS)
+    agents = job.start_all("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
     number = job.until_stepping(world=3)
     for name in ("linger.host2", "linger.host3"):
         job.say(name)
@@ -110,7 +110,7 @@ def test_hosts_that_finish_at_different_times_all_succeed(make_job) -> None:
 
 def test_the_loss_of_a_host_that_has_finished_is_no_loss(make_job) -> None:
     job = make_job(3)
-    first, second, third = job.start_all("--nnodes=3", CONF, NO_RESTARTS)
+    first, second, third = job.start_all("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
     number = job.until_stepping(world=3)
     job.say("linger.host2")
     job.say("finish")

@@ -12,7 +12,15 @@ from collections.abc import Callable
 
 import pytest
 
-from .nodes_job import CONF, PATIENT_CONF, SILENT_STEPS, NodesJob, kill_worker
+from .nodes_job import (
+    CONF,
+    PATIENT_CONF,
+    RESTLESS_CONF,
+    SILENT_STEPS,
+    SUSPICIOUS_CONF,
+    NodesJob,
+    kill_worker,
+)
 
 pytestmark = [pytest.mark.root, pytest.mark.torch]
 
@@ -27,12 +35,6 @@ def job(make_job) -> NodesJob:
     return start(make_job(3), CONF)
 
 
-@pytest.fixture
-def patient_job(make_job) -> NodesJob:
-    """The same with a lease that is long beside what the test does."""
-    return start(make_job(3), PATIENT_CONF)
-
-
 def start(job: NodesJob, settings: str) -> NodesJob:
     job.start_all("--nnodes=2:3", "--max-restarts=0", settings)
     job.until_stepping(world=3)
@@ -40,29 +42,32 @@ def start(job: NodesJob, settings: str) -> NodesJob:
 
 
 @pytest.mark.parametrize("which", [COORDINATOR, OTHER])
-def test_an_agent_paused_for_less_than_its_lease_is_not_missed(patient_job, which) -> None:
-    number = patient_job.newest()
-    patient_job.agents[which].send(signal.SIGSTOP)
-    patient_job.until_steps_more(SILENT_STEPS)
-    patient_job.agents[which].send(signal.SIGCONT)
-    patient_job.until_steps_more(SILENT_STEPS)
-    assert patient_job.newest() == number, patient_job.record()
-    patient_job.finish(*patient_job.agents)
+def test_an_agent_paused_for_less_than_its_lease_is_not_missed(make_job, which) -> None:
+    job = start(make_job(3), RESTLESS_CONF)
+    number = job.newest()
+    job.agents[which].send(signal.SIGSTOP)
+    job.until_steps_more(SILENT_STEPS)
+    job.agents[which].send(signal.SIGCONT)
+    job.until_steps_more(SILENT_STEPS)
+    assert job.newest() == number, job.record()
+    job.finish(*job.agents)
 
 
-def test_a_link_cut_for_less_than_the_lease_is_not_missed(patient_job) -> None:
+def test_a_link_cut_for_less_than_the_lease_is_not_missed(make_job) -> None:
     """The workers wait for each other's packets; nobody's connection breaks."""
-    number = patient_job.newest()
-    patient_job.hosts[OTHER].cut()
-    patient_job.until_seen_waiting(number)
-    patient_job.hosts[OTHER].heal()
-    patient_job.until_steps_more(SILENT_STEPS)
-    assert patient_job.newest() == number, patient_job.record()
-    patient_job.finish(*patient_job.agents)
+    job = start(make_job(3), PATIENT_CONF)
+    number = job.newest()
+    job.hosts[OTHER].cut()
+    job.until_seen_waiting(number)
+    job.hosts[OTHER].heal()
+    job.until_steps_more(SILENT_STEPS)
+    assert job.newest() == number, job.record()
+    job.finish(*job.agents)
 
 
-def test_a_pause_that_ends_the_round_costs_nobody_its_seat(job) -> None:
+def test_a_pause_that_ends_the_round_costs_nobody_its_seat(make_job) -> None:
     """Silence long enough to be suspected, and over before the lease is."""
+    job = start(make_job(3), SUSPICIOUS_CONF)
     number, agent = job.newest(), job.agents[OTHER]
     agent.send(signal.SIGSTOP)
     job.until_gone(w for w in job.workers(number) if w.host != agent.host.name)
@@ -119,7 +124,7 @@ def test_slow_and_lossy_links_are_no_failure(make_job) -> None:
     job = make_job(3)
     for host in job.hosts:
         host.shape(delay_s=0.01, loss=0.02)
-    agents = job.start_all("--nnodes=3", CONF, "--max-restarts=1")
+    agents = job.start_all("--nnodes=3", PATIENT_CONF, "--max-restarts=1")
     number = job.until_stepping(world=3)
     job.until_steps_more(SLOW_STEPS)
     assert job.newest() == number, job.record()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from .hosts import Host
-from .nodes_job import CONF, Agent, NodesJob, kill_worker
+from .nodes_job import CONF, PATIENT_CONF, Agent, NodesJob, kill_worker
 
 pytestmark = [pytest.mark.root, pytest.mark.torch]
 
@@ -35,10 +35,11 @@ class StaticJob:
         self.job = job
         self.nodes = nodes
         self.master = job.hosts[0].address
+        self.conf = PATIENT_CONF
         job.endpoint = ""
 
     def start(self, host: Host, rank: int, *words: str) -> Agent:
-        static = (f"--nnodes={self.nodes}", f"--node-rank={rank}", CONF)
+        static = (f"--nnodes={self.nodes}", f"--node-rank={rank}", self.conf)
         master = (f"--master-addr={self.master}", f"--master-port={MASTER_PORT}")
         return self.job.start(host, *static, *master, *words)
 
@@ -87,7 +88,7 @@ def test_workers_get_the_master_as_it_was_given(make_static, start: str, tmp_pat
     assert [one["GROUP_RANK"] for one in told] == ["0", "0", "1", "1", "1"]
     assert [one["LOCAL_WORLD_SIZE"] for one in told] == ["2", "2", "3", "3", "3"]
     assert {one["WORLD_SIZE"] for one in told} == {"5"}
-    job.check_journals()
+    job.check()
 
 
 def test_a_failed_worker_restarts_all_and_costs_the_job_one_restart(make_static) -> None:
@@ -127,6 +128,7 @@ def test_a_lost_node_is_waited_for_and_gets_its_rank_back(make_static, rank: int
 def test_rank_0_that_comes_back_is_rank_0(make_static, record: bool) -> None:
     """It carries the coordinator: with what it had written down, or with an empty disk."""
     static = make_static(2)
+    static.conf = CONF  # What it had promised ends with the leases.
     job = static.job
     first, second = static.start_all(NO_RESTARTS)
     number = job.until_stepping(world=2)
@@ -172,8 +174,8 @@ def test_two_nodes_of_one_rank_do_not_make_up_for_the_missing_one(make_static) -
 def test_the_coordinator_s_port_can_be_named(make_static) -> None:
     static = make_static(2)
     job = static.job
-    conf = f"{CONF},coordinator_port=29999"
-    agents = [static.start(host, static.rank_of(host), conf) for host in job.hosts]
+    static.conf += ",coordinator_port=29999"
+    agents = [static.start(host, static.rank_of(host)) for host in job.hosts]
     job.until_stepping(world=2)
     assert "carries the coordinator, on 10.77.0.1:29999" in agents[0].stderr
     assert f":{COORDINATOR_PORT}" not in agents[0].stderr

@@ -67,9 +67,8 @@ SCRIPTS = {
     "a thread is waited for, a daemon is not": """
         import atexit
         import threading
-        import time
         def work():
-            time.sleep(0.2)
+            threading.main_thread().join()
             print('worked', threading.main_thread().is_alive())
         def forever():
             threading.Event().wait()
@@ -82,9 +81,8 @@ SCRIPTS = {
         import ctypes
         import gc
         import threading
-        import time
         def look():
-            threading.main_thread().join(0.2)
+            threading.main_thread().join()
             filling = [bytes(size) for size in range(2000)]
             with open('/proc/self/cmdline', 'rb') as file:
                 print(file.read(), len(filling))

@@ -224,6 +224,7 @@ def test_a_thread_of_the_interpreter_itself_is_a_reason_to_start_cold(program, l
 KILL_ZYGOTE = """
     import os
     import signal
+    import time
     for pid in os.listdir("/proc"):
         try:
             with open(f"/proc/{pid}/stat") as file:
@@ -234,6 +235,8 @@ KILL_ZYGOTE = """
             continue
         if parent == str(os.getppid()) and any(word.endswith("/zygote.py") for word in command):
             os.kill(int(pid), signal.SIGKILL)
+            while os.path.exists(f"/proc/{pid}"):
+                time.sleep(0.002)  # until it is known: the next round may begin at once
             print("killed", os.environ["HOLDFAST_ROUND"])
     raise SystemExit(os.environ["HOLDFAST_ROUND"] == "1")
     """

@@ -49,7 +49,7 @@ def run_on_terminal(program, how: str) -> dict:
                 output += part
         except OSError:
             pass  # nobody has the other side any more
-        assert process.wait(60) == 0, output.decode()
+        assert process.wait(90) == 0, output.decode()
     finally:
         os.close(master)
     return json.loads(saw.with_name("saw.0").read_text())

@@ -308,7 +308,8 @@ class Watcher(threading.Thread):
         self._ended = threading.Event()
         self._mailbox = Mailbox(loop, lambda _, found: on_change(found))
         self._make = make
-        self._register: object = None
+        self._held: list[Register] = []
+        """The register, until somebody takes it to close it: this thread or another."""
         self.start()
 
     def run(self) -> None:
@@ -319,18 +320,28 @@ class Watcher(threading.Thread):
 
     def _wait(self, register: Register) -> None:
         assert isinstance(register, WaitsForChange), "it was asked for"
-        self._register = register  # Before the look whether it has ended: one of us sees the other.
+        self._held.append(register)  # Before the look whether it has ended: one of us sees it.
         while not self._ended.is_set():
             changed = register.wait_for_change(self._token, WAIT_S)
             if changed is not None:
                 content, self._token = changed
                 expired = getattr(register, "holder_expired", False)
                 self._mailbox.put(0, Found(content, self._token, expired=expired))
+        self._let_go()
 
     def end(self) -> None:
         """Tell nothing more. The thread ends when its wait does, which closing cuts short."""
         self._ended.set()
         self._mailbox.close()
-        if isinstance(self._register, Closes):
+        if self._held:
             # Not here: it may have to wait until the other thread lets go of the register.
-            threading.Thread(target=self._register.close, daemon=True).start()
+            threading.Thread(target=self._let_go, daemon=True).start()
+
+    def _let_go(self) -> None:
+        """Close the register, once, whichever thread comes first."""
+        try:
+            register = self._held.pop()
+        except IndexError:
+            return
+        if isinstance(register, Closes):
+            register.close()

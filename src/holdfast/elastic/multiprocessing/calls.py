@@ -12,6 +12,7 @@ to others (a store, say) is there as long as anybody can use it.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
@@ -149,13 +150,19 @@ def _packed(name: str, call: Call, reply: int, packing: _Packing) -> bytes:
     made = process_object("spawn", name, call, reply)
     context.set_spawning_popen(packing)  # type: ignore[arg-type]
     try:
-        try:
-            return _dumped(made)
-        except _CANNOT_PICKLE:
-            vars(made).update(_target=carry_out_pickled, _args=(_by_value(call), reply))
-            return _dumped(made)
+        if _can_import_main():
+            with contextlib.suppress(*_CANNOT_PICKLE):
+                return _dumped(made)
+        vars(made).update(_target=carry_out_pickled, _args=(_by_value(call), reply))
+        return _dumped(made)
     finally:
         context.set_spawning_popen(None)
+
+
+def _can_import_main() -> bool:
+    """False in a notebook or a terminal: what is defined there has to go by value."""
+    prepared = spawn.get_preparation_data("")
+    return "init_main_from_name" in prepared or "init_main_from_path" in prepared
 
 
 def _dumped(made: BaseProcess) -> bytes:

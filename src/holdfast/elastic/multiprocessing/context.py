@@ -40,6 +40,8 @@ __all__ = ["MultiprocessContext", "PContext", "RunProcsResult", "SubprocessConte
 
 CLOSE_TIMEOUT_S = 30
 START_METHODS = ("spawn", "fork", "forkserver")
+HOOKS_OF_PYTORCH = {"_start", "_poll", "_close"}
+"""By which its contexts are extended; there is nothing here that would call them."""
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +86,14 @@ class PContext(ABC):
         self._finishing = threading.RLock()
         self._first_failures: dict[int, ProcessFailure] | None = None
         self._result: RunProcsResult | None = None
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        for name in HOOKS_OF_PYTORCH & vars(cls).keys():
+            raise TypeError(
+                f"{cls.__name__}.{name} would never be called: the processes are started and "
+                "waited for by a spawner (see PContext in holdfast.elastic.multiprocessing.context)"
+            )
 
     # The life of it.
 
@@ -207,14 +217,12 @@ class PContext(ABC):
         result = RunProcsResult(failures=failures, stdouts=self.stdouts, stderrs=self.stderrs)
         if not failures:
             result.return_values = {rank: self._return_value(rank) for rank in range(self.nprocs)}
-        for failure in failures.values():
-            logger.error(
-                "local rank %s (pid %s) of %s failed with exit code %s",
-                failure.local_rank,
-                failure.pid,
-                self.name,
-                failure.exitcode,
-            )
+        for rank, failure in failures.items():
+            words, level = "failed", logging.ERROR
+            if rank not in first:  # Which is a failure to the caller, but nobody's fault.
+                words, level = "was told to end, and did", logging.INFO
+            who = f"local rank {rank} (pid {failure.pid}) of {self.name}"
+            logger.log(level, "%s %s with exit code %s", who, words, failure.exitcode)
         return result
 
     def _failure(self, ended: Exit) -> ProcessFailure:

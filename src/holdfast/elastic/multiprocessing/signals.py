@@ -52,6 +52,9 @@ class held_back:  # noqa: N801 - used as a statement: `with held_back():`
 
 _held_back: list[held_back] = []
 _came: list[int] = []
+# A fork is made in such a block, whose end it never sees.
+os.register_at_fork(after_in_child=_held_back.clear)
+os.register_at_fork(after_in_child=_came.clear)
 
 
 def raise_on_signals() -> None:

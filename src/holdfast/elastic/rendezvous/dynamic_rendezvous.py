@@ -250,7 +250,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         elif failure is None:
             membership.note_success()
         else:
-            membership.fail(f"its agent ended with {type(failure).__name__}")
+            membership.fail(_what_ended_it(failure))
         return membership.leave(self._close_s)
 
     # How that is done.
@@ -268,7 +268,20 @@ class DynamicRendezvousHandler(RendezvousHandler):
         except NotMet as error:
             if self._is_closed:  # By another thread, meanwhile.
                 raise RendezvousClosedError(self._closed()) from None
-            raise _in_pytorchs_words(error) from None
+            raise self._in_pytorchs_words(error) from None
+
+    def _in_pytorchs_words(self, error: NotMet) -> RendezvousError:
+        if error.outcome is None or not error.told:
+            return RendezvousConnectionError(str(error))
+        match error.outcome.verdict:
+            case "not_formed":
+                return RendezvousTimeoutError(str(error))
+            case "succeeded" if error.stood_by:  # Others did the work meanwhile.
+                return RendezvousGracefulExitError(str(error))
+            case "succeeded":  # Whoever comes now wants work done that nobody does.
+                advice = "another run id, or this one in a minute, begins anew"
+                return RendezvousClosedError(f"{self._closed()}: {error}; {advice}")
+        return RendezvousClosedError(str(error))
 
     def _closed(self) -> str:
         return f"the rendezvous {self.get_run_id()} is closed"
@@ -310,6 +323,14 @@ class DynamicRendezvousHandler(RendezvousHandler):
             pid=os.getpid(),
             rank=rank,
         )
+
+
+def _what_ended_it(failure: BaseException) -> str:
+    """In a line, for the others. PyTorch's `ChildFailedError` knows the first of the workers."""
+    if not hasattr(failure, "get_first_failure"):
+        return f"its agent ended with {type(failure).__name__}"
+    rank, first = failure.get_first_failure()
+    return f"rank {rank} failed with exit code {first.exitcode}"
 
 
 class OneAtATime:
@@ -355,14 +376,3 @@ def create_handler(
         said = f"{type(error).__name__}: {error}"
         construct_and_record_rdzv_event(params.run_id, said, NodeState.FAILED)
         raise
-
-
-def _in_pytorchs_words(error: NotMet) -> RendezvousError:
-    if error.outcome is None or not error.told:
-        return RendezvousConnectionError(str(error))
-    match error.outcome.verdict:
-        case "not_formed":
-            return RendezvousTimeoutError(str(error))
-        case "succeeded":  # Others did the work while this node stood by.
-            return RendezvousGracefulExitError(str(error))
-    return RendezvousClosedError(str(error))

@@ -34,6 +34,7 @@ from holdfast.core.agent_io import (
     AgentTimerFired,
     AllGone,
     ClosingAsked,
+    CoordinatorLost,
     Dial,
     EndpointReserved,
     EndSpawner,
@@ -56,7 +57,7 @@ from holdfast.core.agent_io import (
 from holdfast.core.agent_state import GRACE_TIMER, UNKILLABLE_TIMER, AgentState, Phase, alive
 from holdfast.core.config import JobConfig
 from holdfast.core.errors import HoldfastError
-from holdfast.core.messages import CloseJob
+from holdfast.core.messages import CloseJob, StandBy, ToNode
 from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Outcome
 from holdfast.observe.journal import SCHEMA, Header, Journal
 from holdfast.workers import linux
@@ -67,6 +68,8 @@ log = logging.getLogger(__name__)
 
 NOT_OURS = (GRACE_TIMER, UNKILLABLE_TIMER)
 """Waits for workers to die of a kill: nobody kills here."""
+TROUBLE = (CoordinatorLost, LeaseRanOut)
+"""What is said of it is for everybody to see: the caller may have to wait long."""
 
 
 class Seat(Struct, frozen=True):
@@ -96,6 +99,8 @@ class Board:
         self.outcome: Outcome | None = None
         self.was_told = False
         """The coordinator has said that the job is over."""
+        self.stood_by = False
+        """It has said that the node takes over when a seat is free."""
         self.problem = ""
         """Why the node is at its end, other than by an outcome."""
         self.said = ""
@@ -139,6 +144,7 @@ class MemberNode:
         self._tether: int | None = None
         self._owes_endpoint = self._is_waiting = self._may_go = False
         self._go_by = 0.0
+        self._level = logging.INFO
         self._contact: _MeetingContact | None = None
         self._loop = EventLoop()
         self.calls = Calls(self._loop)
@@ -221,14 +227,21 @@ class MemberNode:
 
     def _take(self, event: AgentEvent) -> None:
         now = linux.now()
-        if isinstance(event, Told) and isinstance(event.message, CloseJob):
-            self.board.show(was_told=True)
+        if isinstance(event, Told):
+            self._note(event.message)
         effects = agent.step(self.state, event, now)
         self._journal.agent(now, event, effects)
+        self._level = logging.WARNING if isinstance(event, TROUBLE) else logging.INFO
         for effect in effects:
             self._carry_out(effect)
         if self.board.is_in_touch != self.state.connected:
             self.board.show(is_in_touch=self.state.connected)
+
+    def _note(self, message: ToNode) -> None:
+        if isinstance(message, CloseJob):
+            self.board.show(was_told=True)
+        elif isinstance(message, StandBy):
+            self.board.show(stood_by=True)
 
     def _carry_out(self, effect: AgentEffect) -> None:
         contact = self._contact
@@ -263,7 +276,7 @@ class MemberNode:
                 pass  # A zygote and a spawner, which are not here.
 
     def _say(self, text: str) -> None:
-        log.info("holdfast: %s", text)
+        log.log(self._level, "holdfast: %s", text)
         self.board.said = text
 
     # What stands in for a workplace.
@@ -276,7 +289,7 @@ class MemberNode:
         """The caller waits: none of its workers is left."""
         self._is_waiting = True
         if self.state.phase is Phase.RUNNING:
-            self._end_workers(ExitStatus(code=1), "its agent asks for the next round")
+            self._end_workers(ExitStatus(), "its agent asks for the next round")
         else:
             self._end_workers(ExitStatus(signal=signal.SIGTERM))
         self._reserve_if_waiting()
@@ -302,9 +315,10 @@ class MemberNode:
         self._is_waiting = True  # The node must be back before the round is judged.
         is_running = self.state.phase is Phase.RUNNING
         if is_running:
-            self._end_workers(ExitStatus(code=1), reason, for_good=True)
+            self._end_workers(ExitStatus(), reason, for_good=True)
         # In a round, too: whoever takes over before it is judged has not heard of the failure.
-        self.ask_for_closing(f"{self.state.host}: {reason}")
+        wish = "no further round is wanted" if is_running else reason
+        self.ask_for_closing(f"{self.state.host}: {wish}")
         if not is_running:
             self.want_seat()
 

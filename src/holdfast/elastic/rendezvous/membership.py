@@ -41,11 +41,13 @@ FIRST_WORD_S = 1.0
 class NotMet(HoldfastError):
     """There is no seat, and why. `outcome` is how the job ended, if it did."""
 
-    def __init__(self, message: str, outcome: Outcome | None = None, told: bool = False) -> None:
+    def __init__(self, message: str, outcome: Outcome | None, told: bool, stood_by: bool) -> None:
         super().__init__(message)
         self.outcome = outcome
         self.told = told
         """The coordinator said so; otherwise this node gave up by itself."""
+        self.stood_by = stood_by
+        """It was there while the others worked, in case that it was needed."""
 
 
 class Membership:
@@ -112,7 +114,12 @@ class Membership:
         if not self.is_closed:  # Another one may take its place, and should not find this one.
             self._go(WITHOUT_CONTACT_S)
         ended = board.outcome.reason if board.outcome else "the node has left"
-        raise NotMet(board.problem or ended, board.outcome, board.was_told)
+        raise NotMet(board.problem or ended, board.outcome, board.was_told, board.stood_by)
+
+    @property
+    def has_stood_by(self) -> bool:
+        """Whether the coordinator has told this node to wait for a free seat."""
+        return self._board.stood_by
 
     @property
     def is_seated(self) -> bool:

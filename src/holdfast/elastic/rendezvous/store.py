@@ -142,6 +142,10 @@ class CoordinatorStore(Store):
     def add(self, key: str, value: int) -> int:
         return _call(self._client.add, key, value)
 
+    def _arrive(self, counter: str, size: int, key: str, value: Value) -> None:
+        """For `utils.store.barrier`: as `add`, `set` and `wait`, with no moment between them."""
+        _call(self._client.arrive, counter, size, key, value)
+
     def append(self, key: str, value: Value) -> None:
         _call(self._client.append, key, value)
 

@@ -118,9 +118,10 @@ class FileTimerClient(TimerClient):
                 return os.open(self._file_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError:
                 # Neither the file nor its reader can be waited for, only looked for.
-                if time.monotonic() + pause_s > deadline:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
                     raise
-            time.sleep(pause_s)
+            time.sleep(min(pause_s, left_s))
             pause_s *= 2
 
 

@@ -3,6 +3,7 @@
 Rules
 - A worker is its process number, and ending it is SIGKILL.
 - The process that watches is never ended by its own server, even if it took a timer itself.
+- Nobody is killed while it writes to the queue: it would keep its lock, and all others from it.
 - `stop` returns at once: the server waits on the queue and on a bell that `stop` rings.
 
 A queue that offers no end to wait on (one of a `Manager`) is waited for with its own `get`,
@@ -14,6 +15,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from queue import Empty
 from typing import TYPE_CHECKING, Any
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
     from multiprocessing.queues import Queue
 
 __all__ = ["LocalTimerClient", "LocalTimerServer", "MultiprocessingRequestQueue"]
+
+
+WRITING_S = 1.0
+"""How long a write, or a death, is waited for: whoever was stopped does neither."""
 
 
 class LocalTimerClient(TimerClient):
@@ -58,6 +65,17 @@ class MultiprocessingRequestQueue(RequestQueue):
 
     def size(self) -> int:
         return self._mp_queue.qsize()
+
+    @contextmanager
+    def without_writers(self) -> Iterator[None]:
+        """Nobody writes meanwhile, as far as the queue has a lock for that."""
+        lock: Any = getattr(self._mp_queue, "_wlock", None)
+        is_held = lock is not None and lock.acquire(True, WRITING_S)
+        try:
+            yield
+        finally:
+            if is_held:
+                lock.release()
 
     def get(self, size: int, timeout: float) -> list[TimerRequest]:
         deadline = time.monotonic() + timeout
@@ -139,5 +157,8 @@ class LocalTimerServer(TimerServer):
         return expired
 
     def _reap_worker(self, worker_id: int) -> bool:
+        with self._requests.without_writers():
+            is_sent = self._processes.send(worker_id, signal.SIGKILL)
+            self._processes.wait_for_end(worker_id, WRITING_S)
         # One that may not be ended need not be tried again either.
-        return self._processes.send(worker_id, signal.SIGKILL) or not is_endable(worker_id)
+        return is_sent or not is_endable(worker_id)

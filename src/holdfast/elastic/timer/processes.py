@@ -71,6 +71,14 @@ class Processes:
             return False
         return True
 
+    def wait_for_end(self, pid: int, timeout_s: float) -> None:
+        """Wait for the end of one that is pinned, that long at most."""
+        pinned = self._pinned.get(pid, GONE)
+        if pinned != GONE:
+            poll = select.poll()
+            poll.register(pinned, select.POLLIN)
+            poll.poll(timeout_s * 1000)
+
     def close(self) -> None:
         """Let go of all of them."""
         _close_all(self._pinned)

@@ -156,8 +156,9 @@ OBSERVATIONS = [
     child_sees_its_own_thread,  # first, while there is one only
     processes_by_spawn, processes_by_fork, processes_by_forkserver, process_pool_executor,
     descriptors_of_a_child, signals_of_a_child, output_of_a_child,
+    locks_and_threads,  # before the next one, whose thread may take its time to end
     asynchronous_child, temporary_files, pickles, other_programs, modules_of_the_tree,
-    lines_of_tracebacks, log_records, caught_warnings, main_imported_by_name, locks_and_threads,
+    lines_of_tracebacks, log_records, caught_warnings, main_imported_by_name,
 ]  # fmt: skip
 
 

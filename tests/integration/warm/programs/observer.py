@@ -284,11 +284,12 @@ def _is_younger_than_this_process(moment):
     """To 20 ms, since the kernel counts in ticks."""
     import time
 
+    now = time.time()  # Before the age: a pause between the two makes this process older only.
     with open("/proc/self/stat") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     seconds = moment / 1e9 if isinstance(moment, int) else moment
-    return time.time() - seconds < age + 0.02
+    return now - seconds < age + 0.02
 
 
 def locale_settings():

@@ -54,6 +54,7 @@ from holdfast.elastic.agent.server.worker_group import (
 from holdfast.elastic.events import Event, EventSource, record
 from holdfast.elastic.metrics import prof, put_metric
 from holdfast.elastic.multiprocessing import SignalException
+from holdfast.elastic.multiprocessing.signals import held_back
 from holdfast.elastic.rendezvous import RendezvousStoreInfo
 from holdfast.elastic.rendezvous.store import StoreError, StoreOverError, StoreTimeoutError
 from holdfast.elastic.utils.logging import get_logger
@@ -277,7 +278,8 @@ class SimpleElasticAgent(ElasticAgent):
     def _await_news(self, timeout_s: float) -> None:
         """Return when there may be something new, at the latest after that many seconds."""
         if self._watches is None:
-            self._watches = [watching.Watch(listen, self._news) for listen in self._listeners()]
+            with held_back():  # `Thread.start` makes a KeyError of what a signal raises in it.
+                self._watches = [watching.Watch(listen, self._news) for listen in self._listeners()]
         self._news.wait(timeout_s)
         self._news.clear()
 

@@ -14,6 +14,7 @@ Rules
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -43,6 +44,7 @@ from holdfast.elastic.agent.server.stuck_workers import StuckWorkers
 from holdfast.elastic.agent.server.worker_environment import Attempt, of_workers
 from holdfast.elastic.metrics import prof
 from holdfast.elastic.multiprocessing import PContext, start_processes
+from holdfast.elastic.multiprocessing.signals import held_back
 from holdfast.elastic.utils import macros
 from holdfast.elastic.utils.logging import get_logger
 
@@ -120,8 +122,9 @@ class LocalElasticAgent(SimpleElasticAgent):
         envs = of_workers(worker_group, Attempt(restart_count, self._round))
         ranks = [worker.local_rank for worker in worker_group.workers]
         self._stop_watches()
-        self._setup_local_watchdog(envs)
-        self._setup_healthcheck()
+        with held_back():  # Both start threads: see `_await_news`.
+            self._setup_local_watchdog(envs)
+            self._setup_healthcheck()
         assert spec.entrypoint is not None, "a WorkerSpec has an entrypoint"
         self._pcontext = start_processes(
             name=spec.role,
@@ -287,13 +290,21 @@ class AliveCallback:
 
 def started_health_check(alive_callback: Any, port: str) -> HealthCheckServer | None:
     """A health endpoint; None, with a warning, where it cannot be: the workers can still run."""
+    if not port.isdecimal():
+        _warn_of_health(f"{port!r} is no port")
+        return None
     try:
         server = create_healthcheck_server(alive_callback, int(port), HEALTH_TIMEOUT_S)
         server.start()
     except (OSError, OverflowError, ValueError) as error:
-        logger.warning("there is no health endpoint on port %s: %s", port, error)
+        _warn_of_health(f"port {port}: {error}")
         return None
     return server
+
+
+@functools.cache  # Once, however often it is tried.
+def _warn_of_health(why: str) -> None:
+    logger.warning("there is no health endpoint: %s", why)
 
 
 def _stuck_timeout_s(given: float | None) -> float:
