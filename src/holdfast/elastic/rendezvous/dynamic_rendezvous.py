@@ -43,7 +43,7 @@ from holdfast.elastic.rendezvous.api import (
     RendezvousStoreInfo,
     RendezvousTimeoutError,
 )
-from holdfast.elastic.rendezvous.member_node import Seat
+from holdfast.elastic.rendezvous.board import Seat
 from holdfast.elastic.rendezvous.membership import Membership, NotMet
 from holdfast.elastic.rendezvous.settings import (
     KEEP_ALIVE_ATTEMPTS,

@@ -15,13 +15,8 @@ import logging
 import os
 import signal
 import socket
-import threading
 import time
-from collections import deque
-from collections.abc import Callable
 from typing import Protocol
-
-from msgspec import Struct
 
 from holdfast.agent.contact import Contact, NetworkContact, Owner, Secrets
 from holdfast.control.registers.register import Register
@@ -59,6 +54,7 @@ from holdfast.core.config import JobConfig
 from holdfast.core.errors import HoldfastError
 from holdfast.core.messages import CloseJob, StandBy, ToNode
 from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Outcome
+from holdfast.elastic.rendezvous.board import Board, Calls, Seat
 from holdfast.observe.journal import SCHEMA, Header, Journal
 from holdfast.workers import linux
 from holdfast.workers.event_loop import Cancellable, EventLoop, Inbox
@@ -70,53 +66,6 @@ NOT_OURS = (GRACE_TIMER, UNKILLABLE_TIMER)
 """Waits for workers to die of a kill: nobody kills here."""
 TROUBLE = (CoordinatorLost, LeaseRanOut)
 """What is said of it is for everybody to see: the caller may have to wait long."""
-
-
-class Seat(Struct, frozen=True):
-    """Where this node sits in a round."""
-
-    instance: int
-    """Of the job: another one may have a round of the same number."""
-    round: int
-    rank: int
-    size: int
-    master: Endpoint
-    """Held on the node of rank 0, for its workers."""
-    store: Endpoint
-    """Where the coordinator keeps the round's keys."""
-
-
-class Board:
-    """What the node shows to other threads; whoever changes it holds `changed`."""
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.seat: Seat | None = None
-        self.is_wanted = False
-        """The round is over."""
-        self.is_in_touch = False
-        """There is a connection to the coordinator."""
-        self.outcome: Outcome | None = None
-        self.was_told = False
-        """The coordinator has said that the job is over."""
-        self.stood_by = False
-        """It has said that the node takes over when a seat is free."""
-        self.problem = ""
-        """Why the node is at its end, other than by an outcome."""
-        self.said = ""
-        """What was said last, by the node or by its coordinator."""
-
-    def wait_for(self, holds: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until that is so; whether it is."""
-        with self.changed:
-            return self.changed.wait_for(holds, timeout_s)
-
-    def show(self, **news: object) -> None:
-        """Change these at once."""
-        with self.changed:
-            for name, value in news.items():
-                setattr(self, name, value)
-            self.changed.notify_all()
 
 
 class _MeetingContact(Contact, Protocol):
@@ -390,38 +339,6 @@ class MemberNode:
         if self._tether is not None:
             os.close(self._tether)
         self._tether = descriptor
-
-
-class Calls:
-    """Calls from other threads, on their way to the loop."""
-
-    def __init__(self, loop: EventLoop) -> None:
-        self._loop = loop
-        self.calls: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        # A signal's handler, or the garbage's, may put in a call while the same thread does.
-        self._lock = threading.RLock()
-        self._is_open = True
-        loop.add_reader(self._bell, self._take)
-
-    def put(self, call: Callable[..., None], *args: object) -> None:
-        """From any thread, and from any handler of a signal; nothing happens after the end."""
-        with self._lock:
-            if self._is_open:
-                self.calls.append((call, args))
-                os.eventfd_write(self._bell, 1)
-
-    def _take(self) -> None:
-        os.eventfd_read(self._bell)
-        while self.calls:
-            call, args = self.calls.popleft()
-            call(*args)
-
-    def close(self) -> None:
-        with self._lock:
-            self._is_open = False
-            self._loop.remove_reader(self._bell)
-            os.close(self._bell)
 
 
 def _close_all(descriptors: list[int]) -> None:

@@ -30,7 +30,8 @@ from holdfast.core.config import JobConfig
 from holdfast.core.coordinator_ending import patience_s
 from holdfast.core.errors import HoldfastError
 from holdfast.core.model import Outcome
-from holdfast.elastic.rendezvous.member_node import Board, MemberNode, Seat
+from holdfast.elastic.rendezvous.board import Board, Seat
+from holdfast.elastic.rendezvous.member_node import MemberNode
 
 WITHOUT_CONTACT_S = 5.0
 """How long an end waits for a coordinator that is out of reach."""
