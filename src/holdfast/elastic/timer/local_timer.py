@@ -67,7 +67,7 @@ class MultiprocessingRequestQueue(RequestQueue):
         return self._mp_queue.qsize()
 
     @contextmanager
-    def without_writers(self) -> Iterator[None]:
+    def _without_writers(self) -> Iterator[None]:
         """Nobody writes meanwhile, as far as the queue has a lock for that."""
         lock: Any = getattr(self._mp_queue, "_wlock", None)
         is_held = lock is not None and lock.acquire(True, WRITING_S)
@@ -157,7 +157,7 @@ class LocalTimerServer(TimerServer):
         return expired
 
     def _reap_worker(self, worker_id: int) -> bool:
-        with self._requests.without_writers():
+        with self._requests._without_writers():
             is_sent = self._processes.send(worker_id, signal.SIGKILL)
             self._processes.wait_for_end(worker_id, WRITING_S)
         # One that may not be ended need not be tried again either.
