@@ -18,7 +18,6 @@ import os
 import resource
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
 
 from holdfast.agent.contact import Owner, Secrets
@@ -53,7 +52,7 @@ from holdfast.core.config import JobConfig, Program, Rendezvous, RestartPolicy
 from holdfast.core.model import Endpoint, ExitStatus
 from holdfast.observe.journal import SCHEMA, Header, Journal
 from holdfast.workers import linux
-from holdfast.workers.event_loop import Cancellable, EventLoop
+from holdfast.workers.event_loop import Cancellable, EventLoop, Inbox
 
 LEASE_TIMER = "the spawner's"
 MASTER_PORT = 1
@@ -71,8 +70,7 @@ class SimulatedAgent:
         node = f"{host}-{number:08x}"
         self._loop, self._on_round = loop, on_round
         self._state = AgentState(config, node, host)
-        self._inbox: deque[AgentEvent] = deque()
-        self._busy = False
+        self._inbox: Inbox[AgentEvent] = Inbox(self._take)
         self._timers: dict[str, Cancellable] = {}
         self._round = 0
         self._tether: int | None = None
@@ -92,16 +90,11 @@ class SimulatedAgent:
         self.post(AgentStarted(cold="there is nothing to preload"))
 
     def post(self, event: AgentEvent) -> None:
-        self._inbox.append(event)
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            while self._inbox:
-                for effect in agent.step(self._state, self._inbox.popleft(), linux.now()):
-                    self._carry_out(effect)
-        finally:
-            self._busy = False
+        self._inbox.put(event)
+
+    def _take(self, event: AgentEvent) -> None:
+        for effect in agent.step(self._state, event, linux.now()):
+            self._carry_out(effect)
 
     def _carry_out(self, effect: AgentEffect) -> None:
         match effect:

@@ -13,15 +13,14 @@ Rules
 
 from __future__ import annotations
 
-import os
 import threading
-from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from holdfast.control.calls import Calls
 from holdfast.control.connection import Cancellable, Loop
 from holdfast.control.registers.register import (
     Closes,
@@ -96,11 +95,15 @@ class Asking:
         self._waiting: dict[int, Waiting] = {}
         self._hanging: list[Caller] = []
         self._watcher: Watcher | None = None
-        self._mailbox = Mailbox(loop, self._on_answer)
+        self._calls = Calls(loop)
         first = make()
         self.tells_of_changes = isinstance(first, WaitsForChange)
         self.can_forget = isinstance(first, Forgets)
-        self._caller: Caller | None = Caller(lambda: first, self._mailbox)
+        self._caller: Caller | None = Caller(lambda: first, self._tell)
+
+    def _tell(self, number: int, found: Found | NoAnswer) -> None:
+        """From any thread."""
+        self._calls.put(self._on_answer, number, found)
 
     # Questions.
 
@@ -137,7 +140,7 @@ class Asking:
         self._asked += 1
         self._hanging = [caller for caller in self._hanging if caller.is_alive()]
         if self._caller is None and len(self._hanging) < HANGING_MAX:
-            self._caller = Caller(self._make, self._mailbox)
+            self._caller = Caller(self._make, self._tell)
         timer = self._loop.call_later(self._patience_s, self._give_up, self._asked)
         self._waiting[self._asked] = Waiting(reply, timer, self._caller)
         if self._caller is not None:
@@ -209,7 +212,7 @@ class Asking:
             self._caller.ask(0, _close)
             self._caller.end()
             self._caller.join(FAREWELL_S)
-        self._mailbox.close()
+        self._calls.close()
 
 
 def _close(register: Register) -> Found:
@@ -227,42 +230,14 @@ class Waiting(Struct, frozen=True):
     """Whom it was put to, if not too many hang."""
 
 
-class Mailbox:
-    """What threads have found out, on its way to the loop."""
-
-    def __init__(self, loop: Loop, on_answer: Callable[[int, Found | NoAnswer], None]) -> None:
-        self._loop, self._on_answer = loop, on_answer
-        self._answers: deque[tuple[int, Found | NoAnswer]] = deque()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._lock = threading.Lock()
-        self._is_open = True
-        loop.add_reader(self._bell, self._take)
-
-    def put(self, number: int, found: Found | NoAnswer) -> None:
-        """From any thread."""
-        with self._lock:
-            if self._is_open:
-                self._answers.append((number, found))
-                os.eventfd_write(self._bell, 1)
-
-    def _take(self) -> None:
-        os.eventfd_read(self._bell)
-        while self._answers:
-            self._on_answer(*self._answers.popleft())
-
-    def close(self) -> None:
-        with self._lock:
-            self._is_open = False
-            self._loop.remove_reader(self._bell)
-            os.close(self._bell)
-
-
 class Caller(threading.Thread):
     """A thread that asks one register one thing after the other. It keeps no process alive."""
 
-    def __init__(self, make: Callable[[], Register], mailbox: Mailbox) -> None:
+    def __init__(
+        self, make: Callable[[], Register], tell: Callable[[int, Found | NoAnswer], None]
+    ) -> None:
         super().__init__(name="register", daemon=True)
-        self._make, self._mailbox = make, mailbox
+        self._make, self._tell = make, tell
         self._questions: SimpleQueue[tuple[int, Question] | None] = SimpleQueue()
         self.start()
 
@@ -283,7 +258,7 @@ class Caller(threading.Thread):
                 found: Found | NoAnswer = question(register)
             except Exception as error:  # noqa: BLE001 - a register is anybody's code
                 found = _no_answer(error)
-            self._mailbox.put(number, found)
+            self._tell(number, found)
 
 
 def _no_answer(error: Exception) -> NoAnswer:
@@ -306,7 +281,7 @@ class Watcher(threading.Thread):
         self.number = number
         self._token = token
         self._ended = threading.Event()
-        self._mailbox = Mailbox(loop, lambda _, found: on_change(found))
+        self._calls, self._on_change = Calls(loop), on_change
         self._make = make
         self._held: list[Register] = []
         """The register, until somebody takes it to close it: this thread or another."""
@@ -316,7 +291,7 @@ class Watcher(threading.Thread):
         try:
             self._wait(self._make())
         except Exception as error:  # noqa: BLE001 - a register is anybody's code
-            self._mailbox.put(0, _no_answer(error))
+            self._calls.put(self._on_change, _no_answer(error))
 
     def _wait(self, register: Register) -> None:
         assert isinstance(register, WaitsForChange), "it was asked for"
@@ -326,13 +301,14 @@ class Watcher(threading.Thread):
             if changed is not None:
                 content, self._token = changed
                 expired = getattr(register, "holder_expired", False)
-                self._mailbox.put(0, Found(content, self._token, expired=expired))
+                found = Found(content, self._token, expired=expired)
+                self._calls.put(self._on_change, found)
         self._let_go()
 
     def end(self) -> None:
         """Tell nothing more. The thread ends when its wait does, which closing cuts short."""
         self._ended.set()
-        self._mailbox.close()
+        self._calls.close()
         if self._held:
             # Not here: it may have to wait until the other thread lets go of the register.
             threading.Thread(target=self._let_go, daemon=True).start()

@@ -1,21 +1,17 @@
-"""What passes between the thread of a node and those of its caller.
+"""What the thread of a node shows to those of its caller.
 
-Rules
-- The node shows its seat and its state on the `Board`; others read it, or wait for a change.
-- Others hand the node what they want of it as `Calls`, which it makes on its own loop.
+Others read the board, or wait for a change of it. What they want of the node they hand to its loop
+(`control.calls`).
 """
 
 from __future__ import annotations
 
-import os
 import threading
-from collections import deque
 from collections.abc import Callable
 
 from msgspec import Struct
 
 from holdfast.core.model import Endpoint, Outcome
-from holdfast.workers.event_loop import EventLoop
 
 
 class Seat(Struct, frozen=True):
@@ -63,35 +59,3 @@ class Board:
             for name, value in news.items():
                 setattr(self, name, value)
             self.changed.notify_all()
-
-
-class Calls:
-    """Calls from other threads, on their way to the loop."""
-
-    def __init__(self, loop: EventLoop) -> None:
-        self._loop = loop
-        self.calls: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        # A signal's handler, or the garbage's, may put in a call while the same thread does.
-        self._lock = threading.RLock()
-        self._is_open = True
-        loop.add_reader(self._bell, self._take)
-
-    def put(self, call: Callable[..., None], *args: object) -> None:
-        """From any thread, and from any handler of a signal; nothing happens after the end."""
-        with self._lock:
-            if self._is_open:
-                self.calls.append((call, args))
-                os.eventfd_write(self._bell, 1)
-
-    def _take(self) -> None:
-        os.eventfd_read(self._bell)
-        while self.calls:
-            call, args = self.calls.popleft()
-            call(*args)
-
-    def close(self) -> None:
-        with self._lock:
-            self._is_open = False
-            self._loop.remove_reader(self._bell)
-            os.close(self._bell)

@@ -19,6 +19,7 @@ import time
 from typing import Protocol
 
 from holdfast.agent.contact import Contact, NetworkContact, Owner, Secrets
+from holdfast.control.calls import Calls
 from holdfast.control.registers.register import Register
 from holdfast.control.tether_end import reset_tether
 from holdfast.core import agent
@@ -54,7 +55,7 @@ from holdfast.core.config import JobConfig
 from holdfast.core.errors import HoldfastError
 from holdfast.core.messages import CloseJob, StandBy, ToNode
 from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Outcome
-from holdfast.elastic.rendezvous.board import Board, Calls, Seat
+from holdfast.elastic.rendezvous.board import Board, Seat
 from holdfast.observe.journal import SCHEMA, Header, Journal
 from holdfast.workers import linux
 from holdfast.workers.event_loop import Cancellable, EventLoop, Inbox
