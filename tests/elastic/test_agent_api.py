@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -341,21 +342,30 @@ def test_a_signal_in_the_barrier_is_no_success(
 
 
 def test_a_real_signal_ends_the_waiting_at_once(ours: Library) -> None:
+    heard: list[int] = []
+    is_done = threading.Event()
+
     def sending(place: Any) -> None:
         if place.local_rank == 0:
             until(lambda: one._worker_group.state == ours.agent.WorkerState.HEALTHY)
-            os.kill(os.getpid(), signal.SIGUSR1)
+            while not heard:  # One that comes just before a wait does not end it, in any Python.
+                os.kill(os.getpid(), signal.SIGUSR1)
+                time.sleep(0.02)
+            is_done.set()
         until_stopped(place)
 
     def on_signal(number: int, frame: object) -> None:
         sent = signal.Signals(number)
-        raise ours.multiprocessing.SignalException(f"sent {sent.name}", sent)
+        if not heard:
+            heard.append(number)
+            raise ours.multiprocessing.SignalException(f"sent {sent.name}", sent)
 
     before = signal.signal(signal.SIGUSR1, on_signal)
     try:
         one = agent(ours, sending, Meeting(), monitor_interval=LONG_S)
         with pytest.raises(ours.multiprocessing.SignalException):
             one.run()
+        assert is_done.wait(LONG_S)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert one.shutdowns == [(signal.SIGUSR1, {"timeout": 7})]
