@@ -7,6 +7,7 @@ import sys
 
 from msgspec import Struct
 
+from holdfast.agent import warm_memory
 from holdfast.core.agent_io import AgentStarted
 from holdfast.core.config import JobConfig, Program
 from holdfast.workers import preload
@@ -75,14 +76,25 @@ def how_to_start(config: JobConfig) -> AgentStarted:
     reason = _why_cold(config)
     if reason:
         return AgentStarted(cold=reason)
-    folder = program_folder(program)
-    source: str | None = program.target
-    if program.kind == "module":
-        source = preload.module_source(program.target, os.getcwd())
-    if program.kind == "function":
-        source = None
+    folder, source = program_folder(program), program_file(program)
     extra = config.warm.preload
-    return AgentStarted(preload=preload.plan(source, folder, extra) if source else extra)
+    if source is None:
+        return AgentStarted(preload=tuple(f"import {module}" for module in extra))
+    steps = preload.plan(source, folder, extra)
+    known = warm_memory.recall(source)
+    return AgentStarted(steps, late=known.late, avoid=known.avoid, under=known.under)
+
+
+def program_file(program: Program) -> str | None:
+    """The file that tells what a program imports; None if there is none."""
+    if program.kind == "module":
+        return preload.module_source(program.target, os.getcwd())
+    return program.target if program.kind in ("script", "run_path") else None
+
+
+def own_folders(steps: tuple[str, ...], folder: str | None) -> list[str]:
+    """The folders whose modules are the program's own."""
+    return [*([folder] if folder else []), *preload.own_folders(steps, folder)]
 
 
 def _why_cold(config: JobConfig) -> str:

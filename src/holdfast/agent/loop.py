@@ -31,6 +31,7 @@ from holdfast.core.agent_io import (
     KillSpawner,
     KillZygote,
     ListStuck,
+    Remember,
     Report,
     ReserveEndpoint,
     Say,
@@ -147,7 +148,9 @@ class Agent:
             case ReserveEndpoint():
                 self.workplace.reserve_endpoint(effect.store)
             case StartZygote():
-                self.workplace.start_zygote(effect.modules)
+                self.workplace.start_zygote(effect)
+            case Remember():
+                self.workplace.remember(effect)
             case KillZygote():
                 self.workplace.kill_zygote()
             case DropZygote():

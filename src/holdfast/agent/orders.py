@@ -27,6 +27,8 @@ class Order(Struct, frozen=True):
     descriptors: list[int]
     """Its standard streams, and the tether if there is one; the sender closes them."""
     cpus: tuple[int, ...] | None = None
+    learns: bool = False
+    """Whether it tells what it imports, if it is forked from a zygote."""
 
 
 def to_execute(order: Order) -> Request:
@@ -65,6 +67,7 @@ def _forked(order: Order, shared: dict[str, str]) -> dict[str, Any]:
         "interpreter": order.launch.interpreter,
         "command": order.launch.options(order.arguments),
         "argv": order.launch.argv(order.arguments),
+        "learn": order.learns,
         "env": own,
         "cpus": order.cpus,
     }

@@ -8,6 +8,7 @@ method here; what comes of it is posted back as an event. No decisions are made 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,17 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.agent.commands import STORE_HOST, Launch, launch_form, program_folder
+from holdfast.agent import warm_memory
+from holdfast.agent.commands import (
+    STORE_HOST,
+    Launch,
+    launch_form,
+    own_folders,
+    program_file,
+    program_folder,
+)
 from holdfast.agent.crew import Crew, Member
+from holdfast.agent.imports_seen import ImportsSeen
 from holdfast.agent.orders import Order, to_execute, to_fork
 from holdfast.agent.post_mortem import with_details
 from holdfast.agent.round_output import RoundOutput, null_device, standard_input
@@ -26,13 +36,17 @@ from holdfast.core.agent_io import (
     AllGone,
     EndpointReserved,
     HoldLease,
+    ImportLeft,
     LeaseRanOut,
     ModuleRejected,
+    ModulesUnfit,
     ProcessesStuck,
+    Remember,
     SpawnerEnded,
     SpawnerLost,
     SpawnerReady,
     StartWorkers,
+    StartZygote,
     StepReported,
     StoreFailed,
     WorkerExited,
@@ -42,7 +56,7 @@ from holdfast.core.agent_io import (
 )
 from holdfast.core.config import JobConfig
 from holdfast.core.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
-from holdfast.workers import environment
+from holdfast.workers import environment, preload
 from holdfast.workers.channel_server import ChannelServer
 from holdfast.workers.console import Console
 from holdfast.workers.event_loop import Loop
@@ -103,6 +117,8 @@ class Workplace:
         self._loop = loop
         self._channel = ChannelServer(loop, self._on_channel)
         self._shared_environment["HOLDFAST_CHANNEL"] = self._channel.name
+        folder = program_folder(self.config.program)
+        self._imports = ImportsSeen(loop, self._post, lambda name: preload.installed(name, folder))
         self._crew = Crew(process, self)
         self._crew.attach(loop)
 
@@ -110,6 +126,7 @@ class Workplace:
         """Let go of everything; what is left below the spawner is killed by it."""
         self._close_round()
         self._crew.close()
+        self._imports.close()
         self._channel.close()
         self._memory.close()
         if self._port is not None:
@@ -152,17 +169,33 @@ class Workplace:
     def _hand_tethers_over(self) -> None:
         self._crew.request({"do": "tether"}, self._tethers.for_spawner())
 
-    def start_zygote(self, modules: tuple[str, ...]) -> None:
+    def start_zygote(self, effect: StartZygote) -> None:
+        names = environment.per_worker(self.config)
+        folder = program_folder(self.config.program)
         self._crew.request(
             {
                 "do": "zygote",
                 "interpreter": self._launch.interpreter[0],
                 "env": self._shared_environment,
-                "modules": modules,
-                "per_worker_names": environment.per_worker(self.config),
-                "program_folder": program_folder(self.config.program),
+                "steps": effect.steps,
+                "late": effect.late,
+                "avoid": effect.avoid,
+                "under": effect.under,
+                "beside": effect.beside,
+                "trusted": self.config.warm.preload,
+                "per_worker_names": names,
+                "always_set": [name for name in names if name not in environment.NOT_ALWAYS_SET],
+                "program_folder": folder,
+                "own_folders": own_folders(effect.steps, folder),
             }
         )
+
+    def remember(self, effect: Remember) -> None:
+        """In a thread: a disk may be slow, and nobody waits for it."""
+        memory = warm_memory.Memory(effect.late, effect.avoid, effect.under)
+        program = program_file(self.config.program)
+        if program is not None:
+            threading.Thread(target=warm_memory.keep, args=(program, memory), daemon=True).start()
 
     def kill_zygote(self) -> None:
         self._crew.request({"do": "kill_zygote"})
@@ -253,6 +286,7 @@ class Workplace:
             environment=berth.variables,
             descriptors=descriptors,
             cpus=self._processor_sets[local_rank] if self._processor_sets else None,
+            learns=True,
         )
 
     def _store_order(self, endpoint: Endpoint) -> Order:
@@ -339,11 +373,14 @@ class Workplace:
     def _on_zygote(self, message: dict[str, Any]) -> None:
         match message["event"]:
             case "ready":
-                self._post(ZygoteReady(tuple(message["modules"]), message["took_s"]))
+                self._post(_zygote_ready(message))
             case "rejected":
-                self._post(ModuleRejected(message["module"], message["reason"]))
+                module, reason = message["module"], message["reason"]
+                self._post(ModuleRejected(module, reason, message["cost_s"], message["beside"]))
+            case "unfit":
+                self._post(ModulesUnfit(message["unfit"], message["beside"]))
             case _:
-                self._post(ZygoteLost(message["reason"]))
+                self._post(ZygoteLost(message["reason"], message.get("beside", False)))
 
     def spawner_ended(self, how: str) -> None:
         # Also when it was asked to: it may have been killed before it had done all of it.
@@ -353,6 +390,10 @@ class Workplace:
 
     def _on_channel(self, pid: int, message: dict[str, Any]) -> None:
         worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))
+        if "imported" in message:
+            self._imports.take(message["imported"], message.get("changed"))
+        elif "imported_itself_s" in message:
+            self._post(ImportLeft(float(message["imported_itself_s"])))
         reported = message.get("progress")
         if worker is None or type(reported) is not int:
             return
@@ -386,6 +427,18 @@ class Workplace:
         if self._output is not None:
             self._output.close()
             self._output = None
+
+
+def _zygote_ready(message: dict[str, Any]) -> ZygoteReady:
+    return ZygoteReady(
+        preloaded=tuple(message["steps"]),
+        took_s=message["took_s"],
+        late=tuple(message["late"]),
+        stopped_in=tuple(message.get("stopped_in", ())),
+        reason=message.get("reason", ""),
+        has_torch=message["has_torch"],
+        beside=message["beside"],
+    )
 
 
 def _processor_sets(config: JobConfig) -> tuple[tuple[int, ...], ...]:

@@ -85,6 +85,7 @@ from holdfast.core.agent_stopping import (
     stop_workers,
     stuck,
 )
+from holdfast.core.agent_warming import improve, module_of
 from holdfast.core.messages import (
     CloseJob,
     DescribeFailures,
@@ -197,7 +198,7 @@ def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEff
     effects.append(StartWorkers(assignment, tuple(state.workers), warm=state.warm))
     if state.warm:
         effects.append(WakeAgent(BIRTH_TIMER, state.config.timeouts.preload_s))
-    return effects
+    return [*effects, *improve(state)]
 
 
 def _place(assignment: Assignment) -> str:
@@ -336,7 +337,8 @@ def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
         limit = f"{state.config.timeouts.preload_s:g} s"
         return [*zygote_lost(state, f"preloading took more than {limit}"), *ready(state)]
     if name == PRELOAD_NOTICE_TIMER and preparing:
-        packages = dict.fromkeys(module.partition(".")[0] for module in state.preload)
+        modules = [*map(module_of, state.preload), *state.late]
+        packages = dict.fromkeys(module.partition(".")[0] for module in modules)
         named = ", ".join(name for name in packages if name not in sys.stdlib_module_names)
         return [Say(f"importing {named or 'modules'} once for all workers of this node")]
     if name == BIRTH_TIMER and state.warm and state.phase is Phase.RUNNING and unborn(state):

@@ -7,6 +7,8 @@ comes back as an event.
 
 from __future__ import annotations
 
+from msgspec import field
+
 from holdfast.core.messages import FromNode, ToNode
 from holdfast.core.model import (
     Assignment,
@@ -22,10 +24,18 @@ from holdfast.core.model import (
 
 
 class AgentStarted(Record, frozen=True):
-    """The shell is up. `preload` is what a zygote should import; `cold` says why none is used."""
+    """The shell is up.
+
+    `preload` are the steps that a zygote should do (see `workers.preload`); `cold` says why none is
+    used. `late` and `avoid` are remembered from an earlier job of the same program: what its
+    workers imported late, and what cannot be imported ahead, with the reasons.
+    """
 
     preload: tuple[str, ...] = ()
     cold: str = ""
+    late: tuple[str, ...] = ()
+    avoid: dict[str, str] = field(default_factory=dict)
+    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class EndpointReserved(Record, frozen=True):
@@ -49,23 +59,58 @@ class SpawnerReady(Record, frozen=True):
 
 
 class ZygoteReady(Record, frozen=True):
-    """The zygote has imported these and can fork workers."""
+    """The zygote has done these steps, has what is imported late, and can fork workers.
+
+    Where a module needs what only a worker has, it waits in the middle of its import:
+    `stopped_in` are the modules that are being imported there, innermost first.
+    """
 
     preloaded: tuple[str, ...]
     took_s: float = 0.0
+    late: tuple[str, ...] = ()
+    stopped_in: tuple[str, ...] = ()
+    reason: str = ""
+    has_torch: bool = False
+    """PyTorch is there, so that a process of ours can serve its store."""
+    beside: bool = False
+    """It was prepared while another one served, which it has replaced."""
 
 
 class ModuleRejected(Record, frozen=True):
-    """A module cannot be preloaded; the zygote that tried it is gone."""
+    """A step cannot be done ahead; the zygote that tried it is of no use."""
 
     module: str
     reason: str
+    cost_s: float = 0.0
+    beside: bool = False
+
+
+class ModulesUnfit(Record, frozen=True):
+    """Of what is imported late, these cannot be, and why; the zygote that tried is of no use."""
+
+    unfit: dict[str, str]
+    beside: bool = False
+
+
+class ImportsLearned(Record, frozen=True):
+    """What workers have imported after they began, and has not been told before."""
+
+    modules: tuple[str, ...]
+    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For some of them, the variables that had been changed before: reading one is not the same."""
+
+
+class ImportLeft(Record, frozen=True):
+    """A worker has finished the import in the middle of which the zygote had stopped."""
+
+    took_s: float
 
 
 class ZygoteLost(Record, frozen=True):
     """The zygote ended without being asked to."""
 
     reason: str
+    beside: bool = False
 
 
 class WorkerStarted(Record, frozen=True):
@@ -176,6 +221,9 @@ AgentEvent = (
     | SpawnerReady
     | ZygoteReady
     | ModuleRejected
+    | ModulesUnfit
+    | ImportsLearned
+    | ImportLeft
     | ZygoteLost
     | WorkerStarted
     | WorkerExited
@@ -210,9 +258,26 @@ class ReserveEndpoint(Record, frozen=True):
 
 
 class StartZygote(Record, frozen=True):
-    """Start a process that imports these modules; it replaces any older one."""
+    """Start a process that does these steps; it replaces any older one.
 
-    modules: tuple[str, ...]
+    With `beside`, the older one serves until this one is ready. `late` is imported too, but shows
+    only in a worker that imports it; what is to be avoided is imported by workers only.
+    """
+
+    steps: tuple[str, ...]
+    late: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For some of what is late, the variables that the program has changed by then."""
+    beside: bool = False
+
+
+class Remember(Record, frozen=True):
+    """Keep for the next job of this program what its workers import late, and what to avoid."""
+
+    late: tuple[str, ...]
+    avoid: dict[str, str]
+    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class DropZygote(Record, frozen=True):
@@ -300,6 +365,7 @@ class Finish(Record, frozen=True):
 AgentEffect = (
     ReserveEndpoint
     | StartZygote
+    | Remember
     | DropZygote
     | KillZygote
     | StartWorkers

@@ -1,14 +1,14 @@
 """How a node gets ready: its zygote, its endpoint, its word to the coordinator.
 
 Rules
-1. A zygote is a help, never a condition: one that is late, unfit or lost means cold workers.
-2. A module that cannot be preloaded is left out, and the rest is tried again.
-3. A node joins, or says that its old round is over, only when it holds an endpoint for the
-   next master and knows how its workers will start.
+1. A node joins, or says that its old round is over, only when it holds an endpoint for the
+   next master and knows how its workers will start (`agent_warming`).
+2. Whatever happens to a zygote, workers are started: cold, if need be.
 """
 
 from __future__ import annotations
 
+from holdfast.core import agent_warming as warming
 from holdfast.core.agent_contact import node_info
 from holdfast.core.agent_io import (
     AgentEffect,
@@ -17,13 +17,15 @@ from holdfast.core.agent_io import (
     Dial,
     DropZygote,
     EndpointReserved,
+    ImportLeft,
+    ImportsLearned,
     ModuleRejected,
+    ModulesUnfit,
     Report,
     ReserveEndpoint,
     Say,
     SpawnerReady,
     StartWorkers,
-    StartZygote,
     StoreFailed,
     WakeAgent,
     ZygoteLost,
@@ -57,39 +59,58 @@ def prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
             state.endpoint = event.endpoint
         case StoreFailed():
             effects += _store_failed(state, event.reason)
-        case ZygoteReady() if state.warm_pending:
-            state.warm_pending, state.warm = False, True
-            effects += reserve(state)
+        case ZygoteReady() if state.warm_pending or event.beside:
+            effects += warming.came_ready(state, event)
+            if state.warm_pending and not event.beside:
+                state.warm_pending, state.warm = False, True
+                effects += reserve(state)
         case ModuleRejected():
             effects += _module_rejected(state, event)
+        case ModulesUnfit():
+            warming.unfit(state, event)
+            effects += _try_again(state, event.beside)
+        case ImportsLearned():
+            effects += warming.learned(state, event)
+        case ImportLeft():
+            effects += warming.import_left(state, event)
+        case ZygoteLost(beside=True):
+            state.improving = False
         case ZygoteLost():
             effects += zygote_lost(state, event.reason)
     return effects + ready(state)
 
 
 def _started(state: AgentState, event: AgentStarted) -> list[AgentEffect]:
-    state.preload = event.preload
+    state.preload, state.late = event.preload, event.late
+    state.avoid, state.under = dict(event.avoid), dict(event.under)
     if event.cold:
         state.warm_pending = False
         return [Dial(), *reserve(state)]
     timeout_s = state.config.timeouts.preload_s
     return [
         Dial(),
-        StartZygote(state.preload),
+        warming.start_zygote(state),
         WakeAgent(PRELOAD_TIMER, timeout_s),
         WakeAgent(PRELOAD_NOTICE_TIMER, PRELOAD_NOTICE_S),
     ]
 
 
 def _module_rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffect]:
-    """Try again without that module; `import a.b` goes with `a`."""
-    inside = event.module + "."
-    rest = tuple(m for m in state.preload if m != event.module and not m.startswith(inside))
-    said = Say(f"not preloading {event.module}: {event.reason}")
-    if rest == state.preload:
-        return [said, *zygote_lost(state, f"it could not do without {event.module}")]
-    state.preload = rest
-    return [said, StartZygote(rest)] if state.warm_pending else [said]
+    said = warming.rejected(state, event)
+    if said is None and event.beside:
+        state.improving = False
+        return []
+    if said is None:
+        reason = f"{event.module}: {event.reason}"
+        return zygote_lost(state, f"there is no doing without it: {reason}")
+    return [*said, *_try_again(state, event.beside)]
+
+
+def _try_again(state: AgentState, beside: bool) -> list[AgentEffect]:
+    """With what is known now, another zygote may do."""
+    if beside:
+        return warming.failed_beside(state)
+    return [warming.start_zygote(state)] if state.warm_pending else []
 
 
 def zygote_lost(state: AgentState, reason: str) -> list[AgentEffect]:
@@ -124,7 +145,7 @@ def reserve(state: AgentState) -> list[AgentEffect]:
     """Ask for the next round's endpoint; with a store where PyTorch is loaded already."""
     store = (
         state.warm
-        and any(module.partition(".")[0] == "torch" for module in state.preload)
+        and state.has_torch
         and state.config.master_port is None
         and not state.config.worker_store
         and not state.store_failed

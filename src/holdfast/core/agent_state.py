@@ -68,6 +68,22 @@ class AgentState(Struct):
     endpoint: Endpoint | None = None
     store_failed: bool = False
     preload: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
+    """What workers import after they began, as far as it is known."""
+    avoid: dict[str, str] = field(default_factory=dict)
+    """Modules that cannot be imported ahead, and why."""
+    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For some of what is late, the variables that the program has changed by then."""
+    has_torch: bool = False
+    """The zygote has PyTorch, and can serve its store."""
+    stopped_in: tuple[str, ...] = ()
+    """What the zygote was importing when it could not go on but in a worker, innermost first."""
+    left_out_said: bool = False
+    improving: bool = False
+    """A better zygote is being prepared beside the one that serves."""
+    improvements: int = 0
+    """How many of them were begun."""
+    has_more_to_learn: bool = False
     warm_pending: bool = True
     """It is not yet known whether a zygote will be there."""
     warm: bool = False

@@ -12,13 +12,19 @@ from holdfast.core.config import JobConfig
 from holdfast.core.model import Assignment, Ranks
 
 PER_WORKER = (
-    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME",
-    "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE",
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK",
+    "WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE",
     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE",
     "TORCHELASTIC_USE_AGENT_STORE", "HOLDFAST_ROUND",
 )  # fmt: skip
 """Variables that differ between workers or rounds: a module that reads one when it is
 imported cannot be imported ahead."""
+
+NOT_ALWAYS_SET = frozenset({"TORCHELASTIC_ERROR_FILE"})
+"""Those of them that a worker may be without."""
+
+OF_ONE_NODE = ("GROUP_RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE")
+"""Those of them that are the same in all workers and rounds, where there is only one node."""
 
 SECRETS = ("HOLDFAST_TOKEN", "HOLDFAST_REGISTER_PASSWORD")
 """What the agent has in its environment and workers are not given."""
@@ -26,7 +32,9 @@ SECRETS = ("HOLDFAST_TOKEN", "HOLDFAST_REGISTER_PASSWORD")
 
 def per_worker(config: JobConfig) -> tuple[str, ...]:
     """The variables that no module may have read before a worker has its own."""
-    return (*PER_WORKER, "CUDA_VISIBLE_DEVICES") if config.virtual_local_rank else PER_WORKER
+    names = [*PER_WORKER, *(["CUDA_VISIBLE_DEVICES"] if config.virtual_local_rank else [])]
+    known = OF_ONE_NODE if config.max_nodes == 1 else ()
+    return tuple(name for name in names if name not in known)
 
 
 def without_secrets(inherited: Mapping[str, str]) -> dict[str, str]:
@@ -38,6 +46,11 @@ def shared(config: JobConfig, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment as far as it is the same for every worker of every round."""
     known = without_secrets(inherited)
     environment = {name: value for name, value in known.items() if name not in PER_WORKER}
+    environment["ROLE_NAME"] = config.role
+    environment["LOCAL_WORLD_SIZE"] = str(config.slots)
+    if config.max_nodes == 1:
+        sizes = dict.fromkeys(("WORLD_SIZE", "ROLE_WORLD_SIZE"), str(config.slots))
+        environment.update(sizes, GROUP_RANK="0", GROUP_WORLD_SIZE="1")
     environment["TORCHELASTIC_MAX_RESTARTS"] = str(config.restarts.max_restarts)
     environment["TORCHELASTIC_RUN_ID"] = config.run_id
     environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
@@ -56,9 +69,7 @@ def of_worker(
         LOCAL_RANK=str(ranks.local_rank),
         GROUP_RANK=str(assignment.group_rank),
         ROLE_RANK=str(ranks.role_rank),
-        ROLE_NAME=config.role,
         WORLD_SIZE=str(assignment.world_size),
-        LOCAL_WORLD_SIZE=str(len(assignment.workers)),
         GROUP_WORLD_SIZE=str(assignment.group_size),
         ROLE_WORLD_SIZE=str(assignment.role_world_size),
         MASTER_ADDR=assignment.master.address,

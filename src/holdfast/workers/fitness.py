@@ -9,12 +9,13 @@ Standard library only: loaded by path, in the zygote.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib.machinery import PathFinder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
     from holdfast.workers import linux, run_as_main
@@ -23,137 +24,83 @@ else:
     import run_as_main
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-HARMLESS_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "pts/", "shm/", "ptmx")
-Environment: Any = type(os.environ)
-
-
-def looking(name: str) -> Any:
-    """A method of lists that says first that it was called."""
-    plain = getattr(list, name)
-
-    def look_first(self: Arguments, *operands: Any) -> Any:
-        self.look()
-        return plain(self, *operands)
-
-    return look_first
-
-
-class Arguments(list):  # type: ignore[type-arg]
-    """`sys.argv` while a module is imported: tells when it is looked at."""
-
-    look: Callable[[], None]
-    __getitem__ = looking("__getitem__")
-    __iter__ = looking("__iter__")
-    __len__ = looking("__len__")
-    __contains__ = looking("__contains__")
-    __add__ = looking("__add__")
-
-
-class Watch:
-    """Notices when what is imported asks for what only a worker has.
-
-    Going through the environment shows the names of a worker's variables, as it would in
-    a worker; to ask for the value of one is what counts.
-    """
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self.noticed = ""
-        self._names = frozenset(names)
-        self._plain = {
-            name: vars(Environment)[name]
-            for name in ("__getitem__", "__setitem__", "__delitem__", "__iter__")
-        }
-
-    def __enter__(self) -> Watch:
-        for name, verb in (("getitem", "reads"), ("setitem", "sets"), ("delitem", "removes")):
-            setattr(Environment, f"__{name}__", self._noting(self._plain[f"__{name}__"], verb))
-        Environment.__iter__ = self._showing_names(self._plain["__iter__"])
-        self._argv = sys.argv
-        sys.argv = watched = Arguments(sys.argv)
-        watched.look = lambda: self._note("reads", "the command line")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name, method in self._plain.items():
-            setattr(Environment, name, method)
-        if isinstance(sys.argv, Arguments):
-            sys.argv = self._argv
-
-    def _noting(self, method: Any, verb: str) -> Any:
-        def noting(this: Any, key: Any, *value: Any) -> Any:
-            if isinstance(key, str | bytes) and os.fsdecode(key) in self._names:
-                self._note(verb, os.fsdecode(key))
-            return method(this, key, *value)
-
-        return noting
-
-    def _showing_names(self, method: Any) -> Any:
-        def names_of_worker(this: Any) -> Iterator[Any]:
-            yield from method(this)
-            yield from (this.decodekey(os.fsencode(name)) for name in self._names)
-
-        return names_of_worker
-
-    def _note(self, verb: str, what: str) -> None:
-        self.noticed = self.noticed or f"it {verb} {what} when imported"
+HARMLESS_THREADS = frozenset({
+    # It gives memory back to the kernel. jemalloc knows of forks; in a process that has lost it,
+    # that is done by whoever frees memory.
+    "jemalloc_bg_thd",
+})  # fmt: skip
+HARMLESS_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "pts/", "ptmx")
 
 
 class OwnTree:
-    """A finder, placed before the usual one, that refuses what the program has a file for.
+    """A finder, placed before the usual one, that notices what the program has a file for.
 
     In a worker, the program's own module would be found; but it is the user's code, may
-    read its rank when imported, and must not be run here.
+    read its rank when imported, and must not be run here. `ask` returns in a worker only, where it
+    is found as usual, or not at all, or the module is refused.
     """
 
-    def __init__(self, folder: str | None) -> None:
-        self.folder = folder
-        self.refused = ""
+    def __init__(self, folders: list[str], ask: Callable[[str], None]) -> None:
+        self.folders = folders
+        self._ask = ask
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         if self.hides(name, path):
-            self.refused = f"it imports {name}, of which the program has its own"
-            raise ModuleNotFoundError(f"{name} is the program's own", name=name)
+            self._ask(f"it imports {name}, of which the program has its own")
+            if self.folders:
+                raise ModuleNotFoundError(f"{name} is the program's own", name=name)
 
     def hides(self, name: str, path: Any = None) -> bool:
         """Whether the program has that module, at its top level or in its part of a package."""
-        if self.folder is None:
-            return False
-        folder = os.path.join(self.folder, *name.split(".")[:-1])
+        return any(self._has(folder, name, path) for folder in self.folders)
+
+    def _has(self, folder: str, name: str, path: Any) -> bool:
+        folder = os.path.join(folder, *name.split(".")[:-1])
         if path is not None and folder not in path:
             return False
         spec = PathFinder.find_spec(name, [folder])
         return spec is not None and spec.origin is not None
 
 
-def try_import(
-    module: str, watch: Watch, own_tree: OwnTree, printed: run_as_main.KeptOutput
-) -> str:
-    """Import a module; returns why it must be left out, empty if it need not."""
-    known, before, folder = linux.open_descriptors(), printed.measure(), os.getcwd()
-    problem = ""
-    with watch:
-        try:
-            import_as_program(module)
-        except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
-            problem = f"importing it raised {type(error).__name__}: {error}"
-    if not problem and os.fsencode(FOLDER) in printed.errors_since(before):
-        problem = "it warns about the line that imports it"
-    if os.getcwd() != folder:
-        problem = "it changes the working directory when imported"
-    after = printed.measure()
-    reason = own_tree.refused or watch.noticed or problem or children_left()
-    reason = reason or threads_left() or descriptors_left(known)
-    printed.cut(after)  # What has been printed since is our own doing.
-    return reason
+class Footing:
+    """How this process stood before an import: what the import may have left is seen by it."""
 
+    def __init__(self) -> None:
+        self.descriptors = linux.open_descriptors()
+        self.folder = os.getcwd()
+        self.shared_memory = linux.shared_mappings()
 
-def import_as_program(module: str) -> None:
-    """Import it from code that is `__main__`, as the program does: warnings depend on it."""
-    exec(compile(f"import {module}", __file__, "exec"), {"__name__": "__main__"})
+    def reason(self) -> str:
+        """What was left behind that workers would share or lose; empty if nothing."""
+        if os.getcwd() != self.folder:
+            return "it changes the working directory when imported"
+        return (
+            children_left()
+            or timers_left()
+            or threads_left()
+            or descriptors_left(self.descriptors)
+            or memory_left(self.shared_memory)
+        )
 
 
 def children_left() -> str:
     return "it leaves a child process behind when imported" if linux.has_children() else ""
+
+
+def timers_left() -> str:
+    """A fork would lose them."""
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        if signal.getitimer(timer) != (0.0, 0.0):
+            return "it sets a timer when imported"
+    return ""
+
+
+def memory_left(known: set[str]) -> str:
+    """Say so if there is new memory that workers would share: a lock or a value of
+    `multiprocessing`, say. One of them that dies while it holds such a lock would hang all others."""
+    if linux.shared_mappings() - known:
+        return "it makes memory or a lock that processes share when imported"
+    return ""
 
 
 def threads_left() -> str:
@@ -162,13 +109,14 @@ def threads_left() -> str:
     A library that ends its threads before a fork and starts them again later (as OpenBLAS
     does) is fine, and shows itself: after a fork its threads are gone from the parent too.
     """
-    if linux.thread_count() == 1:
+    if linux.thread_count(HARMLESS_THREADS) == 1:
         return ""
     probe = os.fork()
     if probe == 0:
         os._exit(0)
     os.waitpid(probe, 0)
-    return "it leaves a thread running when imported" if linux.thread_count() > 1 else ""
+    left = linux.thread_count(HARMLESS_THREADS) > 1
+    return "it leaves a thread running when imported" if left else ""
 
 
 def descriptors_left(known: dict[int, str]) -> str:

@@ -148,8 +148,8 @@ def process_table() -> list[Process]:
     return [process for process in table if process is not None]
 
 
-def descendants(root: int, without: int | None) -> list[Process]:
-    """Everything below `root`, except `without` and what is below that."""
+def descendants(root: int, without: tuple[int, ...] = ()) -> list[Process]:
+    """Everything below `root`, except for these and what is below them."""
     children: dict[int, list[Process]] = {}
     for process in process_table():
         children.setdefault(process.parent, []).append(process)
@@ -157,7 +157,7 @@ def descendants(root: int, without: int | None) -> list[Process]:
     pending = [root]
     while pending:
         for child in children.get(pending.pop(), ()):
-            if child.pid != without:
+            if child.pid not in without:
                 found.append(child)
                 pending.append(child.pid)
     return found
@@ -313,7 +313,7 @@ def kill_all_below(root: int, give_up_after_s: float = 5.0) -> None:
     deadline = time.monotonic() + give_up_after_s
     # A subreaper without children has nothing below it: most often that ends the matter.
     while _reap_children() and time.monotonic() < deadline:
-        for process in descendants(root, without=None):
+        for process in descendants(root):
             if process.state == "Z":
                 continue
             if patience.spares(process):
@@ -375,8 +375,20 @@ def show_as(argv: list[str], environ: dict[str, str]) -> bool:
     return bool(_libc.prctl(PR_SET_MM, *options) == 0)
 
 
-def thread_count() -> int:
-    return len(os.listdir("/proc/self/task"))
+def thread_count(without: frozenset[str] = frozenset()) -> int:
+    """How many threads this process has, those with such a name not counted."""
+    threads = os.listdir("/proc/self/task")
+    if len(threads) == 1 or not without:
+        return len(threads)
+    return sum(_thread_name(thread) not in without for thread in threads)
+
+
+def _thread_name(thread: str) -> str:
+    try:
+        with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def open_descriptors() -> dict[int, str]:
@@ -385,6 +397,17 @@ def open_descriptors() -> dict[int, str]:
     for entry in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             found[int(entry)] = os.readlink(f"/proc/self/fd/{entry}")
+    return found
+
+
+def shared_mappings() -> set[str]:
+    """Memory that this process could write to, and would share with what it forks."""
+    found = set()
+    with open("/proc/self/maps", "rb") as file:
+        for line in file:
+            place, rights, rest = line.split(b" ", 2)
+            if rights.startswith(b"rw") and rights.endswith(b"s"):
+                found.add(f"{place.decode()} {rest.strip().decode(errors='replace')}")
     return found
 
 

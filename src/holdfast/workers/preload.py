@@ -57,7 +57,11 @@ def plan(source_path: str, program_folder: str | None, extra: tuple[str, ...]) -
         reader.read(source_path, _package_name(source_path, program_folder), is_main=True)
     except (Unforeseeable, Absent, RecursionError):
         pass
-    return tuple(dict.fromkeys([*reader.found, *extra]))
+    return tuple(f"import {name}" for name in dict.fromkeys([*reader.found, *extra]))
+
+
+def own_folders(steps: tuple[str, ...], program_folder: str | None) -> tuple[str, ...]:
+    return ()
 
 
 def installed(module: str, program_folder: str | None) -> bool:

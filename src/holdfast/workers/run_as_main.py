@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 else:
     import linux
 
-OWN_MODULES = ("wire", "linux", "fitness", "zygote_server", "run_as_main")
+OWN_MODULES = (
+    "wire", "linux", "fitness", "zygote_server", "run_as_main", "preloading", "environment_watch",
+    "put_right", "shelf", "import_reports",
+)  # fmt: skip
 PROGRAM_IS_NO_SOURCE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
@@ -63,6 +66,15 @@ class KeptOutput:
         """What stderr got since then."""
         start = sizes[1]
         return os.pread(self._files[1], self.measure()[1] - start, start)
+
+    def since(self, sizes: tuple[int, int]) -> tuple[bytes, bytes]:
+        """What stdout and stderr got since then."""
+        now = self.measure()
+        stdout, stderr = (
+            os.pread(file, end - start, start)
+            for file, start, end in zip(self._files, sizes, now, strict=True)
+        )
+        return stdout, stderr
 
     def cut(self, sizes: tuple[int, int]) -> None:
         """Forget what was written since then."""
@@ -91,10 +103,12 @@ def changes(before: dict[str, str], after: dict[str, str]) -> dict[str, str | No
 
 def run(order: dict[str, Any]) -> None:
     """Run the program as `__main__`; what it raises leaves through the interpreter."""
-    _take_identity(order)
+    if not order["stopped"]:
+        take_identity(order)
     main = _clean_main(order)
-    code = _compile(order) if order["kind"] == "script" else None
-    order["printed"].print_again()
+    code = _compile(order) if order["kind"] != "module" else None
+    if not order["stopped"]:
+        order["printed"].print_again()
     try:
         # Not in functions of their own: each would be one more frame of ours in a stack
         # that the program prints.
@@ -114,7 +128,8 @@ def run(order: dict[str, Any]) -> None:
 # The identity of a worker.
 
 
-def _take_identity(order: dict[str, Any]) -> None:
+def take_identity(order: dict[str, Any]) -> None:
+    """Be that worker from now on, to all that looks."""
     environment = dict(order["env"])
     for name, value in order["preload_changes"].items():
         if value is None:
@@ -129,9 +144,34 @@ def _take_identity(order: dict[str, Any]) -> None:
     for name in OWN_MODULES:
         sys.modules.pop(name, None)
     _renew_streams()
-    _renew_memories()
+    folder = os.path.dirname(os.path.abspath(__file__))
+    for path in (folder, os.path.join(folder, "zygote.py")):
+        sys.path_importer_cache.pop(path, None)
+    order["put_right"]()
+    if not order["stopped"]:
+        _take_back_path(order)
     if not order["folder_is_on_path"] and not sys.flags.safe_path:
         sys.path.insert(0, _program_folder(order))
+    if order["stopped"]:
+        order["printed"].print_again()
+    if order["learn"] and "HOLDFAST_CHANNEL" in order["env"]:
+        order["hook"].report(order["env"]["HOLDFAST_CHANNEL"], order["avoided"])
+
+
+def take_back(order: dict[str, Any]) -> None:
+    """What was set ahead of the program is for the program to set."""
+    for name, value in order["set_ahead"].items():
+        if os.environ.get(name) == value:
+            os.environ.pop(name, None)
+            if name in order["env"]:
+                os.environ[name] = order["env"][name]
+    _take_back_path(order)
+
+
+def _take_back_path(order: dict[str, Any]) -> None:
+    for entry in order["added_to_path"]:
+        if entry in sys.path:
+            sys.path.remove(entry)
 
 
 def _command(order: dict[str, Any]) -> list[str]:
@@ -139,6 +179,8 @@ def _command(order: dict[str, Any]) -> list[str]:
 
 
 def _program_folder(order: dict[str, Any]) -> str:
+    if order["kind"] == "code":
+        return ""
     if order["kind"] == "module":
         return os.getcwd()
     target: str = order["target"]
@@ -161,12 +203,9 @@ def _renew_streams() -> None:
         stream.__init__(buffer, encoding, errors, newline="\n", write_through=True)
 
 
-def _renew_memories() -> None:
+def renew_memories(modules: dict[str, Any]) -> None:
     """Have the preloaded modules forget what they know of the process that loaded them."""
-    folder = os.path.dirname(os.path.abspath(__file__))
-    for path in (folder, os.path.join(folder, "zygote.py")):
-        sys.path_importer_cache.pop(path, None)
-    loaded: Any = sys.modules.get
+    loaded: Any = modules.get
     if threading := loaded("threading"):
         threading.main_thread()._set_native_id()
     if logging := loaded("logging"):
@@ -224,6 +263,8 @@ def _script_path(order: dict[str, Any]) -> str:
 
 def _compile(order: dict[str, Any]) -> types.CodeType:
     """The code of a script. Whatever is not plain source is left to the interpreter itself."""
+    if order["kind"] == "code":
+        return compile(order["target"], "<string>", "exec", dont_inherit=True)
     path = _script_path(order)
     source = b""
     stderr, held_back = sys.stderr, io.StringIO()

@@ -59,14 +59,25 @@ else:
     from births import close_all
 
 
+class Zygote:
+    """A zygote, seen from its parent."""
+
+    def __init__(self, connection: wire.Connection, pid: int) -> None:
+        self.connection = connection
+        self.pid: int | None = pid
+        self.is_idle = True
+        """It has not been told yet what to import."""
+        self.is_ready = False
+
+
 class Spawner:
     """State of the spawner: who is who among its children."""
 
     def __init__(self, agent: socket.socket) -> None:
         self.agent = wire.Connection(agent)
-        self.zygote: wire.Connection | None = None
-        self.zygote_pid: int | None = None
-        self.zygote_idle = False
+        self.zygote: Zygote | None = None
+        self.next_zygote: Zygote | None = None
+        """Prepared beside the one that serves; takes its place when it is ready."""
         self.workers: dict[int, str] = {}
         self.unclaimed_exits: dict[int, int] = {}
         self.forks_pending: set[str] = set()
@@ -151,41 +162,63 @@ class Spawner:
         close_all(descriptors)
 
     def do_zygote(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """Have these modules preloaded, by the zygote that waits for that, or a fresh one."""
-        if not self.zygote_idle:
+        """Have this preloaded, by the zygote that waits for that, or a fresh one."""
+        if request["beside"]:
+            self.drop(self.next_zygote)
+            self.next_zygote = self.adopted(zygote_process.start(request["interpreter"]))
+            self.send_to(self.next_zygote, {**request, "do": "preload"}, [])
+            return
+        if self.zygote is None or not self.zygote.is_idle:
             self.do_drop_zygote(request, [])
-            self.adopt_zygote(zygote_process.start(request["interpreter"]))
-        self.zygote_idle = False
-        self.send_to_zygote({**request, "do": "preload"}, [])
+            self.zygote = self.adopted(zygote_process.start(request["interpreter"]))
+        self.zygote.is_idle = False
+        self.send_to(self.zygote, {**request, "do": "preload"}, [])
 
-    def adopt_zygote(self, started: zygote_process.ZygoteProcess) -> None:
+    def adopted(self, started: zygote_process.ZygoteProcess) -> Zygote:
         connection = wire.Connection(socket.socket(fileno=started.descriptor))
-        self.zygote, self.zygote_pid, self.zygote_idle = connection, started.pid, True
         self.selector.register(connection.socket, selectors.EVENT_READ, self.on_zygote)
+        return Zygote(connection, started.pid)
 
-    def send_to_zygote(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """The zygote reads at once or is dead: a blocking send cannot wait for long."""
-        assert self.zygote is not None
-        self.zygote.queue(request, descriptors, close=True)
+    def send_to(self, zygote: Zygote, request: dict[str, Any], descriptors: list[int]) -> None:
+        """A zygote reads at once or is dead: a blocking send cannot wait for long."""
+        zygote.connection.queue(request, descriptors, close=True)
         try:
-            self.zygote.flush_blocking()
+            zygote.connection.flush_blocking()
         except OSError:
-            self.lose_zygote("it closed its connection")
+            self.lose(zygote, "it closed its connection")
+
+    def drop(self, zygote: Zygote | None) -> None:
+        """Hang up on it and kill it, if it is there."""
+        if zygote is None:
+            return
+        self.selector.unregister(zygote.connection.socket)
+        zygote.connection.close()
+        if zygote.pid is not None:
+            os.kill(zygote.pid, signal.SIGKILL)
+        if zygote is self.zygote:
+            self.zygote = None
+        else:
+            self.next_zygote = None
 
     def do_drop_zygote(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        if self.zygote is not None:
-            self.selector.unregister(self.zygote.socket)
-            self.zygote.socket.close()
-            self.zygote = None
-        self.zygote_idle = False
-        if self.zygote_pid is not None:
-            os.kill(self.zygote_pid, signal.SIGKILL)
-            self.zygote_pid = None
+        self.drop(self.zygote)
+        self.drop(self.next_zygote)
 
     def do_kill_zygote(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Its end is then told as any other: after the births that it has told of."""
-        if self.zygote_pid is not None:
-            os.kill(self.zygote_pid, signal.SIGKILL)
+        if self.zygote is not None and self.zygote.pid is not None:
+            os.kill(self.zygote.pid, signal.SIGKILL)
+
+    def zygote_pids(self) -> tuple[int, ...]:
+        zygotes = (self.zygote, self.next_zygote)
+        return tuple(one.pid for one in zygotes if one is not None and one.pid is not None)
+
+    def let_the_better_one_serve(self) -> None:
+        """Unless the other one is just forking: then as soon as it has."""
+        better = self.next_zygote
+        if better is not None and better.is_ready and not self.forks_pending:
+            self.drop(self.zygote)
+            self.zygote, self.next_zygote = better, None
 
     def do_fork(self, request: dict[str, Any], descriptors: list[int]) -> None:
         ids = [worker["id"] for worker in request["workers"]]
@@ -196,7 +229,7 @@ class Spawner:
             self.say({"say": "zygote", "event": "lost", "reason": "it had already ended"})
             return
         self.forks_pending.update(ids)
-        self.send_to_zygote(request, descriptors)
+        self.send_to(self.zygote, request, descriptors)
 
     def do_signal(self, request: dict[str, Any], descriptors: list[int]) -> None:
         wanted = set(request["ids"])
@@ -225,7 +258,7 @@ class Spawner:
         self.kill_below()
 
     def do_list(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        alive = linux.descendants(os.getpid(), without=self.zygote_pid)
+        alive = linux.descendants(os.getpid(), without=self.zygote_pids())
         named = [f"pid {p.pid} ({p.name}, state {p.state})" for p in alive if p.state != "Z"]
         self.say({"say": "stuck", "processes": named})
 
@@ -287,9 +320,12 @@ class Spawner:
             self.kill_below()
 
     def on_exit(self, pid: int, status: int) -> None:
-        if pid == self.zygote_pid:
-            self.zygote_pid = None
-            self.lose_zygote(f"it ended with status {os.waitstatus_to_exitcode(status)}")
+        ended = [
+            one for one in (self.zygote, self.next_zygote) if one is not None and one.pid == pid
+        ]
+        if ended:
+            ended[0].pid = None
+            self.lose(ended[0], f"it ended with status {os.waitstatus_to_exitcode(status)}")
         elif pid in self.workers:
             self.report_exit(self.workers.pop(pid), pid, status)
         elif self.forks_pending:
@@ -311,7 +347,7 @@ class Spawner:
         """
         alive = []
         if linux.has_children():
-            alive = linux.descendants(os.getpid(), without=self.zygote_pid)
+            alive = linux.descendants(os.getpid(), without=self.zygote_pids())
         for process in alive:
             if process.state != "Z" and not self.patience.spares(process):
                 linux.kill_if_below(process, os.getpid())
@@ -327,19 +363,29 @@ class Spawner:
     # The zygote.
 
     def on_zygote(self) -> None:
-        # It may have been read, lost or replaced since the selector looked.
-        if self.zygote is None or not linux.readable(self.zygote.socket):
+        for zygote in (self.zygote, self.next_zygote):
+            # It may have been read, lost or replaced since the selector looked.
+            if zygote is None or not linux.readable(zygote.connection.socket):
+                continue
+            try:
+                messages = zygote.connection.receive()
+            except (EOFError, OSError):
+                self.lose(zygote, "it closed its connection")
+                continue
+            for message, _ in messages:
+                self.on_zygote_said(zygote, message)
+
+    def on_zygote_said(self, zygote: Zygote, message: dict[str, Any]) -> None:
+        if message["say"] == "forked":
+            self.claim(message["id"], message["pid"])
             return
-        try:
-            messages = self.zygote.receive()
-        except (EOFError, OSError):
-            self.lose_zygote("it closed its connection")
-            return
-        for message, _ in messages:
-            if message["say"] == "forked":
-                self.claim(message["id"], message["pid"])
-            else:
-                self.say(message)
+        beside = zygote is self.next_zygote
+        self.say({**message, "beside": beside})
+        if beside and message["event"] == "ready":
+            zygote.is_ready = True
+            self.let_the_better_one_serve()
+        elif beside:
+            self.drop(zygote)  # It is of no use, and nobody will ask for its end.
 
     def claim(self, worker: str, pid: int) -> None:
         self.forks_pending.discard(worker)
@@ -350,15 +396,19 @@ class Spawner:
             self.report_exit(worker, pid, self.unclaimed_exits.pop(pid))
         if not self.forks_pending:
             self.unclaimed_exits.clear()  # They were nobody's, and a pid may come again.
+            self.let_the_better_one_serve()
         if self.killing:
             self.kill_below()
 
-    def lose_zygote(self, reason: str) -> None:
-        if self.zygote is None:
+    def lose(self, zygote: Zygote, reason: str) -> None:
+        """It ended by itself."""
+        beside = zygote is self.next_zygote
+        if zygote is not self.zygote and not beside:
             return
-        self.do_drop_zygote({}, [])
-        self.forks_pending.clear()
-        self.say({"say": "zygote", "event": "lost", "reason": reason})
+        self.drop(zygote)
+        if not beside:
+            self.forks_pending.clear()
+        self.say({"say": "zygote", "event": "lost", "reason": reason, "beside": beside})
 
     # The end.
 
@@ -388,5 +438,5 @@ def main(
     if guard is not None:
         spawner.selector.register(guard, selectors.EVENT_READ, spawner.end)
     if zygote is not None:
-        spawner.adopt_zygote(zygote)
+        spawner.zygote = spawner.adopted(zygote)
     spawner.run()

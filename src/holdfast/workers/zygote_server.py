@@ -10,17 +10,27 @@ import gc
 import os
 import sys
 import time
-from importlib.machinery import PathFinder
 from signal import SIGKILL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.workers import fitness, linux, run_as_main, wire
+    from holdfast.workers import (
+        environment_watch,
+        fitness,
+        import_reports,
+        linux,
+        preloading,
+        run_as_main,
+        wire,
+    )
 else:
+    import environment_watch
     import fitness
+    import import_reports
     import linux
+    import preloading
     import run_as_main
 
 
@@ -91,11 +101,36 @@ class Zygote:
         linux.set_parent_death_signal(SIGKILL)
         self.spawner = spawner
         self.printed = run_as_main.KeptOutput()
+        self.hook = import_reports.Hook()
         self.environment: dict[str, str] = {}
+        self.preloading: preloading.Preloading | None = None
+        self.order: dict[str, Any] | None = None
+        self.avoided: list[str] = []
         self.folder_is_on_path = False
+        self.started = 0.0
+        self.copies: list[tuple[dict[Any, Any], Any, str]] = []
+        self.pids: list[tuple[dict[str, Any], str]] = []
 
     def serve(self) -> dict[str, Any] | None:
         """Do as asked until the spawner hangs up; returns an order in each worker."""
+        request = self.next_request()
+        if request is None:
+            return None
+        if request["do"] == "preload":
+            answer = self.preload(request)
+            if self.order is not None:
+                return self.went_on(self.order)
+            self.report(answer)
+            request = self.next_request()
+            if request is None:
+                return None
+        return self.complete(request, self.preloading is not None and self.preloading.in_worker)
+
+    def next_request(self) -> dict[str, Any] | None:
+        """The next thing to be done here: a request to preload, or in a worker its order.
+
+        Workers are forked meanwhile. None when the spawner has hung up.
+        """
         while True:
             try:
                 requests = self.spawner.receive()
@@ -104,54 +139,113 @@ class Zygote:
             while requests:
                 request, descriptors = requests.pop(0)
                 if request["do"] == "preload":
-                    self.preload(request)
-                    continue
+                    return request
                 order = fork_workers(request, descriptors, self.spawner)
                 if order is not None:
                     # What has come for workers that are forked after it is not its own.
                     for descriptor in [each for _, later in requests for each in later]:
                         os.close(descriptor)
-                    return self.complete(order)
+                    return order
 
-    def complete(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Add what the zygote knows and a worker needs."""
-        return {
-            **order,
-            "preload_changes": run_as_main.changes(self.environment, dict(os.environ)),
-            "printed": self.printed,
-            "folder_is_on_path": self.folder_is_on_path,
-        }
-
-    def preload(self, request: dict[str, Any]) -> None:
-        """Take on the environment, import, and say how it went."""
+    def preload(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Take on the environment and import; returns the answer, also in a worker that went on."""
         os.environ.clear()
         os.environ.update(request["env"])
         self.environment = dict(os.environ)
-        started = time.monotonic()
-        own_tree = fitness.OwnTree(request["program_folder"])
-        reason = fitness.why_only_cold(own_tree)
-        answer: dict[str, Any] = {"event": "unsuitable", "reason": reason}
-        if not reason:
-            answer = self.import_all(request["modules"], request["per_worker_names"], own_tree)
-        gc.collect()
-        gc.freeze()
-        self.spawner.queue({"say": "zygote", "took_s": time.monotonic() - started, **answer})
+        self.started = time.monotonic()
+        self.avoided = list(request["avoid"])
+        self.preloading = preloading.Preloading(request, self.printed, self.wait_in_the_middle)
+        reason = fitness.why_only_cold(self.preloading.own_tree)
+        if reason:
+            return {"event": "unsuitable", "reason": reason}
+        folder = request["program_folder"]
+        if folder is not None and not sys.flags.safe_path:
+            # Where a worker has it: what is imported may put folders of its own before it.
+            sys.path.insert(0, folder)
+            self.folder_is_on_path = True
+        self.hook.watch(self.preloading.ask)
+        answer = self.preloading.run()
+        self.hook.watch(None)
+        return answer
+
+    def report(self, answer: dict[str, Any]) -> None:
+        """Say how it went; from now on there may be workers."""
+        self.get_ready_to_fork()
+        took_s = time.monotonic() - self.started
+        self.spawner.queue({"say": "zygote", "took_s": took_s, **answer})
         self.spawner.flush_blocking()
 
-    def import_all(
-        self, modules: list[str], per_worker_names: list[str], own_tree: fitness.OwnTree
-    ) -> dict[str, Any]:
-        """Import the modules one by one, up to the first that must be left out."""
-        if own_tree.folder is not None and not sys.flags.safe_path:
-            # Where a worker has it: what is imported may put folders of its own before it.
-            sys.path.insert(0, own_tree.folder)
-            self.folder_is_on_path = True
-        sys.meta_path.insert(sys.meta_path.index(PathFinder), own_tree)
-        for module in modules:
-            watch = fitness.Watch(per_worker_names)
-            reason = fitness.try_import(module, watch, own_tree, self.printed)
-            if reason:
-                return {"event": "rejected", "module": module, "reason": reason}
-        sys.meta_path.remove(own_tree)
-        sys.path_importer_cache.pop(own_tree.folder or "", None)
-        return {"event": "ready", "modules": modules}
+    def wait_in_the_middle(self, answer: dict[str, Any]) -> None:
+        """An import cannot go on but in a worker. Returns there."""
+        assert self.preloading is not None
+        self.avoided += answer.get("stopped_in", [])
+        self.report(answer)
+        order = self.next_request()
+        if order is None:
+            os._exit(0)
+        self.order = self.complete(order, stopped=True)
+        self.preloading.end()
+        run_as_main.take_identity(self.order)
+        self.preloading.watch.show_arguments(self.order["argv"])
+        self.order["went_on_at"] = time.monotonic()
+
+    def went_on(self, order: dict[str, Any]) -> dict[str, Any]:
+        """In a worker that has finished the import by itself: say what it cost."""
+        channel = order["env"].get("HOLDFAST_CHANNEL")
+        if channel and order["learn"]:
+            took_s = time.monotonic() - order["went_on_at"]
+            import_reports.send(channel, {"imported_itself_s": took_s})
+        run_as_main.take_back(order)
+        return order
+
+    def complete(self, order: dict[str, Any], stopped: bool) -> dict[str, Any]:
+        """Add what the zygote knows and a worker needs."""
+        preloaded = self.preloading
+        changes = run_as_main.changes(self.environment, dict(os.environ))
+        ahead = dict(preloaded.set) if preloaded else {}
+        for name, value in ahead.items():
+            if os.environ.get(name) == value and not stopped:
+                changes.pop(name, None)
+        return {
+            **order,
+            "preload_changes": changes,
+            "set_ahead": ahead,
+            "added_to_path": list(preloaded.added_to_path) if preloaded else [],
+            "printed": self.printed,
+            "folder_is_on_path": self.folder_is_on_path,
+            "stopped": stopped,
+            "put_right": self.put_right,
+            "hook": self.hook,
+            "avoided": self.avoided,
+        }
+
+    def get_ready_to_fork(self) -> None:
+        """Find what has to be put right in each worker, while it can still be looked for."""
+        if self.preloading is not None:
+            self.copies = self.preloading.watch.copies()
+            self.pids = cached_pids({**self.preloading.shelf.modules(), **sys.modules})
+        gc.collect()
+        gc.freeze()
+
+    def put_right(self) -> None:
+        """In a worker, whose environment is its own by now."""
+        shelved = self.preloading.shelf.modules() if self.preloading is not None else {}
+        loaded = {**shelved, **sys.modules}
+        run_as_main.renew_memories(loaded)
+        environment_watch.fill_in(self.copies)
+        for names, name in self.pids:
+            names[name] = os.getpid()
+        if self.preloading is not None:
+            self.preloading.put_right.apply(loaded)
+
+
+def cached_pids(loaded: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """Where modules keep the number of this process, under a name that says so."""
+    own = os.getpid()
+    return [
+        (vars(module), name)
+        for module in loaded.values()
+        if type(module) is type(sys)
+        for name, value in list(vars(module).items())
+        if type(value) is int and value == own and "pid" in name.lower()
+    ]

@@ -1,0 +1,140 @@
+"""How the workers of a node come to start warm: from a zygote, which gets better as the job goes on.
+
+Rules
+1. A zygote is a help, never a condition: one that is late, unfit or lost means cold workers.
+2. A step that cannot be done ahead is left out, and the rest is tried again.
+3. What workers import after they began is part of what the next round needs. Once it is known, a
+   better zygote is prepared beside the one that serves, while the round runs, and takes its place.
+   One at a time, and only so often: what never settles is not learned for ever.
+4. Of what is imported late, the modules that turn out to be unfit are avoided from then on, with
+   those around them. The rest is tried again; what was found out is remembered for the next job.
+5. What each worker has to import by itself is said once, with what it costs.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.agent_io import (
+    AgentEffect,
+    ImportLeft,
+    ImportsLearned,
+    ModuleRejected,
+    ModulesUnfit,
+    Remember,
+    Say,
+    StartZygote,
+    ZygoteReady,
+)
+from holdfast.core.agent_state import AgentState, Phase
+
+MOST_IMPROVEMENTS = 12
+"""Zygotes that are prepared beside another one, in the life of a node."""
+MOST_LATE = 2000
+WORTH_SAYING_S = 0.2
+"""What costs each worker less than this is not worth a line."""
+
+
+def start_zygote(state: AgentState, *, beside: bool = False) -> StartZygote:
+    """One that does all that is known to be of use."""
+    late = tuple(module for module in state.late if not _is_avoided(state, module))
+    return StartZygote(
+        state.preload,
+        late=late,
+        avoid=tuple(state.avoid),
+        under={module: names for module, names in state.under.items() if module in late},
+        beside=beside,
+    )
+
+
+def came_ready(state: AgentState, event: ZygoteReady) -> list[AgentEffect]:
+    """Notes what it stopped in; keeps what was found out for the next job."""
+    state.stopped_in, state.has_torch = event.stopped_in, event.has_torch
+    for module in event.stopped_in:
+        state.avoid.setdefault(module, event.reason)
+    if not event.beside:
+        return []
+    state.improving = False
+    remembered = [Remember(state.late, dict(state.avoid), dict(state.under))]
+    return [*remembered, *improve(state)]
+
+
+def rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffect] | None:
+    """The steps without that one; None if it was not among them, so that there is no way on."""
+    module = module_of(event.module) or event.module
+    rest = _without(state.preload, event.module)
+    if rest == state.preload:
+        return None
+    state.preload = rest
+    state.avoid.setdefault(module, event.reason)
+    return [_left_out(module, event.cost_s, event.reason)]
+
+
+def unfit(state: AgentState, event: ModulesUnfit) -> None:
+    state.avoid.update(event.unfit)
+
+
+def learned(state: AgentState, event: ImportsLearned) -> list[AgentEffect]:
+    """Workers have imported more than was there."""
+    known = {*state.late, *state.avoid}
+    new = [module for module in event.modules if module not in known]
+    state.late = (*state.late, *new)[:MOST_LATE]
+    for module in set(new) & event.under.keys():
+        state.under[module] = event.under[module]
+    state.has_more_to_learn = state.has_more_to_learn or bool(new)
+    return improve(state)
+
+
+def improve(state: AgentState) -> list[AgentEffect]:
+    """Prepare a better zygote, if there is one to be had and nothing else to do."""
+    if not (state.has_more_to_learn and state.warm and state.phase is Phase.RUNNING):
+        return []
+    if state.improving or state.improvements >= MOST_IMPROVEMENTS:
+        return []
+    state.improving, state.has_more_to_learn = True, False
+    state.improvements += 1
+    return [start_zygote(state, beside=True)]
+
+
+def failed_beside(state: AgentState) -> list[AgentEffect]:
+    """The one that was to be better is of no use; with what is known now, another may be."""
+    state.improving = False
+    state.has_more_to_learn = True
+    return improve(state)
+
+
+def import_left(state: AgentState, event: ImportLeft) -> list[AgentEffect]:
+    """A worker went on with an import that the zygote could not finish: say what it costs."""
+    if state.left_out_said or not state.stopped_in or event.took_s < WORTH_SAYING_S:
+        return []
+    state.left_out_said = True
+    outermost = state.stopped_in[-1]
+    return [_left_out(outermost, event.took_s, state.avoid.get(state.stopped_in[0], ""))]
+
+
+def _left_out(module: str, cost_s: float, reason: str) -> Say:
+    cost = f", about {cost_s:.1f} s" if cost_s >= WORTH_SAYING_S else ""
+    hint = ""
+    if " reads " in reason and "RANK" in reason:
+        hint = f" (if that does not matter: --preload {module})"
+    return Say(f"each worker imports {module} itself{cost}: {reason}{hint}")
+
+
+def _without(steps: tuple[str, ...], step: str) -> tuple[str, ...]:
+    """The steps without one: of `from a import b`, `import a` stays; `import a.b` goes with `a`."""
+    module = module_of(step)
+    if step.startswith("from "):
+        plain = f"import {module}"
+        return tuple(dict.fromkeys(plain if each == step else each for each in steps))
+    inside = module + "."
+    return tuple(
+        each for each in steps if each != step and not (module_of(each) + ".").startswith(inside)
+    )
+
+
+def _is_avoided(state: AgentState, module: str) -> bool:
+    return any((module + ".").startswith(name + ".") for name in state.avoid)
+
+
+def module_of(step: str) -> str:
+    """The module that a step imports; empty if it imports none."""
+    words = step.split(" ", 2)
+    return words[1] if words[0] in ("import", "from") and len(words) > 1 else ""

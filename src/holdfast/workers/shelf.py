@@ -1,0 +1,243 @@
+"""Modules that were imported ahead, and are not there until a worker imports them.
+
+What workers import late, in the middle of their work, is imported ahead too once it is known. To
+the program nothing of it may show before its time: not in `sys.modules`, not in the variables,
+filters and paths that such an import changes. So it lies on a shelf, in groups: a group is what one
+import brought. When a worker imports any module of a group, the whole group is there at once, and
+so is whatever the import had changed or printed.
+
+Rules
+1. A group is handed out after the groups that it needed, which it met on the shelf itself.
+2. What an import changed and can be repeated is taken back, and repeated when the group is
+   handed out: variables, warning filters, module paths, finders, output. If it changed anything
+   else that lies outside of modules, it is unfit (`unrepeatable`).
+3. A name that the program has meanwhile made to mean another file is not on the shelf.
+
+The shelf is a finder, the first on `sys.meta_path`, until nothing is left on it.
+
+Standard library only: loaded by path, in the zygote.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+
+class State:
+    """What lies outside of modules, at one moment."""
+
+    def __init__(self) -> None:
+        warnings: Any = sys.modules.get("warnings")
+        logging: Any = sys.modules.get("logging")
+        self.environ = dict(os.environ._data)  # type: ignore[attr-defined]
+        self.filters = list(warnings.filters) if warnings else []
+        self.path = list(sys.path)
+        self.finders = list(sys.meta_path)
+        self.fixed = {
+            "the signal handlers": [signal.getsignal(n) for n in (1, 2, 3, 10, 12, 13, 14, 15, 17)],
+            "sys.excepthook": sys.excepthook,
+            "sys.displayhook": sys.displayhook,
+            "sys.path_hooks": list(sys.path_hooks),
+            "the recursion limit": sys.getrecursionlimit(),
+            "the working directory": os.getcwd(),
+            "the root logger": (logging.root.level, *logging.root.handlers) if logging else None,
+        }
+
+    def unrepeatable(self, later: State) -> str:
+        """What was changed between the two and cannot be done again; else empty."""
+        for what, value in self.fixed.items():
+            if value != later.fixed[what] and value is not None:
+                return what
+        return ""
+
+    def restore(self) -> None:
+        """Set everything that can be repeated back to how it was."""
+        for name in set(os.environ._data) - set(self.environ):  # type: ignore[attr-defined]
+            del os.environ[os.fsdecode(name)]
+        for name, value in self.environ.items():
+            if os.environ._data.get(name) != value:  # type: ignore[attr-defined]
+                os.environ[os.fsdecode(name)] = os.fsdecode(value)
+        sys.path[:] = self.path
+        sys.meta_path[:] = self.finders
+        _set_filters(self.filters)
+
+
+class Change:
+    """What an import changed outside of modules, to be done again."""
+
+    def __init__(self, before: State, after: State, printed: tuple[bytes, bytes]) -> None:
+        self.printed = printed
+        self.set = {k: v for k, v in after.environ.items() if before.environ.get(k) != v}
+        self.removed = [name for name in before.environ if name not in after.environ]
+        self.filters = _added(before.filters, after.filters)
+        self.path = _added(before.path, after.path)
+        self.finders = _added(before.finders, after.finders)
+
+    def repeat(self) -> None:
+        for name, value in self.set.items():
+            os.environ[os.fsdecode(name)] = os.fsdecode(value)
+        for name in self.removed:
+            os.environ.pop(os.fsdecode(name), None)
+        _add(sys.path, self.path)
+        _add(sys.meta_path, self.finders)
+        if any(self.filters):
+            warnings: Any = sys.modules["warnings"]
+            filters = list(warnings.filters)
+            _add(filters, self.filters)
+            _set_filters(filters)
+        for descriptor, text in enumerate(self.printed, start=1):
+            while text:
+                text = text[os.write(descriptor, text) :]
+
+
+def _added(before: list[Any], after: list[Any]) -> tuple[list[Any], list[Any]]:
+    """What is new: before the first of those that were there, and behind it."""
+    new = [entry for entry in after if entry not in before]
+    firsts = [after.index(entry) for entry in before if entry in after]
+    first = min(firsts, default=len(after))
+    front = [entry for entry in new if after.index(entry) < first]
+    return front, [entry for entry in new if entry not in front]
+
+
+def _add(target: list[Any], added: tuple[list[Any], list[Any]]) -> None:
+    front, back = added
+    target[:0] = [entry for entry in front if entry not in target]
+    target.extend(entry for entry in back if entry not in target)
+
+
+def _set_filters(filters: list[Any]) -> None:
+    warnings: Any = sys.modules.get("warnings")
+    if warnings and warnings.filters != filters:
+        warnings.filters[:] = filters
+        warnings._filters_mutated()
+
+
+class Group:
+    """What one import brought."""
+
+    def __init__(self, root: str, modules: dict[str, ModuleType], change: Change) -> None:
+        self.root = root
+        self.modules = modules
+        self.change = change
+        self.needs: list[Group] = []
+        self.bound: list[tuple[ModuleType, str, ModuleType]] = []
+        """Packages of others that have one of these modules as an attribute."""
+
+    def hide(self) -> None:
+        for name, module in self.modules.items():
+            sys.modules.pop(name, None)
+            parent, _, child = name.rpartition(".")
+            above = sys.modules.get(parent) if parent not in self.modules else None
+            if above is not None and vars(above).get(child) is module:
+                self.bound.append((above, child, module))
+                delattr(above, child)
+
+    def show(self) -> None:
+        for name, module in self.modules.items():
+            sys.modules.setdefault(name, module)
+        for above, child, module in self.bound:
+            setattr(above, child, module)
+        self.bound.clear()
+
+
+class Loader:
+    """Hands out one module of a group; else it is what loaded that module at first."""
+
+    def __init__(self, shelf: Shelf, group: Group, name: str) -> None:
+        self._shelf = shelf
+        self._group = group
+        self._module = group.modules[name]
+        self._spec = getattr(self._module, "__spec__", None)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)["__spec__"] = self._spec
+        self._shelf.hand_out(self._group)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(self._spec, "loader", None), name)
+
+
+class Shelf:
+    """The finder. `put` fills it, in the zygote; workers take from it."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, Group] = {}
+        """By the names of their modules."""
+        self._path: list[str] = []
+        self._handed_out: list[Group] = []
+
+    def begin(self) -> None:
+        """Be found from now on."""
+        self._path = list(sys.path)
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        group = self._groups.get(name)
+        if group is None:
+            return None
+        known = getattr(group.modules[name], "__spec__", None)
+        if path is None and sys.path != self._path and not _is_same_file(name, known):
+            return None
+        spec = ModuleSpec.__new__(ModuleSpec)
+        vars(spec).update(vars(known) if known is not None else vars(ModuleSpec(name, None)))
+        spec.loader = Loader(self, group, name)  # type: ignore[assignment]
+        return spec
+
+    def invalidate_caches(self) -> None:
+        """There are none; the import system calls this on every finder."""
+
+    def has_handed_out(self, name: str) -> bool:
+        """Whether this module was on the shelf when the present import began."""
+        return any(name in group.modules for group in self._handed_out)
+
+    def modules(self) -> dict[str, ModuleType]:
+        """All that is on it."""
+        return {name: group.modules[name] for name, group in self._groups.items()}
+
+    def put(self, group: Group, before: State) -> None:
+        """A group that was just imported, with what it took from here, goes onto the shelf."""
+        group.needs, self._handed_out = self._handed_out, []
+        for one in (*group.needs, group):
+            self._groups.update(dict.fromkeys(one.modules, one))
+            one.hide()
+        before.restore()
+
+    def put_back(self, before: State) -> None:
+        """Nothing came of an import, but it may have taken something."""
+        taken, self._handed_out = self._handed_out, []
+        for one in taken:
+            self._groups.update(dict.fromkeys(one.modules, one))
+            one.hide()
+        before.restore()
+
+    def hand_out(self, group: Group) -> None:
+        """What has it imported goes on with all of it there."""
+        if self._groups.get(group.root) is not group and not any(
+            self._groups.get(name) is group for name in group.modules
+        ):
+            return
+        for name in group.modules:
+            self._groups.pop(name, None)
+        for needed in group.needs:
+            self.hand_out(needed)
+        self._handed_out.append(group)
+        group.show()
+        group.change.repeat()
+        if not self._groups and self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+def _is_same_file(name: str, known: ModuleSpec | None) -> bool:
+    found = PathFinder.find_spec(name)
+    return known is None or found is None or found.origin == known.origin
