@@ -19,6 +19,8 @@ TREE = {
     "pack/inner.py": "from . import other\nfrom .other import y\nx = 1\n",
     "pack/other.py": "import struct\nfrom textwrap import dedent as y\n",
     "spread/part.py": "import struct\n",
+    "spread/deep/down/part.py": "from . import other\n",
+    "spread/deep/down/other.py": "import string\n",
     "queue.py": "import heapq\n",
     "round/__init__.py": "from . import one\n",
     "round/one.py": "from . import two\nimport struct\n",

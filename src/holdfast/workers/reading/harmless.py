@@ -132,8 +132,7 @@ DECORATORS = (
       "torch.jit.ignore", "torch.jit.unused")),
     ("Makes a function write its exception to the worker's error file.",
      ("holdfast.record", "holdfast.worker.record", "holdfast.elastic.multiprocessing.errors.record",
-      "torch.distributed.elastic.multiprocessing.errors.record",
-      "torch.distributed.elastic.multiprocessing.record")),
+      "torch.distributed.elastic.multiprocessing.errors.record")),
     ("Compiles a function when it is first called.", ("jax.jit",)),
 )  # fmt: skip
 DECORATOR_NAMES = frozenset(name for _, names in DECORATORS for name in names)

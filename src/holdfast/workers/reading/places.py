@@ -8,10 +8,11 @@ imported.
 from __future__ import annotations
 
 import os
+import pkgutil
 import re
 import sys
 import sysconfig
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from typing import Literal
 
 Owner = Literal["installed", "own", "absent"]
@@ -156,18 +157,35 @@ def _inherited_path() -> list[str]:
 
 
 def _find_one(name: str, path: tuple[str, ...]) -> ModuleSpec | None:
+    """Look for a module in these folders.
+
+    As `PathFinder` does, which wants the package above to be imported when it meets one
+    that is spread over several folders.
+    """
+    parts: list[str] = []
     try:
-        spec = PathFinder.find_spec(name, list(path))
-        if spec is not None or "." in name:
-            return spec
-        for finder in sys.meta_path:
-            # What is installed to be edited in place is found by a finder of its own.
-            if getattr(finder, "__module__", "").startswith("__editable__"):
-                found = finder.find_spec(name, None)
-                if found is not None:
-                    return found
+        for entry in path:
+            finder = pkgutil.get_importer(entry)
+            spec: ModuleSpec | None = finder.find_spec(name) if finder is not None else None
+            if spec is not None and spec.loader is not None:
+                return spec
+            parts += (spec.submodule_search_locations or []) if spec is not None else []
+        if not parts:
+            return _find_editable(name)
     except (ImportError, OSError, ValueError):
-        pass
+        return None
+    spread = ModuleSpec(name, None)
+    spread.submodule_search_locations = parts
+    return spread
+
+
+def _find_editable(name: str) -> ModuleSpec | None:
+    """What is installed to be edited in place is found by a finder of its own."""
+    for finder in sys.meta_path:
+        if getattr(finder, "__module__", "").startswith("__editable__"):
+            found = finder.find_spec(name, None)
+            if found is not None:
+                return found
     return None
 
 
