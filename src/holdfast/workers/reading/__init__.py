@@ -1,0 +1,11 @@
+"""Reading a program, without running it, for what it does before and while it imports.
+
+places       where modules are, and whose they are
+values       what is known of the value of a name
+working_out  constants made of constants
+harmless     the tables: calls and decorators that no later import can notice
+steps        what was found: imports, and what the program sets before them
+imports      what an import statement brings
+expressions  what an expression does, and what it gives
+statements   what a statement does, one after the other, until that cannot be told
+"""
