@@ -94,7 +94,7 @@ def program_file(program: Program) -> str | None:
 
 def own_folders(steps: tuple[str, ...], folder: str | None) -> list[str]:
     """The folders whose modules are the program's own."""
-    return [*([folder] if folder else []), *preload.own_folders(steps, folder)]
+    return list(preload.own_folders(steps, folder))
 
 
 def _why_cold(config: JobConfig) -> str:

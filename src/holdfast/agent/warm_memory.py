@@ -2,9 +2,9 @@
 
 Rules
 1. It only saves time. Whatever is read here is tried again, and judged again, by every zygote.
-2. It holds for one program in one environment: interpreter, Holdfast, module path, the folders of
-   installed packages as they were last changed, and the program's own file. If any of these differs, it
-   is as if nothing had been kept.
+2. It holds for one program in one environment: interpreter, Holdfast, module path, the folders
+   of installed packages as they were last changed, and the program's own file. If any of these
+   differs, it is as if nothing had been kept.
 3. It lies in the user's own cache folder (`$XDG_CACHE_HOME/holdfast`, `~/.cache/holdfast`), in a
    folder that nobody else can write to, and is believed from no other place.
 4. Nothing depends on it: what cannot be read or written is done without. No values of variables
@@ -18,6 +18,7 @@ import hashlib
 import os
 import stat
 import sys
+from collections.abc import Iterator
 
 import msgspec
 
@@ -67,7 +68,7 @@ def keep(program: str, memory: Memory) -> None:
 
 
 @contextlib.contextmanager
-def _folder() -> contextlib._GeneratorContextManager[int]:  # type: ignore[misc]
+def _folder() -> Iterator[int]:
     """A descriptor of the folder, made if need be. Raises `OSError` where it is not ours alone."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):

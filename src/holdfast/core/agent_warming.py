@@ -1,4 +1,4 @@
-"""How the workers of a node come to start warm: from a zygote, which gets better as the job goes on.
+"""How the workers of a node come to start warm: from a zygote, which gets better with time.
 
 Rules
 1. A zygote is a help, never a condition: one that is late, unfit or lost means cold workers.

@@ -96,8 +96,10 @@ def timers_left() -> str:
 
 
 def memory_left(known: set[str]) -> str:
-    """Say so if there is new memory that workers would share: a lock or a value of
-    `multiprocessing`, say. One of them that dies while it holds such a lock would hang all others."""
+    """Say so if there is new memory that workers would share: a lock or a value, for instance.
+
+    One of them that dies while it holds such a lock would hang all others, for ever.
+    """
     if linux.shared_mappings() - known:
         return "it makes memory or a lock that processes share when imported"
     return ""

@@ -1,8 +1,8 @@
-"""What a worker imports after it has begun: told to its agent, which has it imported ahead next time.
+"""What a worker imports after it has begun, told to its agent, which has it imported ahead.
 
-Python calls an *audit hook* at every import that finds nothing loaded, also at those that are made in
-the middle of the work. It cannot be seen by the program, and costs it next to nothing. The same hook
-watches, in the zygote, for what should not happen when a module is imported ahead.
+Python calls an *audit hook* at every import that finds nothing loaded, also at those that are
+made in the middle of the work. The program cannot see it, and it costs next to nothing. The same
+hook watches, in the zygote, for what should not happen when a module is imported ahead.
 
 Told is the outermost: if `a` imports `b`, that is `a`. One packet each, as `worker.channel` has it;
 one that cannot be sent at once is not sent.
@@ -20,6 +20,7 @@ from _socket import socket as Socket  # noqa: N812 - that of Python makes a file
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
     from typing import Any
 
 MOST = 2000
@@ -79,13 +80,13 @@ class Hook:
 
 def outermost(name: str, folders: tuple[str, ...], passed_over: tuple[str, ...]) -> str:
     """The installed module that is being imported and in whose course this one is, or it itself."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if code.co_name == "<module>" and code.co_filename.startswith(folders):
             module = str(frame.f_globals.get("__name__"))
             name = name if (module + ".").startswith(passed_over) else module
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return name
 
 

@@ -1,8 +1,8 @@
 """Importing ahead, step by step, and what to do when only a worker can go on.
 
 Rules
-1. The steps are what the program does first, in its order: imports, and what it sets before some of
-   them. What was set for an import's sake is taken back before the program runs, which sets it itself.
+1. The steps are what the program does first, in its order: imports, and what it sets before some
+   of them. What was set ahead is taken back before the program runs, which sets it itself.
 2. When a module asks for what only a worker has (its rank, its arguments), or is about to do what
    each worker has to do by itself (start a thread, make a temporary folder), the zygote *stops
    there*, in the middle of that import. Workers are forked at that very place and go on from it:
@@ -11,9 +11,9 @@ Rules
    worker (`put_right.py`); and a module that the user named (`--preload`) may read what it likes.
 4. If an import leaves behind what workers would share or lose, it is too late to stop. The step is
    rejected with the reason, and another zygote does without it.
-5. What workers are known to import late is imported too, after the steps, onto a shelf (`shelf.py`).
-   A module that cannot be, does not stop the others: it is named, with those around it, and another
-   zygote leaves them out.
+5. What workers are known to import late is imported too, after the steps, onto a shelf
+   (`shelf.py`). A module that cannot be, does not stop the others: it is named, with those around
+   it, and another zygote leaves them out.
 
 Standard library only: loaded by path, in the zygote.
 """
@@ -28,7 +28,7 @@ from importlib.machinery import ExtensionFileLoader, PathFinder
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, NoReturn
+    from typing import Any
 
     from holdfast.workers import fitness, put_right, run_as_main, shelf
     from holdfast.workers.environment_watch import EnvironmentWatch

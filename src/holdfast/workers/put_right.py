@@ -17,7 +17,6 @@ Standard library only: loaded by path, in the zygote.
 
 from __future__ import annotations
 
-import ast
 import sys
 
 TYPE_CHECKING = False
@@ -35,9 +34,8 @@ KEPT: dict[str, tuple[str, str]] = {
         "rank_zero_only.rank = getattr(rank_zero_only, 'rank', _get_rank() or 0)",
         "del rank_zero_only.rank",
     ),
-    "torchmetrics.utilities.prints": (
-        "rank_zero_only.rank = getattr(rank_zero_only, 'rank', "
-        "int(os.environ.get('LOCAL_RANK', 0)))",
+    "torchmetrics.utilities.prints": (  # noqa: E501 - the statement as it is
+        "rank_zero_only.rank = getattr(rank_zero_only, 'rank', int(os.environ.get('LOCAL_RANK', 0)))",
         "del rank_zero_only.rank",
     ),
 }
@@ -76,6 +74,8 @@ class PutRight:
 
 def _is_at(frame: FrameType, statement: str) -> bool:
     """Whether the frame, of a module, is at a top-level statement with this text."""
+    import ast  # Seldom needed, and it takes a while.
+
     try:
         with open(frame.f_code.co_filename, "rb") as file:
             tree = ast.parse(file.read())

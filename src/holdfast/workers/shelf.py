@@ -94,8 +94,9 @@ class Change:
             _add(filters, self.filters)
             _set_filters(filters)
         for descriptor, text in enumerate(self.printed, start=1):
-            while text:
-                text = text[os.write(descriptor, text) :]
+            written = 0
+            while written < len(text):
+                written += os.write(descriptor, text[written:])
 
 
 def _added(before: list[Any], after: list[Any]) -> tuple[list[Any], list[Any]]:
