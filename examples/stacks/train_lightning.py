@@ -70,7 +70,7 @@ def digest(model: nn.Module) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--save-every", type=int, default=1, help="epochs; 0 for no checkpoints")
     parser.add_argument("--folder", default=".")
     options = parser.parse_args()
@@ -86,15 +86,13 @@ def main() -> None:
         devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
         num_nodes=int(os.environ.get("GROUP_WORLD_SIZE", "1")),
         strategy="ddp",
-        max_steps=options.steps,
-        max_epochs=-1,
+        max_epochs=options.epochs,
         callbacks=callbacks,
         enable_checkpointing=bool(options.save_every),
         default_root_dir=options.folder,
         logger=False,
     )
-    # In order: Lightning does not go on with the same shuffling after a restart.
-    loader = DataLoader(make_data(), batch_size=16)
+    loader = DataLoader(make_data(), batch_size=16, shuffle=True)
     trainer.fit(module, loader, ckpt_path="last" if options.save_every else None)
     steps = trainer.global_step
     stepping.finished(digest(module.network), first_step=watch.first_step, steps=steps)
