@@ -38,39 +38,44 @@ WORLD_SIZE = os.environ.get("WORLD_SIZE", "1")
 MODULES = frozenset(sys.modules)
 """What was there before the script imported anything."""
 
-_steps = 0
-_step_log = -1
-_top_s = 0.0
-_stopwatch = None
-_laps: dict[str, object] = {}
+
+class Worker:
+    """What is known of this one so far. The class itself, since to make an object is to do
+    something, and nothing is done before the script's imports are through."""
+
+    steps = 0
+    step_log = -1
+    top_s = 0.0
+    """From the first line to `begin()`."""
+    stopwatch: "Stopwatch | None" = None
+    laps: dict[str, object] = {}  # noqa: RUF012  (there is one of it)
 
 
 def begin() -> None:
     """Say that the imports at the top of the script are through."""
-    global _top_s, _stopwatch
     if os.environ.get("STACK_PROBE"):
-        _top_s = time.monotonic() - BEGUN
-        _stopwatch = Stopwatch()
+        Worker.top_s = time.monotonic() - BEGUN
+        Worker.stopwatch = Stopwatch()
 
 
 def stepped() -> None:
     """Say that a step was done, just now: one short write, and one more after the first step."""
-    global _steps, _step_log
     path = os.environ.get("BENCH_REPORTS")
     if path is None:
         return
     now = time.monotonic()
-    _steps += 1
-    if _step_log < 0:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        _step_log = os.open(os.path.join(os.path.dirname(path), f"steps-{os.getpid()}"), flags)
-        reports = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    Worker.steps += 1
+    if Worker.step_log < 0:
+        log = os.path.join(os.path.dirname(path), f"steps-{os.getpid()}")
+        append = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        Worker.step_log = os.open(log, append | os.O_CREAT)
+        reports = os.open(path, append)
         line = f"{RANK} {ATTEMPT} {os.getpid()} {BEGUN} {now} {WORLD_SIZE}\n"
         os.write(reports, line.encode())
         os.close(reports)
         _lap()
-    os.write(_step_log, f"{now}\n".encode())
-    if ATTEMPT == "0" and os.environ.get("STACK_HOLD_AT") == str(_steps):
+    os.write(Worker.step_log, f"{now}\n".encode())
+    if ATTEMPT == "0" and os.environ.get("STACK_HOLD_AT") == str(Worker.steps):
         while True:
             time.sleep(3600)
 
@@ -119,11 +124,11 @@ class Stopwatch:
 
 def _lap() -> None:
     """Write down how much importing has taken so far: at the first step, and at the end."""
-    if _stopwatch is not None:
+    if Worker.stopwatch is not None:
         now = {
-            "at_the_top": _top_s,
-            "later": _stopwatch.seconds,
+            "at_the_top": Worker.top_s,
+            "later": Worker.stopwatch.seconds,
             "modules": sorted(set(sys.modules) - MODULES),
         }
-        _laps.setdefault("first_step", now)
-        _leave(f"imports-{RANK}-{ATTEMPT}.json", {**_laps, "end": now})
+        Worker.laps.setdefault("first_step", now)
+        _leave(f"imports-{RANK}-{ATTEMPT}.json", {**Worker.laps, "end": now})

@@ -13,7 +13,7 @@ import argparse
 import hashlib
 import os
 
-import lightning as L
+import lightning
 import torch
 import torchmetrics
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 CLASSES = 4
 
 
-class Classifier(L.LightningModule):
+class Classifier(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.network = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, CLASSES))
@@ -74,14 +74,14 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=1, help="epochs; 0 for no checkpoints")
     parser.add_argument("--folder", default=".")
     options = parser.parse_args()
-    L.seed_everything(0)
+    lightning.seed_everything(0)
     module, watch = Classifier(), Watch()
     callbacks: list[Callback] = [watch]
     if options.save_every:
         callbacks.append(
             ModelCheckpoint(options.folder, save_last=True, every_n_epochs=options.save_every)
         )
-    trainer = L.Trainer(
+    trainer = lightning.Trainer(
         accelerator="cpu",
         devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
         num_nodes=int(os.environ.get("GROUP_WORLD_SIZE", "1")),
