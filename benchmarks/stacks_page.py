@@ -24,7 +24,7 @@ def render(folder: Path = results.FOLDER) -> str:
     for run in msgspec.json.decode(stored, type=list[results.Run]):
         figures = [figure for figure in run.figures if figure.measure == MEASURE]
         if figures:
-            rows = [row[1:] for row in results.comparison_rows(figures)]
+            rows = results.comparison_rows(figures)
             made = msgspec.structs.asdict(run.conditions)
             words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in made.items())
             return f"Medians; {words}.\n\n{results.as_markdown(rows)}"

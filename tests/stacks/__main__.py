@@ -8,8 +8,10 @@ python -m tests.stacks plain --output table.md
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from . import launches, table
@@ -39,18 +41,25 @@ def write(text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.stacks", description=__doc__)
-    parser.add_argument("stacks", nargs="*", choices=[*BY_NAME, []], metavar="STACK")
+    parser.add_argument("stacks", nargs="*", metavar="STACK", help=f"of: {', '.join(BY_NAME)}")
     parser.add_argument("--settle", type=float, default=5.0, help="seconds before the kill")
     parser.add_argument("--output", type=Path, help="a file for the table")
     parser.add_argument("--write", action="store_true", help=f"put it into {PAGE.name}")
     options = parser.parse_args()
+    names = options.stacks or list(BY_NAME)
+    if unknown := set(names) - set(BY_NAME):
+        parser.error(f"{unknown.pop()!r} is no stack; there are: {', '.join(BY_NAME)}")
+    if options.write and set(names) != set(BY_NAME):
+        parser.error("--write wants all stacks, since it replaces the whole table")
     entries = []
-    for name in options.stacks or BY_NAME:
+    for name in names:
         make(BY_NAME[name])
         with tempfile.TemporaryDirectory(prefix="holdfast-stacks-") as base:
             entries.append(measure(BY_NAME[name], Path(base), options.settle))
         print(table.as_text(entries[-1]), flush=True)
-    text = table.as_markdown(entries)
+    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    made_under = f"One launch each, {date}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}."
+    text = f"{made_under}\n\n{table.as_markdown(entries)}"
     if options.output:
         options.output.write_text(text + "\n")
     if options.write:
