@@ -9,10 +9,10 @@ EXISTING = $(wildcard src tests examples benchmarks)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format sim bench clean
+.PHONY: help demo test lint format sim bench clean stacks test-stacks
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.ready ## Show a real job of 4 workers that loses one and recovers
 	@$(BIN)/python examples/demo.py
@@ -20,7 +20,16 @@ demo: $(VENV)/.ready ## Show a real job of 4 workers that loses one and recovers
 # Most tests wait for processes, so that there may be more of them than cores.
 WORKERS ?= 4
 test: $(VENV)/.ready-test lint ## Lint, check types and run all tests (installs PyTorch for CPU)
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+	$(BIN)/python -m tests.stacks.environments $(QUICK_STACKS)
+	TEST_STACKS="$(QUICK_STACKS)" $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+
+# The two that pip installs fastest; the others take minutes.
+QUICK_STACKS ?= plain jax
+stacks: $(VENV)/.ready ## Make the environments of five real stacks in .stacks
+	$(BIN)/python -m tests.stacks.environments
+
+test-stacks: $(VENV)/.ready-test stacks ## Run the tests of all five, which take turns
+	$(BIN)/python -m pytest tests/stacks
 
 lint: $(VENV)/.ready-lint ## Check style, format and types
 	$(BIN)/ruff check .
@@ -39,7 +48,7 @@ bench: $(VENV)/.ready-bench ## Measure beside torchrun and print the table (inst
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove everything that the other verbs made, .venv included
-	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .stacks dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find $(EXISTING) -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps are hidden files in .venv, so that removing .venv forgets them too.

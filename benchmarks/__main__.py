@@ -24,6 +24,7 @@ from benchmarks import (
     register_load,
     results,
     scale,
+    stacks,
     standing_cost,
     takeover,
     tee,
@@ -52,6 +53,7 @@ MEASURES: dict[str, Callable[[Session], list[Figure]]] = {
     "m": register_cost.cost,
     "n": both_apis.both_apis,
     "o": inside_torchrun.meet_inside_torchrun,
+    "p": stacks.stacks,
 }
 
 

@@ -97,6 +97,11 @@ class Job:
             raise self._ended_early()
         return ended_at - self.started_at
 
+    def end(self, deadline_s: float) -> None:
+        """Ask it to end, as a user would, and wait; whoever does not is killed later."""
+        self.process.terminate()
+        _wait_for([self._exit], time.monotonic() + deadline_s)
+
     def await_reports(self, enough: Callable[[list[Report]], bool], deadline_s: float) -> None:
         """Read reports until there are enough. Raises `RunFailed`."""
         until = time.monotonic() + deadline_s

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from benchmarks.figures import HOLDFAST, TORCHRUN
 
 PROGRAMS = Path(__file__).parent / "programs"
-SETTINGS = ("BENCH_", "HOLDFAST_", "OMP_", "PET_", "PYTHON", "TORCH")
+SETTINGS = ("BENCH_", "HOLDFAST_", "OMP_", "PET_", "PYTHON", "STACK_", "TORCH")
 """Variables that could favour one of the two. What a shell happens to have set is no
 condition that another run could repeat."""
 UNSHARED_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}

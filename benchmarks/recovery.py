@@ -99,7 +99,7 @@ def _sample(session: Session, launcher: Launcher, size: int) -> list[float]:
         victim = next(report.pid for report in job.reports if report.rank == 1)
         killed_at = time.monotonic()
         os.kill(victim, signal.SIGKILL)
-        attempt = _await_recovery(job, size)
+        attempt = await_recovery(job, size)
         again = [report for report in job.reports if report.attempt == attempt]
         return [
             max(report.reached for report in again) - killed_at,
@@ -107,15 +107,15 @@ def _sample(session: Session, launcher: Launcher, size: int) -> list[float]:
         ]
 
 
-def _await_recovery(job: Job, size: int) -> int:
-    """The number of the first later attempt in which all ranks have reduced."""
+def await_recovery(job: Job, size: int, deadline_s: float = RECOVER_DEADLINE_S) -> int:
+    """The number of the first later attempt in which all ranks have reported."""
 
     def complete(reports: list[Report]) -> list[int]:
         counts = Counter(report.attempt for report in reports if report.attempt > 0)
         return [attempt for attempt, count in counts.items() if count == size]
 
     try:
-        job.await_reports(lambda reports: bool(complete(reports)), RECOVER_DEADLINE_S)
+        job.await_reports(lambda reports: bool(complete(reports)), deadline_s)
     except RunFailed as failure:
         raise NeverRecovered(str(failure)) from failure
     return min(complete(job.reports))
