@@ -101,7 +101,7 @@ TRIES = {
         "try:\n from own import y\nexcept ModuleNotFoundError:\n import json\nimport re",
         ("import struct",)),
     "nothing that depends on whether it worked": (
-        "try:\n import numpy\n X = 1\nexcept ImportError:\n X = 0\nif X:\n import psutil\nimport re",
+        "try:\n import numpy\n X = 1\nexcept ImportError: X = 0\nif X:\n import psutil\nimport re",
         ("import numpy",)),
     "what follows a handler that leaves": (
         "import sys\ntry: import numpy\nexcept ImportError:\n print('no')\n sys.exit(1)\nimport re",
@@ -255,6 +255,20 @@ def test_what_lies_beside_our_own_command_is_not_found(tmp_path: Path) -> None:
         assert run.stdout == b"()\n"
 
 
+class Finder:
+    """Finds what is not on the path."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        return None
+
+
+def test_nothing_is_missing_for_sure_if_somebody_else_may_find_it(tmp_path, monkeypatch) -> None:
+    text = "try:\n import absent_x\nexcept ImportError:\n import json\nimport re"
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    assert steps_of(tmp_path, text) == ("import absent_x", "import re")
+
+
 def test_a_package_that_is_edited_in_place_is_read_as_the_programs(tmp_path: Path) -> None:
     code = """
         import sys
@@ -300,6 +314,18 @@ def test_the_plan_of_an_installed_module_has_its_packages(tmp_path: Path, monkey
     assert source == str(installed / "tool_x" / "__main__.py")
     planned = preload.plan(source, str(tmp_path), ())
     assert planned == ("import tool_x", "from tool_x.inner import f")
+
+
+def test_a_module_that_has_two_names_has_no_plan(tmp_path: Path, monkeypatch) -> None:
+    """`python -m code.main` and, with the folder on the path, `python -m main` are one file."""
+    inner = {"code_x/pack_x/__init__.py": "", "code_x/pack_x/main.py": "import json"}
+    write(tmp_path, inner)
+    monkeypatch.syspath_prepend(str(tmp_path / "code_x"))
+    source = str(tmp_path / "code_x" / "pack_x" / "main.py")
+    assert preload.plan(source, str(tmp_path), ()) == ("import json",)
+    write(tmp_path, {"code_x/__init__.py": "import os\nos.putenv('A', '1')"})
+    assert preload.plan(source, str(tmp_path), ()) == ()
+    assert preload.plan_of_module(source, str(tmp_path)) == ()
 
 
 def test_extra_modules_are_last_unless_they_are_there_in_any_form(tmp_path: Path) -> None:

@@ -136,15 +136,34 @@ def test_a_folder_that_is_put_first_or_last_is_a_step(tmp_path: Path) -> None:
         from pathlib import Path
         sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'elsewhere'))
         sys.path.append(str(Path(__file__).resolve().parent / 'pack'))
-        import far, inner_x, json, re
+        import far, inner_x, re
         """
     steps = steps_of(tmp_path, text, **{"pack/inner_x.py": "import heapq"})
     assert steps == (
         "import os", "from pathlib import Path", f"path 0 {tmp_path}/elsewhere",
-        f"path -1 {tmp_path}/pack", "import struct", "import heapq", "import string", "import re",
+        f"path -1 {tmp_path}/pack", "import struct", "import heapq", "import re",
     )  # fmt: skip
     folders = preload.own_folders(steps, str(tmp_path))
     assert folders == (str(tmp_path), f"{tmp_path}/elsewhere", f"{tmp_path}/pack")
+
+
+def test_a_folder_that_is_added_does_not_hide_what_is_imported(tmp_path: Path) -> None:
+    text = f"import sys, json\nsys.path.insert(0, '{tmp_path}/elsewhere')\nimport json.decoder, re"
+    step = f"path 0 {tmp_path}/elsewhere"
+    assert steps_of(tmp_path, text) == ("import json", step, "import json.decoder", "import re")
+
+
+def test_what_may_be_loaded_already_or_be_hidden_ends_the_reading(tmp_path: Path) -> None:
+    """Another module may have imported the installed one before the folder was added."""
+    text = f"import sys\nsys.path.insert(0, '{tmp_path}/elsewhere')\nimport far, json, re"
+    assert steps_of(tmp_path, text) == (f"path 0 {tmp_path}/elsewhere", "import struct")
+
+
+@pytest.mark.parametrize("given", ["", "elsewhere/", "./elsewhere", "{}/elsewhere/"])
+def test_a_folder_is_given_in_full(tmp_path: Path, monkeypatch, given: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    steps = steps_of(tmp_path, f"import sys\nsys.path.insert(0, '{given.format(tmp_path)}')")
+    assert steps == (f"path 0 {tmp_path}{'/elsewhere' if given else ''}",)
 
 
 def test_what_is_found_last_does_not_hide(tmp_path: Path) -> None:

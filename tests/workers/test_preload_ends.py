@@ -209,6 +209,10 @@ try:\n    Path = own\nexcept ImportError: pass\nPath('a')
 from pathlib import *\nPath('a')
 from starred import *\nstr('a')
 def __import__(x): own()\n__import__('re')
+import giving; X = giving.x
+from giving import x
+X = dict(**{'a': own}, **{}); Y = sorted([1], key=X['a'])
+X = dict(**own)
 if rank == 0: own()
 if rank == 0: import psutil
 if rank == 0: import own as o

@@ -35,11 +35,13 @@ def plan(source_path: str, program_folder: str | None, extra: tuple[str, ...]) -
 
 def plan_of_module(source_path: str, program_folder: str | None) -> tuple[str, ...]:
     """The steps to take ahead of the import of a file that is not run as a program."""
+    try:
+        above = packages_above(source_path, program_folder)[-1:]
+    except Unforeseeable:
+        return ()
     name = os.path.basename(source_path).removesuffix(".py")
-    above = packages_above(source_path, program_folder)[-1:]
-    if name == "__init__" and above:
-        return tuple(_read(source_path, program_folder, above[0]).steps.found)
-    return tuple(_read(source_path, program_folder, ".".join([*above, name])).steps.found)
+    parts = above if name == "__init__" and above else [*above, name]
+    return tuple(_read(source_path, program_folder, ".".join(parts)).steps.found)
 
 
 def own_folders(steps: tuple[str, ...], program_folder: str | None) -> tuple[str, ...]:

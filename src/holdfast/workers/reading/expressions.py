@@ -35,7 +35,7 @@ from holdfast.workers.reading.values import (
     is_foreign,
 )
 
-FUEL = 100_000
+FUEL = 50_000
 """How many expressions and statements are read: what is short may still take long to read."""
 
 Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
@@ -167,7 +167,10 @@ class Expressions:
 
     def _given(self, node: ast.Call, scope: Scope) -> Given:
         arguments = [self._item(each, scope) for each in node.args]
-        keywords = {each.arg or "**": self.value(each.value, scope) for each in node.keywords}
+        keywords = {}
+        for each in node.keywords:
+            value = self.value(each.value, scope)
+            keywords[each.arg or "**"] = value if each.arg else self._used(value)
         starred = any(isinstance(each, ast.Starred) for each in node.args)
         return Given(arguments, keywords, starred or "**" in keywords)
 

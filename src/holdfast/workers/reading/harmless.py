@@ -66,22 +66,21 @@ CALLS = (
         "time.process_time", "time.strftime", "time.time", "time.time_ns",
     )),
     Harmless("Asks for the time, or makes one.", (
-        "datetime.date.today", "datetime.datetime", "datetime.datetime.now",
-        "datetime.datetime.utcnow", "datetime.timedelta", "datetime.timezone",
+        "datetime.date.today", "datetime.datetime", "datetime.datetime.now", "datetime.timedelta",
+        "datetime.timezone",
     ), makes="date"),
     Harmless("Makes a path out of others, or looks whether it is there.", (
         "os.path.abspath", "os.path.basename", "os.path.dirname", "os.path.exists",
         "os.path.expanduser", "os.path.expandvars", "os.path.getsize", "os.path.isabs",
         "os.path.isdir", "os.path.isfile", "os.path.islink", "os.path.join", "os.path.normpath",
         "os.path.realpath", "os.path.relpath", "os.path.split", "os.path.splitext",
-        "tempfile.gettempdir",
     )),
     Harmless("Makes a path.", (
         "pathlib.Path", "pathlib.Path.cwd", "pathlib.Path.home", "pathlib.PosixPath",
         "pathlib.PurePath", "pathlib.PurePosixPath",
     ), makes="path"),
     Harmless("Makes a logger; one that has no level and no handlers of its own.", (
-        "logging.getLogger", "accelerate.logging.get_logger",
+        "logging.getLogger",
     ), makes="logger"),
     Harmless("Compiles a pattern.", ("re.compile",), makes="pattern"),
     Harmless("Makes a type, or describes one.", (
@@ -131,7 +130,8 @@ DECORATORS = (
       "typing_extensions.overload", "typing_extensions.override", "torch.jit.export",
       "torch.jit.ignore", "torch.jit.unused")),
     ("Makes a function write its exception to the worker's error file.",
-     ("holdfast.record", "holdfast.worker.record", "holdfast.elastic.multiprocessing.errors.record",
+     ("holdfast.record", "holdfast.worker.record.record",
+      "holdfast.elastic.multiprocessing.errors.record",
       "torch.distributed.elastic.multiprocessing.errors.record")),
     ("Compiles a function when it is first called.", ("jax.jit",)),
 )  # fmt: skip

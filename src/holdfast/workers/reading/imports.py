@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from holdfast.workers.reading.places import Places, prefixes
+from holdfast.workers.reading.places import Owner, Places, prefixes
 from holdfast.workers.reading.steps import Certainty, Steps
 from holdfast.workers.reading.values import (
     Absent,
@@ -50,11 +50,9 @@ class Imports:
 
     def import_module(self, module: str) -> Value:
         """Follow the import of one module, packages above it first; returns that module."""
-        if not all(map(str.isidentifier, module.split("."))):
-            raise Unforeseeable("no name of a module")
         if _needs_no_step(module):
             return Thing(module)
-        owner = self._places.owner(module)
+        owner = self._owner(module)
         if owner == "installed":
             self._steps.import_module(module)
             return Thing(module)
@@ -65,9 +63,7 @@ class Imports:
         """Follow `from module import names`, without a star; returns what each name is."""
         if _needs_no_step(module):
             return {name: Thing(f"{module}.{name}") for name in names}
-        if not all(map(str.isidentifier, module.split("."))):
-            raise Unforeseeable("no name of a module")
-        owner = self._places.owner(module)
+        owner = self._owner(module)
         if owner == "installed":
             self._steps.take(module, names)
             return {name: Thing(f"{module}.{name}") for name in names}
@@ -76,7 +72,7 @@ class Imports:
 
     def take_all(self, module: str, scope: Scope) -> None:
         """Follow `from module import *`."""
-        owner = "installed" if _needs_no_step(module) else self._places.owner(module)
+        owner = "installed" if _needs_no_step(module) else self._owner(module)
         if owner == "installed":
             if not _needs_no_step(module):
                 self._steps.take(module, ["*"])
@@ -97,7 +93,11 @@ class Imports:
         scope = self._own.get(module)
         if scope is not None and name in scope.names:
             return scope.names[name]
-        return OwnModule(f"{module}.{name}") if f"{module}.{name}" in self._own else Own()
+        if f"{module}.{name}" in self._own:
+            return OwnModule(f"{module}.{name}")
+        if scope is not None and "__getattr__" in scope.names:
+            raise Unforeseeable("a function of the program gives the name")
+        return Own()
 
     def take_late(self, thing: str, name: str) -> None:
         """Note that a name is taken from an installed module that may load it only then."""
@@ -108,10 +108,21 @@ class Imports:
         """Whether asking an installed module for a name may import something."""
         return not _needs_no_step(thing) and self._places.loads_late(thing, name)
 
+    def _owner(self, module: str) -> Owner:
+        if not all(map(str.isidentifier, module.split("."))):
+            raise Unforeseeable("no name of a module")
+        if self._places.is_unclear(module):
+            raise Unforeseeable("the program hides what may be loaded already")
+        if self._steps.certainty is Certainty.CERTAIN:
+            self._places.pin(module)
+        return self._places.owner(module)
+
     def _take_own(self, module: str, name: str) -> Value:
         scope = self._own.get(module, Scope())
         if name in scope.names:
             return scope.names[name]
+        if "__getattr__" in scope.names:
+            raise Unforeseeable("a function of the program gives the name")
         inner = f"{module}.{name}"
         owner = self._places.owner(inner)
         if owner == "installed":  # A package that is spread over several folders.
@@ -120,7 +131,7 @@ class Imports:
         if owner == "own":
             self._follow_own(inner)
             return OwnModule(inner)
-        if scope.after_star or "__getattr__" in scope.names:
+        if scope.after_star:
             return Own()
         raise self._failed(Absent(inner, "ImportError"))
 

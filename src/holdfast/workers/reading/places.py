@@ -15,6 +15,8 @@ import sysconfig
 from importlib.machinery import ModuleSpec
 from typing import Literal
 
+from holdfast.workers.reading.values import Unforeseeable
+
 Owner = Literal["installed", "own", "absent"]
 
 TEXT_LIMIT = 1024 * 1024
@@ -44,14 +46,18 @@ LOADED_LATE = {
 MADE_UP = re.compile(rb"sys\.modules|__path__|meta_path|_LazyModule\(")
 """In a package that may have modules of which there is no file."""
 
+KNOWN_FINDERS = ("_frozen_importlib", "_distutils_hack", "__editable__", "_pytest", "six")
+"""Who looks for modules; another one may find what is not on the path."""
+
 
 class Places:
     """The module path of a worker, as it grows while the program is read."""
 
     def __init__(self, program_folder: str | None) -> None:
         own = [program_folder] if program_folder else []
-        self.entries = (*own, *_inherited_path())
+        self.entries = self._first_entries = (*own, *_inherited_path())
         self.program_folder = program_folder
+        self._pinned: dict[str, tuple[str, ...]] = {}
         self._found: dict[tuple[str, tuple[str, ...]], ModuleSpec | None] = {}
         self._texts: dict[str, bytes] = {}
         self._installed_folders = installed_folders()
@@ -62,10 +68,25 @@ class Places:
     def append(self, folder: str) -> None:
         self.entries = (*self.entries, folder)
 
+    def pin(self, module: str) -> None:
+        """Note that a package is imported: folders that are added later do not hide it."""
+        self._pinned.setdefault(module.partition(".")[0], self.entries)
+
+    def is_unclear(self, module: str) -> bool:
+        """Whether a folder that was added has a package that may be loaded from elsewhere.
+
+        What was imported before may have loaded the installed one already.
+        """
+        top = module.partition(".")[0]
+        if top in self._pinned or self.entries == self._first_entries:
+            return False
+        first, now = _find_one(top, self._first_entries), self.find(top)
+        return first is not None and now is not None and first.origin != now.origin
+
     def find(self, module: str) -> ModuleSpec | None:
         """The spec of a module, found without importing the packages above it."""
         spec: ModuleSpec | None = None
-        path = self.entries
+        path = self._pinned.get(module.partition(".")[0], self.entries)
         for name in prefixes(module):
             if (name, path) not in self._found:
                 self._found[name, path] = _find_one(name, path)
@@ -84,8 +105,8 @@ class Places:
         for depth, name in enumerate(prefixes(module)):
             spec = self.find(name)
             if spec is None:
-                made_up = above is not None and self._says(above, MADE_UP)
-                return owner if owner == "installed" and made_up else "absent"
+                made_up = self._says(above, MADE_UP) if above else self._is_hooked(name)
+                return "installed" if owner != "own" and made_up else "absent"
             if above is None or above.origin is None:
                 owner = "installed" if self._is_installed(spec, depth) else "own"
             above = spec
@@ -110,6 +131,13 @@ class Places:
         for _ in range(depth + 1):
             places = [os.path.dirname(place) for place in places]
         return self._installed_folders.issuperset(places)
+
+    def _is_hooked(self, name: str) -> bool:
+        """Whether a module of which there is no file may be found all the same."""
+        if name == "distutils":
+            return self.find("setuptools") is not None
+        origins = {getattr(finder, "__module__", "").partition(".")[0] for finder in sys.meta_path}
+        return not all(origin.startswith(KNOWN_FINDERS) for origin in origins)
 
     def _says(self, spec: ModuleSpec, pattern: re.Pattern[bytes]) -> bool:
         path = spec.origin or ""
@@ -139,8 +167,15 @@ def packages_above(source_path: str, program_folder: str | None) -> list[str]:
     inside = [root for root in roots if folder == root or folder.startswith(f"{root}{os.sep}")]
     if not inside or folder == os.path.realpath(program_folder):
         return []
-    names = os.path.relpath(folder, max(inside, key=len)).split(os.sep)
+    root = max(inside, key=len)
+    if _is_package(root):
+        raise Unforeseeable("it cannot be told from where the module is imported")
+    names = os.path.relpath(folder, root).split(os.sep)
     return prefixes(".".join(names)) if all(map(str.isidentifier, names)) else []
+
+
+def _is_package(folder: str) -> bool:
+    return os.path.exists(os.path.join(folder, "__init__.py"))
 
 
 def _inherited_path() -> list[str]:

@@ -8,6 +8,7 @@ Rules
 3. A statement that does anything else ends the reading, and nothing after it counts.
 4. The making of a class or function is read too: decorators, default values, annotations
    (unless they are postponed), bases, and the class's body. A function's body is not run.
+   That installed bases and metaclasses see a new class is assumed to be harmless.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from holdfast.workers.reading.values import (
     is_foreign,
 )
 
-SOURCE_LIMIT = 2 * 1024 * 1024
+SOURCE_LIMIT = 512 * 1024
 """Bytes of a program that is still read."""
 
 TURNS_LIMIT = 64

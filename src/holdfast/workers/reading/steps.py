@@ -129,7 +129,7 @@ class Steps:
             raise Unforeseeable("the folder cannot be told")
         if not _fits(folder.value) or folder.value.endswith(".zip"):
             raise Unforeseeable("not a folder")
-        path = os.path.join(os.getcwd(), folder.value.removeprefix("./"))
+        path = os.path.join(os.getcwd(), folder.value.removeprefix("./")).rstrip("/") or "/"
         if index == Known(0):
             self._places.insert(path)
         elif index == Known(-1):
