@@ -11,10 +11,12 @@ import time
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import Any
 
 import pytest
 
+from holdfast.control.registers.register import Credentials
 from holdfast.elastic.rendezvous import etcd_errors
 from holdfast.elastic.rendezvous.api import RendezvousParameters, RendezvousStateError
 from holdfast.elastic.rendezvous.etcd_client import EtcdClient
@@ -23,7 +25,7 @@ from holdfast.elastic.rendezvous.etcd_rendezvous_backend import (
     create_backend,
 )
 from holdfast.elastic.rendezvous.etcd_server import EtcdServer
-from holdfast.elastic.rendezvous.etcd_store import EtcdStore
+from holdfast.elastic.rendezvous.etcd_store import EtcdStore, settings_of
 from holdfast.elastic.rendezvous.store import StoreTimeoutError
 
 from ..etcd_cluster import etcd_program
@@ -240,3 +242,45 @@ def test_a_backend_and_a_store_are_made_from_parameters(server: EtcdServer) -> N
         create_backend(
             RendezvousParameters("etcd-v2", "localhost", "made", 1, 1, protocol="gopher")
         )
+
+
+def test_a_client_of_python_etcd_is_taken_with_all_that_it_knows() -> None:
+    etcd = pytest.importorskip("etcd", reason="needs python-etcd (make test installs it)")
+    client = etcd.Client(
+        host=(("first", 1001), ("[fd00::2]", 1002)),
+        protocol="https",
+        cert=("node.pem", "node.key"),
+        ca_cert="authority.pem",
+        username="user",
+        password="secret",
+        allow_reconnect=True,
+        use_proxies=True,  # Else it asks at once who else is there.
+    )
+    settings = settings_of(client, "/prefix", "run")
+    assert settings.endpoint == "first:1001,[fd00::2]:1002"
+    assert settings.credentials == Credentials("user", "secret")
+    assert settings.options == {
+        "protocol": "https",
+        "cert": "node.pem",
+        "key": "node.key",
+        "cacert": "authority.pem",
+        "etcd_prefix": "/prefix",
+    }
+    single = etcd.Client("host", 1003)
+    assert settings_of(single, "", "run").endpoint == "host:1003"
+    assert settings_of(single, "", "run").credentials == Credentials()
+
+
+@pytest.mark.torch
+def test_our_client_serves_the_backend_of_pytorch(server: EtcdServer) -> None:
+    pytest.importorskip("etcd", reason="needs python-etcd (make test installs it)")
+    theirs = import_module("torch.distributed.elastic.rendezvous.etcd_rendezvous_backend")
+    backend = theirs.EtcdRendezvousBackend(server.get_client(), "theirs", "/of/tests")
+    assert backend.get_state() is None
+    first = backend.set_state(b"one")
+    assert first[0] == b"one"
+    assert first[2]
+    assert backend.set_state(b"two") == (*first[:2], False)
+    assert backend.set_state(b"two", first[1])[2]
+    ours = EtcdRendezvousBackend(server.get_client(), "theirs", "/of/tests")
+    assert ours.get_state() == backend.get_state()
