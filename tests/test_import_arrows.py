@@ -206,6 +206,7 @@ def outward_arrows(module: Module) -> Iterator[str]:
 MADE_OF_TORCH = {
     "holdfast.workers.store_host",
     "holdfast.control.registers.torch_store",
+    "holdfast.elastic.control_plane",
     "holdfast.elastic.rendezvous.c10d_rendezvous_backend",
     "holdfast.elastic.rendezvous.torchrun",
     "holdfast.elastic.utils.data.elastic_distributed_sampler",

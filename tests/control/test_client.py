@@ -11,7 +11,7 @@ from holdfast.control import client as clients
 from holdfast.control.auth import Security
 from holdfast.control.client import Client
 from holdfast.control.frames import VERSION, ProtocolError, encode
-from holdfast.control.handshake import Challenge, Welcome, refusal_of
+from holdfast.control.handshake import ADVICE, Challenge, Welcome, refusal_of
 from holdfast.core.messages import Heartbeat, StopRound
 from holdfast.core.model import Endpoint
 
@@ -19,7 +19,6 @@ from ..free_ports import free_port
 from .stage import JOB, LOOPBACK, TENURE, Agent, Stage
 
 SECRET = Security(b"a secret token")
-OWN_ENDPOINTS = "jobs at the same time need endpoints of their own"
 
 
 def lost(
@@ -114,7 +113,7 @@ def test_another_service_at_that_port_is_no_coordinator(stage: Stage) -> None:
     [
         (Security(b"another"), JOB, "wrong token", True),
         (Security(), JOB, "the coordinator demands a token, and the node has none", True),
-        (SECRET, "other", f"this coordinator serves job {JOB}, not other ({OWN_ENDPOINTS})", False),
+        (SECRET, "other", f"this coordinator serves job {JOB}, not other ({ADVICE})", False),
     ],
 )
 def test_a_refusal_is_told_in_the_servers_words(

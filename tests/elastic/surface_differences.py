@@ -11,12 +11,9 @@ NO_STORE_OF_C10D = "of PyTorch's class for stores; over etcd it does nothing the
 FILTERED = "where filtered lines go is said by the `LogsDest`"
 
 WITHOUT_COUNTERPART: dict[str, str] = {
-    "control_plane": "a server for debugging inside of workers, made of PyTorch's C++ objects",
-    "multiprocessing.redirects": "a process has its streams from its beginning; none is replaced",
     "multiprocessing.subprocess_handler": NO_POPEN,
     "multiprocessing.subprocess_handler.handlers": NO_POPEN,
     "multiprocessing.subprocess_handler.subprocess_handler": NO_POPEN,
-    "multiprocessing.tail_log": "output is passed on as it is written; no file is followed",
     "rendezvous._etcd_stub": "stands in for a package that is not needed here",
 }
 """Modules of PyTorch's that are not here."""
@@ -39,9 +36,13 @@ LEFT_OUT: dict[str, str] = {
     "multiprocessing.api:IS_MACOS": "this is Linux",
     "multiprocessing.api:IS_WINDOWS": "this is Linux",
     "multiprocessing.api:get_std_cm": (
-        "streams are never replaced within a process (see `redirects`)"
+        "workers have their streams from their beginning; `redirects` is for a process's own"
     ),
     "multiprocessing.errors:JSON": "a name for annotations",
+    "multiprocessing.redirects:IS_MACOS": "this is Linux",
+    "multiprocessing.redirects:IS_WINDOWS": "this is Linux",
+    "multiprocessing.redirects:get_libc": "`ctypes.CDLL(None)`, on Linux",
+    "multiprocessing.redirects:libc": "as above",
     "rendezvous.dynamic_rendezvous:get_method_name": "names the caller in their events",
     "rendezvous.etcd_rendezvous:CONST_ETCD_FROZEN_TTL": OLD_ETCD,
     "rendezvous.etcd_rendezvous:CONST_ETCD_JOINABLE_EPHEMERAL_TTL": OLD_ETCD,
@@ -69,6 +70,7 @@ DIFFERENT: dict[str, str] = {
     "multiprocessing.errors:ChildFailedError.format_msg": (
         "the report is that of `holdfast run`, and has no borders to choose"
     ),
+    "multiprocessing.tail_log:TailLog": "the filter that shows every line is another function",
     "rendezvous.dynamic_rendezvous:DynamicRendezvousHandler": (
         "made of their private objects there; `from_backend` makes both"
     ),

@@ -6,9 +6,14 @@ A test that takes `errors` runs against both; the others are about ours alone.
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import pickle
+import re
+import signal
+import subprocess
+import sys
 import time
 from importlib import import_module
 from pathlib import Path
@@ -204,6 +209,19 @@ def test_the_summary_tells_who_failed_first_and_why(errors: Module, tmp_path: Pa
         assert part in text
 
 
+def test_a_reader_of_logs_finds_exit_codes_and_signals_in_the_summary(errors: Module) -> None:
+    codes = {0: -9, 1: 3, 2: -15, 3: -64, 4: 130}
+    failures = {
+        rank: errors.ProcessFailure(rank, 100 + rank, code, "none") for rank, code in codes.items()
+    }
+    text = str(errors.ChildFailedError("trainer", failures))
+    found = re.findall(r"exitcode\s*: (-?\d+) \(pid: (\d+)\)(?: +\((SIG\w+)\))?", text)
+    names = {0: "SIGKILL", 2: "SIGTERM", 3: "SIGRTMAX"}
+    assert sorted(found) == sorted(
+        (str(code), str(100 + rank), names.get(rank, "")) for rank, code in codes.items()
+    )
+
+
 def test_the_summary_is_bounded(tmp_path: Path) -> None:
     long = "\n".join(f"line {n}" for n in range(1000))
     path = str(left(tmp_path, "10", long))
@@ -266,6 +284,31 @@ def test_record_hands_over_what_a_failed_child_left(errors: Module, tmp_path: Pa
     with pytest.raises(errors.ChildFailedError):
         errors.record(raise_it, error_handler=handler)(failed)
     assert handler.calls == ["initialize", (path, -9)]
+
+
+CRASHES = """
+import faulthandler, os, sys
+from {package}.multiprocessing.errors import record
+faulthandler.enable(open(os.devnull, "w"))
+record(os.abort)()
+"""
+
+
+def test_the_stacks_of_a_crash_are_on_stderr(errors: Module) -> None:
+    program = CRASHES.format(package=errors.__name__.removesuffix(".multiprocessing.errors"))
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == -signal.SIGABRT
+    assert "Fatal Python error: Aborted" in ended.stderr
+
+
+@pytest.mark.parametrize("stderr", [None, io.StringIO()])
+def test_record_works_where_stderr_has_no_descriptor(
+    stderr: io.StringIO | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stderr)
+    assert ours.record(list)() == []
 
 
 def test_record_leaves_exits_alone(errors: Module) -> None:

@@ -158,17 +158,47 @@ def test_a_port_that_cannot_be_had_is_told(join: Callable[[JobConfig], Membershi
             join(config).meet(DEADLINE_S)
 
 
-def test_a_job_at_the_place_of_another_one_is_told_so_at_once(
+def test_two_nodes_that_are_both_told_to_host_meet(
+    join: Callable[[JobConfig], Membership],
+) -> None:
+    config = replace(config_of(free_place(), uuid.uuid4().hex, 2, 2), is_host=True)
+    with ThreadPoolExecutor() as pool:
+        seats = list(pool.map(lambda _: join(config).meet(DEADLINE_S), range(2)))
+    assert sorted(seat.rank for seat in seats) == [0, 1]
+
+
+def test_jobs_meet_at_one_place_at_the_same_time_and_one_after_the_other(
+    join: Callable[[JobConfig], Membership],
+) -> None:
+    place = free_place()
+    configs = [config_of(place, uuid.uuid4().hex, 2, 2) for _ in range(3)]
+    nodes = [join(config) for config in (*configs, *configs)]
+    with ThreadPoolExecutor() as pool:
+        seats = list(pool.map(lambda node: node.meet(DEADLINE_S), nodes))
+        assert [(one.rank, one.size) for one in seats].count((0, 2)) == 3
+        for done in (nodes[0], nodes[3]):
+            done.note_success()
+        list(pool.map(lambda node: node.leave(DEADLINE_S), (nodes[0], nodes[3])))
+        late = config_of(place, uuid.uuid4().hex, 2, 2)
+        newcomers = [join(late), join(late)]
+        seats = list(pool.map(lambda node: node.meet(DEADLINE_S), newcomers))
+    assert sorted(seat.rank for seat in seats) == [0, 1]
+    for node in (nodes[1], nodes[2], nodes[4], nodes[5]):
+        assert not node.is_wanted
+        assert node.is_seated
+
+
+def test_a_job_that_nobody_hosts_at_the_place_of_another_one_is_told_so_at_once(
     join: Callable[[JobConfig], Membership], caplog: pytest.LogCaptureFixture
 ) -> None:
     place = free_place()
     first = join(config_of(place, "first", 2, 2))
     wait_until(lambda: first.is_in_touch)
-    join(config_of(place, "second", 2, 2))
+    join(replace(config_of(place, "second", 2, 2), is_host=False))
 
     def warnings() -> list[str]:
         return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
 
     wait_until(warnings)
     assert "serves job first, not second" in warnings()[0]
-    assert "endpoints of their own" in warnings()[0]
+    assert "another port" in warnings()[0]

@@ -15,6 +15,7 @@ import sys
 import types
 from collections.abc import Iterator
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ PUBLIC = (
     "agent.server.api",
     "agent.server.health_check_server",
     "agent.server.local_elastic_agent",
+    "control_plane",
     "events",
     "events.api",
     "events.handlers",
@@ -48,10 +50,14 @@ PUBLIC = (
     "multiprocessing.errors",
     "multiprocessing.errors.error_handler",
     "multiprocessing.errors.handlers",
+    "multiprocessing.redirects",
+    "multiprocessing.tail_log",
     "rendezvous",
     "rendezvous.api",
     "rendezvous.c10d_rendezvous_backend",
     "rendezvous.dynamic_rendezvous",
+    "rendezvous.etcd_client",
+    "rendezvous.etcd_errors",
     "rendezvous.etcd_rendezvous",
     "rendezvous.etcd_rendezvous_backend",
     "rendezvous.etcd_server",
@@ -154,9 +160,10 @@ def theirs() -> Iterator[dict[str, Any]]:
     """The modules of PyTorch's elastic API, by their names below it."""
     names = [name for package in PACKAGES for name in surface.modules_of(package)]
     with pytest.MonkeyPatch.context() as patch:
-        # One of them needs it for the class of an error, though nobody installs it.
-        patch.setitem(sys.modules, "urllib3", types.ModuleType("urllib3"))
-        patch.setitem(sys.modules, "urllib3.exceptions", types.ModuleType("urllib3.exceptions"))
+        if find_spec("urllib3") is None:
+            # One of them needs it for the class of an error, though PyTorch does not bring it.
+            for name in ("urllib3", "urllib3.exceptions"):
+                patch.setitem(sys.modules, name, types.ModuleType(name))
         found = {surface.short(name): importlib.import_module(name) for name in names}
         yield {name: module for name, module in found.items() if name}
         patch.delitem(sys.modules, "torch.distributed.elastic.rendezvous.etcd_rendezvous_backend")

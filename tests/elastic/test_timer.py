@@ -314,11 +314,28 @@ def test_a_server_that_waits_for_long_stops_at_once(nothing_left: None) -> None:
     server = timer.LocalTimerServer(multiprocessing.get_context("spawn").Queue(), LONG_S)
     for _ in range(2):
         server.start()
-        with pytest.raises(RuntimeError):
-            server.start()
         server.stop()
     server.stop()
     del server
+
+
+def test_a_server_that_is_started_twice_goes_on_watching(nothing_left: None) -> None:
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    server = timer.LocalTimerServer(queue, max_interval=LONG_S)
+    server.start()
+    thread = server._watchdog_thread
+    server.start()
+    assert server._watchdog_thread is thread
+    given = {"queue": queue, "after": 0.1, "stay": LONG_S}
+    worker = context.Process(target=exec, args=(WORKER, given))
+    worker.start()
+    worker.join(DEADLINE_S)
+    assert worker.exitcode == -signal.SIGKILL
+    worker.close()
+    server.stop()
+    queue.close()
+    del server, queue
 
 
 def test_a_queue_of_a_manager_works_too() -> None:
@@ -383,6 +400,21 @@ def test_a_process_that_stays_too_long_is_ended_and_its_watcher_is_not(
         ("watchdog stopped", None),
     ]
     assert not os.path.exists(pipe)
+
+
+def test_a_server_of_a_pipe_that_is_started_twice_or_again_goes_on_watching(
+    pipe: str, nothing_left: None
+) -> None:
+    told: list[str] = []
+    server = timer.FileTimerServer(pipe, "run", log_event=lambda name, _: told.append(name))
+    for _ in range(2):
+        server.start()
+        server.start()
+        assert stay(pipe, signal.SIGKILL, 0.1, LONG_S) == -signal.SIGKILL
+        server.stop()
+        assert not os.path.exists(pipe)
+    assert told.count("watchdog started") == 2
+    assert told.count("kill worker process") == 2
 
 
 def test_a_process_that_is_in_time_or_asks_for_no_signal_lives(pipe: str) -> None:

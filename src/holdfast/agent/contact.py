@@ -1,8 +1,9 @@
 """How an agent and its coordinator reach each other: in one process, or over the network.
 
 `LocalContact` serves a job of one node: the coordinator lives here, and there is no socket.
-`NetworkContact` serves a job of several: whoever can bind the endpoint hosts the coordinator,
-the others dial it. Which of the two this node is may change: each time it dials, it looks.
+`NetworkContact` serves a job of several: whoever has the endpoint's claim (`control.sharing`)
+hosts the coordinator, the others dial it. Which of the two this node is may change: each time it
+dials, it looks.
 Where any node can carry the coordinator, `agent.register_contact` takes its place.
 """
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.control.auth import Security
     from holdfast.control.record import Record
     from holdfast.control.server import Server
+    from holdfast.control.sharing import Share
 
 DIAL_TIMEOUT_S = 5.0
 DESCRIPTORS_PER_NODE, DESCRIPTORS_BESIDES = 3, 256
@@ -128,6 +130,7 @@ class NetworkContact:
         self._host: CoordinatorHost | None = None
         self._keeper: RecordKeeper | None = None
         self._server: Server | None = None
+        self._share: Share | None = None
         self._is_here: bool | None = owner.config.is_host
         """Whether the endpoint is on this machine; None while that is not known."""
         self._client = Client(owner.loop, owner.config.run_id, owner.node, self._security, self)
@@ -142,14 +145,15 @@ class NetworkContact:
     @property
     def store_place(self) -> Endpoint:
         """Where the coordinator's store is found from here."""
-        if self._server is None:
+        if self._server is None or not self._server.addresses:
             return self._endpoint
         return replace(self._endpoint, port=self._server.addresses[0].port)
 
     # What the agent does.
 
     def dial(self) -> None:
-        """Host the coordinator if the endpoint is this machine's and free; else dial it."""
+        """Host the coordinator if the endpoint is this machine's, and no other node of the job
+        on it does; else dial it."""
         from holdfast.control.hosting import is_this_machine
 
         if self._is_here is None:
@@ -177,7 +181,7 @@ class NetworkContact:
         pass  # Whoever must still learn the outcome dials this host, and no other.
 
     def close(self) -> None:
-        for part in (self._client, self._host, self._keeper, self._server):
+        for part in (self._client, self._host, self._keeper, self._server, self._share):
             if part is not None:
                 part.close()
 
@@ -200,11 +204,13 @@ class NetworkContact:
     # Hosting.
 
     def _try_to_host(self) -> CoordinatorHost | None:
-        from holdfast.control.hosting import is_loopback, try_to_host
+        from holdfast.control.hosting import is_loopback
+        from holdfast.control.sharing import take_share
 
         config = self._owner.config
-        listening = try_to_host(self._endpoint, config.is_host)
-        if listening is None:
+        has_no_tls = self._security.tls is None
+        self._share = take_share(self._endpoint, config.run_id, config.is_host, has_no_tls)
+        if self._share is None:
             return None
         from holdfast.agent.keeping import RecordKeeper
         from holdfast.control.server import Server
@@ -219,7 +225,7 @@ class NetworkContact:
         spaces = KeySpaces()
         self._server = Server(owner.loop, config.run_id, self._security, host, spaces)
         self._keeper.begin(state.tenure, ledger(state))
-        self._server.listen(listening)
+        self._share.serve(owner.loop, self._server, owner.say)
         host.post, host.keys = self._server, spaces
         here = f"this node carries the coordinator, on {self.store_place}"
         if is_loopback(self._endpoint):

@@ -29,6 +29,11 @@ Kind = Literal["control", "tether", "store"]
 KINDS = ("control", "tether", "store")
 NONCE_BYTES = 16
 NAME_LIMIT = 512
+ADVICE = (
+    "no node of that job on its machine shares the port: start one there, or give the job another "
+    "port; with TLS, or for another user, it needs one"
+)
+"""For who dials an endpoint that serves another job alone."""
 
 
 class Opening(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -81,6 +86,14 @@ def is_name(text: str) -> bool:
     return 0 < len(text) <= NAME_LIMIT and text.isprintable()
 
 
+def job_of(payload: bytes | bytearray) -> str:
+    """The job that an opening names; empty where it is none."""
+    try:
+        return _openings.decode(payload).job
+    except ProtocolError:
+        return ""
+
+
 def refusal_of(error: ProtocolError) -> bytes:
     return encode(Refusal(error.kind, error.reason, error.permanent))
 
@@ -102,10 +115,9 @@ class ServerSide(Struct, frozen=True):
                 f"{opening.version}: install the same Holdfast on every machine",
             )
         if opening.job != self.job:
-            # The other job may end, and its host then carries this one.
+            # The other job may end, or a node that carries this one may come.
             reason = f"this coordinator serves job {self.job}, not {opening.job[:NAME_LIMIT]}"
-            advice = "jobs at the same time need endpoints of their own"
-            raise ProtocolError("job", f"{reason} ({advice})", permanent=False)
+            raise ProtocolError("job", f"{reason} ({ADVICE})", permanent=False)
         if opening.kind not in KINDS or not is_name(opening.node):
             raise ProtocolError("garbage", "the opening names no kind or no node")
         if opening.kind == "tether":

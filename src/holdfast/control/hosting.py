@@ -3,8 +3,8 @@
 Rules
 - An address is this machine's own if a socket can be bound to it. Names are only resolved,
   never compared.
-- A port that is taken means that somebody on this machine hosts already, perhaps another
-  agent of the same job: then it is not us. Of several that try at once exactly one gets it.
+- A port that is taken means that somebody on this machine holds it already. Of several that try
+  at once exactly one gets it. What becomes of the others is in `sharing`.
 - The host listens on the wildcard of both families, so that peers reach it whatever the
   name means to them; on loopback only if the endpoint says loopback in so many words. (On
   many systems a machine's own name resolves to 127.0.1.1 on that machine alone.)

@@ -16,6 +16,7 @@ Rules
 - A server that is `closed_because` of something says so to every node that dials it.
 - A node is told nothing on a connection before its own first word on it: what was decided
   before that word was read is answered by it, and must not follow it (rule 3 of `core.desk`).
+- A connection for another job is handed to its `neighbours`, if there are any who take it.
 - No decision of the protocol is made here, and no name is resolved.
 
 How it works: every connection starts at `_on_opening`; what it opened as decides which
@@ -35,7 +36,7 @@ from msgspec import Struct
 from holdfast.control.auth import Security
 from holdfast.control.connection import Connection, Ending, Loop, Stream
 from holdfast.control.frames import FRAME_LIMIT, ProtocolError, encode_order, from_node
-from holdfast.control.handshake import NONCE_BYTES, Opening, ServerSide
+from holdfast.control.handshake import NONCE_BYTES, Opening, ServerSide, job_of
 from holdfast.control.listener import (
     PATIENCE_WHEN_FULL_S,
     Handshakes,
@@ -47,6 +48,7 @@ from holdfast.core.messages import FromNode, ToNode
 from holdfast.core.model import Endpoint, Tenure
 
 if TYPE_CHECKING:
+    from holdfast.control.sharing import Neighbours
     from holdfast.control.tls import Arrival
 
 TICKET_BYTES = 16
@@ -94,6 +96,8 @@ class Server:
         self.rejected: Counter[str] = Counter()
         self.closed_because = ""
         """Why nodes are not admitted now, if they are not."""
+        self.neighbours: Neighbours | None = None
+        self._job = job
         self._side = ServerSide(job, security, self.nonce)
         self._tls = None
         if security.tls is not None:
@@ -119,6 +123,15 @@ class Server:
         """Accept on a socket, or on a numeric address and port; raises OSError if it cannot."""
         sock = where if isinstance(where, socket.socket) else listening_socket(*where)
         self._listeners.append(Listener(self._loop, sock, self._on_accepted, self._has_room))
+
+    def adopt(self, sock: socket.socket, opening: bytes) -> None:
+        """Serve a connection whose opening somebody else has read."""
+        sock.setblocking(False)
+        connection = self._begin(sock)
+        try:
+            self._on_opening(connection, opening)
+        except ProtocolError as error:
+            connection.refuse(error)
 
     @property
     def addresses(self) -> tuple[Endpoint, ...]:
@@ -239,6 +252,8 @@ class Server:
         self._admit_tether(connection, opening)
 
     def _on_opening(self, connection: Connection, payload: bytes | bytearray) -> None:
+        if self._is_handed_over(connection, payload):
+            return
         opening = self._side.read_opening(payload)
         if opening.kind == "tether":
             self._admit_tether(connection, opening)
@@ -249,6 +264,19 @@ class Server:
         connection.state = (opening, nonce)
         connection.on_frame = self._on_proof
         connection.send(self._side.challenge(nonce))
+
+    def _is_handed_over(self, connection: Connection, payload: bytes | bytearray) -> bool:
+        if self.neighbours is None or (job := job_of(payload)) in ("", self._job):
+            return False
+        descriptor = connection.duplicate()
+        try:
+            is_taken = self.neighbours.hand_over(job, descriptor, bytes(payload))
+        finally:
+            os.close(descriptor)
+        if is_taken:
+            connection.close()  # Ours alone: the other's descriptor keeps it.
+            self._connections.discard(connection)
+        return is_taken
 
     def _on_proof(self, connection: Connection, payload: bytes | bytearray) -> None:
         opening, nonce = connection.state

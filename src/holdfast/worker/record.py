@@ -59,8 +59,14 @@ def show_stacks_on_crash() -> None:
     """
     import faulthandler
 
-    if faulthandler.is_enabled():
-        return
+    if not faulthandler.is_enabled():
+        show_stacks_on_stderr()
+
+
+def show_stacks_on_stderr() -> None:
+    """The same on stderr, whatever was chosen before; where stderr is no file, nothing changes."""
+    import faulthandler
+
     try:
         faulthandler.enable(all_threads=True)
     except (AttributeError, OSError, RuntimeError, ValueError):

@@ -7,19 +7,15 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holdfast.control.registers.etcd_v2 import EtcdV2Register
-from holdfast.control.registers.register import (
-    RegisterRefused,
-    RegisterSettings,
-    RegisterUnreachable,
-)
+from holdfast.control.registers.register import RegisterRefused, RegisterUnreachable
 from holdfast.core.config import ETCD_PORT
-from holdfast.core.model import Endpoint
 from holdfast.elastic.rendezvous.api import (
     RendezvousConnectionError,
     RendezvousParameters,
     RendezvousStateError,
 )
 from holdfast.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
+from holdfast.elastic.rendezvous.etcd_client import EtcdClient
 from holdfast.elastic.rendezvous.etcd_store import KEEP_S, EtcdStore, settings_of
 from holdfast.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
@@ -31,7 +27,7 @@ KEY_PREFIX, STORE_PREFIX = "/torch/elastic/rendezvous", "/torch/elastic/store"
 
 
 class EtcdRendezvousBackend(RendezvousBackend):
-    """One key of etcd. `client` says which etcd (`etcd_store.EtcdClient`)."""
+    """One key of the etcd that `client` asks, an `EtcdClient` or a `Client` of python-etcd."""
 
     def __init__(
         self, client: Any, run_id: str, key_prefix: str | None = None, ttl: int | None = None
@@ -79,8 +75,15 @@ def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend,
     protocol = params.get("protocol", "http").strip().lower()
     if protocol not in ("http", "https"):
         raise ValueError(f"the protocol {protocol!r} is neither http nor https")
-    place = Endpoint(*parse_rendezvous_endpoint(params.endpoint, ETCD_PORT))
-    options = {key: str(value) for key, value in params.config.items() if value is not None}
-    client = RegisterSettings("etcd-v2", str(place), "", {**options, "protocol": protocol})
+    host, port = parse_rendezvous_endpoint(params.endpoint, ETCD_PORT)
+    certificate, key = params.get("ssl_cert"), params.get("ssl_cert_key")
+    client = EtcdClient(
+        host,
+        port,
+        read_timeout=timeout_s,
+        protocol=protocol,
+        cert=(certificate, key) if certificate and key else certificate,
+        ca_cert=params.get("ca_cert"),
+    )
     backend = EtcdRendezvousBackend(client, params.run_id, KEY_PREFIX)
     return backend, EtcdStore(client, STORE_PREFIX)

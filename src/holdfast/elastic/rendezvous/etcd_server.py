@@ -16,7 +16,7 @@ import time
 from subprocess import Popen, TimeoutExpired
 from typing import TextIO
 
-from holdfast.elastic.rendezvous.etcd_store import EtcdClient
+from holdfast.elastic.rendezvous.etcd_client import EtcdClient
 from holdfast.workers.ports import ReservedPort
 
 __all__ = ["EtcdServer", "stop_etcd"]
@@ -50,7 +50,7 @@ class EtcdServer:
         return f"{HOST}:{self._port}"
 
     def get_client(self) -> EtcdClient:
-        """What a backend or a store takes to find this server."""
+        """A client of this server, for a backend, a store, or to ask it oneself."""
         return EtcdClient(HOST, self._port)
 
     def start(

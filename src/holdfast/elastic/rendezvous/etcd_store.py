@@ -14,17 +14,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.control.registers.etcd_v2 import EtcdV2Register
 from holdfast.control.registers.register import (
+    Credentials,
     RegisterRefused,
     RegisterSettings,
     RegisterUnreachable,
 )
+from holdfast.elastic.rendezvous.etcd_client import EtcdClient
 from holdfast.elastic.rendezvous.store import Span, Store, StoreError, StoreTimeoutError, Value
 
 __all__ = ["EtcdClient", "EtcdStore"]
@@ -35,24 +36,26 @@ CALL_S = 10.0
 NONCE_BYTES = 8
 
 
-class EtcdClient(Struct, frozen=True):
-    """Which etcd. A client of the package python-etcd says the same by the same names."""
-
-    host: str
-    port: int
-    protocol: str = "http"
-
-
 def settings_of(client: Any, prefix: str, name: str, keep_s: float = KEEP_S) -> RegisterSettings:
-    """The register `prefix/name` of the etcd that a client, or settings, point at."""
-    if isinstance(client, RegisterSettings):
-        given = client
-    else:
-        host = f"[{client.host}]" if ":" in client.host else client.host
-        protocol = {"protocol": str(client.protocol)}
-        given = RegisterSettings("etcd-v2", f"{host}:{client.port}", "", protocol)
+    """The register `prefix/name` of the etcd that a client asks, ours or one of python-etcd."""
+    given = client.settings if isinstance(client, EtcdClient) else _settings_of_another(client)
     options = {**given.options, "etcd_prefix": prefix.rstrip("/") or "/"}
     return replace(given, run_id=name, options=options, call_timeout_s=CALL_S, keep_s=keep_s)
+
+
+def _settings_of_another(client: Any) -> RegisterSettings:
+    """All servers that a client of python-etcd knows, and how it proves itself to them."""
+    places = [urlsplit(uri).netloc for uri in (client.base_uri, *_other_uris(client))]
+    files = getattr(client.http, "connection_pool_kw", {})
+    found = {"cert": "cert_file", "key": "key_file", "cacert": "ca_certs"}
+    options = {ours: str(files[theirs]) for ours, theirs in found.items() if files.get(theirs)}
+    options["protocol"] = str(client.protocol)
+    credentials = Credentials(client.username or "", client.password or "")
+    return RegisterSettings("etcd-v2", ",".join(places), "", options, credentials)
+
+
+def _other_uris(client: Any) -> list[str]:
+    return list(getattr(client, "_machines_cache", ()))
 
 
 class EtcdStore(Store):

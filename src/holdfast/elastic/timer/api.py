@@ -118,9 +118,10 @@ class TimerServer(ABC):
         """End a worker; False if that failed and is worth another attempt."""
 
     def start(self) -> None:
-        """Begin to watch, in a thread."""
+        """Watch, in a thread; one that watches already goes on."""
         if self._watchdog_thread is not None:
-            raise RuntimeError(f"this {type(self).__name__} watches already")
+            logger.info("This %s watches already", type(self).__name__)
+            return
         self._stopping.clear()
         self._watchdog_thread = threading.Thread(
             target=self._watchdog_loop, name=type(self).__name__, daemon=self._daemon

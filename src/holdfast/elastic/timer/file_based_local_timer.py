@@ -178,9 +178,15 @@ class FileTimerServer:
     # The life of the server.
 
     def start(self) -> None:
-        """Read requests from now on, in a thread."""
+        """Read requests, in a thread; one that reads already goes on.
+
+        The pipe, which `stop` removes, is made anew.
+        """
         if self._watchdog_thread is not None:
-            raise RuntimeError("this FileTimerServer watches already")
+            logger.info("This FileTimerServer watches already")
+            return
+        if not os.path.exists(self._file_path):
+            os.mkfifo(self._file_path, 0o600)
         self._watch = _Watch(self._file_path)
         self._busy_since = None
         self._watchdog_thread = threading.Thread(

@@ -13,7 +13,7 @@ import os
 from typing import Any
 
 from holdfast.worker import error_file
-from holdfast.worker.record import document_for, show_stacks_on_crash
+from holdfast.worker.record import document_for, show_stacks_on_stderr
 
 __all__ = ["ErrorHandler"]
 
@@ -32,8 +32,12 @@ class ErrorHandler:
         return error_file.path_from_environment(os.environ)
 
     def initialize(self) -> None:
-        """Called before the function runs whose errors are recorded."""
-        show_stacks_on_crash()
+        """Called before the function runs whose errors are recorded.
+
+        Enables `faulthandler`, on stderr, even where it was enabled before: a program that is
+        ported finds its stacks where it did.
+        """
+        show_stacks_on_stderr()
 
     def record_exception(self, e: BaseException) -> None:
         """Leave an exception that is being raised now; without a file for it, do nothing."""

@@ -121,7 +121,8 @@ class ChildFailedError(Exception):
         return rank, self.failures[rank]
 
     def format_msg(self) -> str:
-        """Who failed first and why, then the others, then where the errors are kept."""
+        """Who failed first and why, then the others; then how each ended, for who reads logs
+        with a program, and where the errors are kept."""
         from holdfast.core.model import Outcome
         from holdfast.observe import report
 
@@ -134,7 +135,9 @@ class ChildFailedError(Exception):
             cause=self._as_failure(first),
             others=tuple(self._as_failure(rank) for rank in others),
         )
-        return "\n" + report.render(outcome, (), None) + self._error_files([first, *others])
+        ranks = [first, *others]
+        ends = self._exit_codes(ranks) + self._error_files(ranks)
+        return "\n" + report.render(outcome, (), None) + ends
 
     def _by_moment(self, rank: GlobalRank) -> tuple[int, float]:
         return _moment(self.failures[rank])
@@ -160,6 +163,14 @@ class ChildFailedError(Exception):
             wall_time=own.timestamp,
         )
 
+    def _exit_codes(self, ranks: list[GlobalRank]) -> str:
+        from holdfast.observe.report import MAX_OTHERS
+
+        told = ranks[: MAX_OTHERS + 1]
+        lines = [f"    rank {rank}: {_exit_code(self.failures[rank])}" for rank in told]
+        more = [f"    and {len(ranks) - len(told)} more"] if len(ranks) > len(told) else []
+        return "\n".join(["", "  Exit codes", *lines, *more, ""])
+
     def _error_files(self, ranks: list[GlobalRank]) -> str:
         from holdfast.observe.report import MAX_OTHERS
 
@@ -174,6 +185,13 @@ def _moment(failure: ProcessFailure) -> tuple[int, float]:
     """What orders failures. The timestamp may have been set by others, who then decide."""
     exact_s = getattr(failure, "_exact_time_s", failure.timestamp)
     return failure.timestamp, exact_s % 1.0 if int(exact_s) == failure.timestamp else 0.0
+
+
+def _exit_code(failure: ProcessFailure) -> str:
+    """The code as it is in `exitcode`, below zero for a signal, and the signal's name."""
+    name = failure.signal_name()
+    signalled = "" if name == NOT_AVAILABLE else f" ({name})"
+    return f"exitcode: {failure.exitcode} (pid: {failure.pid}){signalled}"
 
 
 def _detail(failure: ProcessFailure) -> ErrorDetail:
