@@ -88,7 +88,7 @@ class Spawner(Struct):
         request = self.requests.popleft()
         match request:
             case StartZygote():
-                self.zygote, self.zygote_ready = request.modules, False
+                self.zygote, self.zygote_ready = request.steps, False
                 self.zygote_hangs = False
             case KillZygote():
                 if self.zygote is not None:
@@ -179,7 +179,8 @@ class Spawner(Struct):
 
     def finish_preload(self) -> None:
         self.zygote_ready = True
-        self.answers.append(ZygoteReady(self.zygote or ()))
+        steps = self.zygote or ()
+        self.answers.append(ZygoteReady(steps, has_torch="import torch" in steps))
 
     def reject(self, module: str) -> None:
         self.zygote = None

@@ -217,8 +217,10 @@ def test_a_signal_where_there_are_no_workers_ends_the_job_at_once(life: Life) ->
 
 def test_nothing_is_prepared_any_more_after_a_signal() -> None:
     life = Life()
-    life.take(AgentStarted(preload=("numpy", "torch")), SignalReceived(signal.SIGTERM))
-    assert life.take(ModuleRejected("torch", "it raised")) == []
+    life.take(
+        AgentStarted(preload=("import numpy", "import torch")), SignalReceived(signal.SIGTERM)
+    )
+    assert life.take(ModuleRejected("import torch", "it raised")) == []
     assert life.take(AgentTimerFired("preload notice")) == []
     assert life.take(AgentTimerFired("preload")) == []
     assert life.take(EndpointReserved(PORT)) == []
@@ -278,7 +280,7 @@ EVERYTHING: list[AgentEvent] = [
     AgentStarted(),
     EndpointReserved(PORT),
     ZygoteReady(()),
-    ModuleRejected("torch", "it raised"),
+    ModuleRejected("import torch", "it raised"),
     ZygoteLost("gone"),
     WorkerStarted(1, 0, 101),
     exited(0),

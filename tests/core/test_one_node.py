@@ -29,7 +29,7 @@ from .watched_node import WatchedNode
 ENOUGH_STEPS = 500
 COLD = AgentStarted(cold="not wanted")
 WARM = AgentStarted()
-PRELOADING = AgentStarted(preload=("numpy", "numpy.linalg", "torch"))
+PRELOADING = AgentStarted(preload=("import numpy", "import numpy.linalg", "import torch"))
 
 
 def job(slots: int = 1, max_restarts: int = 0, same_cause_limit: int = 0) -> JobConfig:

@@ -265,7 +265,7 @@ def live(path: Path, choices: list[int]) -> list[Step]:
     """A job in which the choices decide what happens; its journal, read back."""
     path.unlink(missing_ok=True)
     node = JournalledNode(Journal(path, HEADER))
-    node.take(AgentStarted(preload=("numpy", "torch")))
+    node.take(AgentStarted(preload=("import numpy", "import torch")))
     for choice in choices:
         kinds = ["next_by_itself"] * 8 + [*CHANCES, *BLOWS]
         possible = list(getattr(node, kinds[choice % len(kinds)])())

@@ -24,8 +24,10 @@ from holdfast.core.agent_io import (
     CoordinatorReached,
     Dial,
     EndpointReserved,
+    ImportsLearned,
     LauncherLost,
     ModuleRejected,
+    ModulesUnfit,
     ProcessesStuck,
     Report,
     ReserveEndpoint,
@@ -115,7 +117,15 @@ class Stage:
         self._agent = AgentState(config, "here-1", "here")
         self._coordinator = CoordinatorState(config)
         cold = "" if "preload" in command.settings else "not wanted"
-        self._take(AgentStarted(preload=tuple(_list(command, "preload")), cold=cold))
+        self._take(AgentStarted(preload=self._steps(command), cold=cold))
+
+    def _steps(self, command: Command) -> tuple[str, ...]:
+        return tuple(f"import {module}" for module in _list(command, "preload"))
+
+    def ready(self, command: Command) -> None:
+        steps = self._agent.preload
+        late, beside = tuple(_list(command, "late")), "beside" in command.words
+        self._take(ZygoteReady(steps, late=late, has_torch="import torch" in steps, beside=beside))
 
     def started(self, command: Command) -> None:
         for local_rank in map(int, command.words or self._local_ranks):
@@ -207,8 +217,14 @@ def _event(make: Callable[[Command], AgentEvent]) -> Callable[[Stage, Command], 
 
 COMMANDS: dict[str, Callable[[Stage, Command], None]] = {
     "start": Stage.start,
-    "ready": _event(lambda command: ZygoteReady(())),
-    "rejected": _event(lambda command: ModuleRejected(command.words[0], command.words[1])),
+    "ready": Stage.ready,
+    "rejected": _event(
+        lambda command: ModuleRejected(f"import {command.words[0]}", command.words[1])
+    ),
+    "imported": _event(lambda command: ImportsLearned(tuple(command.words))),
+    "unfit": _event(
+        lambda command: ModulesUnfit({command.words[0]: command.words[1]}, beside=True)
+    ),
     "zygote-lost": _event(lambda command: ZygoteLost(command.words[0])),
     "store-lost": _event(lambda command: StoreFailed(command.words[0])),
     "started": Stage.started,

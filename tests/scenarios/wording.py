@@ -19,6 +19,7 @@ from holdfast.core.agent_io import (
     KillSpawner,
     KillZygote,
     ListStuck,
+    Remember,
     Report,
     ReserveEndpoint,
     Say,
@@ -27,6 +28,7 @@ from holdfast.core.agent_io import (
     StartZygote,
     WakeAgent,
 )
+from holdfast.core.agent_warming import module_of
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     Explain,
@@ -74,6 +76,13 @@ def line(effect: AgentEffect | CoordinatorEffect) -> str:
             return f"agent        {_request(effect)}"
 
 
+def _zygote(effect: StartZygote) -> str:
+    modules = ", ".join(map(module_of, effect.steps)) or "nothing"
+    late = f", and late {', '.join(effect.late)}" if effect.late else ""
+    which = "a better zygote beside it" if effect.beside else "a zygote"
+    return f"starts {which} that imports {modules}{late}"
+
+
 def _request(effect: AgentEffect) -> str:
     match effect:
         case Dial():
@@ -82,7 +91,9 @@ def _request(effect: AgentEffect) -> str:
             store = ", with a store listening there" if effect.store else ""
             return f"reserves a port for the next master{store}"
         case StartZygote():
-            return f"starts a zygote that imports {', '.join(effect.modules) or 'nothing'}"
+            return _zygote(effect)
+        case Remember():
+            return f"remembers what is imported late: {', '.join(effect.late)}"
         case DropZygote():
             return "drops the zygote"
         case StartWorkers():

@@ -121,6 +121,8 @@ def _left_out(module: str, cost_s: float, reason: str) -> Say:
 def _without(steps: tuple[str, ...], step: str) -> tuple[str, ...]:
     """The steps without one: of `from a import b`, `import a` stays; `import a.b` goes with `a`."""
     module = module_of(step)
+    if not module:
+        return steps
     if step.startswith("from "):
         plain = f"import {module}"
         return tuple(dict.fromkeys(plain if each == step else each for each in steps))

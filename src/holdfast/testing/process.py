@@ -97,7 +97,7 @@ class Process(Turns):
         self.cluster.note(AgentBegan(self.cluster.timeline.now, self.host, self.node))
         self.cluster.tell_story(self.machine, f"the agent starts, as node {self.node}")
         warm = self.machine.plan.warm
-        started = AgentStarted(("torch",)) if warm else AgentStarted(cold="--no-warm")
+        started = AgentStarted(("import torch",)) if warm else AgentStarted(cold="--no-warm")
         self.post(self.leading.begin)
         self.post_agent(started)
         self.post_agent(SpawnerReady(self.machine.pids, True, True))

@@ -147,7 +147,7 @@ class Spawner:
     def _zygote_ready(self, life: int) -> None:
         if self.alive and life == self.zygote_life:
             self.zygote = True
-            self._tell(ZygoteReady(("torch",)))
+            self._tell(ZygoteReady(("import torch",), has_torch=True))
 
     def lose_zygote(self, reason: str) -> None:
         if self.alive and self.machine.plan.warm:

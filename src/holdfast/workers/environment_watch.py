@@ -139,11 +139,10 @@ class EnvironmentWatch:
     def copies(self) -> list[tuple[dict[Any, Any], Any, str]]:
         """The dictionaries that keep stand-ins: each with the key, and the variable's name."""
         found = []
-        for value in self._still_there():
-            for holder in gc.get_referrers(value):
-                if type(holder) is dict:
-                    keys = [key for key, held in holder.items() if held is value]
-                    found += [(holder, key, value.name) for key in keys]
+        for value, holder in self._holders():
+            if type(holder) is dict:
+                keys = [key for key, held in holder.items() if held is value]
+                found += [(holder, key, value.name) for key in keys]
         return found
 
     def kept_elsewhere(self) -> bool:
@@ -151,17 +150,17 @@ class EnvironmentWatch:
         self._handed_out = [ref for ref in self._handed_out if ref() is not None]
         if self._handed_out:
             gc.collect()
-        for value in self._still_there():
-            for holder in gc.get_referrers(value):
-                if type(holder) is not dict and type(holder).__name__ != "frame":
-                    return True
-        return False
+        return any(type(holder) is not dict for _, holder in self._holders())
 
-    def _still_there(self) -> Iterator[ValueInPassing]:
-        for reference in self._handed_out:
-            value = reference()
-            if value is not None:
-                yield value
+    def _holders(self) -> list[tuple[ValueInPassing, Any]]:
+        """Every stand-in that is still there, with each object that keeps it."""
+        values = [value for value in (ref() for ref in self._handed_out) if value is not None]
+        return [
+            (value, holder)
+            for value in values
+            for holder in gc.get_referrers(value)
+            if holder is not values and type(holder).__name__ not in ("frame", "generator")
+        ]
 
     # What `os.environ` does meanwhile.
 

@@ -29,7 +29,6 @@ MOST_CHANGED = 100
 """And how many variables, with each."""
 ASKED_OF_A_WORKER = {
     "tempfile.mkdtemp": "it makes a temporary folder when imported",
-    "_thread.start_new_thread": "it starts a thread when imported",
 }
 """What a module may do when a worker imports it, and must not do for all of them at once."""
 

@@ -96,7 +96,9 @@ class Preloading:
         """Watch no longer. Idempotent."""
         self.watch.end()
         if self.own_tree in sys.meta_path:
-            sys.meta_path.remove(self.own_tree)
+            # Not taken out of the list: it may be the one who is being asked, and then the next
+            # one would be passed over.
+            sys.meta_path = [finder for finder in sys.meta_path if finder is not self.own_tree]
         for folder in self.own_tree.folders:
             sys.path_importer_cache.pop(folder, None)
         self.own_tree.folders = []

@@ -34,8 +34,11 @@ KEPT: dict[str, tuple[str, str]] = {
         "rank_zero_only.rank = getattr(rank_zero_only, 'rank', _get_rank() or 0)",
         "del rank_zero_only.rank",
     ),
-    "torchmetrics.utilities.prints": (  # noqa: E501 - the statement as it is
-        "rank_zero_only.rank = getattr(rank_zero_only, 'rank', int(os.environ.get('LOCAL_RANK', 0)))",
+    "torchmetrics.utilities.prints": (
+        (
+            "rank_zero_only.rank = "
+            "getattr(rank_zero_only, 'rank', int(os.environ.get('LOCAL_RANK', 0)))"
+        ),
         "del rank_zero_only.rank",
     ),
 }

@@ -183,8 +183,8 @@ class Zygote:
         order = self.next_request()
         if order is None:
             os._exit(0)
+        self.preloading.end()  # First: what is looked at from here on is no question.
         self.order = self.complete(order, stopped=True)
-        self.preloading.end()
         run_as_main.take_identity(self.order)
         self.preloading.watch.show_arguments(self.order["argv"])
         self.order["went_on_at"] = time.monotonic()

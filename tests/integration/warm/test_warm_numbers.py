@@ -39,7 +39,7 @@ def test_arrays_have_the_same_values(arrays, what) -> None:
 
 def test_threads_that_are_started_again_after_a_fork_are_no_reason_to_be_left_out(arrays) -> None:
     (ready,) = arrays["warm"].events("ZygoteReady")
-    assert "numpy" in ready["preloaded"]
+    assert "import numpy" in ready["preloaded"]
     assert not arrays["warm"].events("ModuleRejected")
 
 
@@ -87,5 +87,5 @@ def test_unseeded_tensors_differ_between_ranks_and_between_rounds(program) -> No
 
 @pytest.mark.torch
 def test_torch_is_preloaded(tensors) -> None:
-    (ready,) = tensors["warm"].events("ZygoteReady")
-    assert {"torch", "torch.utils.data"} <= set(ready["preloaded"])
+    ready, *_ = tensors["warm"].events("ZygoteReady")
+    assert "import torch" in ready["preloaded"]

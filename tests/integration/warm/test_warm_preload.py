@@ -11,7 +11,7 @@ import pytest
 
 DEVICES = ("/dev/fuse", "/dev/kmsg", "/dev/net/tun", "/dev/loop-control", "/dev/vda", "/dev/sda")
 
-UNFIT = {
+LEFT_BEHIND = {
     "a thread": (
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
         "it leaves a thread running when imported",
@@ -30,14 +30,44 @@ UNFIT = {
         "import sys\nif 'zygote' in sys.orig_argv[2]:\n    sys.exit(3)",
         "raised SystemExit",
     ),
+    "a warning about whoever imports it": (
+        "import warnings\nwarnings.warn('old', DeprecationWarning, stacklevel=2)",
+        "it warns about the line that imports it",
+    ),
+    "a change of folder": ("import os\nos.chdir('/')", "it changes the working directory"),
+    "a lock for processes": (
+        "import multiprocessing\nlock = multiprocessing.Lock()",
+        "it makes memory or a lock that processes share when imported",
+    ),
+    "a value for processes": (
+        "from multiprocessing.sharedctypes import RawValue\nvalue = RawValue('i', 7)",
+        "when imported",
+    ),
+    "a timer": (
+        "import signal\nsignal.setitimer(signal.ITIMER_REAL, 1000)",
+        "it sets a timer when imported",
+    ),
+    "a copy of the environment as a list": (
+        "import os\npairs = list(os.environ.items())",
+        "it keeps a copy of the environment when imported",
+    ),
+}
+"""What an import leaves that workers would share or lose: seen when it is too late to stop."""
+ONLY_IN_A_WORKER = {
     "a look at its rank": ("import os\nRANK = os.environ.get('RANK')", "it reads RANK"),
-    "a look for its rank": ("import os\nHAS = 'RANK' in os.environ", "it reads RANK"),
     "a default for its rank": (
         "import os\nos.environ.setdefault('LOCAL_RANK', '0')",
         "it reads LOCAL_RANK",
     ),
     "a look at its rank in bytes": ("import os\nRANK = os.environb.get(b'RANK')", "it reads RANK"),
-    "a copy of the environment": ("import os\nCOPY = os.environ.copy()", "it reads "),
+    "a look at all values": (
+        "import os\nTEXT = sorted(v for v in os.environ.values() if v.isdigit())[:1]",
+        "it reads ",
+    ),
+    "its rank, found by a prefix": (
+        "import os\nFOUND = {k: int(v) for k, v in os.environ.items() if k.startswith('RANK')}",
+        "it reads RANK",
+    ),
     "a change of what the launcher sets": (
         "import os\nos.environ['MASTER_ADDR'] = 'elsewhere'",
         "it sets MASTER_ADDR",
@@ -47,23 +77,41 @@ UNFIT = {
         "import sys\nWORDS = ' '.join(sys.argv)",
         "it reads the command line",
     ),
-    "a warning about whoever imports it": (
-        "import warnings\nwarnings.warn('old', DeprecationWarning, stacklevel=2)",
-        "it warns about the line that imports it",
+    "a temporary folder": (
+        "import atexit, shutil, tempfile\natexit.register(shutil.rmtree, tempfile.mkdtemp())",
+        "it makes a temporary folder when imported",
     ),
-    "a change of folder": ("import os\nos.chdir('/')", "it changes the working directory"),
     "an own module of the program": (
         "try:\n    import beside\nexcept ImportError:\n    beside = None",
         "it imports beside, of which the program has its own",
     ),
+    "a look at its rank, deep inside": (
+        "import json\nimport inner.rank\nRANK = inner.rank.RANK",
+        "it reads RANK",
+    ),
 }
+"""What only a worker can answer or should do: the zygote stops there, and workers go on."""
+NO_QUESTION = {
+    "a look for its rank": "import os\nHAS = 'RANK' in os.environ",
+    "a search for a prefix": (
+        "import os\nFOUND = {k: v for k, v in os.environ.items() if k.startswith('SETTING_')}"
+    ),
+    "a copy of the environment": "import os\nCOPY = os.environ.copy()",
+    "a dictionary of the environment": "import os\nCOPY = dict(os.environ)",
+    "names only": "import os\nNAMES = sorted(k for k in os.environ if k.startswith('MASTER'))",
+    "what all workers have": "import os\nSIZE = os.environ['WORLD_SIZE']",
+    "its process": "import os\nPID = os.getpid()\nSAME_PID = True",
+}
+"""What is the same in all workers, or is put right in each."""
 USE = """
     import os
     import sys
     import unfit
-    names = sorted(name for name in vars(unfit) if name.isupper())
-    print([getattr(unfit, name) for name in names if name != 'COPY'], os.environ.get('MASTER_ADDR'))
+    names = sorted(n for n in vars(unfit) if n.isupper() and n not in ('COPY', 'PID'))
+    print([getattr(unfit, name) for name in names], os.environ.get('MASTER_ADDR'))
     print(getattr(unfit, 'COPY', {}).get('RANK'), getattr(unfit, 'beside', None) is None)
+    print(dict(getattr(unfit, 'COPY', os.environ)) == dict(os.environ))
+    print(getattr(unfit, 'PID', os.getpid()) == os.getpid(), hasattr(unfit, 'beside'))
     if hasattr(unfit, 'child'):
         unfit.child.kill()
         unfit.child.wait()
@@ -72,30 +120,74 @@ USE = """
 
 @pytest.fixture
 def library(program):
-    """A folder on the module path that is not the program's."""
-    folder = program.folder.parent / "library"
-    folder.mkdir()
+    """A folder on the module path in which packages are installed."""
+    folder = program.folder.parent / "library" / "site-packages"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "__init__.py").write_text("")
+    (folder / "inner" / "rank.py").write_text("import os\nRANK = os.environ['RANK']")
     return folder
 
 
-@pytest.mark.parametrize("what", UNFIT)
-def test_what_cannot_be_preloaded_is_left_out_with_the_reason(program, library, what) -> None:
-    text, reason = UNFIT[what]
+def use(program, library, text):
+    """The program, which imports this module, cold and warm; returns the warm run."""
     (library / "unfit.py").write_text(text)
     program.write({"program.py": USE, "beside.py": "", "__pycache__/x": ""})
-    each = program.each(
-        "program.py", "a", "b", preload=("unfit", "json"), env={"PYTHONPATH": str(library)},
-        hows=("cold", "warm"),
-    )  # fmt: skip
-    warm = each["warm"]
-    assert warm.ending == each["cold"].ending
-    assert warm.status == 0
+    env = {"PYTHONPATH": str(library), "SETTING_A": "b", "XDG_CACHE_HOME": str(library)}
+    each = program.each("program.py", "a", "b", env=env, hows=("cold", "warm"))
+    assert each["warm"].ending == each["cold"].ending
+    assert each["warm"].status == 0
+    return each["warm"]
+
+
+@pytest.mark.parametrize("what", LEFT_BEHIND)
+def test_what_leaves_something_behind_is_left_out_with_the_reason(program, library, what) -> None:
+    text, reason = LEFT_BEHIND[what]
+    warm = use(program, library, text)
     (rejected,) = warm.events("ModuleRejected")
-    assert rejected["module"] == "unfit"
+    assert rejected["module"] == "import unfit"
     assert reason.format(library=library) in rejected["reason"]
     preloaded = warm.events("ZygoteReady")[-1]["preloaded"]
-    assert "json" in preloaded
-    assert "unfit" not in preloaded
+    assert "import os" in preloaded
+    assert "import unfit" not in preloaded
+
+
+@pytest.mark.parametrize("what", ONLY_IN_A_WORKER)
+def test_where_only_a_worker_can_go_on_it_is_forked_there(program, library, what) -> None:
+    text, reason = ONLY_IN_A_WORKER[what]
+    warm = use(program, library, text)
+    (ready,) = warm.events("ZygoteReady")
+    assert ready["stopped_in"][-1] == "unfit"
+    assert reason in ready["reason"]
+    assert not warm.events("ModuleRejected")
+
+
+@pytest.mark.parametrize("what", NO_QUESTION)
+def test_what_all_workers_share_or_is_put_right_is_no_question(program, library, what) -> None:
+    warm = use(program, library, NO_QUESTION[what])
+    (ready,) = warm.events("ZygoteReady")
+    assert "import unfit" in ready["preloaded"]
+    assert "stopped_in" not in ready
+
+
+def test_what_the_user_asks_for_may_read_what_it_likes(program, library) -> None:
+    (library / "unfit.py").write_text(ONLY_IN_A_WORKER["a look at its rank"][0])
+    program.write({"program.py": "import unfit\nprint(unfit.RANK)"})
+    env = {"PYTHONPATH": str(library)}
+    run = program.run("warm", "program.py", preload=("unfit",), env=env)
+    assert "import unfit" in run.events("ZygoteReady")[0]["preloaded"]
+    assert run.stdout == b"None\n"
+
+
+def test_what_was_set_before_an_import_is_there_when_a_worker_goes_on_with_it(same, library):
+    (library / "unfit.py").write_text(
+        "import os\nRANK = os.environ['RANK']\nSEEN = os.environ.get('SETTING')"
+    )
+    text = "import os\nos.environ['SETTING'] = 'x'\nimport unfit\nprint(unfit.SEEN)\n"
+    run = same(
+        "program.py", files={"program.py": text}, env={"PYTHONPATH": str(library), "RANK": "0"}
+    )
+    assert run.stdout == b"x\n"
+    assert run.events("ZygoteReady")[0]["stopped_in"] == ["unfit"]
 
 
 @pytest.mark.root
@@ -176,7 +268,7 @@ def test_what_a_preloaded_module_does_is_done_in_each_worker(program, library) -
     program.write({"program.py": "LOOKED = 1\n" + "\n".join(x[4:] for x in LOOK.splitlines())})
     env = {"PYTHONPATH": str(library), "CHANGED": "a", "REMOVED": "b"}
     each = program.each("program.py", preload=("habits",), env=env)
-    assert "habits" in each["warm"].events("ZygoteReady")[-1]["preloaded"]
+    assert "import habits" in each["warm"].events("ZygoteReady")[-1]["preloaded"]
     assert each["warm"].ending == each["cold"].ending == each["plain"].ending
     assert b"printed\nwritten" in each["warm"].stdout
 
@@ -199,7 +291,8 @@ def test_what_is_printed_because_we_fork_is_not_shown(program, library) -> None:
     program.write({"program.py": "import hooks\nimport numpy\nprint('done')"})
     env = {"PYTHONPATH": str(library), "OPENBLAS_NUM_THREADS": "2"}
     each = program.each("program.py", preload=("hooks", "numpy", "json"), env=env)
-    assert each["warm"].events("ZygoteReady")[-1]["preloaded"][-3:] == ["hooks", "numpy", "json"]
+    preloaded = each["warm"].events("ZygoteReady")[-1]["preloaded"]
+    assert {"import hooks", "import numpy", "import json"} <= set(preloaded)
     assert each["warm"].ending == each["plain"].ending
 
 
@@ -212,7 +305,7 @@ def test_who_wants_to_see_the_imports_gets_a_cold_worker(program) -> None:
 
 
 def test_a_thread_of_the_interpreter_itself_is_a_reason_to_start_cold(program, library) -> None:
-    (library / "sitecustomize.py").write_text(UNFIT["a thread"][0])
+    (library / "sitecustomize.py").write_text(LEFT_BEHIND["a thread"][0])
     text = "import threading\nprint(threading.active_count())"
     run = program.write({"program.py": text}).run(
         "cold all the same", "program.py", env={"PYTHONPATH": str(library)}
