@@ -35,14 +35,8 @@ WORTH_SAYING_S = 0.2
 
 def start_zygote(state: AgentState, *, beside: bool = False) -> StartZygote:
     """One that does all that is known to be of use."""
-    late = tuple(module for module in state.late if not _is_avoided(state, module))
-    return StartZygote(
-        state.preload,
-        late=late,
-        avoid=tuple(state.avoid),
-        under={module: names for module, names in state.under.items() if module in late},
-        beside=beside,
-    )
+    late, under = _fit(state)
+    return StartZygote(state.preload, late, tuple(state.avoid), under, beside)
 
 
 def came_ready(state: AgentState, event: ZygoteReady) -> list[AgentEffect]:
@@ -53,8 +47,8 @@ def came_ready(state: AgentState, event: ZygoteReady) -> list[AgentEffect]:
     if not event.beside:
         return []
     state.improving = False
-    remembered = [Remember(state.late, dict(state.avoid), dict(state.under))]
-    return [*remembered, *improve(state)]
+    late, under = _fit(state)
+    return [Remember(late, dict(state.avoid), under), *improve(state)]
 
 
 def rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffect] | None:
@@ -130,6 +124,12 @@ def _without(steps: tuple[str, ...], step: str) -> tuple[str, ...]:
     return tuple(
         each for each in steps if each != step and not (module_of(each) + ".").startswith(inside)
     )
+
+
+def _fit(state: AgentState) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    """What is imported late and need not be avoided, and under which variables."""
+    late = tuple(module for module in state.late if not _is_avoided(state, module))
+    return late, {module: names for module, names in state.under.items() if module in late}
 
 
 def _is_avoided(state: AgentState, module: str) -> bool:
