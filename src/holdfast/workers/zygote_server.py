@@ -17,10 +17,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.workers import fitness, linux, run_as_main, wire
+    from holdfast.workers import fitness, linux, private_names, run_as_main, wire
 else:
     import fitness
     import linux
+    import private_names
     import run_as_main
 
 
@@ -154,4 +155,6 @@ class Zygote:
                 return {"event": "rejected", "module": module, "reason": reason}
         sys.meta_path.remove(own_tree)
         sys.path_importer_cache.pop(own_tree.folder or "", None)
+        if lacking := private_names.why_not(private_names.WARM_START):
+            return {"event": "unsuitable", "reason": lacking}  # Of a module that is loaded now.
         return {"event": "ready", "modules": modules}
