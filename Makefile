@@ -9,10 +9,10 @@ EXISTING = $(wildcard src tests examples benchmarks)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format sim bench clean stacks test-stacks
+.PHONY: help demo test test-pythons test-pythons-quick lint format sim bench clean stacks test-stacks
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.ready ## Show a real job of 4 workers that loses one and recovers
 	@$(BIN)/python examples/demo.py
@@ -31,6 +31,19 @@ stacks: $(VENV)/.ready ## Make the environments of five real stacks in .stacks
 test-stacks: $(VENV)/.ready-test stacks ## Run the tests of all five, which take turns
 	$(BIN)/python -m pytest tests/stacks
 
+# Versions, or paths of interpreters. Those that are asked for by name must be there.
+PYTHONS ?= 3.11 3.12 3.13
+TESTS   ?= tests
+ON_PYTHONS = $(PYTHON) tests/on_pythons.py $(if $(filter file,$(origin PYTHONS)),,--all-of-them) \
+  $(PYTHONS) -- -q -rfE --numprocesses $(WORKERS) --dist worksteal
+test-pythons: ## Run the tests that need no PyTorch on Python 3.11, 3.12 and 3.13 (PYTHONS=3.13 for one)
+	$(ON_PYTHONS) $(TESTS)
+
+# What depends most on the interpreter: the processes, and what runs in them.
+test-pythons-quick: ## The same for what depends most on the interpreter; a few minutes
+	$(ON_PYTHONS) tests/core tests/worker tests/workers tests/integration/warm \
+	  tests/elastic/test_multiprocessing.py tests/elastic/test_multiprocessing_functions.py
+
 lint: $(VENV)/.ready-lint ## Check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -47,8 +60,8 @@ sim: $(VENV)/.ready ## Run 20,000 simulated clusters under seeded faults (SEEDS=
 bench: $(VENV)/.ready-bench ## Measure beside torchrun and print the table (installs PyTorch)
 	$(BIN)/python -m benchmarks
 
-clean: ## Remove everything that the other verbs made, .venv included
-	rm -rf $(VENV) .stacks dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## Remove everything that the other verbs made, .venv and its like included
+	rm -rf $(VENV) .venv-* .stacks dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find $(EXISTING) -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps are hidden files in .venv, so that removing .venv forgets them too.

@@ -41,8 +41,8 @@ from holdfast.control.registers.register import (
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS documents (run TEXT PRIMARY KEY, version INTEGER, state BLOB)"
 READ = "SELECT state, version FROM documents WHERE run = ?"
-FIRST = "INSERT INTO documents VALUES (?2, 1, ?1) ON CONFLICT DO NOTHING"
-NEXT = "UPDATE documents SET state = ?1, version = version + 1 WHERE run = ?2 AND version = ?3"
+FIRST = "INSERT INTO documents VALUES (?, 1, ?) ON CONFLICT DO NOTHING"
+NEXT = "UPDATE documents SET state = ?, version = version + 1 WHERE run = ? AND version = ?"
 
 
 class SqliteRegister:
@@ -65,7 +65,7 @@ class SqliteRegister:
         with self._database() as database, database:  # The second one commits, or rolls back.
             database.execute("BEGIN IMMEDIATE")
             if token is None:
-                done = database.execute(FIRST, (state, run))
+                done = database.execute(FIRST, (run, state))
             else:
                 done = database.execute(NEXT, (state, run, token))
             found = database.execute(READ, (run,)).fetchone()

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
+    from holdfast.workers import private_names
+else:
+    import private_names
+
 _METHODS = ("__getitem__", "__setitem__", "__delitem__", "__iter__", "__contains__")
 _NOT_A_USE = frozenset({
     "__class__", "__delattr__", "__dir__", "__doc__", "__getattribute__", "__init__",
@@ -34,7 +38,7 @@ _NOT_A_USE = frozenset({
     "__getnewargs__",
 })  # fmt: skip
 """What Python itself asks of any object."""
-Environment: Any = type(os.environ)
+Environment: Any = private_names.class_of_environment()
 
 
 class NameInPassing(str):

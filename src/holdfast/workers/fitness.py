@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from holdfast.workers import linux, run_as_main
+    from holdfast.workers import linux, private_names, run_as_main
 else:
     import linux
+    import private_names
     import run_as_main
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -134,6 +135,8 @@ def why_only_cold(own_tree: OwnTree) -> str:
     """Why no worker of this program can come from a zygote at all; usually empty."""
     if sys.flags.verbose or os.environ.get("PYTHONPROFILEIMPORTTIME"):
         return "the environment asks to see every import"
+    if lacking := private_names.why_not(private_names.WARM_START):
+        return lacking
     if threads_left():
         return "the interpreter itself starts a thread (sitecustomize?)"
     loaded = {name.partition(".")[0] for name in sys.modules}.difference(run_as_main.OWN_MODULES)

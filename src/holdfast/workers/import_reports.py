@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
+    from holdfast.workers import private_names
+else:
+    import private_names
+
 MOST = 2000
 """How many modules a worker tells of at most."""
 MOST_CHANGED = 100
@@ -52,7 +56,7 @@ class Hook:
         """
         self._ask = None
         told: set[str] = set()
-        at_first: dict[bytes, bytes] = dict(os.environ._data)  # type: ignore[attr-defined]
+        at_first = dict(private_names.variables())
         places = ("site-packages", "dist-packages")
         folders = tuple(entry + os.sep for entry in sys.path if entry.endswith(places))
         inside = tuple(name + "." for name in passed_over)
@@ -91,7 +95,7 @@ def outermost(name: str, folders: tuple[str, ...], passed_over: tuple[str, ...])
 
 def changed_since(before: dict[bytes, bytes]) -> list[str]:
     """The names of variables that have another value now, or are there or gone."""
-    now: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
+    now = private_names.variables()
     if now == before:
         return []
     return [os.fsdecode(n) for n in {*now, *before} if now.get(n) != before.get(n)]

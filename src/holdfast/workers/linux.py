@@ -6,7 +6,6 @@ tolerant of an older kernel: it says whether it worked and never raises for that
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # there is no description of its types
 import contextlib
 import ctypes
 import os
@@ -16,6 +15,12 @@ import socket
 import struct
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING or __package__:
+    from holdfast.workers import private_names
+else:
+    import private_names
+
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_MM = 35
@@ -23,9 +28,8 @@ PR_SET_MM_MAP = 14
 PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
-# From where `signal` has them: in that, each number is made an enumeration's member on the way,
-# and that is a millisecond between the fork of a worker and its start.
-_SIGNALS: set[int] = _signal.valid_signals()
+_plain = private_names.plain_signals()
+_SIGNALS: set[int] = _plain.valid_signals()
 
 
 class Process:
@@ -100,13 +104,13 @@ def moved_above(descriptors: list[int], numbers: list[int]) -> list[int]:
 
 def block_signals() -> set[int]:
     """Block all that can be; returns what was blocked before, for `unblock_signals`."""
-    before: set[int] = _signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    before: set[int] = _plain.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     return before
 
 
 def unblock_signals(before: set[int] | frozenset[int] = frozenset()) -> None:
     """Block only these any more."""
-    _signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    _plain.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def reset_signals() -> None:
@@ -114,9 +118,9 @@ def reset_signals() -> None:
     for number in _SIGNALS:
         if number in (signal.SIGKILL, signal.SIGSTOP):
             continue
-        if _signal.getsignal(number) != _signal.SIG_DFL:
+        if _plain.getsignal(number) != _plain.SIG_DFL:
             with contextlib.suppress(OSError, ValueError):
-                _signal.signal(number, _signal.SIG_DFL)
+                _plain.signal(number, _plain.SIG_DFL)
     unblock_signals()
 
 

@@ -23,8 +23,6 @@ Standard library only: loaded by path, in the zygote.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import io
 import os
 import runpy
@@ -36,12 +34,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from holdfast.workers import linux
+    from holdfast.workers import linux, private_names
 else:
     import linux
+    import private_names
 
 OWN_MODULES = (
-    "wire", "linux", "fitness", "zygote_server", "run_as_main", "preloading", "environment_watch",
+    "wire", "linux", "private_names", "fitness", "zygote_server", "run_as_main", "preloading", "environment_watch",
     "put_right", "shelf", "import_reports",
 )  # fmt: skip
 PROGRAM_IS_NO_SOURCE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
@@ -107,13 +106,14 @@ def run(order: dict[str, Any]) -> None:
         take_identity(order)
     main = _clean_main(order)
     code = _compile(order) if order["kind"] != "module" else None
+    run_module = private_names.module_runner(runpy)
     if not order["stopped"]:
         order["printed"].print_again()
     try:
         # Not in functions of their own: each would be one more frame of ours in a stack
         # that the program prints.
         if code is None:
-            runpy._run_module_as_main(order["target"])  # type: ignore[attr-defined]
+            run_module(order["target"])
         else:
             exec(code, main)
     except SystemExit:
@@ -206,13 +206,10 @@ def _renew_streams() -> None:
 def renew_memories(modules: dict[str, Any]) -> None:
     """Have the preloaded modules forget what they know of the process that loaded them."""
     loaded: Any = modules.get
-    if threading := loaded("threading"):
-        threading.main_thread()._set_native_id()
+    if loaded("threading"):
+        private_names.renew_native_id()
     if logging := loaded("logging"):
-        import time
-
-        in_nanoseconds = isinstance(logging._startTime, int)
-        logging._startTime = time.time_ns() if in_nanoseconds else time.time()
+        private_names.renew_start_of_logging(logging)
     if process := loaded("multiprocessing.process"):
         process.current_process().authkey = os.urandom(32)
     if numpy_random := loaded("numpy.random"):
@@ -245,13 +242,8 @@ def _clean_main(order: dict[str, Any]) -> dict[str, Any]:
         # The interpreter asks first whether it is an archive, and remembers the answer.
         sys.path_importer_cache.setdefault(path, None)
     main = vars(sys.modules["__main__"])
-    given = [name for name in main if name in values]
-    main.clear()
     # It was frozen with all that the zygote had, and what it holds would never be collected.
-    ctypes.pythonapi.PyObject_GC_UnTrack(ctypes.py_object(main))
-    main.update((name, values[name]) for name in given)
-    if not gc.is_tracked(main):
-        ctypes.pythonapi.PyObject_GC_Track(ctypes.py_object(main))
+    private_names.refill(main, {name: values[name] for name in main if name in values})
     return main
 
 

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+    from holdfast.workers import private_names
+else:
+    import private_names
+
 
 class State:
     """What lies outside of modules, at one moment."""
@@ -37,7 +41,7 @@ class State:
     def __init__(self) -> None:
         warnings: Any = sys.modules.get("warnings")
         logging: Any = sys.modules.get("logging")
-        self.environ = dict(os.environ._data)  # type: ignore[attr-defined]
+        self.environ = dict(private_names.variables())
         self.filters = list(warnings.filters) if warnings else []
         self.path = list(sys.path)
         self.finders = list(sys.meta_path)
@@ -60,10 +64,10 @@ class State:
 
     def restore(self) -> None:
         """Set everything that can be repeated back to how it was."""
-        for name in set(os.environ._data) - set(self.environ):  # type: ignore[attr-defined]
+        for name in private_names.variables().keys() - self.environ.keys():
             del os.environ[os.fsdecode(name)]
         for name, value in self.environ.items():
-            if os.environ._data.get(name) != value:  # type: ignore[attr-defined]
+            if private_names.variables().get(name) != value:
                 os.environ[os.fsdecode(name)] = os.fsdecode(value)
         sys.path[:] = self.path
         sys.meta_path[:] = self.finders
@@ -117,8 +121,7 @@ def _add(target: list[Any], added: tuple[list[Any], list[Any]]) -> None:
 def _set_filters(filters: list[Any]) -> None:
     warnings: Any = sys.modules.get("warnings")
     if warnings and warnings.filters != filters:
-        warnings.filters[:] = filters
-        warnings._filters_mutated()
+        private_names.set_warning_filters(filters)
 
 
 class Group:

@@ -9,6 +9,12 @@ from __future__ import annotations
 
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING or __package__:
+    from holdfast.workers import private_names
+else:
+    import private_names
+
 _SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "zygote.py")
 
 
@@ -26,14 +32,8 @@ def start(interpreter: str) -> ZygoteProcess:
     No signal is blocked or ignored, whatever is in this process: shells without job control start
     what is to run in the background with some ignored, and cold workers do not have that either.
     """
-    from _signal import (  # type: ignore[import-not-found]  # there is no description of its types
-        SIGKILL,
-        SIGSTOP,
-        valid_signals,
-    )
-    from _socket import socketpair  # Not `socket`, which is milliseconds of Python around it.
-
-    ours, theirs = socketpair()
+    signals = private_names.plain_signals()
+    ours, theirs = private_names.socket_pair()
     os.set_inheritable(theirs.fileno(), True)
     pid = os.posix_spawn(
         interpreter,
@@ -42,7 +42,7 @@ def start(interpreter: str) -> ZygoteProcess:
         file_actions=[(os.POSIX_SPAWN_OPEN, n, os.devnull, os.O_RDWR, 0) for n in range(3)],
         setsid=True,
         setsigmask=(),
-        setsigdef=valid_signals() - {SIGKILL, SIGSTOP},
+        setsigdef=signals.valid_signals() - {signals.SIGKILL, signals.SIGSTOP},
     )
     theirs.close()
     return ZygoteProcess(pid, ours.detach())

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         import_reports,
         linux,
         preloading,
+        private_names,
         run_as_main,
         wire,
     )
@@ -31,6 +32,7 @@ else:
     import import_reports
     import linux
     import preloading
+    import private_names
     import run_as_main
 
 
@@ -166,6 +168,8 @@ class Zygote:
         self.hook.watch(self.preloading.ask)
         answer = self.preloading.run()
         self.hook.watch(None)
+        if lacking := private_names.why_not(private_names.WARM_START):
+            return {"event": "unsuitable", "reason": lacking}  # Of a module that is loaded now.
         return answer
 
     def report(self, answer: dict[str, Any]) -> None:

@@ -33,8 +33,15 @@ BACKENDS = {
 }
 """By the names of tests: the name that a user says, and the settings."""
 LAST_CALL_S = 60
+
+
+def needs(backend: str) -> list[pytest.MarkDecorator]:
+    """What must be installed for a backend, as markers."""
+    return [pytest.mark.torch] if backend == "tcpstore" else []
+
+
 LOSSES = [
-    pytest.param(name, place, id=f"{name}-{kind}")
+    pytest.param(name, place, id=f"{name}-{kind}", marks=needs(name))
     for name in BACKENDS
     for place, kind in enumerate(("the_coordinator", "the_other"))
     if place or name.startswith("etcd")
@@ -100,12 +107,7 @@ class Job:
         return "\n".join(f"{agent.folder.name}:\n{agent.output}" for agent in self.agents)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=pytest.mark.torch) if name == "tcpstore" else name
-        for name in BACKENDS
-    ]
-)
+@pytest.fixture(params=[pytest.param(name, marks=needs(name)) for name in BACKENDS])
 def backend(request: pytest.FixtureRequest) -> str:
     """Each of the four."""
     name: str = request.param

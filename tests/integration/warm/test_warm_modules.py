@@ -36,9 +36,10 @@ def test_a_module_beside_the_program_wins_as_it_does_cold(program, what) -> None
 
 def test_modules_named_like_ours_do_not_keep_a_program_cold(same) -> None:
     names = ("linux", "wire", "fitness", "run_as_main", "zygote", "zygote_server", "preload")
+    names += ("private_names",)
     files = {f"{name}.py": f"print({name!r})" for name in names}
     text = "\n".join(f"import {name}" for name in names)
-    assert same("program.py", files={**files, "program.py": text}).stdout.count(b"\n") == 7
+    assert same("program.py", files={**files, "program.py": text}).stdout.count(b"\n") == 8
 
 
 def test_a_module_that_hides_one_that_is_loaded_already_is_a_reason_to_start_cold(program) -> None:

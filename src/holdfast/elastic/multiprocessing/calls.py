@@ -20,14 +20,16 @@ import socket
 import struct
 from collections import ChainMap
 from collections.abc import Callable
-from multiprocessing import context, get_context, reduction, resource_tracker, spawn
+from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from holdfast.core.errors import UnsupportedPlatform
 from holdfast.elastic.multiprocessing.errors import record
 from holdfast.workers import function as functions
+from holdfast.workers import private_names
 from holdfast.workers.environment import SECRETS
 
 SIZE = struct.Struct("!Q")
@@ -116,6 +118,16 @@ class _Packing:
         return number
 
 
+def demand(method: str) -> None:
+    """Raise where this Python lacks what a start method stands on."""
+    if method == "fork":
+        lacking = private_names.why_not(private_names.FORK)
+    else:
+        lacking = private_names.why_not(private_names.SPAWN, only_loaded=False)
+    if lacking:
+        raise UnsupportedPlatform(f"{lacking}; commands can be started all the same")
+
+
 def process_object(method: str, name: str, call: Call, reply: int) -> BaseProcess:
     """The process as `multiprocessing` knows it; it is never started by that."""
     made: BaseProcess = get_context(method).Process(  # type: ignore[attr-defined]
@@ -134,12 +146,12 @@ def ship(name: str, call: Call, reply: socket.socket) -> Shipment:
     packing = _Packing()
     with reply.dup() as read_from:
         packing.descriptors = dict.fromkeys((reply.fileno(), read_from.fileno()), reply.fileno())
-        tracker = vars(resource_tracker)["_resource_tracker"]._fd
+        tracker = private_names.tracker_descriptor()
         if tracker is not None:  # Only then can there be anything that it keeps track of.
             packing.duplicate_for_child(tracker)
         cargo = _packed(name, call, reply.fileno(), packing)
         return Shipment(
-            command=spawn.get_command_line(tracker_fd=tracker, pipe_handle=read_from.fileno()),
+            command=private_names.spawn_command(tracker, read_from.fileno()),
             descriptors=tuple(packing.descriptors.values()),
             numbers=list(packing.descriptors),
             cargo=cargo,
@@ -148,27 +160,27 @@ def ship(name: str, call: Call, reply: socket.socket) -> Shipment:
 
 def _packed(name: str, call: Call, reply: int, packing: _Packing) -> bytes:
     made = process_object("spawn", name, call, reply)
-    context.set_spawning_popen(packing)  # type: ignore[arg-type]
+    private_names.set_packing(packing)
     try:
         if _can_import_main():
             with contextlib.suppress(*_CANNOT_PICKLE):
                 return _dumped(made)
-        vars(made).update(_target=carry_out_pickled, _args=(_by_value(call), reply))
+        private_names.give(made, _by_value(call), reply, target=carry_out_pickled)
         return _dumped(made)
     finally:
-        context.set_spawning_popen(None)
+        private_names.set_packing(None)
 
 
 def _can_import_main() -> bool:
     """False in a notebook or a terminal: what is defined there has to go by value."""
-    prepared = spawn.get_preparation_data("")
+    prepared = private_names.preparation_data("")
     return "init_main_from_name" in prepared or "init_main_from_path" in prepared
 
 
 def _dumped(made: BaseProcess) -> bytes:
     file = io.BytesIO()
-    reduction.dump(spawn.get_preparation_data(made.name), file)
-    reduction.dump(made, file)
+    private_names.pickler(file).dump(private_names.preparation_data(made.name))
+    private_names.pickler(file).dump(made)
     return file.getvalue()
 
 
@@ -176,7 +188,7 @@ def _by_value(call: Call) -> bytes:
     """Pickle functions and classes themselves, and all else as `multiprocessing` does."""
     import cloudpickle
 
-    known = vars(reduction.ForkingPickler)["_extra_reducers"]
+    known = private_names.pickler(io.BytesIO()).dispatch_table
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         dispatch_table: ClassVar = ChainMap(known, cloudpickle.Pickler.dispatch_table)

@@ -331,6 +331,7 @@ class MultiprocessContext(PContext):
         self.start_method = start_method
 
     def _ready_to_start(self, starts: list[Start]) -> SpawnerProcess:
+        calls.demand(self.start_method)
         if self.start_method != "fork":
             for rank in range(self.nprocs):
                 self._ship(starts, rank)

@@ -20,7 +20,7 @@ import weakref
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from holdfast.workers import births, linux, spawner
+from holdfast.workers import births, linux, private_names, spawner
 from holdfast.workers.spawner_process import SpawnerProcess, run_spawner
 
 _starting = threading.Lock()
@@ -167,10 +167,6 @@ def _run(made: BaseProcess, reply: int) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    pool = sys.modules.get("concurrent.futures.thread")
-    if pool is not None:
-        # Its threads were not copied, and this may be one of them: none can be waited for.
-        vars(pool)["_threads_queues"].clear()
-    vars(made)["_args"] = (vars(made)["_args"][0], reply)
-    code: int = getattr(made, "_bootstrap")(parent_sentinel=reply)  # noqa: B009
-    return code
+    private_names.forget_pools()
+    private_names.give(made, private_names.given(made)[0], reply)
+    return private_names.carry_out(made, parent_sentinel=reply)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.elastic.timer.api import RequestQueue, TimerClient, TimerRequest, TimerServer
 from holdfast.elastic.timer.processes import Processes, is_endable
+from holdfast.workers import private_names
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -61,7 +62,8 @@ class MultiprocessingRequestQueue(RequestQueue):
     @property
     def end_to_wait_on(self) -> Connection | None:
         """The end of the pipe inside the queue; None where it has none."""
-        return getattr(self._mp_queue, "_reader", None)
+        end: Connection | None = private_names.end_to_wait_on(self._mp_queue)
+        return end
 
     def size(self) -> int:
         return self._mp_queue.qsize()
@@ -69,7 +71,7 @@ class MultiprocessingRequestQueue(RequestQueue):
     @contextmanager
     def _without_writers(self) -> Iterator[None]:
         """Nobody writes meanwhile, as far as the queue has a lock for that."""
-        lock: Any = getattr(self._mp_queue, "_wlock", None)
+        lock = private_names.lock_of_writers(self._mp_queue)
         is_held = lock is not None and lock.acquire(True, WRITING_S)
         try:
             yield

@@ -1,0 +1,97 @@
+"""Where Python lacks a private name that a warm start needs, workers start cold, and why is said.
+
+The name is taken away from the interpreter of the zygote, by a `sitecustomize`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from holdfast.workers import private_names
+
+from ...taking_away import write_sitecustomize
+
+BREAKS_ANY_PROGRAM = {
+    "os._Environ.__getitem__",
+    "os._Environ.__setitem__",
+    "os._Environ.__delitem__",
+    "os._Environ.__iter__",
+}
+"""Nobody could start without them, and `test_private_names.py` has them."""
+NEEDED = [
+    name
+    for name, entry in private_names.NAMES.items()
+    if private_names.WARM_START in entry.users and name not in BREAKS_ANY_PROGRAM
+]
+PROGRAM = "import logging, threading\nprint(logging.__name__, threading.__name__)"
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_without_a_name_that_it_needs_workers_start_cold(program, tmp_path, name) -> None:
+    program.write({"program.py": PROGRAM})
+    folder = write_sitecustomize(tmp_path / "lacking", name, only_in="zygote.py")
+    run = program.run("cold all the same", "program.py", env={"PYTHONPATH": str(folder)})
+    assert run.ending == (0, b"logging threading\n", b"")
+    assert run.starts == [False]
+    (lost,) = run.events("ZygoteLost")
+    version = ".".join(map(str, sys.version_info[:3]))
+    why = f"Python {version} has no {name}, which a warm start needs"
+    assert lost["reason"] == why
+    assert why in run.console
+
+
+def test_what_is_lacking_from_the_start_is_said_before_anything_is_imported(
+    program, tmp_path
+) -> None:
+    program.write({"program.py": "import traced"})
+    folder = write_sitecustomize(tmp_path / "lacking", NEEDED[0], only_in="zygote.py")
+    (folder / "traced.py").write_text(
+        "import sys\nwith open(__file__ + '.trace', 'a') as file:\n    file.write(sys.orig_argv[2])"
+    )
+    run = program.run(
+        "cold all the same",
+        "program.py",
+        options=("--preload=traced",),
+        env={"PYTHONPATH": str(folder)},
+    )
+    assert run.starts == [False]
+    assert (folder / "traced.py.trace").read_text() == "program.py"
+
+
+def test_what_a_preloaded_module_turns_out_to_lack_is_a_reason_too(program, tmp_path) -> None:
+    """On another Python it would be `logging` itself, which the zygote has not loaded before."""
+    program.write({"program.py": "import late\nprint('ran')"})
+    text = "import logging, sys\nif 'zygote' in sys.orig_argv[2]:\n    del logging._startTime\n"
+    (tmp_path / "late.py").write_text(text)
+    run = program.run(
+        "cold all the same",
+        "program.py",
+        options=("--preload=late",),
+        env={"PYTHONPATH": str(tmp_path)},
+    )
+    assert run.ending == (0, b"ran\n", b"")
+    assert run.starts == [False]
+    (lost,) = run.events("ZygoteLost")
+    assert "has no logging._startTime, which a warm start needs" in lost["reason"]
+
+
+@pytest.mark.parametrize("name", ["logging._startTime", "threading.Thread._set_native_id"])
+def test_a_name_of_a_module_that_is_not_preloaded_is_not_needed(program, tmp_path, name) -> None:
+    program.write({"program.py": "print('ran')"})
+    folder = write_sitecustomize(tmp_path / "lacking", name, only_in="zygote.py")
+    with open(folder / "sitecustomize.py", "a") as file:
+        file.write("    [sys.modules.pop(name, None) for name in ('logging', 'threading')]\n")
+    run = program.run("warm", "program.py", env={"PYTHONPATH": str(folder)})
+    assert run.ending == (0, b"ran\n", b"")
+
+
+@pytest.mark.parametrize("module", ["_signal", "_socket"])
+def test_without_what_is_only_faster_workers_are_warm(program, tmp_path, module) -> None:
+    program.write({"program.py": "print('ran')"})
+    folder = write_sitecustomize(tmp_path / "lacking", "", only_in="zygote.py")
+    with open(folder / "sitecustomize.py", "a") as file:
+        file.write(f"    import signal, socket\n    sys.modules[{module!r}] = None\n")
+    run = program.run("warm", "program.py", env={"PYTHONPATH": str(folder)})
+    assert run.ending == (0, b"ran\n", b"")
