@@ -98,6 +98,14 @@ def moved_above(descriptors: list[int], numbers: list[int]) -> list[int]:
     ]
 
 
+def is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
 def block_signals() -> set[int]:
     """Block all that can be; returns what was blocked before, for `unblock_signals`."""
     before: set[int] = _signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
