@@ -57,10 +57,20 @@ class KeptOutput:
         for target, file in enumerate(self._files, start=1):
             os.dup2(file, target)
         self.sizes = (0, 0)
+        self._out = [0, 0]
+        """How much of it whoever printed it saw to: the rest would still be in a buffer."""
+        self._flushed = (0, 0)
 
     def measure(self) -> tuple[int, int]:
         """How much has been written so far, by streams that have a buffer too."""
+        for stream, size in enumerate(self._file_sizes()):
+            if size > self._flushed[stream]:
+                self._out[stream] = size
         flush_streams()
+        self._flushed = self._file_sizes()
+        return self._flushed
+
+    def _file_sizes(self) -> tuple[int, int]:
         stdout, stderr = (os.fstat(file).st_size for file in self._files)
         return stdout, stderr
 
@@ -83,7 +93,8 @@ class KeptOutput:
         for file, size in zip(self._files, sizes, strict=True):
             os.ftruncate(file, size)
             os.lseek(file, size, os.SEEK_SET)
-        self.sizes = sizes
+        self.sizes = self._flushed = sizes
+        self._out = [min(pair) for pair in zip(self._out, sizes, strict=True)]
 
     def make_way(self, numbers: list[int]) -> None:
         """Be at none of these numbers."""
@@ -99,10 +110,15 @@ class KeptOutput:
 
     def print_again(self) -> None:
         """In a worker: write it all out, as far as it was kept when last cut."""
-        for target, (file, size) in enumerate(zip(self._files, self.sizes, strict=True), start=1):
+        streams: Any = (sys.__stdout__, sys.__stderr__)
+        for index, (file, size) in enumerate(zip(self._files, self.sizes, strict=True)):
+            out = self._out[index] if streams[index] is not None else size
             offset = 0
-            while offset < size:
-                offset += os.write(target, os.pread(file, min(65536, size - offset), offset))
+            while offset < out:
+                block = os.pread(file, min(65536, out - offset), offset)
+                offset += os.write(index + 1, block)
+            if out < size:
+                streams[index].buffer.write(os.pread(file, size - out, out))
             os.close(file)
 
 

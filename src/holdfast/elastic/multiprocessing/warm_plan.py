@@ -192,7 +192,9 @@ def _late(function: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> lis
 
 def _is_late(name: str) -> bool:
     top = name.partition(".")[0]
-    return top not in sys.stdlib_module_names and top != "holdfast" and preload.installed(name, None)
+    return (
+        top not in sys.stdlib_module_names and top != "holdfast" and preload.installed(name, None)
+    )
 
 
 def _named_by(function: Any) -> Iterator[str]:
