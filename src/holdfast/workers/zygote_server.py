@@ -230,8 +230,8 @@ class Zygote:
         order = self.next_request()
         if order is None:
             os._exit(0)
-        self.order = self.complete(order, stopped=True)
         self.preloading.end()
+        self.order = self.complete(order, stopped=True)
         run_as_main.take_identity(self.order)
         self.preloading.watch.show_arguments(sys.argv)
         self.order["went_on_at"] = time.monotonic()
