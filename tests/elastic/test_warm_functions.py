@@ -575,7 +575,8 @@ if __name__ == "__main__":
 """
     )
     first, second = program.facts(warm=True)["places"]
-    assert first[2] and second[2]
+    assert first[2]
+    assert second[2]
     assert first[1] != second[1]
 
 
@@ -607,7 +608,8 @@ if __name__ == "__main__":
 """
     )
     first, second = program.facts(warm=True)["places"]
-    assert first[2] and second[2]
+    assert first[2]
+    assert second[2]
 
 
 def test_a_fork_of_the_caller_does_not_disturb_it(program: Program) -> None:

@@ -14,24 +14,19 @@ Rules
 
 from __future__ import annotations
 
-import dis
 import os
 import resource
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from multiprocessing import process, spawn
-from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from msgspec import Struct
 
 from holdfast.core.preload_steps import module_of
-from holdfast.workers import environment, preload
+from holdfast.workers import environment, function_imports, preload
 from holdfast.workers.reading.places import installed_folders
 
-NO_WARM = "HOLDFAST_NO_WARM"
-_NO = frozenset({"", "0", "false", "f", "no", "n", "off"})
 OUR_OWN = ("holdfast", "msgspec", "cloudpickle")
 """What every worker imports for our sake, and soon has."""
 FIRST = "from multiprocessing.spawn import spawn_main"
@@ -41,7 +36,6 @@ READ_UNSEEN = (
     "NUMEXPR_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TF_", "TORCH_", "VECLIB_", "XLA_",
 )  # fmt: skip
 """Variables that the interpreter or a library may read where it cannot be seen that they do."""
-MOST_FUNCTIONS = 200
 STATUS = ("Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "Cpus_allowed", "Mems_allowed")
 
 
@@ -77,7 +71,7 @@ def plan(
     command: list[str],
 ) -> Plan | None:
     """What to prepare, or None where workers are to be started one by one."""
-    if os.environ.get(NO_WARM, "").strip().lower() not in _NO:
+    if environment.forbids_warm(os.environ):
         return None
     try:
         return _plan(function, list(arguments), envs, command)
@@ -99,7 +93,7 @@ def _plan(
     prepared = spawn.get_preparation_data("")
     main = _main_source(prepared)
     steps = _steps(main, function)
-    late = tuple(_late(function, arguments))
+    late = tuple(function_imports.late_imports(function, arguments))
     if not any(_is_worth_it(name) for name in (*map(module_of, steps), *late)):
         return None
     path = tuple(map(str, prepared["sys_path"]))
@@ -156,78 +150,8 @@ def _main_source(prepared: dict[str, Any]) -> tuple[str, str] | None:
 
 def _steps(main: tuple[str, str] | None, function: Callable[..., Any]) -> tuple[str, ...]:
     of_main = preload.plan_of_module(*main) if main is not None else ()
-    of_function = _steps_of(getattr(_innermost(function), "__module__", None))
+    of_function = function_imports.steps_of(function)
     return tuple(dict.fromkeys((FIRST, *of_main, BEFORE_THE_FUNCTION, *of_function)))
-
-
-def _steps_of(name: str | None) -> tuple[str, ...]:
-    """Those for the import of a module that this process has."""
-    module = sys.modules.get(name or "")
-    file = getattr(module, "__file__", None)
-    if name is None or file is None or name in ("__main__", "__mp_main__"):
-        return ()
-    folder = os.path.dirname(os.path.abspath(file))
-    depth = name.count(".") + hasattr(module, "__path__")
-    for _ in range(depth):
-        folder = os.path.dirname(folder)
-    if preload.installed(name, None):
-        return (f"import {name}",)
-    return preload.plan_of_module(file, folder)
-
-
-def _innermost(function: Any) -> Any:
-    """What is called in the end: a function, or the class of an object that can be called."""
-    while isinstance(function, partial):
-        function = function.func
-    function = getattr(function, "__func__", function)
-    return function if isinstance(function, FunctionType | type) else type(function)
-
-
-def _late(function: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> list[str]:
-    """What workers will need once they run: named or imported by the function, or its arguments."""
-    named = list(_named_by(_innermost(function)))
-    named += [type(value).__module__ for own in arguments for value in own]
-    return [name for name in dict.fromkeys(named) if _is_late(name)]
-
-
-def _is_late(name: str) -> bool:
-    top = name.partition(".")[0]
-    return (
-        top not in sys.stdlib_module_names and top != "holdfast" and preload.installed(name, None)
-    )
-
-
-def _named_by(function: Any) -> Iterator[str]:
-    """Modules that a function, or one of those that it calls by name, names or imports."""
-    pending, seen = [function], {id(function)}
-    while pending and len(seen) < MOST_FUNCTIONS:
-        current = pending.pop()
-        for code in _codes(getattr(current, "__code__", None)):
-            yield from _imports(code)
-            for name in code.co_names:
-                value = current.__globals__.get(name)
-                if isinstance(value, ModuleType):
-                    yield value.__name__
-                elif isinstance(value, FunctionType) and id(value) not in seen:
-                    seen.add(id(value))
-                    if not preload.installed(value.__module__ or "", None):
-                        pending.append(value)
-
-
-def _codes(code: CodeType | None) -> Iterator[CodeType]:
-    if code is not None:
-        yield code
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                yield from _codes(constant)
-
-
-def _imports(code: CodeType) -> Iterator[str]:
-    before: list[Any] = [None, None]
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "IMPORT_NAME" and before[0] == 0:  # Not a relative one.
-            yield instruction.argval
-        before = [before[1], instruction.argval]
 
 
 def _is_worth_it(module: str) -> bool:
