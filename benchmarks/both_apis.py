@@ -2,8 +2,8 @@
 
 The script (`programs/through_either_api.py`) imports from the one or the other and names the
 backend, c10d or holdfast; all else is the same and left at its defaults. A function runs on two
-workers, and once on eight. The clock starts when the script has imported all that it imports, and stops when it
-has the workers' values. How long the imports take is told apart.
+workers, one that needs PyTorch also on eight. The clock starts when the script has imported all
+that it imports, and stops when it has the workers' values. How long the imports take is told apart.
 
 What a worker has to import is part of it. PyTorch ships a function together with code of its
 own that imports torch, whether the function needs it or not; ours does not.

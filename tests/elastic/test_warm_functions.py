@@ -683,3 +683,32 @@ def test_closing_while_it_is_prepared_leaves_nothing(program: Program) -> None:
         """
     )
     assert program.facts(warm=True) == {"codes": [-signal.SIGTERM]}
+
+
+def test_one_that_is_told_to_end_before_it_is_there_ends(program: Program) -> None:
+    """The signal comes while the zygote is about to fork; the grace is longer than this test."""
+    (program.libraries / "slow_to_fork.py").write_text(
+        "import os, sys, time\nif 'zygote' in ' '.join(sys.orig_argv):\n"
+        "    os.register_at_fork(before=lambda: time.sleep(1))\n"
+    )
+    program.write(
+        """
+        import slow_to_fork, threading
+        def stay(): time.sleep(600)
+        if __name__ == "__main__":
+            from holdfast.elastic.multiprocessing.context import MultiprocessContext
+            context = MultiprocessContext("fn", stay, {0: (), 1: ()}, {0: {}, 1: {}}, "spawn",
+                                          DefaultLogsSpecs())
+            def close():
+                while context._processes is None or context._processes._warming._is_pending:
+                    time.sleep(0.01)
+                context._processes.close(signal.SIGTERM, 600)
+            closer = threading.Thread(target=close)
+            closer.start()
+            context.start()
+            closer.join()
+            result = context.wait(0)
+            tell(codes=[one.exitcode for one in result.failures.values()], warm=nursery._idle != [])
+        """
+    )
+    assert program.facts(warm=True) == {"codes": [-signal.SIGTERM] * 2, "warm": True}

@@ -83,6 +83,8 @@ class Spawner:
         self.workers: dict[int, str] = {}
         self.unclaimed_exits: dict[int, int] = {}
         self.forks_pending: set[str] = set()
+        self.signals_pending: dict[str, int] = {}
+        """For workers that are being forked: they get them as soon as they are there."""
         self.groups: set[int] | None = None
         self.killing = False
         self.ending = False
@@ -243,6 +245,7 @@ class Spawner:
     def do_signal(self, request: dict[str, Any], descriptors: list[int]) -> None:
         wanted = set(request["ids"])
         chosen = [pid for pid, worker in self.workers.items() if worker in wanted]
+        self.signals_pending.update(dict.fromkeys(wanted & self.forks_pending, request["signal"]))
         for pid in chosen:
             # Its group has its number, once it leads a session of its own.
             target = -pid if request.get("group") and os.getpgid(pid) == pid else pid
@@ -403,8 +406,11 @@ class Spawner:
         if pid in self.unclaimed_exits:
             del self.workers[pid]
             self.report_exit(worker, pid, self.unclaimed_exits.pop(pid))
+        elif worker in self.signals_pending:
+            os.kill(pid, self.signals_pending.pop(worker))  # Our child, not reaped yet.
         if not self.forks_pending:
             self.unclaimed_exits.clear()  # They were nobody's, and a pid may come again.
+            self.signals_pending.clear()
             self.let_the_better_one_serve()
         if self.killing:
             self.kill_below()
