@@ -2,8 +2,8 @@
 
 The script (`programs/through_either_api.py`) imports from the one or the other and names the
 backend, c10d or holdfast; all else is the same and left at its defaults. A function runs on two
-workers. The clock starts when the script has imported all that it imports, and stops when it
-has the workers' values. How long the imports take is told apart.
+workers, one that needs PyTorch also on eight. The clock starts when the script has imported all
+that it imports, and stops when it has the workers' values. How long the imports take is told apart.
 
 What a worker has to import is part of it. PyTorch ships a function together with code of its
 own that imports torch, whether the function needs it or not; ours does not.
@@ -16,7 +16,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, Target
 from benchmarks.jobs import Job, Report
 from benchmarks.launchers import (
     PROGRAMS,
@@ -30,10 +30,12 @@ from benchmarks.session import Session
 PROGRAM = "through_either_api.py"
 DEADLINE_S = 120.0
 WORKERS = 2
+MANY_WORKERS = 8
 FACES = ("elastic_launch", "LocalElasticAgent")
 METHODS = ("spawn", "fork")
 FUNCTIONS = {"rank": "needs no torch", "tensor": "returns a tensor"}
 FAILING = "rank_after_a_failure"
+FAILING_WITH_TORCH = "tensor_after_a_failure"
 
 
 class Api(Struct, frozen=True):
@@ -52,10 +54,12 @@ class Case(Struct, frozen=True):
     face: str
     function: str
     method: str
+    workers: int = WORKERS
 
     def command(self, api: Api) -> list[str]:
         where = [api.modules, api.launching, api.backend]
         how = [self.face, self.function, self.method, str(free_port())]
+        how.append(str(self.workers))
         return [sys.executable, str(PROGRAMS / PROGRAM), *where, *how]
 
 
@@ -84,7 +88,21 @@ def both_apis(session: Session) -> list[Figure]:
         own = _failure_figures(method)
         _alternate(session, own, Case("elastic_launch", FAILING, method))
         figures += own
-    return figures
+    return figures + _with_torch(session)
+
+
+def _with_torch(session: Session) -> list[Figure]:
+    """Many workers that import PyTorch: what a zygote is for."""
+    what = f"{MANY_WORKERS} workers by spawn, function returns a tensor"
+    values = Figure("n", "tensors_spawn", f"elastic_launch, {what}: call to values")
+    values.target = Target("ratio at least", 3)
+    _alternate(session, [values], Case("elastic_launch", "tensor", "spawn", MANY_WORKERS))
+    what = f"rank 1 of {MANY_WORKERS} by spawn kills itself, to the last tensor of the next ones"
+    restart = Figure("n", "restart_tensors_spawn", what)
+    restart.target = Target("ratio at least", 10)
+    failing = Case("elastic_launch", FAILING_WITH_TORCH, "spawn", MANY_WORKERS)
+    _alternate(session, [restart], failing)
+    return [values, restart]
 
 
 def _launch_figures(case: Case, with_whole: bool) -> list[Figure]:
@@ -114,20 +132,20 @@ def _alternate(session: Session, figures: list[Figure], case: Case) -> None:
 
 def _sample(session: Session, api: Api, case: Case, wanted: int) -> list[float]:
     with session.job(api.launcher, case.command(api)) as job:
-        if case.function == FAILING:
-            return [_restarted_s(job), _times(job)[1]]
+        if case.function in (FAILING, FAILING_WITH_TORCH):
+            return [_restarted_s(job, case.workers), _times(job)[1]][:wanted]
         whole_s = job.await_success(DEADLINE_S)
         imported_s, called_s = _times(job)
         return [called_s, imported_s, whole_s][:wanted]
 
 
-def _restarted_s(job: Job) -> float:
+def _restarted_s(job: Job, workers: int) -> float:
     """From the moment at which rank 1 kills itself; waits for the end of the script."""
 
     def begun(reports: list[Report]) -> list[float]:
         return [report.begun for report in reports if report.attempt == 1]
 
-    job.await_reports(lambda reports: len(begun(reports)) == WORKERS, DEADLINE_S)
+    job.await_reports(lambda reports: len(begun(reports)) == workers, DEADLINE_S)
     job.await_success(DEADLINE_S)
     failed_at = next(report.reached for report in job.reports if report.attempt == 0)
     return max(begun(job.reports)) - failed_at

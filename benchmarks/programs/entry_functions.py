@@ -24,16 +24,27 @@ def tensor() -> Any:
 
 
 def rank_after_a_failure() -> int:
-    """Rank 1 kills itself once, when rank 0 runs too; both say when the next attempt begins."""
-    begun = time.monotonic()
+    """Rank 1 kills itself once, when rank 0 runs too; all say when the next attempt begins."""
+    _fail_once(time.monotonic())
+    return rank()
+
+
+def tensor_after_a_failure() -> Any:
+    """The same where it begins with a tensor."""
+    value = tensor()
+    _fail_once(time.monotonic())
+    return value
+
+
+def _fail_once(begun: float) -> None:
     if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
         stamp.report(begun)
-        return rank()
+        return
     other_runs = Path(os.environ["BENCH_REPORTS"]).with_name("rank-0-runs")
     if rank() == 0:
         other_runs.touch()
-        while True:
-            signal.pause()
+    while rank() != 1:
+        signal.pause()
     while not other_runs.exists():
         time.sleep(LOOK_EVERY_S)
     stamp.report(begun)

@@ -16,7 +16,12 @@ from typing import Any
 import pytest
 
 from holdfast.elastic import multiprocessing as ours
-from holdfast.elastic.multiprocessing import DefaultLogsSpecs, PContext, start_processes
+from holdfast.elastic.multiprocessing import (
+    DefaultLogsSpecs,
+    PContext,
+    nursery,
+    start_processes,
+)
 
 DEADLINE_S = 60.0
 METHODS = ["spawn", "fork", "forkserver"]
@@ -38,6 +43,7 @@ def leaves_nothing() -> Iterator[None]:
     """No thread, process or descriptor is there after the test that was not there before."""
     before = held()
     yield
+    nursery.let_go()
     eventually(lambda: held() <= before, lambda: str(held() - before))
 
 

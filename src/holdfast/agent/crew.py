@@ -99,6 +99,11 @@ class Crew:
         self.dismiss()
         self._spawner.close()
 
+    def release(self) -> None:
+        """Nothing of the members is left, and the spawner is for somebody else from now on."""
+        self.dismiss()
+        self._spawner.release()
+
     def reap(self) -> str:
         """Wait for the end of the spawner, which must be near, and say how it came."""
         return self._spawner.reap()

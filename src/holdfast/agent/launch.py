@@ -9,6 +9,7 @@ caller is gone, for whatever reason, its end closes, and the agent ends the job 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pickle
 import shutil
@@ -31,7 +32,9 @@ from holdfast.core.config import (
 )
 from holdfast.core.errors import HoldfastError, JobFailed, UsageError
 from holdfast.core.model import Outcome
+from holdfast.core.preload_steps import module_of
 from holdfast.observe.report import render
+from holdfast.workers import environment, function_imports
 from holdfast.workers.function import CALL, result_file
 from holdfast.workers.preload import installed
 
@@ -46,11 +49,13 @@ def launch(
     max_restarts: int = 0,
     log_dir: str | None = None,
     env: Mapping[str, str] | None = None,
+    warm: bool = True,
 ) -> dict[int, Any]:
     """Call `function(*args)` on `nproc` workers and return what each returned, by rank.
 
     The function may be a closure, a lambda or defined in a notebook. Each worker has the
-    environment of `holdfast run` (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, …), plus `env`. When
+    environment of `holdfast run` (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, …), plus `env`. They are
+    forked from a process that has imported what the function's module does, unless not `warm`. When
     the job fails for good, `JobFailed` is raised with the report; an interrupt reaches the
     workers, which have their grace, and is raised then.
     """
@@ -68,13 +73,29 @@ def launch(
             slots=nproc,
             restarts=RestartPolicy(max_restarts=max_restarts),
             output=Output(log_dir=log_dir),
-            warm=WarmStart(preload=_modules_in_sight(function)),
+            warm=_warm_start(function, {**os.environ, **(env or {})}, enabled=warm),
         ).validate()
         _write_call(folder, call, job)
         _run_agent(folder, {**os.environ, **(env or {})})
         return _results(folder, job)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _warm_start(
+    function: Callable[..., Any], variables: Mapping[str, str], *, enabled: bool
+) -> WarmStart:
+    if not enabled or environment.forbids_warm(variables):
+        return WarmStart(enabled=False)
+    modules = (*_modules_of_its_module(function), *_modules_in_sight(function))
+    return WarmStart(preload=tuple(dict.fromkeys(modules)))
+
+
+def _modules_of_its_module(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The installed modules that its own module imports, up to where it does anything else."""
+    steps = function_imports.steps_of(function)
+    modules = itertools.takewhile(bool, map(module_of, steps))
+    return tuple(name for name in modules if installed(name, None))
 
 
 def _modules_in_sight(function: Callable[..., Any]) -> tuple[str, ...]:

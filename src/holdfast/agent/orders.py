@@ -69,5 +69,6 @@ def _forked(order: Order, shared: dict[str, str]) -> dict[str, Any]:
         "argv": order.launch.argv(order.arguments),
         "learn": order.learns,
         "env": own,
+        "descriptors": len(order.descriptors),
         "cpus": order.cpus,
     }

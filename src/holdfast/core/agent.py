@@ -85,7 +85,7 @@ from holdfast.core.agent_stopping import (
     stop_workers,
     stuck,
 )
-from holdfast.core.agent_warming import improve, module_of
+from holdfast.core.agent_warming import improve
 from holdfast.core.messages import (
     CloseJob,
     DescribeFailures,
@@ -102,6 +102,7 @@ from holdfast.core.messages import (
     WorkersSucceeded,
 )
 from holdfast.core.model import Assignment, Failure
+from holdfast.core.preload_steps import module_of
 
 
 def step(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:

@@ -25,6 +25,7 @@ from holdfast.core.agent_io import (
     ZygoteReady,
 )
 from holdfast.core.agent_state import AgentState, Phase
+from holdfast.core.preload_steps import module_of, without
 
 MOST_IMPROVEMENTS = 12
 """Zygotes that are prepared beside another one, in the life of a node."""
@@ -54,7 +55,7 @@ def came_ready(state: AgentState, event: ZygoteReady) -> list[AgentEffect]:
 def rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffect] | None:
     """The steps without that one; None if it was not among them, so that there is no way on."""
     module = module_of(event.module) or event.module
-    rest = _without(state.preload, event.module)
+    rest = without(state.preload, event.module)
     if rest == state.preload:
         return None
     state.preload = rest
@@ -112,20 +113,6 @@ def _left_out(module: str, cost_s: float, reason: str) -> Say:
     return Say(f"each worker imports {module} itself{cost}: {reason}{hint}")
 
 
-def _without(steps: tuple[str, ...], step: str) -> tuple[str, ...]:
-    """The steps without one: of `from a import b`, `import a` stays; `import a.b` goes with `a`."""
-    module = module_of(step)
-    if not module:
-        return steps
-    if step.startswith("from "):
-        plain = f"import {module}"
-        return tuple(dict.fromkeys(plain if each == step else each for each in steps))
-    inside = module + "."
-    return tuple(
-        each for each in steps if each != step and not (module_of(each) + ".").startswith(inside)
-    )
-
-
 def _fit(state: AgentState) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
     """What is imported late and need not be avoided, and under which variables."""
     late = tuple(module for module in state.late if not _is_avoided(state, module))
@@ -134,9 +121,3 @@ def _fit(state: AgentState) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]
 
 def _is_avoided(state: AgentState, module: str) -> bool:
     return any((module + ".").startswith(name + ".") for name in state.avoid)
-
-
-def module_of(step: str) -> str:
-    """The module that a step imports; empty if it imports none."""
-    words = step.split(" ", 2)
-    return words[1] if words[0] in ("import", "from") and len(words) > 1 else ""

@@ -26,6 +26,10 @@ NOT_ALWAYS_SET = frozenset({"TORCHELASTIC_ERROR_FILE"})
 OF_ONE_NODE = ("GROUP_RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE")
 """Those of them that are the same in all workers and rounds, where there is only one node."""
 
+NO_WARM = "HOLDFAST_NO_WARM"
+"""Turns warm starts off, also where there is no command line."""
+_NO = frozenset({"", "0", "false", "f", "no", "n", "off"})
+
 SECRETS = ("HOLDFAST_TOKEN", "HOLDFAST_REGISTER_PASSWORD")
 """What the agent has in its environment and workers are not given."""
 
@@ -35,6 +39,10 @@ def per_worker(config: JobConfig) -> tuple[str, ...]:
     names = [*PER_WORKER, *(["CUDA_VISIBLE_DEVICES"] if config.virtual_local_rank else [])]
     known = OF_ONE_NODE if config.max_nodes == 1 else ()
     return tuple(name for name in names if name not in known)
+
+
+def forbids_warm(variables: Mapping[str, str]) -> bool:
+    return variables.get(NO_WARM, "").strip().lower() not in _NO
 
 
 def without_secrets(inherited: Mapping[str, str]) -> dict[str, str]:

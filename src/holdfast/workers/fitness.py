@@ -41,9 +41,13 @@ class OwnTree:
     is found as usual, or not at all, or the module is refused.
     """
 
-    def __init__(self, folders: list[str], ask: Callable[[str], None]) -> None:
+    def __init__(
+        self, folders: list[str], ask: Callable[[str], None], not_own: tuple[str, ...] = ()
+    ) -> None:
         self.folders = folders
         self._ask = ask
+        self._not_own = not_own
+        """Packages that may lie in such a folder and are none of the program's."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         if self.hides(name, path):
@@ -53,6 +57,8 @@ class OwnTree:
 
     def hides(self, name: str, path: Any = None) -> bool:
         """Whether the program has that module, at its top level or in its part of a package."""
+        if name.partition(".")[0] in self._not_own:
+            return False
         return any(self._has(folder, name, path) for folder in self.folders)
 
     def _has(self, folder: str, name: str, path: Any) -> bool:

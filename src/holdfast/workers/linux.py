@@ -102,6 +102,14 @@ def moved_above(descriptors: list[int], numbers: list[int]) -> list[int]:
     ]
 
 
+def is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
 def block_signals() -> set[int]:
     """Block all that can be; returns what was blocked before, for `unblock_signals`."""
     before: set[int] = _plain.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)

@@ -61,7 +61,8 @@ class Preloading:
         self.watch = EnvironmentWatch(
             request["per_worker_names"], request["always_set"], self._asked
         )
-        self.own_tree = fitness.OwnTree(request["own_folders"], self.ask)
+        not_own = tuple(request.get("not_own", ()))
+        self.own_tree = fitness.OwnTree(request["own_folders"], self.ask, not_own)
         self.put_right = put_right.PutRight()
         self.shelf = shelf.Shelf()
         self.set: dict[str, str | None] = {}

@@ -23,6 +23,7 @@ Standard library only: loaded by path, in the zygote.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import runpy
@@ -40,8 +41,8 @@ else:
     import private_names
 
 OWN_MODULES = (
-    "wire", "linux", "private_names", "fitness", "zygote_server", "run_as_main", "preloading", "environment_watch",
-    "put_right", "shelf", "import_reports",
+    "wire", "linux", "private_names", "fitness", "zygote_server", "run_as_main", "preloading",
+    "environment_watch", "put_right", "shelf", "import_reports",
 )  # fmt: skip
 PROGRAM_IS_NO_SOURCE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
@@ -55,9 +56,20 @@ class KeptOutput:
         for target, file in enumerate(self._files, start=1):
             os.dup2(file, target)
         self.sizes = (0, 0)
+        self._out = [0, 0]
+        """How much of it whoever printed it saw to: the rest would still be in a buffer."""
+        self._flushed = (0, 0)
 
     def measure(self) -> tuple[int, int]:
-        """How much has been written so far."""
+        """How much has been written so far, by streams that have a buffer too."""
+        for stream, size in enumerate(self._file_sizes()):
+            if size > self._flushed[stream]:
+                self._out[stream] = size
+        flush_streams()
+        self._flushed = self._file_sizes()
+        return self._flushed
+
+    def _file_sizes(self) -> tuple[int, int]:
         stdout, stderr = (os.fstat(file).st_size for file in self._files)
         return stdout, stderr
 
@@ -80,14 +92,32 @@ class KeptOutput:
         for file, size in zip(self._files, sizes, strict=True):
             os.ftruncate(file, size)
             os.lseek(file, size, os.SEEK_SET)
-        self.sizes = sizes
+        self.sizes = self._flushed = sizes
+        self._out = [min(pair) for pair in zip(self._out, sizes, strict=True)]
+
+    def make_way(self, numbers: list[int]) -> None:
+        """Be at none of these numbers."""
+        if not set(numbers).isdisjoint(self._files):
+            import fcntl
+
+            above = max(numbers) + 1
+            old = self._files
+            stdout, stderr = (fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for file in old)
+            self._files = stdout, stderr
+            for file in old:
+                os.close(file)
 
     def print_again(self) -> None:
         """In a worker: write it all out, as far as it was kept when last cut."""
-        for target, (file, size) in enumerate(zip(self._files, self.sizes, strict=True), start=1):
+        streams: Any = (sys.__stdout__, sys.__stderr__)
+        for index, (file, size) in enumerate(zip(self._files, self.sizes, strict=True)):
+            out = self._out[index] if streams[index] is not None else size
             offset = 0
-            while offset < size:
-                offset += os.write(target, os.pread(file, min(65536, size - offset), offset))
+            while offset < out:
+                block = os.pread(file, min(65536, out - offset), offset)
+                offset += os.write(index + 1, block)
+            if out < size:
+                streams[index].buffer.write(os.pread(file, size - out, out))
             os.close(file)
 
 
@@ -139,6 +169,8 @@ def take_identity(order: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     sys.argv[:] = order["argv"]
+    if order["stopped"] and "argv_while_importing" in order:
+        sys.argv[:] = order["argv_while_importing"]
     sys.orig_argv[:] = _command(order)
     linux.show_as(_command(order), order["env"])
     for name in OWN_MODULES:
@@ -150,7 +182,8 @@ def take_identity(order: dict[str, Any]) -> None:
     order["put_right"]()
     if not order["stopped"]:
         _take_back_path(order)
-    if not order["folder_is_on_path"] and not sys.flags.safe_path:
+    placed = order["folder_is_on_path"] or order["fresh_path"] is not None
+    if not placed and not sys.flags.safe_path:
         sys.path.insert(0, _program_folder(order))
     if order["stopped"]:
         order["printed"].print_again()
@@ -165,10 +198,16 @@ def take_back(order: dict[str, Any]) -> None:
             os.environ.pop(name, None)
             if name in order["env"]:
                 os.environ[name] = order["env"][name]
+    if "argv_while_importing" in order:
+        sys.argv[:] = order["argv"]
     _take_back_path(order)
 
 
 def _take_back_path(order: dict[str, Any]) -> None:
+    if order["fresh_path"] is not None:
+        first = [] if sys.flags.safe_path else [_program_folder(order)]
+        sys.path[:] = [*first, *order["fresh_path"]]
+        return
     for entry in order["added_to_path"]:
         if entry in sys.path:
             sys.path.remove(entry)
@@ -196,11 +235,21 @@ def _renew_streams() -> None:
         stream: Any = getattr(sys, f"__{name}__")
         if stream is None:
             continue
-        mode, buffering = ("rb", -1) if descriptor == 0 else ("wb", 0)
+        is_buffered = descriptor == 0 or not stream.write_through
+        mode, buffering = "rb" if descriptor == 0 else "wb", -1 if is_buffered else 0
         buffer: Any = io.open(descriptor, mode, buffering=buffering, closefd=False)  # noqa: SIM115, UP020
         getattr(buffer, "raw", buffer).name = f"<{name}>"
         encoding, errors = stream.encoding, stream.errors
-        stream.__init__(buffer, encoding, errors, newline="\n", write_through=True)
+        at_once = stream.write_through
+        by_line = not at_once and (descriptor == 2 or buffer.isatty())
+        stream.__init__(buffer, encoding, errors, "\n", by_line, write_through=at_once)
+
+
+def flush_streams() -> None:
+    """Unless they are closed, or are somebody's own and cannot be."""
+    for stream in (sys.__stdout__, sys.__stderr__, sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()  # type: ignore[union-attr]
 
 
 def renew_memories(modules: dict[str, Any]) -> None:
@@ -280,6 +329,11 @@ def _compile(order: dict[str, Any]) -> types.CodeType:
     return code
 
 
+def start_over(order: dict[str, Any]) -> NoReturn:
+    """Become a cold worker before anything was taken on: its descriptors are in place."""
+    _start_over(order)
+
+
 def _start_over(order: dict[str, Any]) -> NoReturn:
     """Become a cold worker after all: same process, same descriptors."""
     command = _command(order)
@@ -315,7 +369,7 @@ def _let_interpreter_print(error: BaseException) -> None:
 
 def _leave_error_file(order: dict[str, Any], error: BaseException) -> None:
     path = order["env"].get("TORCHELASTIC_ERROR_FILE")
-    if not path or isinstance(error, KeyboardInterrupt):
+    if not path or not order["error_writer"] or isinstance(error, KeyboardInterrupt):
         return
     from importlib.util import module_from_spec, spec_from_file_location
 

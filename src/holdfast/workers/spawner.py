@@ -23,7 +23,9 @@ Requests, one dictionary each (see `wire.py`), with descriptors where noted:
     {"do": "zygote", "interpreter", "env", "modules", …}
     {"do": "exec", "id", "argv", "env", "cpus"}     descriptors: stdin, stdout, stderr, (tether)
       … with "keep": [number, …]                    and as many more, to be found at these numbers
-    {"do": "fork", "workers": [{"id", ...}]}        descriptors: the same for each worker
+      … with "options", "sys_path"                  for functions: the interpreter's, the caller's
+    {"do": "fork", "workers": [{"id", ...}]}        descriptors: the same for each worker, which
+                                                    says how many ("descriptors"), and "keep"
     {"do": "lease", "stop_at", "kill_at"}           on the clock of `linux.now`
     {"do": "tether"}                                descriptors: all tethers to hold from now on
     {"do": "signal", "signal", "ids"}     {"do": "drop_zygote"}
@@ -81,6 +83,8 @@ class Spawner:
         self.workers: dict[int, str] = {}
         self.unclaimed_exits: dict[int, int] = {}
         self.forks_pending: set[str] = set()
+        self.signals_pending: dict[str, int] = {}
+        """For workers that are being forked: they get them as soon as they are there."""
         self.groups: set[int] | None = None
         self.killing = False
         self.ending = False
@@ -165,14 +169,21 @@ class Spawner:
         """Have this preloaded, by the zygote that waits for that, or a fresh one."""
         if request["beside"]:
             self.drop(self.next_zygote)
-            self.next_zygote = self.adopted(zygote_process.start(request["interpreter"]))
+            self.next_zygote = self.started(request)
             self.send_to(self.next_zygote, {**request, "do": "preload"}, [])
             return
         if self.zygote is None or not self.zygote.is_idle:
             self.do_drop_zygote(request, [])
-            self.zygote = self.adopted(zygote_process.start(request["interpreter"]))
+            self.zygote = self.started(request)
         self.zygote.is_idle = False
         self.send_to(self.zygote, {**request, "do": "preload"}, [])
+
+    def started(self, request: dict[str, Any]) -> Zygote:
+        """A fresh one; for functions, with the interpreter's options that they would have."""
+        if "options" not in request:
+            return self.adopted(zygote_process.start(request["interpreter"]))
+        how = request["interpreter"], request["options"], request["env"]
+        return self.adopted(zygote_process.start(*how))
 
     def adopted(self, started: zygote_process.ZygoteProcess) -> Zygote:
         connection = wire.Connection(socket.socket(fileno=started.descriptor))
@@ -234,6 +245,7 @@ class Spawner:
     def do_signal(self, request: dict[str, Any], descriptors: list[int]) -> None:
         wanted = set(request["ids"])
         chosen = [pid for pid, worker in self.workers.items() if worker in wanted]
+        self.signals_pending.update(dict.fromkeys(wanted & self.forks_pending, request["signal"]))
         for pid in chosen:
             # Its group has its number, once it leads a session of its own.
             target = -pid if request.get("group") and os.getpgid(pid) == pid else pid
@@ -394,8 +406,11 @@ class Spawner:
         if pid in self.unclaimed_exits:
             del self.workers[pid]
             self.report_exit(worker, pid, self.unclaimed_exits.pop(pid))
+        elif worker in self.signals_pending:
+            os.kill(pid, self.signals_pending.pop(worker))  # Our child, not reaped yet.
         if not self.forks_pending:
             self.unclaimed_exits.clear()  # They were nobody's, and a pid may come again.
+            self.signals_pending.clear()
             self.let_the_better_one_serve()
         if self.killing:
             self.kill_below()

@@ -54,6 +54,12 @@ class SpawnerClient:
             self._loop.remove_writer(self._connection.socket)
         self._connection.close()
 
+    def release(self) -> None:
+        """Serve the socket no longer; it stays open, for whoever has the spawner from now on."""
+        if self._loop is not None and self._connection.socket.fileno() >= 0:
+            self._loop.remove_reader(self._connection.socket)
+            self._loop.remove_writer(self._connection.socket)
+
     def kill(self) -> None:
         """It does not do as it is asked. Its end arrives as `on_end`, like any other."""
         os.kill(self.pid, signal.SIGKILL)  # Our own child, not reaped yet: the pid is its own.

@@ -26,9 +26,15 @@ class ZygoteProcess:
         self.descriptor = descriptor
 
 
-def start(interpreter: str) -> ZygoteProcess:
+def start(
+    interpreter: str,
+    options: tuple[str, ...] | list[str] = ("-u",),
+    environment: dict[str, str] | None = None,
+) -> ZygoteProcess:
     """Start one in a session of its own, with nothing to read or write.
 
+    The options are those that a cold worker's interpreter would have. What only the interpreter
+    or the loader read, and only at their start, they find in `environment`, if it is given.
     No signal is blocked or ignored, whatever is in this process: shells without job control start
     what is to run in the background with some ignored, and cold workers do not have that either.
     """
@@ -37,8 +43,8 @@ def start(interpreter: str) -> ZygoteProcess:
     os.set_inheritable(theirs.fileno(), True)
     pid = os.posix_spawn(
         interpreter,
-        [interpreter, "-u", _SCRIPT, str(theirs.fileno())],
-        os.environ,
+        [interpreter, *options, _SCRIPT, str(theirs.fileno())],
+        os.environ if environment is None else environment,
         file_actions=[(os.POSIX_SPAWN_OPEN, n, os.devnull, os.O_RDWR, 0) for n in range(3)],
         setsid=True,
         setsigmask=(),

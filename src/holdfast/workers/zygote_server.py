@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 import time
+from itertools import accumulate
 from signal import SIGKILL
 
 TYPE_CHECKING = False
@@ -46,7 +47,7 @@ def fork_workers(
     unheard of; and if the zygote dies half-way, none of them ever runs.
     """
     orders = request["workers"]
-    each = len(descriptors) // len(orders)
+    ends = list(accumulate(order["descriptors"] for order in orders))
     pid_reader, pid_writer = os.pipe()
     go_reader, go_writer = os.pipe()
     middle = os.fork()
@@ -61,7 +62,7 @@ def fork_workers(
                 common = request["common"]
                 environment = {**common["shared_env"], **order["env"]}
                 whole = {**common, **order, "env": environment}
-                own = descriptors[each * index : each * (index + 1)]
+                own = descriptors[ends[index] - order["descriptors"] : ends[index]]
                 return await_start(whole, descriptors, own, go_reader)
             os.write(pid_writer, f"{pid}\n".encode())
         os._exit(0)
@@ -90,10 +91,39 @@ def await_start(
     if not os.read(go_reader, 1):
         os._exit(125)
     os.close(go_reader)
-    linux.become_worker(order["spawner"], own, order.get("cpus"), fresh=False)
+    numbers = order.get("keep", [])
+    split = len(own) - len(numbers)
+    order["kept"] = out_of_the_way(own[split:], numbers)
+    linux.become_worker(order["spawner"], own[:split], order.get("cpus"), fresh=False)
     for descriptor in descriptors:
         os.close(descriptor)
     return order
+
+
+def out_of_the_way(descriptors: list[int], numbers: list[int]) -> list[int]:
+    """Copies of these that are at none of the numbers, nor take the place of anything."""
+    if not descriptors:
+        return []
+    import fcntl
+
+    above = max([2, *numbers]) + 1
+    return [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, above) for one in descriptors]
+
+
+def put_in_place(order: dict[str, Any], printed: run_as_main.KeptOutput) -> None:
+    """In the new worker, which has closed what is not its own: keep what it was given, where.
+
+    A preloaded module may have something open at such a number, and would lose it. A fresh
+    interpreter has not: the worker starts over in one then.
+    """
+    numbers = order.get("keep", [])
+    printed.make_way(numbers)
+    taken = [number for number in numbers if linux.is_open(number)]
+    for descriptor, number in zip(order["kept"], numbers, strict=True):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    if taken:
+        run_as_main.start_over(order)
 
 
 class Zygote:
@@ -109,6 +139,8 @@ class Zygote:
         self.order: dict[str, Any] | None = None
         self.avoided: list[str] = []
         self.folder_is_on_path = False
+        self.fresh_path: list[str] | None = None
+        """The module path of a fresh interpreter, where another one is used to import."""
         self.started = 0.0
         self.copies: list[tuple[dict[Any, Any], Any, str]] = []
         self.pids: list[tuple[dict[str, Any], str]] = []
@@ -147,6 +179,7 @@ class Zygote:
                     # What has come for workers that are forked after it is not its own.
                     for descriptor in [each for _, later in requests for each in later]:
                         os.close(descriptor)
+                    put_in_place(order, self.printed)
                     return order
 
     def preload(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -160,6 +193,9 @@ class Zygote:
         reason = fitness.why_only_cold(self.preloading.own_tree)
         if reason:
             return {"event": "unsuitable", "reason": reason}
+        if "sys_path" in request:
+            self.fresh_path = list(sys.path)
+            sys.path[:] = request["sys_path"]
         folder = request["program_folder"]
         if folder is not None and not sys.flags.safe_path:
             # Where a worker has it: what is imported may put folders of its own before it.
@@ -170,7 +206,18 @@ class Zygote:
         self.hook.watch(None)
         if lacking := private_names.why_not(private_names.WARM_START):
             return {"event": "unsuitable", "reason": lacking}  # Of a module that is loaded now.
+        if self.order is None and self.path_was_changed(request):
+            return {"event": "unsuitable", "reason": "a module changes sys.path when imported"}
         return answer
+
+    def path_was_changed(self, request: dict[str, Any]) -> bool:
+        """Whether importing has changed a module path that each worker is going to be sent."""
+        if self.fresh_path is None or self.preloading is None:
+            return False
+        added = self.preloading.added_to_path
+        return [one for one in sys.path if one not in added] != [
+            one for one in request["sys_path"] if one not in added
+        ]
 
     def report(self, answer: dict[str, Any]) -> None:
         """Say how it went; from now on there may be workers."""
@@ -190,7 +237,7 @@ class Zygote:
         self.preloading.end()  # First: what is looked at from here on is no question.
         self.order = self.complete(order, stopped=True)
         run_as_main.take_identity(self.order)
-        self.preloading.watch.show_arguments(self.order["argv"])
+        self.preloading.watch.show_arguments(sys.argv)
         self.order["went_on_at"] = time.monotonic()
 
     def went_on(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -217,6 +264,7 @@ class Zygote:
             "added_to_path": list(preloaded.added_to_path) if preloaded else [],
             "printed": self.printed,
             "folder_is_on_path": self.folder_is_on_path,
+            "fresh_path": self.fresh_path,
             "stopped": stopped,
             "put_right": self.put_right,
             "hook": self.hook,

@@ -6,7 +6,8 @@ Rules
 2. Waiting waits for the end of a process and looks at no clock: `period` is accepted and
    means nothing.
 3. `close` may be called at any time, from any thread, any number of times. It returns when
-   nothing is left of the processes, whatever they started, or of what was used for them.
+   nothing is left of the processes, whatever they started, or of what was used for them, but for
+   a zygote that waits for the next context (`nursery.py`).
 4. When this process ends, however it does, they are killed.
 
 How it works: a spawner is the parent of all of them (`workers.spawner`), and a thread watches
@@ -25,7 +26,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from holdfast.elastic.multiprocessing import calls, forking
+from holdfast.elastic.multiprocessing import calls, forking, nursery, warm_plan
 from holdfast.elastic.multiprocessing.errors import ProcessFailure
 from holdfast.elastic.multiprocessing.logs_specs import LogsSpecs
 from holdfast.elastic.multiprocessing.numa_options import processor_sets
@@ -80,6 +81,8 @@ class PContext(ABC):
         self._streams = StreamPlans(name, self.nprocs, destination, prefixes, filters)
         self._numa_options = numa_options
         self._processes: Processes | None = None
+        self._nest: nursery.Nest | None = None
+        """The spawner's zygote, where the processes come from one."""
         self._processor_sets: list[tuple[int, ...] | None] = []
         self._preparing = threading.RLock()
         self._closed = threading.Event()
@@ -128,7 +131,7 @@ class PContext(ABC):
             try:
                 filtered = self._streams.filtered_files()
                 made = Processes(self.name, starts, filtered, by_group=self._signals_groups)
-                made.start(spawner)
+                made.start(spawner, self._nest)
             except BaseException:
                 spawner.drop()
                 raise
@@ -335,7 +338,7 @@ class MultiprocessContext(PContext):
         if self.start_method != "fork":
             for rank in range(self.nprocs):
                 self._ship(starts, rank)
-            return forking.new_spawner()
+            return self._spawner_for(starts)
         made = {
             f"{self.name}:{rank}": calls.process_object("fork", self._title(rank), call, -1)
             for rank, call in enumerate(map(self._call, range(self.nprocs)))
@@ -348,6 +351,16 @@ class MultiprocessContext(PContext):
             spawner.drop()
             raise
         return spawner
+
+    def _spawner_for(self, starts: list[Start]) -> SpawnerProcess:
+        """One with a zygote, if that is of use."""
+        wanted = None
+        if starts:
+            command = starts[0].request["argv"]
+            arguments = self.args.values()
+            wanted = warm_plan.plan(self.entrypoint, arguments, self.envs, command)
+        self._nest = nursery.take(wanted) if wanted is not None else None
+        return self._nest.process if self._nest is not None else forking.new_spawner()
 
     def _fork(self, starts: list[Start], local_rank: int) -> None:
         paths = {1: self.stdouts[local_rank], 2: self.stderrs[local_rank]}

@@ -30,7 +30,10 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.agent.crew import Crew, Member
+from holdfast.elastic.multiprocessing import nursery
 from holdfast.elastic.multiprocessing.lines import Bell, News, Relay, Reply
+from holdfast.elastic.multiprocessing.nursery import Nest
+from holdfast.elastic.multiprocessing.warming import Warming, common, forked, in_parts
 from holdfast.workers.births import close_all
 from holdfast.workers.console import Console
 from holdfast.workers.event_loop import Cancellable, EventLoop
@@ -105,6 +108,11 @@ class Processes:
         self._relays: list[Relay] = []
         self._filters: FilterFiles | None = None
         self._is_gone = self._is_ending = self._is_over = self._groups_left = False
+        self._warming: Warming | None = None
+        self._is_kept = False
+        """Nothing is left of the processes, and their spawner waits for others."""
+        self._given: dict[str, list[int]] = {}
+        """The descriptors of those that are not there yet."""
         self._problem: BaseException | None = None
         self._deadline: Cancellable | None = None
 
@@ -115,9 +123,11 @@ class Processes:
         failed = any(ended.code for ended in list(self.exits.values()))
         return failed or len(self.exits) == len(self._by_name) or self._is_over
 
-    def start(self, spawner: SpawnerProcess) -> None:
+    def start(self, spawner: SpawnerProcess, nest: Nest | None = None) -> None:
         """Have them started. If this raises, the caller still has to drop spawner and starts."""
         self._crew = Crew(spawner, self)
+        if nest is not None:
+            self._warming = Warming(nest, self._crew.request, self._fork, self._execute)
         self._thread = threading.Thread(target=self._run, name="holdfast-processes", daemon=True)
         try:
             self._thread.start()
@@ -157,13 +167,17 @@ class Processes:
                 opened.callback(self._drop_starts)
                 self._prepare(opened)
                 for name, start in self._by_name.items():
-                    self._start_one(name, start)
+                    self._open(name, start)
+                if self._warming is None:
+                    self._execute()
+                else:
+                    self._warming.begin(self._loop)
                 self._loop.run_until(lambda: self._is_gone)
         except BaseException as error:
             self._problem = error
             logger.exception("the processes are ended, since they can no longer be watched")
         finally:
-            self._crew.close()
+            self._let_spawner_go()
             if not self._is_gone:
                 self.spawner_ended(self._crew.reap())
             self._is_over = True
@@ -181,10 +195,12 @@ class Processes:
         opened.callback(self._show_the_rest)
         self._open_filters(opened)
         self._crew.attach(self._loop)
-        opened.callback(self._crew.close)
+        opened.callback(self._dismiss_crew)
         opened.callback(self._release)
+        opened.callback(self._close_given)
 
-    def _start_one(self, name: str, start: Start) -> None:
+    def _open(self, name: str, start: Start) -> None:
+        """All that it takes to start one, so that it can be asked for."""
         surroundings = Surroundings(self._console, self._loop, self._filters, object())
         streams = open_planned(start.stdout, start.stderr, surroundings)
         descriptors = self._crew.enrol(name, streams)
@@ -194,8 +210,7 @@ class Processes:
         except OSError:
             close_all(descriptors)
             raise
-        self._crew.request({**start.request, "id": name}, descriptors)
-        start.request = {}
+        self._given[name] = descriptors
         if start.ends is not None:
             ours, theirs = start.ends
             theirs.close()
@@ -203,6 +218,33 @@ class Processes:
             start.cargo = b""
             self._replies.append(reply)
             reply.open(partial(self._on_returned, start.local_rank))
+
+    def _execute(self) -> None:
+        """Start those that have not been, each by itself."""
+        for name in [name for name in self._given if self._is_wanted(name)]:
+            request, descriptors = self._by_name[name].request, self._given.pop(name)
+            self._crew.request({**request, "id": name}, descriptors)
+
+    def _fork(self, nest: Nest) -> None:
+        """Have the zygote fork them all; what they are given is kept until they are there."""
+        wanted = [name for name in self._given if self._is_wanted(name)]
+        requests = [
+            (forked(nest.plan, name, self._by_name[name].request, self._given[name]), name)
+            for name in wanted
+        ]
+        for part in in_parts(requests):
+            descriptors = [os.dup(one) for _, name in part for one in self._given[name]]
+            orders = [order for order, _ in part]
+            self._crew.request(
+                {"do": "fork", "common": common(nest), "workers": orders}, descriptors
+            )
+
+    def _is_wanted(self, name: str) -> bool:
+        return not self._has_ended(self._by_name[name])
+
+    def _close_given(self) -> None:
+        for name in list(self._given):
+            close_all(self._given.pop(name))
 
     def _on_bell(self) -> None:
         self._bell.silence()
@@ -227,6 +269,10 @@ class Processes:
     def _begin_close(self, number: int, grace_s: float) -> None:
         if self._is_ending:
             return
+        if self._warming is not None and self._warming.give_up():
+            for start in self._by_name.values():  # They would be born to be sent it at once.
+                self._note(Exit(start.local_rank, 0, -number))
+            return
         alive = [name for name, start in self._by_name.items() if not self._has_ended(start)]
         self._groups_left = self._by_group
         self._crew.signal(number, alive, group=self._by_group)
@@ -244,7 +290,8 @@ class Processes:
         """Kill what is left, and let the spawner go."""
         if not self._is_ending:
             self._is_ending = True
-            self._crew.request({"do": "end"})
+            is_kept = self._warming is not None and self._warming.is_worth_keeping
+            self._crew.request({"do": "kill" if is_kept else "end"})
             self._loop.call_later(STUCK_AFTER_S, self._give_up)
 
     def _give_up(self) -> None:
@@ -274,6 +321,7 @@ class Processes:
     def member_started(self, member: Member) -> None:
         assert member.pid is not None
         self.pids[self._by_name[member.name].local_rank] = member.pid
+        close_all(self._given.pop(member.name, []))
         self._news.tell()
 
     def member_exited(self, member: Member, status: int) -> None:
@@ -288,6 +336,17 @@ class Processes:
         if message["say"] == "groups_gone":
             self._groups_left = False
             self._end_if_done()
+        elif message["say"] == "gone":
+            self._on_gone()
+        elif self._warming is not None:
+            self._warming.said(message)
+
+    def _on_gone(self) -> None:
+        """All was killed. The spawner waits for others, unless its zygote was lost meanwhile."""
+        if self._warming is not None and self._warming.is_worth_keeping:
+            self._is_gone = self._is_kept = True
+        else:
+            self._crew.request({"do": "end"})
 
     def spawner_ended(self, how: str) -> None:
         self._is_gone = True
@@ -303,6 +362,21 @@ class Processes:
         self._end_if_done()
 
     # The end.
+
+    def _dismiss_crew(self) -> None:
+        if self._is_kept:
+            self._crew.release()
+        else:
+            self._crew.close()
+
+    def _let_spawner_go(self) -> None:
+        """To the next context, if all went well; else it ends."""
+        if self._is_kept and self._problem is None and self._warming is not None:
+            nursery.give_back(self._warming.nest)
+        else:
+            self._crew.close()
+            if self._is_kept:
+                self._crew.reap()
 
     def _show_the_rest(self) -> None:
         given_up: list[bool] = []

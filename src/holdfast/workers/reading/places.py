@@ -22,6 +22,9 @@ Owner = Literal["installed", "own", "absent"]
 TEXT_LIMIT = 1024 * 1024
 """Bytes of an installed file that are looked at."""
 
+OURS = "holdfast"
+"""Installed, also where it is installed to be edited in place."""
+
 LOADED_AT_START = frozenset({
     "_collections_abc", "_sitebuiltins", "abc", "codecs", "encodings", "genericpath", "io", "os",
     "posixpath", "site", "stat",
@@ -98,7 +101,7 @@ class Places:
 
     def owner(self, module: str) -> Owner:
         """Whose a module is; a package that is spread over several folders may have parts."""
-        if module.partition(".")[0] in LOADED_AT_START:
+        if module.partition(".")[0] in (*LOADED_AT_START, OURS):
             return "installed"
         owner: Owner = "absent"
         above: ModuleSpec | None = None

@@ -1,0 +1,21 @@
+"""The steps that a zygote takes ahead of its workers, as text: `import a.b`, `from a import b`."""
+
+from __future__ import annotations
+
+
+def module_of(step: str) -> str:
+    """The module that a step imports; empty if it imports none."""
+    words = step.split(" ", 2)
+    return words[1] if words[0] in ("import", "from") and len(words) > 1 else ""
+
+
+def without(steps: tuple[str, ...], step: str) -> tuple[str, ...]:
+    """The steps without one: of `from a import b`, `import a` stays; `import a.b` goes with `a`."""
+    module = module_of(step)
+    if step.startswith("from "):
+        plain = f"import {module}"
+        return tuple(dict.fromkeys(plain if each == step else each for each in steps))
+    inside = module + "."
+    return tuple(
+        each for each in steps if each != step and not (module_of(each) + ".").startswith(inside)
+    )

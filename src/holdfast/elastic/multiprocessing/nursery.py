@@ -1,0 +1,112 @@
+"""Spawners with a zygote, kept between contexts.
+
+Rules
+1. A spawner serves one context at a time. When that has ended well, the spawner waits here, with
+   its zygote, for the next context that needs the same one.
+2. At most `MOST_IDLE` wait; the one that has waited longest goes first. `let_go` ends them all.
+3. They end with this process, however it ends: their sockets close. In a fork of this process
+   they are not known.
+4. One that died while it waited is noticed before it is used.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from dataclasses import dataclass, field
+
+from holdfast.elastic.multiprocessing import forking
+from holdfast.elastic.multiprocessing.warm_plan import Plan
+from holdfast.workers import linux
+from holdfast.workers.spawner_process import SpawnerProcess
+
+MOST_IDLE = 2
+MOST_FINDINGS = 100
+
+
+@dataclass
+class Findings:
+    """What was found out about a plan by carrying it out."""
+
+    steps: tuple[str, ...]
+    avoid: dict[str, str] = field(default_factory=dict)
+    why_cold: str = ""
+    """Why it is of no use; empty if it is."""
+
+
+@dataclass
+class Nest:
+    """A spawner, and the zygote that it has or is to have."""
+
+    process: SpawnerProcess
+    plan: Plan
+    findings: Findings
+    spawner_pid: int = 0
+    """Of the spawner itself, which is below a guardian."""
+    is_ready: bool = False
+
+
+_lock = threading.Lock()
+_idle: list[Nest] = []
+_findings: dict[tuple[object, ...], Findings] = {}
+
+
+def take(plan: Plan) -> Nest | None:
+    """One for this plan, with the zygote ready if there is such a one; None if it is no use."""
+    key = plan.key
+    with _lock:
+        findings = _findings.setdefault(key, Findings(plan.steps))
+        while len(_findings) > MOST_FINDINGS:
+            del _findings[next(iter(_findings))]
+        if findings.why_cold:
+            return None
+        fitting = [nest for nest in _idle if nest.plan.key == key]
+        for nest in fitting:
+            _idle.remove(nest)
+    usable = [nest for nest in fitting if _is_well(nest)]
+    for nest in fitting:
+        if nest not in usable[:1]:
+            nest.process.drop()
+    return usable[0] if usable else Nest(forking.new_spawner(), plan, findings)
+
+
+def give_back(nest: Nest) -> None:
+    """Its context has ended, and nothing is left of it."""
+    with _lock:
+        _idle.append(nest)
+        too_many = _idle[:-MOST_IDLE]
+        del _idle[:-MOST_IDLE]
+    for one in too_many:
+        one.process.drop()
+
+
+def let_go() -> None:
+    """End those that wait; returns when they have."""
+    with _lock:
+        waiting = list(_idle)
+        _idle.clear()
+    for nest in waiting:
+        nest.process.drop()
+
+
+def _is_well(nest: Nest) -> bool:
+    """It has nothing to say while it waits, but that something has ended."""
+    return not linux.readable(nest.process.socket)
+
+
+def _hang_up() -> None:
+    """At the end of this process nobody waits for them: they end by themselves."""
+    for nest in _idle:
+        nest.process.socket.close()
+
+
+def _forget() -> None:
+    """In a fork of this process: their sockets have been closed already."""
+    global _lock  # noqa: PLW0603 - whoever had that one is not here
+    _lock = threading.Lock()
+    _idle.clear()
+
+
+atexit.register(_hang_up)
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,197 @@
+"""How the processes of one context come to be forked from a zygote.
+
+Rules
+1. A zygote is a help, never a condition: one that is late, unfit or lost means that processes
+   are started one by one, those that are there already left as they are.
+2. A step that cannot be done ahead is left out, and the rest is tried again, so many times.
+3. What was found out is remembered for the next zygote of that kind.
+
+All of it happens on the loop of the context (`processes.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from holdfast.core.preload_steps import module_of, without
+from holdfast.elastic.multiprocessing.nursery import Nest
+from holdfast.elastic.multiprocessing.warm_plan import Plan
+from holdfast.workers.event_loop import Cancellable, EventLoop
+
+MOST_ATTEMPTS = 8
+LONGEST_S = 120.0
+"""How long workers wait for a zygote before they are started without."""
+WORKERS_PER_REQUEST = 60
+DESCRIPTORS_PER_REQUEST = 240
+
+logger = logging.getLogger(__name__)
+
+
+class Warming:
+    """Has a zygote prepared where it is not yet, then `fork`s; or else `execute`s."""
+
+    def __init__(
+        self,
+        nest: Nest,
+        request: Callable[[dict[str, Any]], None],
+        fork: Callable[[Nest], None],
+        execute: Callable[[], None],
+    ) -> None:
+        self.nest = nest
+        self._request = request
+        self._fork = fork
+        self._execute = execute
+        self._attempts = 0
+        self._is_pending = True
+        self._is_lost = False
+        self._timer: Cancellable | None = None
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        return self.nest.is_ready and not self._is_pending and not self._is_lost
+
+    def begin(self, loop: EventLoop) -> None:
+        if self.nest.is_ready:
+            self._go()
+        else:
+            self._timer = loop.call_later(LONGEST_S, self._fail, "it takes too long")
+            self._prepare()
+
+    def give_up(self) -> bool:
+        """The context is being closed; whether that comes before there were any processes."""
+        was_pending = self._is_pending
+        self._settle()
+        self._is_lost = self._is_lost or was_pending
+        return was_pending
+
+    def said(self, message: dict[str, Any]) -> None:
+        """What the spawner says that is about no process."""
+        if message["say"] == "ready":
+            self.nest.spawner_pid = message["pid"]
+        elif message["say"] == "zygote" and not self._is_lost:
+            self._on_zygote(message)
+
+    def _on_zygote(self, message: dict[str, Any]) -> None:
+        findings = self.nest.findings
+        match message["event"]:
+            case "ready" if self._is_pending:
+                self.nest.is_ready = True
+                self._go()
+            case "rejected" if self._is_pending:
+                step = message["module"]
+                rest = without(findings.steps, step)
+                findings.avoid.setdefault(module_of(step) or step, message["reason"])
+                if rest == findings.steps:
+                    self._fail(f"there is no doing without {step}: {message['reason']}")
+                else:
+                    findings.steps = rest
+                    self._prepare()
+            case "unfit" if self._is_pending:
+                findings.avoid.update(message["unfit"])
+                self._prepare()
+            case "unsuitable":
+                self._fail(message["reason"])
+            case _:
+                self._lose(message.get("reason", ""))
+
+    def _prepare(self) -> None:
+        self._attempts += 1
+        if self._attempts > MOST_ATTEMPTS:
+            self._fail("too much of it cannot be imported ahead")
+            return
+        self._request(_to_prepare(self.nest))
+
+    def _go(self) -> None:
+        self._settle()
+        self._fork(self.nest)
+
+    def _fail(self, reason: str) -> None:
+        """It is of no use, now or later."""
+        self.nest.findings.why_cold = reason
+        if self._is_pending:
+            self._request({"do": "drop_zygote"})
+        self._lose(reason)
+
+    def _lose(self, reason: str) -> None:
+        logger.info("workers are started one by one: no zygote, since %s", reason)
+        self._settle()
+        self._is_lost = True
+        self._execute()
+
+    def _settle(self) -> None:
+        self._is_pending = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _to_prepare(nest: Nest) -> dict[str, Any]:
+    plan, findings = nest.plan, nest.findings
+    return {
+        "do": "zygote",
+        "interpreter": plan.interpreter,
+        "options": plan.options,
+        "env": plan.environment,
+        "steps": findings.steps,
+        "late": plan.late,
+        "avoid": tuple(findings.avoid),
+        "under": {},
+        "beside": False,
+        "trusted": (),
+        "per_worker_names": plan.per_worker,
+        "always_set": plan.always_set,
+        "program_folder": None,
+        "sys_path": plan.sys_path,
+        "own_folders": list(plan.own_folders),
+        "not_own": ("holdfast",),
+    }
+
+
+# Orders to the zygote.
+
+Order = dict[str, Any]
+
+
+def common(nest: Nest) -> Order:
+    """What all workers of a request have in common."""
+    return {
+        "shared_env": nest.plan.environment,
+        "spawner": nest.spawner_pid,
+        "error_writer": "",
+        "kind": "code",
+        "interpreter": (nest.plan.interpreter,),
+        "argv_while_importing": nest.plan.argv,
+        "learn": False,
+    }
+
+
+def forked(plan: Plan, name: str, cold: dict[str, Any], descriptors: list[int]) -> Order:
+    """The order for a worker that would be started by the request `cold` otherwise."""
+    command = [os.fsdecode(word) for word in cold["argv"][1:]]
+    code = command.index("-c") + 1
+    shared = plan.environment
+    return {
+        "id": name,
+        "target": command[code],
+        "command": command,
+        "argv": ["-c", *command[code + 1 :]],
+        "env": {key: text for key, text in cold["env"].items() if shared.get(key) != text},
+        "cpus": cold["cpus"],
+        "descriptors": len(descriptors),
+        "keep": cold["keep"],
+    }
+
+
+def in_parts(orders: list[tuple[Order, str]]) -> Iterator[list[tuple[Order, str]]]:
+    """As many as one request can carry at once."""
+    part: list[tuple[Order, str]] = []
+    for entry in orders:
+        attached = sum(order["descriptors"] for order, _ in (*part, entry))
+        if part and (attached > DESCRIPTORS_PER_REQUEST or len(part) == WORKERS_PER_REQUEST):
+            yield part
+            part = []
+        part.append(entry)
+    if part:
+        yield part
