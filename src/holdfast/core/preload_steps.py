@@ -12,6 +12,8 @@ def module_of(step: str) -> str:
 def without(steps: tuple[str, ...], step: str) -> tuple[str, ...]:
     """The steps without one: of `from a import b`, `import a` stays; `import a.b` goes with `a`."""
     module = module_of(step)
+    if not module:
+        return steps
     if step.startswith("from "):
         plain = f"import {module}"
         return tuple(dict.fromkeys(plain if each == step else each for each in steps))
