@@ -259,7 +259,7 @@ class Preloading:
         loads_native = any(map(is_native, modules.values()))
         problem = problem or self._late_problem(root, footing, before, after, loads_native)
         if problem:
-            self._unfit[root] = problem
+            self._unfit.setdefault(root, problem)
         change = shelf.Change(before, after, self._printed.since(printed))
         self._set_late.update(map(os.fsdecode, (*change.set, *change.removed)))
         self._printed.cut(printed)

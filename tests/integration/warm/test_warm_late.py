@@ -1,0 +1,163 @@
+"""What workers import after they began: learned, laid on the shelf, remembered.
+
+The package under test is imported inside of a function. The first round of a warm run waits until
+that has been learned, which shows by the memory that is written, and fails; the second is compared.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+LATE = {
+    "late/__init__.py": """
+        import os, sys, warnings
+        from late import inner
+        print('imported late', flush=True)
+        print('warned late', file=sys.stderr)
+        os.environ['SET_LATE'] = 'yes'
+        os.environ.pop('REMOVED_LATE', None)
+        warnings.filterwarnings('ignore', 'late')
+        sys.path.append('/added/late')
+        """,
+    "late/inner.py": """
+        import sys, types
+        class Odd(types.ModuleType):
+            def __setattr__(self, name, value):
+                raise AttributeError(name)
+        odd = Odd('late.odd')
+        sys.modules['late.odd'] = odd
+        """,
+    "later.py": "from late import inner\nimport late\nSAME = late.inner is inner",
+    "asks.py": "import os\nimport fit\nRANK = os.environ['RANK']",
+    "fit.py": "VALUE = 1",
+    "settings.py": "import os\nLEVEL = os.environ.get('LEVEL')",
+}
+PROGRAM = """
+    import os, sys, time, warnings
+
+    def look(when):
+        names = ('late', 'late.inner', 'late.odd', 'later')
+        print(when, [name in sys.modules for name in names], os.environ.get('SET_LATE'),
+              os.environ.get('REMOVED_LATE'), '/added/late' in sys.path,
+              [f[1].pattern for f in warnings.filters if f[1] and f[1].pattern == 'late'])
+
+    def work():
+        look('before')
+        import later
+        look('after')
+        import late.odd
+        print(later.SAME, sys.modules['late'].inner is sys.modules['late.inner'])
+        print(late.__spec__.name, late.__spec__.origin, late.__loader__ is late.__spec__.loader)
+        import importlib.util
+        print(importlib.util.find_spec('later').origin, importlib.reload(later).SAME)
+
+    work()
+    sys.stdout.flush()
+    memory = os.path.join(os.environ['XDG_CACHE_HOME'], 'holdfast', 'imports')
+    if os.environ['HOLDFAST_ROUND'] == '1' and 'WAITS' in os.environ:
+        while not (os.path.isdir(memory) and [n for n in os.listdir(memory) if n[0] != '.']):
+            time.sleep(0.01)
+        sys.exit(1)
+    """
+
+
+@pytest.fixture
+def late(program):
+    """The program, with its packages installed; `run(how)` runs it."""
+    library = program.folder.parent / "library" / "site-packages"
+    program._replace(folder=library).write(LATE)
+    program.write({"program.py": PROGRAM})
+    env = {
+        "PYTHONPATH": str(library),
+        "XDG_CACHE_HOME": str(program.folder.parent / "cache"),
+        "REMOVED_LATE": "there",
+    }
+
+    def run(how, script="program.py", **more):
+        return program.run(how, script, options=("--max-restarts=1",), env={**env, **more})
+
+    run.program = program
+    return run
+
+
+def output_of(run, attempt=0):
+    return [
+        (run.logs / f"attempt_{attempt}/0/{name}.log").read_bytes() for name in ("stdout", "stderr")
+    ]
+
+
+def test_what_lies_on_the_shelf_shows_only_when_it_is_imported(late) -> None:
+    cold = late("cold")
+    learning = late("warm", WAITS="1")
+    assert output_of(learning, 0) == output_of(cold)
+    assert output_of(learning, 1) == output_of(cold)
+    (ready,) = [event for event in learning.events("ZygoteReady") if event.get("beside")]
+    assert ready["late"] == ["later", "late.odd"][: len(ready["late"])]
+    assert learning.starts == [True, True]
+
+
+def test_the_next_launch_knows_it_from_the_start(late) -> None:
+    cold = late("cold")
+    late("warm", WAITS="1")
+    run = late("warm")
+    assert run.events("AgentStarted")[0]["late"]
+    assert "later" in run.events("ZygoteReady")[0]["late"]
+    assert output_of(run) == output_of(cold)
+
+
+def test_a_program_that_has_changed_is_learned_anew(late) -> None:
+    late("warm", WAITS="1")
+    late.program.write({"program.py": PROGRAM + "\n    print('more')"})
+    assert "late" not in late("warm").events("AgentStarted")[0]
+
+
+def test_of_a_package_that_asks_for_its_rank_late_only_that_is_left_out(late) -> None:
+    text = """
+        import os, sys, time
+        def work():
+            os.environ['LEVEL'] = '3'
+            import asks, settings
+            print(asks.RANK, settings.LEVEL)
+        work()
+        memory = os.path.join(os.environ['XDG_CACHE_HOME'], 'holdfast', 'imports')
+        if os.environ['HOLDFAST_ROUND'] == '1':
+            while not (os.path.isdir(memory) and [n for n in os.listdir(memory) if n[0] != '.']):
+                time.sleep(0.01)
+            sys.exit(1)
+        """
+    late.program.write({"asking.py": text})
+    run = late("warm", "asking.py")
+    assert output_of(run, 1)[0] == b"0 3\n"
+    unfit = {
+        name: why for event in run.events("ModulesUnfit") for name, why in event["unfit"].items()
+    }
+    assert unfit["asks"] == "it reads RANK when imported"
+    assert unfit["settings"] == "it reads LEVEL when imported, which the program sets first"
+    again = late("warm", "asking.py")
+    assert set(again.events("AgentStarted")[0]["avoid"]) == {"asks", "settings"}
+
+
+KEEPS_RANK = """
+    import os
+    class rank_zero_only: pass
+    rank_zero_only.rank = getattr(rank_zero_only, "rank", int(os.environ.get("LOCAL_RANK", 0)))
+    """
+
+
+@pytest.mark.parametrize("looks_different", [False, True])
+def test_what_a_package_keeps_of_its_rank_is_put_right(program, looks_different) -> None:
+    library = program.folder.parent / "library" / "site-packages"
+    text = KEEPS_RANK.replace("0)))", "'0')))") if looks_different else KEEPS_RANK
+    files = {"torchmetrics/__init__.py": "", "torchmetrics/utilities/__init__.py": ""}
+    program._replace(folder=library).write({**files, "torchmetrics/utilities/prints.py": text})
+    script = """
+        import os
+        import torchmetrics.utilities.prints as prints
+        print(prints.rank_zero_only.rank == int(os.environ['LOCAL_RANK']))
+        """
+    program.write({"program.py": script})
+    env = {"PYTHONPATH": str(library), "XDG_CACHE_HOME": str(library)}
+    run = program.run("warm", "program.py", options=("--nproc-per-node=3",), env=env)
+    logs = sorted(run.logs.glob("attempt_0/*/stdout.log"))
+    assert [log.read_text() for log in logs] == ["True\n"] * 3
+    assert ("stopped_in" in run.events("ZygoteReady")[0]) is looks_different
