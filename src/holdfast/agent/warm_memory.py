@@ -13,8 +13,8 @@ Rules
 
 from __future__ import annotations
 
+import binascii  # `hashlib` takes longer to import than all of this takes to run.
 import contextlib
-import hashlib
 import os
 import stat
 import sys
@@ -37,6 +37,13 @@ class Memory(msgspec.Struct, frozen=True):
     under: dict[str, tuple[str, ...]] = {}
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """What is in a file: the memory, and all that it holds for."""
+
+    key: list[str]
+    memory: Memory
+
+
 def recall(program: str) -> Memory:
     """What is known of the program in this file; nothing, if nothing can be relied on."""
     try:
@@ -45,14 +52,15 @@ def recall(program: str) -> Memory:
         with open(descriptor, "rb") as file:
             if not _is_ours(os.fstat(file.fileno())):
                 return Memory()
-            return msgspec.json.decode(file.read(MOST_BYTES), type=Memory)
+            kept = msgspec.json.decode(file.read(MOST_BYTES), type=Kept)
+            return kept.memory if kept.key == _key(program) else Memory()
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return Memory()
 
 
 def keep(program: str, memory: Memory) -> None:
     """Write it down, whole or not at all."""
-    text = msgspec.json.encode(memory)
+    text = msgspec.json.encode(Kept(_key(program), memory))
     if len(text) > MOST_BYTES:
         return
     with contextlib.suppress(OSError), _folder() as folder:
@@ -90,11 +98,15 @@ def _is_ours(found: os.stat_result) -> bool:
 
 
 def _name(program: str) -> str:
-    """The file for a program as it is now, in this environment as it is now."""
-    parts = [sys.executable, sys.version, __version__, os.path.realpath(program)]
-    parts += [f"{path}:{_changed(path)}" for path in sys.path]
-    parts.append(_digest(program))
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest() + ".json"
+    """The file for a program. That it is really for this one is seen by the key inside of it."""
+    return f"{binascii.crc32(repr(_key(program)).encode()):08x}.json"
+
+
+def _key(program: str) -> list[str]:
+    """The program as it is now, in this environment as it is now."""
+    key = [sys.executable, sys.version, __version__, os.path.realpath(program), _content(program)]
+    key += [f"{path} {_changed(path)}" for path in sys.path]
+    return [text.encode("utf-8", "backslashreplace").decode() for text in key]
 
 
 def _changed(path: str) -> int:
@@ -105,12 +117,15 @@ def _changed(path: str) -> int:
         return 0
 
 
-def _digest(program: str) -> str:
+def _content(program: str) -> str:
+    """What tells one state of a file from another."""
     try:
         with open(program, "rb") as file:
-            return hashlib.sha256(file.read(MOST_BYTES)).hexdigest()
+            found = os.fstat(file.fileno())
+            text = file.read(MOST_BYTES)
     except OSError:
         return ""
+    return f"{found.st_size} {found.st_mtime_ns} {binascii.crc32(text):08x}"
 
 
 def _forget_the_oldest(folder: int) -> None:

@@ -8,7 +8,6 @@ method here; what comes of it is posted back as an event. No decisions are made 
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -192,6 +191,8 @@ class Workplace:
 
     def remember(self, effect: Remember) -> None:
         """In a thread: a disk may be slow, and nobody waits for it."""
+        import threading  # Seldom needed, and it takes a while.
+
         memory = warm_memory.Memory(effect.late, effect.avoid, effect.under)
         program = program_file(self.config.program)
         if program is not None:
