@@ -27,6 +27,7 @@ TREE = {
     "round/two.py": "from . import one\nimport string\n",
     "elsewhere/far.py": "import struct\n",
     "elsewhere/json.py": "import string\n",
+    "listed.py": "__all__ = ['_x']\ndef _x(a): own()\n",
     "giving.py": "def __getattr__(name): own()\n",
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.workers import preload
-from holdfast.workers.reading import imports
+from holdfast.workers.reading import imports, statements
 
 from .plans import TREE, steps_of, write
 
@@ -97,6 +97,15 @@ TRIES = {
         (J,)),
     "none where it cannot be told who catches it": (
         "try:\n import absent_x\nexcept MINE:\n pass\nimport json\n", ()),
+    "none where the program's own exception is caught": (
+        "class E(OSError): 1\ntry:\n try: import absent_x\n except E: 1\nexcept: import re",
+        ()),
+    "what is tried when it fails again": (
+        "try: import lacking\nexcept: 1\ntry: import lacking\nexcept Exception: import json",
+        ("import struct", J)),
+    "none where it is not sure that it fails": (
+        "import os\ntry:\n if os.x: import absent_x\nexcept ImportError: import json\nimport re",
+        ("import os",)),
     "no handler of a missing module for a missing name": (
         "try:\n from own import y\nexcept ModuleNotFoundError:\n import json\nimport re",
         ("import struct",)),
@@ -186,6 +195,8 @@ def test_a_name_of_what_is_loaded_already_may_depend(tmp_path: Path) -> None:
     text = "import os, numpy\nif os.x:\n    from numpy import ndarray\nimport re"
     assert steps_of(tmp_path, text)[-1] == "import re"
     text = "import os, numpy\nif os.x:\n    from numpy import random\nimport re"
+    assert steps_of(tmp_path, text)[-1] == "import numpy"
+    text = "import os, numpy\nif os.x:\n    from numpy import _core\nimport re"
     assert steps_of(tmp_path, text)[-1] == "import numpy"
 
 
@@ -352,6 +363,11 @@ def test_a_large_tree_is_read_up_to_a_limit(tmp_path: Path) -> None:
     half = "#" * (imports.OWN_TREE_LIMIT // 2)
     files = {f"big_{n}.py": f"{half}\nimport {name}\n" for n, name in enumerate(("re", "json"))}
     assert steps_of(tmp_path, "import big_0\nimport big_1", **files) == ("import re",)
+
+
+def test_a_large_program_is_not_read(tmp_path: Path) -> None:
+    text = f"import re\n#{'#' * statements.SOURCE_LIMIT}"
+    assert steps_of(tmp_path, text) == ()
 
 
 def test_many_files_are_read_up_to_a_limit(tmp_path: Path) -> None:

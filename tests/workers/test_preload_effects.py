@@ -87,6 +87,12 @@ os.environ['A'] = items[0]
 items.append('b'); os.environ['A'] = ','.join(items)
 os.environ['A'] = ('x' if os.environ['B'] else 'y')
 os.environ['A'] = '2' * 100000
+os.environ['A'] = '%5d' % n
+os.environ['A'] = '{:5}'.format(n)
+os.environ['A'] = f'{n:5}'
+os.environ['A'] = str(n ** 3)
+os.environ['A'] = str(9000000000000000000 * 9)
+os.environ['A'] = '1' if CACHE is n else '2'
 os.environ['RANK'] = '1'
 os.environ.setdefault('MASTER_ADDR', 'localhost')
 del os.environ['LOCAL_RANK']
@@ -95,7 +101,11 @@ if os.x: os.environ['A'] = '1'
 if 'A' not in os.environ: os.environ['B'] = '1'
 if 'A' in os.environ: os.environ['A'] = '1'
 x = os.x and os.environ.setdefault('A', '1')
-x = [os.environ.setdefault(a, '1') for a in 'AB']
+x = [os.environ.setdefault('A', '1') for a in 'AB']
+if os.x or os.environ.setdefault('A', '1'): pass
+x = os.x and (CACHE := 'y'); os.environ['A'] = CACHE
+X = 1\nif os.x: X = True\nos.environ['A'] = str(X)
+os.environ['HOME'] = '/x'; os.environ['A'] = str(Path('~').expanduser())
 x = lambda: os.environ.pop('A'); x()
 os.environ['HOME'] = '/x'; os.environ['A'] = os.path.expanduser('~')
 os.environ |= {'A': '1'}
@@ -116,6 +126,12 @@ def test_a_variable_ends_the_reading_if_it_is_not_a_constant(tmp_path: Path, lin
     assert "from pathlib import Path" in steps
     assert "import decimal" not in steps
     assert not any(step.startswith("environ B") for step in steps)
+
+
+def test_what_a_default_is_made_of_is_not_done_for_sure(tmp_path: Path) -> None:
+    value = "str(__import__('psutil'))"
+    text = f"import os\nif 'A' not in os.environ: os.environ['A'] = {value}\nimport json"
+    assert steps_of(tmp_path, text) == ("import os",)
 
 
 @pytest.mark.parametrize("name", environment.PER_WORKER)

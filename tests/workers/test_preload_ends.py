@@ -94,6 +94,8 @@ for i in range(3):\n    X = i
 for a, b in ((1, 2), (3, 4)):\n    X = a + b
 if (n := rank) > 1: pass
 if rank: import json
+try: import absent_x\nexcept ImportError as str: pass\nX = str('a')
+class C:\n    Path = own\n    x = [Path('a') for _ in (1,)]
 """
 ENDS = r"""
 print('a')
@@ -124,6 +126,10 @@ X = [x for x in own]
 X = (own() if rank else 1)
 X = rank and own()
 X = f'{own()}'
+X = f'{rank:{own()}}'
+X = [Path := own for _ in (1,)]; Path('a')
+X = __import__('xml', fromlist=['dom'])
+from pathlib import Path as _x\nfrom listed import *\n_x('a')
 X = (y := own())
 X = lambda x=own(): x
 X = [1]; X.append(own)
@@ -146,6 +152,7 @@ with open('x') as f: pass
 with contextlib.suppress(ImportError): import json
 for x in os.environ: pass
 for x in [1]: break
+for x in range(100): pass
 for x in [1]: own()
 match rank:\n    case 1: pass
 async def f(): pass\nX = await_ = own()
@@ -177,7 +184,9 @@ class C:\n    def f(self, x=own()): pass
 class C:\n    @own\n    def f(self): pass
 class C:\n    global rank\n    rank = 1
 class C(enum.Enum):\n    A = 1\n    def __new__(cls, x): own()
-class B(enum.Enum):\n    def __init__(self, x): own()\nclass C(B): A = 1
+class B(enum.Enum): pass\nclass C(B):\n    A = 1\n    def __init__(self, x): own()
+class C(enum.Enum): A = 'a'\nX = C.A.upper()
+class C:\n    def __class_getitem__(cls, x): own()\nX = C[int]
 Path('x').mkdir()
 Path('x').write_text('a')
 Path(os.environ['HOME']).unlink()
@@ -218,6 +227,7 @@ if rank == 0: import psutil
 if rank == 0: import own as o
 if rank == 0: os.environ['A'] = '1'
 if rank == 0: raise SystemExit
+if rank == 0: pass\nelse: import psutil
 if own: X = 1
 if rank: X = own\nX.y
 try:\n    own()\nexcept Exception: pass
