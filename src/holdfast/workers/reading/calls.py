@@ -6,8 +6,9 @@ program's own ends it too, unless it is only kept: it might be called.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePath
+
+from msgspec import Struct
 
 from holdfast.workers.reading import harmless, working_out
 from holdfast.workers.reading.imports import Imports
@@ -34,8 +35,7 @@ STEPS = frozenset({
 """Calls that are steps, or whose result depends on the steps before."""
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(Struct, frozen=True):
     """The arguments of a call."""
 
     arguments: list[Value]

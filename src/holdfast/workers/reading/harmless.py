@@ -21,13 +21,12 @@ Names are full names: what the program calls `Path` counts only if it is `pathli
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 ANY = frozenset({"*"})
 
 
-@dataclass(frozen=True)
-class Harmless:
+class Harmless(Struct, frozen=True):
     """Calls of one sort, and why they are harmless."""
 
     why: str

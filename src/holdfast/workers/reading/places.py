@@ -8,12 +8,11 @@ imported.
 from __future__ import annotations
 
 import os
-import pkgutil
 import re
 import sys
 import sysconfig
 from importlib.machinery import ModuleSpec
-from typing import Literal
+from typing import Any, Literal
 
 from holdfast.workers.reading.values import Unforeseeable
 
@@ -194,6 +193,20 @@ def _inherited_path() -> list[str]:
     return path
 
 
+def _finder(folder: str) -> Any:
+    """Who finds modules in that folder, as the interpreter has it; None if nobody does."""
+    if folder not in sys.path_importer_cache:
+        found = None
+        for hook in sys.path_hooks:
+            try:
+                found = hook(folder)
+            except ImportError:
+                continue
+            break
+        sys.path_importer_cache[folder] = found
+    return sys.path_importer_cache[folder]
+
+
 def _find_one(name: str, path: tuple[str, ...]) -> ModuleSpec | None:
     """Look for a module in these folders.
 
@@ -203,7 +216,7 @@ def _find_one(name: str, path: tuple[str, ...]) -> ModuleSpec | None:
     parts: list[str] = []
     try:
         for entry in path:
-            finder = pkgutil.get_importer(entry)
+            finder = _finder(entry)
             spec: ModuleSpec | None = finder.find_spec(name) if finder is not None else None
             if spec is not None and spec.loader is not None:
                 return spec

@@ -17,7 +17,8 @@ import ast
 import os
 import sys
 import warnings
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from holdfast.workers.reading import harmless
 from holdfast.workers.reading.expressions import Expressions
@@ -49,8 +50,7 @@ IMPORT_ERRORS = frozenset({"builtins.ImportError", "builtins.ModuleNotFoundError
 ALL_ERRORS = frozenset({"builtins.Exception", "builtins.BaseException"})
 
 
-@dataclass
-class Place:
+class Place(Struct):
     """Which file is being read: what its relative imports and annotations depend on."""
 
     package: str

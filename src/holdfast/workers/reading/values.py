@@ -11,7 +11,7 @@ Own         anything else, which may run the program's own code when it is used
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 
 class Unforeseeable(Exception):
@@ -26,28 +26,23 @@ class Absent(Exception):
         self.raises = raises
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(Struct, frozen=True):
     value: object
 
 
-@dataclass(frozen=True)
-class Plain:
+class Plain(Struct, frozen=True):
     kind: str = ""
 
 
-@dataclass(frozen=True)
-class Thing:
+class Thing(Struct, frozen=True):
     name: str
 
 
-@dataclass(frozen=True)
-class OwnModule:
+class OwnModule(Struct, frozen=True):
     name: str
 
 
-@dataclass(frozen=True, eq=False)
-class OwnClass:
+class OwnClass(Struct, frozen=True, eq=False):
     """`names` are those of its body; a class that `is_simple` has no base but simple ones."""
 
     names: dict[str, Value]
@@ -55,8 +50,7 @@ class OwnClass:
     is_enumeration: bool = False
 
 
-@dataclass(frozen=True)
-class Own:
+class Own(Struct, frozen=True):
     pass
 
 
@@ -90,8 +84,7 @@ def either(one: Value, other: Value) -> Value:
     return Plain() if is_foreign(one) and is_foreign(other) else Own()
 
 
-@dataclass
-class Scope:
+class Scope(Struct):
     """The names of a module, a class body or a comprehension."""
 
     names: dict[str, Value] = field(default_factory=dict)
