@@ -220,8 +220,10 @@ class Preloading:
             self._wait({**answer, **self._facts()})
         stopped_in = {"stopped_in": modules, "reason": reason}
         self._printed.cut(self._printed.measure())
-        self._wait({**self._ready(), **stopped_in})
-        self.in_worker = True
+        try:
+            self._wait({**self._ready(), **stopped_in})
+        finally:
+            self.in_worker = True
 
     def _is_trusted(self, modules: list[str]) -> bool:
         trusted = self._request["trusted"]

@@ -35,6 +35,7 @@ else:
     import preloading
     import private_names
     import run_as_main
+    import wire
 
 
 def fork_workers(
@@ -124,6 +125,10 @@ def put_in_place(order: dict[str, Any], printed: run_as_main.KeptOutput) -> None
         os.close(descriptor)
     if taken:
         run_as_main.start_over(order)
+
+
+class NoWorker(BaseException):
+    """Leaves an import that the process which serves PyTorch's store has no use for."""
 
 
 class Zygote:
@@ -239,6 +244,8 @@ class Zygote:
         run_as_main.take_identity(self.order)
         self.preloading.watch.show_arguments(sys.argv)
         self.order["went_on_at"] = time.monotonic()
+        if order["id"] == wire.STORE:
+            raise NoWorker
 
     def went_on(self, order: dict[str, Any]) -> dict[str, Any]:
         """In a worker that has finished the import by itself: say what it cost."""
