@@ -712,3 +712,21 @@ def test_one_that_is_told_to_end_before_it_is_there_ends(program: Program) -> No
         """
     )
     assert program.facts(warm=True) == {"codes": [-signal.SIGTERM] * 2, "warm": True}
+
+
+@pytest.mark.parametrize(("how", "is_warm"), [("", True), ("warm=False", False)])
+def test_launch_imports_ahead_what_the_module_of_a_function_does(
+    program: Program, how: str, is_warm: bool
+) -> None:
+    (program.folder / "own.py").write_text(
+        "import os\nfrom heavy import WHERE\ndef look(): return WHERE != os.getpid()\n"
+    )
+    program.write(
+        f"""
+        import holdfast, own
+        if __name__ == "__main__":
+            tell(warm=holdfast.launch(own.look, nproc=1, {how})[0])
+        """
+    )
+    assert program.facts(warm=True) == {"warm": is_warm}
+    assert program.facts(warm=False) == {"warm": False}
