@@ -28,7 +28,7 @@ LIBRARIES = {
     "late": "import os\nWHERE = os.getpid()\n",
     "threaded": "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True)"
     ".start()\n",
-    "holding": "import os\nFILE = open('/dev/null')\nos.dup2(FILE.fileno(), 5)\n",
+    "holding": "FILES = [open('/dev/null') for _ in range(40)]\n",
 }
 HEAD = """
 import json, os, signal, sys, time
@@ -396,12 +396,12 @@ def test_what_a_module_holds_open_is_not_taken_from_it(program: Program) -> None
         """
         import holding
         def look():
-            return os.readlink(f"/proc/self/fd/{holding.FILE.fileno()}")
+            return {os.readlink(f"/proc/self/fd/{one.fileno()}") for one in holding.FILES}
         if __name__ == "__main__":
-            tell(value=[run(look, (), ())[rank] for rank in (0, 1)])
+            tell(value=[list(each) for each in run(look, (), ()).values()])
         """
     )
-    assert program.facts(warm=True)["value"] == ["/dev/null"] * 2
+    assert program.facts(warm=True)["value"] == [["/dev/null"]] * 2
 
 
 # --- how it ends -------------------------------------------------------------------------------
@@ -712,3 +712,21 @@ def test_one_that_is_told_to_end_before_it_is_there_ends(program: Program) -> No
         """
     )
     assert program.facts(warm=True) == {"codes": [-signal.SIGTERM] * 2, "warm": True}
+
+
+@pytest.mark.parametrize(("how", "is_warm"), [("", True), ("warm=False", False)])
+def test_launch_imports_ahead_what_the_module_of_a_function_does(
+    program: Program, how: str, is_warm: bool
+) -> None:
+    (program.folder / "own.py").write_text(
+        "import os\nfrom heavy import WHERE\ndef look(): return WHERE != os.getpid()\n"
+    )
+    program.write(
+        f"""
+        import holdfast, own
+        if __name__ == "__main__":
+            tell(warm=holdfast.launch(own.look, nproc=1, {how})[0])
+        """
+    )
+    assert program.facts(warm=True) == {"warm": is_warm}
+    assert program.facts(warm=False) == {"warm": False}
