@@ -145,7 +145,12 @@ def test_every_flag_of_torchrun_has_its_line() -> None:
 
 
 def test_every_variable_has_its_line() -> None:
-    of_a_worker = {*environment.PER_WORKER, *PASSED_ON, "HOLDFAST_CHANNEL"}
+    of_a_worker = {
+        *environment.PER_WORKER,
+        *environment.SAME_IN_ALL,
+        *PASSED_ON,
+        "HOLDFAST_CHANNEL",
+    }
     assert of_a_worker <= variables_of(OF_A_WORKER)
     known = variables_in_the_source() | of_a_worker
     assert variables_of(OF_A_WORKER) | variables_of(OF_AN_AGENT) == known

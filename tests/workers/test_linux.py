@@ -89,11 +89,11 @@ def test_a_process_that_is_not_there_is_none(start) -> None:
 def test_descendants_are_found_in_all_generations(start) -> None:
     family = [int(word) for word in start(FAMILY).stdout.readline().split()]
     parent, child, grandchild = family
-    found = {process.pid for process in linux.descendants(os.getpid(), without=None)}
+    found = {process.pid for process in linux.descendants(os.getpid())}
     assert set(family) <= found
-    below = {process.pid for process in linux.descendants(parent, without=None)}
+    below = {process.pid for process in linux.descendants(parent)}
     assert below == {child, grandchild}
-    assert linux.descendants(parent, without=child) == []
+    assert linux.descendants(parent, without=(child,)) == []
     assert linux.is_below(grandchild, parent)
     assert not linux.is_below(parent, grandchild)
     assert not linux.is_below(os.getppid(), os.getpid())
@@ -146,7 +146,7 @@ def test_everything_below_a_subreaper_is_killed_and_reaped(start, is_running) ->
                         pass
             pids.append(int(os.read(reader, 20)))
         linux.kill_all_below(os.getpid())
-        left = linux.descendants(os.getpid(), without=None)
+        left = linux.descendants(os.getpid())
         print(*pids)
         print(len(left), linux.has_children(), flush=True)
         """,

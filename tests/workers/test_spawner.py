@@ -170,7 +170,7 @@ def test_a_kill_reaches_all_generations_and_tells_of_each_worker_first(spawner, 
     spawner.next("gone")
     exits = {m["id"]: m["status"] for m in spawner.heard if m["say"] == "exited"}
     assert exits == {"one": -signal.SIGKILL, "two": -signal.SIGKILL}
-    assert linux.descendants(spawner.pid, without=None) == []
+    assert linux.descendants(spawner.pid) == []
 
 
 # What it is taken for is in its command; what it does, and whether it ever ends, is up to the test.
@@ -204,7 +204,7 @@ def test_who_only_pretends_to_clean_up_is_killed_too(spawner, tmp_path, how) -> 
     ready = tmp_path / "ready"
     spawner.run("one", sys.executable, "-c", CLEANER, str(ready), NEVER_ENDS)
     wait_until(ready.exists)
-    pretender = linux.descendants(spawner.pid, without=None)[-1].pid
+    pretender = linux.descendants(spawner.pid)[-1].pid
     if how == "hang up":
         spawner.connection.socket.close()
         os.waitpid(spawner.pid, 0)
@@ -236,7 +236,7 @@ def test_orphans_are_reaped(spawner, tmp_path) -> None:
     spawner.run("one", "sh", "-c", f"cd {tmp_path}; {daemon}")
     spawner.next("exited")
     wait_until((tmp_path / "done").exists)
-    wait_until(lambda: linux.descendants(spawner.pid, without=None) == [])
+    wait_until(lambda: linux.descendants(spawner.pid) == [])
 
 
 def test_the_end_is_the_end_of_everything(spawner, is_running) -> None:
@@ -320,7 +320,7 @@ def test_a_message_of_the_zygote_is_not_waited_for_twice(spawner, tmp_path, is_r
         IMPOSTOR.format(python=sys.executable, folder=folder, go=str(tmp_path / "go"))
     )
     impostor.chmod(impostor.stat().st_mode | stat.S_IXUSR)
-    spawner.ask("zygote", interpreter=str(impostor), env=dict(os.environ), modules=[])
+    spawner.ask("zygote", interpreter=str(impostor), env=dict(os.environ), beside=False)
     assert spawner.next("zygote")["event"] == "ready"
     worker = spawner.run("one", *SLEEP)
     for number in range(2):
@@ -341,7 +341,7 @@ def test_a_message_of_the_zygote_is_not_waited_for_twice(spawner, tmp_path, is_r
 
 
 def test_a_zygote_that_ends_is_told(spawner) -> None:
-    spawner.ask("zygote", interpreter="/bin/false", env={}, modules=[])
+    spawner.ask("zygote", interpreter="/bin/false", env={}, beside=False)
     assert spawner.next("zygote")["event"] == "lost"
 
 

@@ -20,6 +20,9 @@ PER_WORKER = (
 """Variables that differ between workers or rounds: a module that reads one when it is
 imported cannot be imported ahead."""
 
+SAME_IN_ALL = ("ROLE_NAME", "LOCAL_WORLD_SIZE")
+"""Variables that all workers of a node have alike, in every round."""
+
 NOT_ALWAYS_SET = frozenset({"TORCHELASTIC_ERROR_FILE"})
 """Those of them that a worker may be without."""
 
@@ -77,7 +80,9 @@ def of_worker(
         LOCAL_RANK=str(ranks.local_rank),
         GROUP_RANK=str(assignment.group_rank),
         ROLE_RANK=str(ranks.role_rank),
+        ROLE_NAME=config.role,
         WORLD_SIZE=str(assignment.world_size),
+        LOCAL_WORLD_SIZE=str(len(assignment.workers)),
         GROUP_WORLD_SIZE=str(assignment.group_size),
         ROLE_WORLD_SIZE=str(assignment.role_world_size),
         MASTER_ADDR=assignment.master.address,
