@@ -177,7 +177,8 @@ def test_the_store_is_served_from_the_middle_of_an_import_too(program) -> None:
         dist.init_process_group("gloo")
         total = torch.ones(1)
         dist.all_reduce(total)
-        print(asks.RANK == os.environ["RANK"], int(total), os.environ["TORCHELASTIC_USE_AGENT_STORE"])
+        by_us = os.environ["TORCHELASTIC_USE_AGENT_STORE"]
+        print(asks.RANK == os.environ["RANK"], int(total), by_us)
         dist.destroy_process_group()
         """
     program.write({"program.py": script})
