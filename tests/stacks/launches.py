@@ -16,6 +16,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.core.preload_steps import module_of
+
 from .environments import Stack, command, script
 
 WORKERS = 2
@@ -53,19 +55,23 @@ class Launch(NamedTuple):
     def preloaded(self) -> list[str]:
         """What the first workers were forked with."""
         ready = self.events("ZygoteReady")
-        return ready[0].get("preloaded", []) if ready else []
+        return modules_of(ready[0].get("preloaded", [])) if ready else []
 
     @property
     def planned(self) -> list[str]:
         """What was to be preloaded, before any of it was tried."""
         started = self.events("AgentStarted")
-        return started[0].get("preload", []) if started else []
+        return modules_of(started[0].get("preload", [])) if started else []
 
     @property
     def left_out(self) -> dict[str, str]:
         """Modules that were tried and cannot be preloaded, with the reasons."""
         rejected = self.events("ModuleRejected")
-        return {event["module"]: event["reason"] for event in rejected}
+        found = {module_of(event["module"]): event["reason"] for event in rejected}
+        for event in self.events("ZygoteReady")[:1]:
+            if "stopped_in" in event:
+                found[event["stopped_in"][-1]] = event["reason"]
+        return found
 
     @property
     def starts(self) -> list[bool]:
@@ -81,6 +87,11 @@ class Launch(NamedTuple):
     def imported(self, attempt: int = 0) -> set[str]:
         """What workers had to load themselves up to the first step."""
         return {name for each in self.imports[attempt] for name in each["first_step"]["modules"]}
+
+
+def modules_of(steps: list[str]) -> list[str]:
+    """What these steps import."""
+    return list(dict.fromkeys(filter(None, map(module_of, steps))))
 
 
 def run(stack: Stack, how: str, folder: Path, memory: Path) -> Launch:
