@@ -38,6 +38,11 @@ def test_the_journal_says_what_is_preloaded_and_what_not_and_why(launched: Launc
         assert not set(launch.preloaded) & set(launch.left_out)
 
 
+def test_no_package_keeps_its_rank_in_a_way_that_is_not_put_right(launched: Launches) -> None:
+    """Else the zygote stops there. `put_right.py` knows the versions that are installed here."""
+    assert [event for event in launched.first.events("ZygoteReady") if "stopped_in" in event] == []
+
+
 def is_accounted_for(launch: Launch, module: str) -> bool:
     """Whether it is preloaded, or left out by itself or with a package above it."""
     parts = module.split(".")
