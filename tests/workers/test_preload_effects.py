@@ -226,6 +226,7 @@ def test_the_file_of_the_program_is_as_it_was_given(tmp_path: Path, monkeypatch)
 
 NO_FOLDERS = """
 sys.path.insert(1, '/x')
+sys.path.insert(-1, '/x')
 sys.path.insert(0, os.environ['X'])
 sys.path.append(Path('/x'))
 sys.path.append('/x.zip')

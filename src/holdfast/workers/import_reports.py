@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
-from _socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_SEQPACKET
-from _socket import socket as Socket  # noqa: N812 - that of Python makes a file of it
+from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_SEQPACKET, socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def send(channel: str, message: dict[str, str | float]) -> None:
     if local_rank.isdecimal():
         words.append(f'"local_rank": {int(local_rank)}')
     try:
-        with_agent = Socket(AF_UNIX, SOCK_SEQPACKET)
+        with_agent = socket(AF_UNIX, SOCK_SEQPACKET)
         try:
             with_agent.setblocking(False)
             with_agent.connect("\0" + channel[1:] if channel.startswith("@") else channel)

@@ -170,7 +170,7 @@ def refill(names: dict[str, Any], values: dict[str, Any]) -> None:
 
 
 @uses(WARM_START, "os", "_Environ.__getitem__", "_Environ.__setitem__", "_Environ.__delitem__")
-@uses(WARM_START, "os", "_Environ.__iter__", "_Environ().decodekey")
+@uses(WARM_START, "os", "_Environ.__iter__")
 def class_of_environment() -> Any:
     """The class of `os.environ`, whose methods can be replaced to see who asks for what."""
     import os

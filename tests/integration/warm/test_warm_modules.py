@@ -65,7 +65,8 @@ def test_the_tree_of_the_program_is_never_run_by_the_zygote(program) -> None:
     assert seen.read_text().split().count("spread.near") == 2
     assert [event["module"] for event in run.events("ModuleRejected")] == ["import spread.near"]
     (ready,) = run.events("ZygoteReady")
-    assert ready["preloaded"] == ["import spread.far"]
+    assert "import spread.far" in ready["preloaded"]
+    assert "import spread.near" not in ready["preloaded"]
 
 
 def test_a_variable_that_the_program_sets_before_an_import_counts(same) -> None:

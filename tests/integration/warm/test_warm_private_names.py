@@ -18,6 +18,7 @@ BREAKS_ANY_PROGRAM = {
     "os._Environ.__setitem__",
     "os._Environ.__delitem__",
     "os._Environ.__iter__",
+    "os._Environ()._data",
 }
 """Nobody could start without them, and `test_private_names.py` has them."""
 NEEDED = [

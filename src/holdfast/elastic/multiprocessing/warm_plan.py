@@ -18,13 +18,13 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from multiprocessing import process, spawn
+from multiprocessing import process
 from typing import Any
 
 from msgspec import Struct
 
 from holdfast.core.preload_steps import module_of
-from holdfast.workers import environment, function_imports, preload
+from holdfast.workers import environment, function_imports, preload, private_names
 from holdfast.workers.reading.places import installed_folders
 
 OUR_OWN = ("holdfast", "msgspec", "cloudpickle")
@@ -90,7 +90,7 @@ def _plan(
     differing = tuple(sorted({name for own in envs.values() for name in own} - shared.keys()))
     if options is None or any(name.startswith(READ_UNSEEN) for name in differing):
         return None
-    prepared = spawn.get_preparation_data("")
+    prepared = private_names.preparation_data("")
     main = _main_source(prepared)
     steps = _steps(main, function)
     late = tuple(function_imports.late_imports(function, arguments))

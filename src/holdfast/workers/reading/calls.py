@@ -6,8 +6,6 @@ program's own ends it too, unless it is only kept: it might be called.
 
 from __future__ import annotations
 
-from pathlib import PurePath
-
 from msgspec import Struct
 
 from holdfast.workers.reading import harmless, working_out
@@ -131,11 +129,11 @@ class Calls:
                 return self._variable(variable, Known(None))
             case (("os.environ.get" | "os.getenv"), [variable, default]) if is_built_in(variable):
                 return self._variable(variable, default)
-            case "sys.path.insert", [index, folder]:
-                self._steps.add_folder(index, folder)
+            case "sys.path.insert", [Known(0), folder]:
+                self._steps.add_folder(folder, is_first=True)
                 return Known(None)
             case "sys.path.append", [folder]:
-                self._steps.add_folder(Known(-1), folder)
+                self._steps.add_folder(folder, is_first=False)
                 return Known(None)
         raise Unforeseeable(f"{name} with arguments that cannot be told")
 
@@ -172,7 +170,7 @@ def _made(call: harmless.Harmless, given: Given) -> Value:
 
 
 def _is_path(value: Value) -> bool:
-    return isinstance(value, Known) and isinstance(value.value, PurePath)
+    return isinstance(value, Known) and working_out.is_path(value.value)
 
 
 def _hydra_warns(given: Given) -> bool:

@@ -122,21 +122,19 @@ class Steps:
 
     # Folders.
 
-    def add_folder(self, index: Value, folder: Value) -> None:
-        """`sys.path.insert(index, folder)`, -1 for `append`."""
+    def add_folder(self, folder: Value, *, is_first: bool) -> None:
+        """`sys.path.insert(0, folder)`, or `append`."""
         self._require_certainty()
         if not isinstance(folder, Known) or not isinstance(folder.value, str):
             raise Unforeseeable("the folder cannot be told")
         if not _fits(folder.value) or folder.value.endswith(".zip"):
             raise Unforeseeable("not a folder")
         path = os.path.join(os.getcwd(), folder.value.removeprefix("./")).rstrip("/") or "/"
-        if index == Known(0):
+        if is_first:
             self._places.insert(path)
-        elif index == Known(-1):
-            self._places.append(path)
         else:
-            raise Unforeseeable("a folder is put between others")
-        self.found.append(f"path {index.value} {path}")
+            self._places.append(path)
+        self.found.append(f"path {0 if is_first else -1} {path}")
 
     def has_folder(self, folder: object) -> Value:
         """Whether a folder is on the module path of the program, as far as that is known."""

@@ -11,7 +11,7 @@ Own         anything else, which may run the program's own code when it is used
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from typing import ClassVar
 
 
 class Unforeseeable(Exception):
@@ -26,31 +26,60 @@ class Absent(Exception):
         self.raises = raises
 
 
-class Known(Struct, frozen=True):
-    value: object
+class Valued:
+    """Equal if all that is known is. Written out, since data classes take milliseconds to make."""
+
+    __slots__: tuple[str, ...] = ()
+    __match_args__: ClassVar[tuple[str, ...]] = ()
+
+    def __eq__(self, other: object) -> bool:
+        same = type(self) is type(other)
+        return same and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
 
 
-class Plain(Struct, frozen=True):
-    kind: str = ""
+class Known(Valued):
+    __slots__ = __match_args__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
 
 
-class Thing(Struct, frozen=True):
-    name: str
+class Plain(Valued):
+    __slots__ = __match_args__ = ("kind",)
+
+    def __init__(self, kind: str = "") -> None:
+        self.kind = kind
 
 
-class OwnModule(Struct, frozen=True):
-    name: str
+class Thing(Valued):
+    __slots__ = __match_args__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
-class OwnClass(Struct, frozen=True, eq=False):
+class OwnModule(Valued):
+    __slots__ = __match_args__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class OwnClass:
     """`names` are those of its body; a class that `is_simple` has no base but simple ones."""
 
-    names: dict[str, Value]
-    is_simple: bool
-    is_enumeration: bool = False
+    def __init__(
+        self, names: dict[str, Value], is_simple: bool, is_enumeration: bool = False
+    ) -> None:
+        self.names = names
+        self.is_simple = is_simple
+        self.is_enumeration = is_enumeration
 
 
-class Own(Struct, frozen=True):
+class Own(Valued):
     pass
 
 
@@ -84,14 +113,21 @@ def either(one: Value, other: Value) -> Value:
     return Plain() if is_foreign(one) and is_foreign(other) else Own()
 
 
-class Scope(Struct):
+class Scope:
     """The names of a module, a class body or a comprehension."""
 
-    names: dict[str, Value] = field(default_factory=dict)
-    outer: Scope | None = None
-    is_comprehension: bool = False
-    after_star: bool = False
-    """Whether names may have come from `from installed import *`."""
+    def __init__(
+        self,
+        names: dict[str, Value] | None = None,
+        outer: Scope | None = None,
+        is_comprehension: bool = False,
+        after_star: bool = False,
+    ) -> None:
+        self.names = {} if names is None else names
+        self.outer = outer
+        self.is_comprehension = is_comprehension
+        self.after_star = after_star
+        """Whether names may have come from `from installed import *`."""
 
     def look_up(self, name: str) -> Value | None:
         if name in self.names:

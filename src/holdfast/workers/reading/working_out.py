@@ -12,7 +12,6 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from pathlib import Path, PurePath
 from typing import Any
 
 from holdfast.workers.reading.values import BUILT_IN, Known, Value
@@ -43,6 +42,13 @@ CONSTANTS: dict[str, object] = {
     "os.path.curdir": os.curdir,
 }
 
+
+def make_path(*parts: str) -> object:
+    from pathlib import Path  # Costs milliseconds, and not every program uses it.
+
+    return Path(*parts)
+
+
 FUNCTIONS: dict[str, Callable[..., object]] = {
     "builtins.bool": bool,
     "builtins.float": float,
@@ -63,28 +69,26 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "os.path.normpath": os.path.normpath,
     "os.path.realpath": os.path.realpath,
     "os.path.relpath": os.path.relpath,
-    "pathlib.Path": Path,
-    "pathlib.Path.cwd": Path.cwd,
-    "pathlib.PosixPath": Path,
+    "pathlib.Path": make_path,
+    "pathlib.Path.cwd": lambda: make_path(os.getcwd()),
+    "pathlib.PosixPath": make_path,
     "platform.system": lambda: os.uname().sysname,
 }
 
-METHODS: dict[type, frozenset[str]] = {
-    str: frozenset({
+METHODS: dict[str, frozenset[str]] = {
+    "str": frozenset({
         "capitalize", "endswith", "join", "lower", "lstrip", "removeprefix", "removesuffix",
         "replace", "rstrip", "startswith", "strip", "title", "upper",
     }),
-    PurePath: frozenset({
+    "PosixPath": frozenset({
         "absolute", "as_posix", "expanduser", "is_absolute", "joinpath", "relative_to",
         "resolve", "with_name", "with_suffix",
     }),
 }  # fmt: skip
-ATTRIBUTES: dict[type, frozenset[str]] = {
-    PurePath: frozenset({"name", "parent", "parents", "parts", "stem", "suffix"}),
-    type(sys.version_info): frozenset({"major", "micro", "minor", "releaselevel", "serial"}),
+ATTRIBUTES: dict[str, frozenset[str]] = {
+    "PosixPath": frozenset({"name", "parent", "parents", "parts", "stem", "suffix"}),
+    "version_info": frozenset({"major", "micro", "minor", "releaselevel", "serial"}),
 }
-
-OF_THE_HOME = frozenset({"os.path.expanduser", "expanduser"})
 
 NUMBERS: dict[type[ast.operator], Callable[[Any, Any], object]] = {
     ast.Add: operator.add,
@@ -107,6 +111,10 @@ COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
 SIMPLE_TEMPLATE = re.compile(r"(?:[^%]|%[sdr%])*")
 
 
+def is_path(value: object) -> bool:
+    return type(value).__name__ == "PosixPath"
+
+
 def work_out(function: Callable[..., object], *operands: object) -> Value:
     """What a function gives, if it gives a constant."""
     try:
@@ -126,7 +134,7 @@ def is_constant(value: object) -> bool:
         return len(value) <= ITEMS_LIMIT and all(map(is_constant, value))
     if type(value).__name__ == "_PathParents":
         return True
-    return value is None or isinstance(value, float | PurePath | range)
+    return value is None or is_path(value) or isinstance(value, float | range)
 
 
 def items(values: list[Value], container: type) -> Value:
@@ -166,7 +174,7 @@ def binary(kind: ast.operator, left: object, right: object) -> Value:
         return work_out(function, left, right) if function else BUILT_IN
     if isinstance(kind, ast.Add) and type(left) is type(right) and isinstance(left, str | tuple):
         return work_out(operator.add, left, right)
-    if isinstance(kind, ast.Div) and isinstance(left, PurePath):
+    if isinstance(kind, ast.Div) and is_path(left):
         return work_out(operator.truediv, left, right)
     if isinstance(kind, ast.Mod) and isinstance(left, str) and SIMPLE_TEMPLATE.fullmatch(left):
         return work_out(operator.mod, left, right)
@@ -189,5 +197,5 @@ def compare(kind: ast.cmpop, left: object, right: object) -> Value:
     return work_out(COMPARISONS[type(kind)], left, right)
 
 
-def _has(table: dict[type, frozenset[str]], owner: object, name: str) -> bool:
-    return any(isinstance(owner, kind) and name in names for kind, names in table.items())
+def _has(table: dict[str, frozenset[str]], owner: object, name: str) -> bool:
+    return name in table.get(type(owner).__name__, ())
