@@ -297,9 +297,13 @@ def small_disk(tmp_path) -> Iterator[Path]:
 @pytest.mark.root
 def test_a_full_disk_is_told_and_ends_no_job(run_job, small_disk) -> None:
     script = """
-        import os, sys
+        import os, sys, time
         for _ in range(100):
             os.write(1, b"x" * 4096)
+        done = "done." + os.environ["TORCHELASTIC_RESTART_COUNT"] + "."
+        open(done + os.environ["RANK"], "w").close()
+        while not (os.path.exists(done + "0") and os.path.exists(done + "1")):
+            time.sleep(0.001)  # the first to fail has the other one stopped
         sys.exit(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
     """
     words = (f"--log-dir={small_disk}", "--tee=1", "--nproc-per-node=2", "--max-restarts=1")

@@ -474,7 +474,7 @@ def test_a_line_beyond_the_limit_is_broken_on_the_console_only(tmp_path: Path) -
 
 
 def test_binary_junk_does_no_harm(tmp_path: Path) -> None:
-    junk = bytes(range(256)) * 4096 + b"\xff\xfe\n\0\r\n\n\n" + os.urandom(100_000)
+    junk = bytes(range(256)) * 4096 + b"\xff\xfe\n\0\r\n\n\n" + os.urandom(100_000) + b"."
     source = tmp_path / "junk"
     source.write_bytes(junk)
     program = f"import os; d = open({str(source)!r}, 'rb').read()\nwhile d: d = d[os.write(2, d):]"
