@@ -198,6 +198,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SharedFixtures())
 
 
+@pytest.fixture(scope="session", autouse=True)
+def memory_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What jobs remember of their imports is not the user's, and goes with the tests."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test of real processes that leaves a process or a descriptor behind."""
