@@ -80,9 +80,10 @@ def how_to_start(config: JobConfig) -> AgentStarted:
     extra = config.warm.preload
     if source is None:
         return AgentStarted(preload=tuple(f"import {module}" for module in extra))
-    steps = preload.plan(source, folder, extra)
+    steps, late = preload.read_program(source, folder, extra)
     known = warm_memory.recall(source)
-    return AgentStarted(steps, late=known.late, avoid=known.avoid, under=known.under)
+    late = tuple(dict.fromkeys((*late, *known.late)))
+    return AgentStarted(steps, late=late, avoid=known.avoid, under=known.under)
 
 
 def program_file(program: Program) -> str | None:

@@ -338,7 +338,7 @@ def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
         limit = f"{state.config.timeouts.preload_s:g} s"
         return [*zygote_lost(state, f"preloading took more than {limit}"), *ready(state)]
     if name == PRELOAD_NOTICE_TIMER and preparing:
-        modules = [*map(module_of, state.preload), *state.late]
+        modules = [module_of(each) or each for each in (*state.preload, *state.late)]
         packages = dict.fromkeys(module.partition(".")[0] for module in modules)
         named = ", ".join(name for name in packages if name not in sys.stdlib_module_names)
         return [Say(f"importing {named or 'modules'} once for all workers of this node")]

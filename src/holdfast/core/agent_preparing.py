@@ -83,6 +83,7 @@ def prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
 def _started(state: AgentState, event: AgentStarted) -> list[AgentEffect]:
     state.preload, state.late = event.preload, event.late
     state.avoid, state.under = dict(event.avoid), dict(event.under)
+    state.recalled = frozenset(event.avoid)
     if event.cold:
         state.warm_pending = False
         return [Dial(), *reserve(state)]

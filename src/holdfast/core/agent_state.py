@@ -76,6 +76,8 @@ class AgentState(Struct):
     """For some of what is late, the variables that the program has changed by then."""
     has_torch: bool = False
     """The zygote has PyTorch, and can serve its store."""
+    recalled: frozenset[str] = frozenset()
+    """Those of them that are remembered for the next job."""
     stopped_in: tuple[str, ...] = ()
     """What the zygote was importing when it could not go on but in a worker, innermost first."""
     left_out_said: bool = False

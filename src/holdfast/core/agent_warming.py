@@ -45,11 +45,14 @@ def came_ready(state: AgentState, event: ZygoteReady) -> list[AgentEffect]:
     state.stopped_in, state.has_torch = event.stopped_in, event.has_torch
     for module in event.stopped_in:
         state.avoid.setdefault(module, event.reason)
-    if not event.beside:
-        return []
-    state.improving = False
     late, under = _fit(state)
-    return [Remember(late, dict(state.avoid), under), *improve(state)]
+    remembered: list[AgentEffect] = []
+    if event.beside or state.avoid.keys() - state.recalled:
+        remembered = [Remember(late, dict(state.avoid), under)]
+        state.recalled = frozenset(state.avoid)
+    if event.beside:
+        state.improving = False
+    return [*remembered, *improve(state)]
 
 
 def rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffect] | None:
@@ -120,4 +123,5 @@ def _fit(state: AgentState) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]
 
 
 def _is_avoided(state: AgentState, module: str) -> bool:
-    return any((module + ".").startswith(name + ".") for name in state.avoid)
+    name = module_of(module) or module
+    return any((name + ".").startswith(avoided + ".") for avoided in state.avoid)

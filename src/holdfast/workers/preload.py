@@ -21,6 +21,7 @@ from __future__ import annotations
 import importlib
 import os
 
+from holdfast.core.preload_steps import module_of
 from holdfast.workers.reading.places import Places, installed_folders, packages_above
 from holdfast.workers.reading.statements import Reader
 from holdfast.workers.reading.values import Absent, Scope, Unforeseeable
@@ -28,9 +29,27 @@ from holdfast.workers.reading.values import Absent, Scope, Unforeseeable
 
 def plan(source_path: str, program_folder: str | None, extra: tuple[str, ...]) -> tuple[str, ...]:
     """The steps to take ahead for a program, then the import of extra modules, asked by name."""
+    return read_program(source_path, program_folder, extra)[0]
+
+
+def read_program(
+    source_path: str, program_folder: str | None, extra: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The steps as in `plan`, and what the program imports behind where they end."""
     reader = _read(source_path, program_folder, "__main__")
-    asked = [f"import {module}" for module in dict.fromkeys(extra) if not reader.steps.has(module)]
-    return (*reader.steps.found, *asked)
+    late = [
+        each for each in reader.steps.late if module_of(each) not in extra and each not in extra
+    ]
+    return _with(reader, extra), tuple(late)
+
+
+def _with(reader: Reader, extra: tuple[str, ...]) -> tuple[str, ...]:
+    steps = reader.steps
+    loaded = set(map(module_of, steps.found))
+    asked = [
+        module for module in dict.fromkeys(extra) if module in steps.late or not steps.has(module)
+    ]
+    return (*steps.found, *(f"import {module}" for module in asked if module not in loaded))
 
 
 def plan_of_module(source_path: str, program_folder: str | None) -> tuple[str, ...]:

@@ -234,20 +234,25 @@ class Preloading:
     def _take_late(self) -> None:
         self.shelf.begin()
         self._is_late = True
+        if self._request["late"] and "random" not in sys.modules:
+            self._import_aside("random")  # So that it shows what draws from it.
         for root in self._request["late"]:
-            if not self._is_avoided(root) and root not in sys.modules:
-                self._import_aside(root)
+            if not self._is_avoided(module_of(root) or root) and root not in sys.modules:
+                self._on_shelf += [root] if self._import_aside(root) else []
         self._is_late = False
         if not self._on_shelf:
             sys.meta_path.remove(self.shelf)
 
-    def _import_aside(self, root: str) -> None:
-        footing, loaded, before = fitness.Footing(), set(sys.modules), shelf.State()
+    def _import_aside(self, root: str) -> bool:
+        """Returns whether anything of it is on the shelf now."""
+        footing, loaded = fitness.Footing(), set(sys.modules)
+        before = shelf.State(self.shelf.modules())
         printed = self._printed.measure()
         self.watch.names_read = set()
         problem = ""
         try:
-            import_as_program(f"import {root}")
+            with shelf.Warned() as warned:
+                import_as_program(root if module_of(root) else f"import {root}")
         except ImportError as error:
             problem = f"importing it raised {type(error).__name__}: {error}"
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
@@ -256,18 +261,18 @@ class Preloading:
         modules = {name: one for name, one in sys.modules.items() if name not in loaded}
         if not modules:
             self.shelf.put_back(before)  # It is nowhere to be found, or was there already.
-            return
-        after = shelf.State()
+            return False
+        after = shelf.State(self.shelf.modules())
         loads_native = any(map(is_native, modules.values()))
         problem = problem or self._late_problem(root, footing, before, after, loads_native)
         if problem:
-            self._unfit.setdefault(root, problem)
-        change = shelf.Change(before, after, self._printed.since(printed))
+            self._unfit.setdefault(module_of(root) or root, problem)
+        change = shelf.Change(before, after, self._printed.since(printed), warned.messages)
         self._set_late.update(map(os.fsdecode, (*change.set, *change.removed)))
         self._printed.cut(printed)
         taken = {n: m for n, m in modules.items() if not self.shelf.has_handed_out(n)}
         self.shelf.put(shelf.Group(root, taken, change), before)
-        self._on_shelf.append(root)
+        return True
 
     def _late_problem(
         self,

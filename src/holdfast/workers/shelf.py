@@ -7,7 +7,8 @@ import brought. When a worker imports any module of a group, the whole group is 
 so is whatever the import had changed or printed.
 
 Rules
-1. A group is handed out after the groups that it needed, which it met on the shelf itself.
+1. A group is handed out after the groups that it needed, which it met on the shelf itself. What it
+   brought of the standard library is one more group that it needs: a program may import that alone.
 2. What an import changed and can be repeated is taken back, and repeated when the group is
    handed out: variables, warning filters, module paths, finders, output. If it changed anything
    else that lies outside of modules, it is unfit (`unrepeatable`).
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
 else:
     import private_names
 
+STANDARD_LIBRARY = sys.stdlib_module_names
+
 
 class State:
-    """What lies outside of modules, at one moment."""
+    """What lies outside of modules, at one moment. Some modules are loaded, but hidden."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: dict[str, ModuleType]) -> None:
         warnings: Any = sys.modules.get("warnings")
         logging: Any = sys.modules.get("logging")
         self.environ = dict(private_names.variables())
@@ -53,6 +56,7 @@ class State:
             "the recursion limit": sys.getrecursionlimit(),
             "the working directory": os.getcwd(),
             "the root logger": (logging.root.level, *logging.root.handlers) if logging else None,
+            **_random_numbers({**hidden, **sys.modules}),
         }
 
     def unrepeatable(self, later: State) -> str:
@@ -74,11 +78,52 @@ class State:
         _set_filters(self.filters)
 
 
+def _random_numbers(modules: dict[str, Any]) -> dict[str, int | None]:
+    """How far each generator is that is loaded: an import may draw from it, or seed it."""
+    plain, numpy, torch = map(modules.get, ("random", "numpy.random", "torch.random"))
+    states = {
+        "random": plain and plain.getstate(),
+        "numpy.random": numpy and (numpy.get_state()[1].tobytes(), numpy.get_state()[2]),
+        "torch.random": torch and bytes(torch.get_rng_state().tolist()),
+    }
+    return {
+        f"the numbers of {name}": hash(state) if state else None for name, state in states.items()
+    }
+
+
+class Warned:
+    """Keeps the warnings that would be shown, instead of showing them."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[Any, Any, str, int]] = []
+
+    def __enter__(self) -> Warned:
+        import warnings as module
+
+        warnings: Any = module
+        self._plain = warnings.showwarning
+
+        def keep(message: Any, category: Any, filename: str, lineno: int, *_: Any) -> None:
+            self.messages.append((message, category, filename, lineno))
+
+        warnings.showwarning = self._kept = keep
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        import warnings
+
+        if warnings.showwarning is self._kept:
+            warnings.showwarning = self._plain
+
+
 class Change:
     """What an import changed outside of modules, to be done again."""
 
-    def __init__(self, before: State, after: State, printed: tuple[bytes, bytes]) -> None:
+    def __init__(
+        self, before: State, after: State, printed: tuple[bytes, bytes], warned: list[Any]
+    ) -> None:
         self.printed = printed
+        self.warned = warned
         self.set = {k: v for k, v in after.environ.items() if before.environ.get(k) != v}
         self.removed = [name for name in before.environ if name not in after.environ]
         self.filters = _added(before.filters, after.filters)
@@ -101,6 +146,9 @@ class Change:
             written = 0
             while written < len(text):
                 written += os.write(descriptor, text[written:])
+        for message, category, filename, line in self.warned:
+            # To the filters that there are now: the program may have set some before.
+            sys.modules["warnings"].warn_explicit(message, category, filename, line)
 
 
 def _added(before: list[Any], after: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -127,13 +175,20 @@ def _set_filters(filters: list[Any]) -> None:
 class Group:
     """What one import brought."""
 
-    def __init__(self, root: str, modules: dict[str, ModuleType], change: Change) -> None:
+    def __init__(self, root: str, modules: dict[str, ModuleType], change: Change | None) -> None:
         self.root = root
         self.modules = modules
         self.change = change
         self.needs: list[Group] = []
         self.bound: list[tuple[ModuleType, str, ModuleType]] = []
         """Packages of others that have one of these modules as an attribute."""
+
+    def without_library(self) -> list[Group]:
+        """Give away what is of the standard library, to a group of its own."""
+        names = [name for name in self.modules if name.partition(".")[0] in STANDARD_LIBRARY]
+        if not names:
+            return []
+        return [Group(names[0], {name: self.modules.pop(name) for name in names}, None)]
 
     def hide(self) -> None:
         for name, module in self.modules.items():
@@ -211,7 +266,7 @@ class Shelf:
 
     def put(self, group: Group, before: State) -> None:
         """A group that was just imported, with what it took from here, goes onto the shelf."""
-        group.needs, self._handed_out = self._handed_out, []
+        group.needs, self._handed_out = [*self._handed_out, *group.without_library()], []
         for one in (*group.needs, group):
             self._groups.update(dict.fromkeys(one.modules, one))
             one.hide()
@@ -237,7 +292,8 @@ class Shelf:
             self.hand_out(needed)
         self._handed_out.append(group)
         group.show()
-        group.change.repeat()
+        if group.change is not None:
+            group.change.repeat()
         if not self._groups and self in sys.meta_path:
             sys.meta_path.remove(self)
 

@@ -187,3 +187,57 @@ def test_the_store_is_served_from_the_middle_of_an_import_too(program) -> None:
     assert run.events("ZygoteReady")[0]["stopped_in"] == ["asks"]
     logs = sorted(run.logs.glob("attempt_0/*/stdout.log"))
     assert [log.read_text() for log in logs] == [".True 2 True\n"] * 2
+
+
+def test_what_is_imported_behind_an_effect_lies_ready_at_the_first_launch(program, same) -> None:
+    """Whatever comes first shows first, and a filter holds for the warnings of a later import."""
+    library = program.folder.parent / "library" / "site-packages"
+    noisy = """
+        import sys, warnings
+        print('noise', flush=True)
+        print('more', file=sys.stderr)
+        warnings.warn('noisy thing')
+        warnings.warn('other thing')
+        class Thing: pass
+        """
+    program._replace(folder=library).write({"noisy.py": noisy, "calm.py": "X = 1"})
+    script = """
+        import logging
+        import sys
+        import warnings
+        print('first', 'noisy' in sys.modules)
+        warnings.filterwarnings('ignore', 'noisy')
+        logging.basicConfig(level=10)
+        from noisy import Thing
+        print('second', Thing.__module__, 'noisy' in sys.modules)
+        import calm
+        print(calm.X, [f[0] for f in warnings.filters][:2])
+        """
+    env = {"PYTHONPATH": str(library), "XDG_CACHE_HOME": str(library)}
+    run = same("program.py", files={"program.py": script}, env=env)
+    assert run.events("AgentStarted")[0]["late"] == ["from noisy import Thing", "calm"]
+    assert run.events("ZygoteReady")[0]["late"] == ["from noisy import Thing", "calm"]
+    assert run.stdout.startswith(b"first False\nnoise\nsecond noisy True\n")
+    assert b"other thing" in run.stderr
+    assert b"noisy thing" not in run.stderr
+
+
+def test_what_comes_first_of_the_standard_library_brings_nothing_else(program, same) -> None:
+    """And what draws random numbers when imported draws those of the worker, after its seed."""
+    library = program.folder.parent / "library" / "site-packages"
+    draws = "import random, wave\nprint('draws')\nDRAWN = random.random()"
+    program._replace(folder=library).write({"draws.py": draws})
+    script = """
+        import sys
+        print('first', 'wave' in sys.modules, 'random' in sys.modules)
+        import random
+        random.seed(7)
+        import wave
+        print('second', 'draws' in sys.modules)
+        import draws
+        print(draws.DRAWN, random.random())
+        """
+    env = {"PYTHONPATH": str(library), "XDG_CACHE_HOME": str(library)}
+    run = same("program.py", files={"program.py": script}, env=env)
+    assert run.events("AgentStarted")[0]["late"] == ["draws"]
+    assert run.stdout.startswith(b"first False False\nsecond False\ndraws\n")

@@ -62,6 +62,9 @@ class Calls:
             return self._step(name, given)
         if name in ("builtins.hasattr", "builtins.getattr"):
             return self._named_attribute(given)
+        if name in harmless.LATER and name not in harmless.CALL:
+            self._steps.go_on_later()
+            return Plain()
         if name not in harmless.CALL or (name == "hydra.main" and _hydra_warns(given)):
             raise Unforeseeable(f"{name} is called")
         result = _made(harmless.CALL[name], given)
@@ -84,6 +87,9 @@ class Calls:
         unlikely = self._steps.certainty is Certainty.UNLIKELY
         if unlikely and kind == "logger" and name in harmless.SAYS_OF_LOGGER:
             return BUILT_IN
+        if kind == "logger" and name in harmless.LATER_OF_LOGGER:
+            self._steps.go_on_later()
+            return Plain()
         if (kind, name) not in harmless.METHODS:
             raise Unforeseeable(f"a method that is not in the tables: {name}")
         return _made(harmless.METHODS[kind, name], given)

@@ -168,6 +168,20 @@ SAYS = frozenset({
 SAYS_OF_LOGGER = frozenset({"debug", "error", "exception", "info", "warning", "warning_once"})
 """What only says something: passed over in what is done when an import that should work fails."""
 
+LATER = frozenset({
+    "builtins.print", "faulthandler.enable", "logging.basicConfig", "logging.captureWarnings",
+    "logging.disable", "matplotlib.use", "multiprocessing.set_start_method", "numpy.random.seed",
+    "os.makedirs", "os.mkdir", "random.seed", "signal.signal", "torch.cuda.manual_seed",
+    "torch.cuda.manual_seed_all", "torch.manual_seed", "torch.multiprocessing.set_sharing_strategy",
+    "torch.multiprocessing.set_start_method", "torch.set_default_dtype",
+    "torch.set_float32_matmul_precision", "torch.set_num_threads",
+    "torch.use_deterministic_algorithms", "warnings.filterwarnings", "warnings.resetwarnings",
+    "warnings.simplefilter", *SAYS,
+})  # fmt: skip
+"""What an import behind it may notice, or show, but what sets no variable and no module path. What
+is imported from there on can lie ready, as what workers import late does: it shows in its place."""
+LATER_OF_LOGGER = frozenset({*SAYS_OF_LOGGER, "addHandler", "setLevel"})
+
 LEAVES = frozenset({"builtins.exit", "builtins.quit", "os._exit", "os.abort", "sys.exit"})
 """What ends the program."""
 

@@ -7,6 +7,10 @@ environ NAME?=value       a variable is set unless it is there
 environ -NAME             a variable is removed
 path 0 /folder            a folder is put before all others on the module path
 path -1 /folder           a folder is put behind all others
+
+Behind a statement that a later import may notice, imports of installed packages are no steps any
+more, but `late`: modules, or `from a import b`, which can lie ready until the program comes to
+them. What the program sets ends the reading there.
 """
 
 from __future__ import annotations
@@ -36,11 +40,17 @@ class Steps:
 
     def __init__(self, places: Places) -> None:
         self.found: list[str] = []
+        self.late: list[str] = []
         self.certainty = Certainty.CERTAIN
         self._places = places
         self._loaded: set[str] = set()
         self._taken: set[tuple[str, str]] = set()
         self._environment: dict[str, Value | None] = {}
+        self._is_later = False
+
+    def go_on_later(self) -> None:
+        """From here on, imports are no steps: before them lies what they may notice."""
+        self._is_later = True
 
     def has(self, module: str) -> bool:
         """Whether a module is loaded by what was found so far."""
@@ -49,7 +59,7 @@ class Steps:
 
     def import_module(self, module: str) -> None:
         if not self.has(module) and self._may_import(module):
-            self.found.append(f"import {module}")
+            self._add(module, f"import {module}", module)
             self._loaded.update(prefixes(module))
 
     def take(self, module: str, names: list[str]) -> None:
@@ -58,9 +68,16 @@ class Steps:
         if not new or (self._is_here(module, new) and self._is_doubtful()):
             return
         if self._may_import(module):
-            self.found.append(f"from {module} import {', '.join(new)}")
+            taking = f"from {module} import {', '.join(new)}"
+            self._add(module, taking, taking)
             self._loaded.update(prefixes(module))
             self._taken.update((module, name) for name in new)
+
+    def _add(self, module: str, step: str, late: str) -> None:
+        if not self._is_later:
+            self.found.append(step)
+        elif module.partition(".")[0] not in sys.stdlib_module_names:
+            self.late.append(late)
 
     def _is_here(self, module: str, names: list[str]) -> bool:
         """Whether taking the names loads nothing more."""
@@ -143,6 +160,8 @@ class Steps:
         return Known(folder in self._places.entries)
 
     def _require_certainty(self) -> None:
+        if self._is_later:
+            raise Unforeseeable("it is set behind what a later import may notice")
         if self._is_doubtful():
             raise Unforeseeable("it cannot be told whether this is done")
 
