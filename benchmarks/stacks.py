@@ -37,7 +37,7 @@ REPEATS = 3
 """At most: a repeat of one stack takes more than a minute."""
 LAUNCHED = 4
 KILLED_OF = 2
-SETTLE_S = 5.0
+SETTLE_S = 10.0
 FORM_DEADLINE_S = 180.0
 RECOVER_DEADLINE_S = 120.0
 END_DEADLINE_S = 40.0
