@@ -13,10 +13,14 @@ from holdfast.core.agent_io import (
     ModuleRejected,
     ModulesUnfit,
     Remember,
+    SpawnerEnded,
     StartZygote,
+    Told,
     ZygoteLost,
     ZygoteReady,
 )
+from holdfast.core.messages import CloseJob
+from holdfast.core.model import Outcome
 
 from .agent_life import PORT, Life, run_round, said, without_words
 
@@ -39,6 +43,13 @@ def test_what_workers_import_late_is_prepared_beside_the_zygote_that_serves(life
     assert life.take(ImportsLearned((DYNAMO,))) == []
     effects = life.take(ZygoteReady(STEPS, late=(DYNAMO,), beside=True))
     assert effects == [Remember((DYNAMO,), {})]
+
+
+def test_a_job_that_ends_before_it_is_prepared_leaves_it_to_the_next(life: Life) -> None:
+    life.take(ImportsLearned((DYNAMO,)))
+    effects = life.take(Told(CloseJob(Outcome("succeeded", "all is done", 0))))
+    effects += life.take(SpawnerEnded())
+    assert [each for each in effects if isinstance(each, Remember)] == [Remember((DYNAMO,), {})]
 
 
 def test_one_at_a_time_is_prepared_and_what_came_meanwhile_is_not_forgotten(life: Life) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import signal
 
+from holdfast.core import agent_warming
 from holdfast.core.agent_io import (
     AgentEffect,
     EndSpawner,
@@ -187,7 +188,7 @@ def finish(state: AgentState) -> list[AgentEffect]:
     """The last effect of every life. Every way here has an outcome."""
     assert state.outcome is not None, "an agent finished without an outcome"
     state.phase = Phase.FINISHED
-    effects: list[AgentEffect] = []
+    effects = agent_warming.untold(state)
     if state.interrupted_by is not None or (state.lease is not None and not state.given_up):
         effects.append(Report(NodeLeft(state.outcome.reason, signal=state.interrupted_by)))
     return [*effects, Finish(state.outcome)]

@@ -45,10 +45,9 @@ def came_ready(state: AgentState, event: ZygoteReady) -> list[AgentEffect]:
     state.stopped_in, state.has_torch = event.stopped_in, event.has_torch
     for module in event.stopped_in:
         state.avoid.setdefault(module, event.reason)
-    late, under = _fit(state)
     remembered: list[AgentEffect] = []
     if event.beside or state.avoid.keys() - state.recalled:
-        remembered = [Remember(late, dict(state.avoid), under)]
+        remembered = [_remember(state)]
         state.recalled = frozenset(state.avoid)
     if event.beside:
         state.improving = False
@@ -92,6 +91,11 @@ def improve(state: AgentState) -> list[AgentEffect]:
     return [start_zygote(state, beside=True)]
 
 
+def untold(state: AgentState) -> list[AgentEffect]:
+    """The job is over before another zygote was ready: the next job may try what was learned."""
+    return [_remember(state)] if state.improving or state.has_more_to_learn else []
+
+
 def failed_beside(state: AgentState) -> list[AgentEffect]:
     """The one that was to be better is of no use; with what is known now, another may be."""
     state.improving = False
@@ -106,6 +110,11 @@ def import_left(state: AgentState, event: ImportLeft) -> list[AgentEffect]:
     state.left_out_said = True
     outermost = state.stopped_in[-1]
     return [_left_out(outermost, event.took_s, state.avoid.get(state.stopped_in[0], ""))]
+
+
+def _remember(state: AgentState) -> Remember:
+    late, under = _fit(state)
+    return Remember(late, dict(state.avoid), under)
 
 
 def _left_out(module: str, cost_s: float, reason: str) -> Say:
