@@ -42,7 +42,7 @@ def write(text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.stacks", description=__doc__)
     parser.add_argument("stacks", nargs="*", metavar="STACK", help=f"of: {', '.join(BY_NAME)}")
-    parser.add_argument("--settle", type=float, default=5.0, help="seconds before the kill")
+    parser.add_argument("--settle", type=float, default=10.0, help="seconds before the kill")
     parser.add_argument("--output", type=Path, help="a file for the table")
     parser.add_argument("--write", action="store_true", help=f"put it into {PAGE.name}")
     options = parser.parse_args()

@@ -57,6 +57,14 @@ def test_what_is_preloaded_is_not_imported_again(launched: Launches) -> None:
     assert {name for name in launched.stack.proves if name not in cold} == set()
 
 
+def test_what_the_first_launch_learned_is_tried_at_the_later_one(launched: Launches) -> None:
+    learned = {
+        name for event in launched.first.events("ImportsLearned") for name in event["modules"]
+    }
+    started = launched.later.events("AgentStarted")[0]
+    assert learned <= {*started.get("late", []), *started.get("avoid", {})}
+
+
 def test_a_killed_worker_is_replaced_and_the_result_is_the_same(
     launched: Launches, killed: Launch
 ) -> None:
