@@ -93,7 +93,9 @@ def _request(effect: AgentEffect) -> str:
         case StartZygote():
             return _zygote(effect)
         case Remember():
-            return f"remembers what is imported late: {', '.join(effect.late)}"
+            late = f"what is imported late: {', '.join(effect.late)}" if effect.late else ""
+            unfit = f"what cannot be imported ahead: {', '.join(effect.avoid)}"
+            return f"remembers {late or unfit}"
         case DropZygote():
             return "drops the zygote"
         case StartWorkers():

@@ -234,8 +234,9 @@ class Preloading:
     def _take_late(self) -> None:
         self.shelf.begin()
         self._is_late = True
-        if self._request["late"] and "random" not in sys.modules:
-            self._import_aside("random")  # So that it shows what draws from it.
+        for module in ("logging", "random") if self._request["late"] else ():
+            if module not in sys.modules:
+                self._import_aside(module)  # So that it shows what logs, or draws from it.
         for root in self._request["late"]:
             if not self._is_avoided(module_of(root) or root) and root not in sys.modules:
                 self._on_shelf += [root] if self._import_aside(root) else []
@@ -251,7 +252,7 @@ class Preloading:
         self.watch.names_read = set()
         problem = ""
         try:
-            with shelf.Warned() as warned:
+            with shelf.Said() as said:
                 import_as_program(root if module_of(root) else f"import {root}")
         except ImportError as error:
             problem = f"importing it raised {type(error).__name__}: {error}"
@@ -267,7 +268,7 @@ class Preloading:
         problem = problem or self._late_problem(root, footing, before, after, loads_native)
         if problem:
             self._unfit.setdefault(module_of(root) or root, problem)
-        change = shelf.Change(before, after, self._printed.since(printed), warned.messages)
+        change = shelf.Change(before, after, self._printed.since(printed), said.words)
         self._set_late.update(map(os.fsdecode, (*change.set, *change.removed)))
         self._printed.cut(printed)
         taken = {n: m for n, m in modules.items() if not self.shelf.has_handed_out(n)}

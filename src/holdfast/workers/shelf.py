@@ -10,8 +10,8 @@ Rules
 1. A group is handed out after the groups that it needed, which it met on the shelf itself. What it
    brought of the standard library is one more group that it needs: a program may import that alone.
 2. What an import changed and can be repeated is taken back, and repeated when the group is
-   handed out: variables, warning filters, module paths, finders, output. If it changed anything
-   else that lies outside of modules, it is unfit (`unrepeatable`).
+   handed out: variables, warning filters, module paths, finders, output, log records. If it
+   changed anything else that lies outside of modules, it is unfit (`unrepeatable`).
 3. A name that the program has meanwhile made to mean another file is not on the shelf.
 
 The shelf is a finder, the first on `sys.meta_path`, until nothing is left on it.
@@ -36,6 +36,7 @@ else:
     import private_names
 
 STANDARD_LIBRARY = sys.stdlib_module_names
+EVERY_LEVEL = 1
 
 
 class State:
@@ -43,7 +44,8 @@ class State:
 
     def __init__(self, hidden: dict[str, ModuleType]) -> None:
         warnings: Any = sys.modules.get("warnings")
-        logging: Any = sys.modules.get("logging")
+        modules = {**hidden, **sys.modules}
+        logging: Any = modules.get("logging")
         self.environ = dict(private_names.variables())
         self.filters = list(warnings.filters) if warnings else []
         self.path = list(sys.path)
@@ -56,7 +58,7 @@ class State:
             "the recursion limit": sys.getrecursionlimit(),
             "the working directory": os.getcwd(),
             "the root logger": (logging.root.level, *logging.root.handlers) if logging else None,
-            **_random_numbers({**hidden, **sys.modules}),
+            **_random_numbers(modules),
         }
 
     def unrepeatable(self, later: State) -> str:
@@ -91,39 +93,67 @@ def _random_numbers(modules: dict[str, Any]) -> dict[str, int | None]:
     }
 
 
-class Warned:
-    """Keeps the warnings that would be shown, instead of showing them."""
+class Said:
+    """Keeps what would be shown of warnings, and what is logged at any level."""
 
     def __init__(self) -> None:
-        self.messages: list[tuple[Any, Any, str, int]] = []
+        self.words: list[Any] = []
+        """In their order: records of logging, and the arguments of warnings."""
 
-    def __enter__(self) -> Warned:
-        import warnings as module
+    def __enter__(self) -> Said:
+        logging, warnings = _loggers_and_warnings()
+        self._shows, self._handles, self._level = (
+            warnings.showwarning, logging.Logger.handle, logging.root.level,
+        )  # fmt: skip
 
-        warnings: Any = module
-        self._plain = warnings.showwarning
+        def keep_warning(message: Any, category: Any, file: str, line: int, *_: Any) -> None:
+            self.words.append((message, category, file, line))
 
-        def keep(message: Any, category: Any, filename: str, lineno: int, *_: Any) -> None:
-            self.messages.append((message, category, filename, lineno))
+        def keep_record(_: Any, record: Any) -> None:
+            self.words.append(record)
 
-        warnings.showwarning = self._kept = keep
+        warnings.showwarning = self._keep_warning = keep_warning
+        logging.Logger.handle = self._keep_record = keep_record
+        logging.root.setLevel(EVERY_LEVEL)
         return self
 
     def __exit__(self, *_: object) -> None:
-        import warnings
+        logging, warnings = _loggers_and_warnings()
+        if warnings.showwarning is self._keep_warning:
+            warnings.showwarning = self._shows
+        if logging.Logger.handle is self._keep_record:
+            logging.Logger.handle = self._handles
+        if logging.root.level == EVERY_LEVEL:
+            logging.root.setLevel(self._level)
 
-        if warnings.showwarning is self._kept:
-            warnings.showwarning = self._plain
+
+def _loggers_and_warnings() -> tuple[Any, Any]:
+    import logging
+    import warnings
+
+    return logging, warnings
+
+
+def _say(word: Any) -> None:
+    """Show or log it now, as the program's filters, levels and handlers have it."""
+    if isinstance(word, tuple):
+        sys.modules["warnings"].warn_explicit(*word)
+        return
+    logger = sys.modules["logging"].getLogger(word.name)
+    if logger.isEnabledFor(word.levelno):
+        what = (word.msg, word.args, word.exc_info, word.funcName)
+        place = (word.name, word.levelno, word.pathname, word.lineno)
+        logger.handle(logger.makeRecord(*place, *what, None, word.stack_info))
 
 
 class Change:
     """What an import changed outside of modules, to be done again."""
 
     def __init__(
-        self, before: State, after: State, printed: tuple[bytes, bytes], warned: list[Any]
+        self, before: State, after: State, printed: tuple[bytes, bytes], said: list[Any]
     ) -> None:
         self.printed = printed
-        self.warned = warned
+        self.said = said
         self.set = {k: v for k, v in after.environ.items() if before.environ.get(k) != v}
         self.removed = [name for name in before.environ if name not in after.environ]
         self.filters = _added(before.filters, after.filters)
@@ -146,9 +176,8 @@ class Change:
             written = 0
             while written < len(text):
                 written += os.write(descriptor, text[written:])
-        for message, category, filename, line in self.warned:
-            # To the filters that there are now: the program may have set some before.
-            sys.modules["warnings"].warn_explicit(message, category, filename, line)
+        for word in self.said:
+            _say(word)
 
 
 def _added(before: list[Any], after: list[Any]) -> tuple[list[Any], list[Any]]:

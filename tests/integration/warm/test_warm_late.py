@@ -196,6 +196,8 @@ def test_what_is_imported_behind_an_effect_lies_ready_at_the_first_launch(progra
         import sys, warnings
         print('noise', flush=True)
         print('more', file=sys.stderr)
+        import logging
+        logging.getLogger('noisy').debug('starts %s', 'here')
         warnings.warn('noisy thing')
         warnings.warn('other thing')
         class Thing: pass
@@ -207,7 +209,7 @@ def test_what_is_imported_behind_an_effect_lies_ready_at_the_first_launch(progra
         import warnings
         print('first', 'noisy' in sys.modules)
         warnings.filterwarnings('ignore', 'noisy')
-        logging.basicConfig(level=10)
+        logging.basicConfig(level=10, format='%(levelname)s %(name)s %(message)s %(funcName)s')
         from noisy import Thing
         print('second', Thing.__module__, 'noisy' in sys.modules)
         import calm
@@ -218,6 +220,7 @@ def test_what_is_imported_behind_an_effect_lies_ready_at_the_first_launch(progra
     assert run.events("AgentStarted")[0]["late"] == ["from noisy import Thing", "calm"]
     assert run.events("ZygoteReady")[0]["late"] == ["from noisy import Thing", "calm"]
     assert run.stdout.startswith(b"first False\nnoise\nsecond noisy True\n")
+    assert b"DEBUG noisy starts here <module>" in run.stderr
     assert b"other thing" in run.stderr
     assert b"noisy thing" not in run.stderr
 
@@ -241,3 +244,19 @@ def test_what_comes_first_of_the_standard_library_brings_nothing_else(program, s
     run = same("program.py", files={"program.py": script}, env=env)
     assert run.events("AgentStarted")[0]["late"] == ["draws"]
     assert run.stdout.startswith(b"first False False\nsecond False\ndraws\n")
+
+
+def test_what_gives_the_root_logger_a_handler_is_left_to_the_worker(program, same) -> None:
+    library = program.folder.parent / "library" / "site-packages"
+    shouts = "import logging\nlogging.warning('there was no handler')\n"
+    program._replace(folder=library).write({"shouts.py": shouts})
+    script = """
+        print('first')
+        import logging
+        print(logging.root.handlers)
+        import shouts
+        print(len(logging.root.handlers))
+        """
+    env = {"PYTHONPATH": str(library), "XDG_CACHE_HOME": str(library)}
+    run = same("program.py", files={"program.py": script}, env=env)
+    assert run.stdout == b"first\n[]\n1\n"
