@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from .corpus import Corpus
+from .corpus import FOLDER, Corpus
 from .documents import change_documents, start_on_record
 from .jobs import HonestJob
 from .messages import carry_out
 
+pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="nothing was kept yet")
 STARTED_ON = 6
 """Records that are tried here: each needs a job of its own."""
 
