@@ -165,6 +165,10 @@ class Stage:
         self._closing.append(raw.close)
         return raw
 
+    def closing(self, close: Callable[[], None]) -> None:
+        """Have this called when the test is over, before what came before it."""
+        self._closing.append(close)
+
     def until(self, done: Callable[[], object]) -> None:
         """Run the loop until something is so; fail when it never is."""
         late: list[bool] = []

@@ -37,6 +37,8 @@ Number = Annotated[int, Meta(ge=0, le=NUMBER_MOST)]
 """What is counted up and never made as many of: rounds, epochs, instances, heartbeats, steps."""
 Count = Annotated[int, Meta(ge=0, le=COUNT_MOST)]
 """A number that a node may send, and that we may make as many of something of."""
+Rank = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+"""Of a worker among all of them, or how many those are."""
 Slots = Annotated[int, Meta(ge=1, le=SLOTS_MOST)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 SignalNumber = Annotated[int, Meta(ge=1, le=64)]

@@ -110,9 +110,9 @@ def closing_wanted(state: CoordinatorState, outcome: Outcome) -> list[Coordinato
     """Let the present round go on, and none come after it. The first wish counts."""
     if state.outcome is not None or state.closing is not None:
         return []
-    state.closing = brief(outcome)
+    state.closing = written = brief(outcome)
     state.version += 1
-    return [Explain(f"{outcome.reason}; no further round forms")]
+    return [Explain(f"{written.reason}; no further round forms")]
 
 
 def close(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:

@@ -21,6 +21,7 @@ from holdfast.core.coordinator_io import (
     CoordinatorTimerFired,
     Depose,
     Disconnect,
+    Refuse,
     Explain,
     Resign,
     Retire,
@@ -338,6 +339,8 @@ class Leading:
                 self.process.set_timer(key, effect.after_s, self._coordinator_timer)
             case Disconnect():
                 self._disconnect(effect.node)
+            case Refuse():
+                raise AssertionError(f"an honest node was refused: {effect.reason}")
             case Depose():
                 self._deposed = True
                 self._lead_on(Outranked(effect.tenure))
