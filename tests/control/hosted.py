@@ -126,7 +126,11 @@ class Hosted:
     """The coordinator of a job, its record, and its nodes."""
 
     def __init__(
-        self, stage: Stage, folder: Path, security: Security = OPEN, settings: JobConfig | None = None
+        self,
+        stage: Stage,
+        folder: Path,
+        security: Security = OPEN,
+        settings: JobConfig | None = None,
     ) -> None:
         self.stage, self.security = stage, security
         self.config = settings or config()

@@ -148,7 +148,7 @@ class ServerSide(Struct, frozen=True):
     def read_proof(
         self, payload: bytes | bytearray, opening: Opening, nonce: bytes
     ) -> tuple[Proven, bytes]:
-        """Check the client's proof, and return its seal; raises `ProtocolError` when it is wrong."""
+        """Check the client's proof, and give its seal; raises `ProtocolError` when it is wrong."""
         given = _proofs.decode(payload)
         proven = _proven(opening, nonce, self.identity)
         if not is_proof(given.proof, self.security.token, "agent", proven):

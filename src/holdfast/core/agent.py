@@ -85,8 +85,8 @@ from holdfast.core.agent_stopping import (
     stop_workers,
     stuck,
 )
-from holdfast.core.bounds import NUMBER_MOST, TEXT_MOST, cut
 from holdfast.core.agent_warming import improve
+from holdfast.core.bounds import NUMBER_MOST, TEXT_MOST, cut
 from holdfast.core.messages import (
     CloseJob,
     DescribeFailures,

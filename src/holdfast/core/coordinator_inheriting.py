@@ -50,7 +50,9 @@ def remembered(state: CoordinatorState, node: str, charges: int) -> int:
     """How many charges nodes remember that are here, as far as they bear each other out."""
     if charges > state.charges:
         state.remembered[node] = charges
-    known = [told for name, told in state.remembered.items() if name in state.members or name == node]
+    known = [
+        told for name, told in state.remembered.items() if name in state.members or name == node
+    ]
     if len(known) < WITNESSES:
         return 0
     believed = sorted(known)[-WITNESSES]

@@ -86,9 +86,7 @@ def _name(node: str, said: str) -> Objection | None:
     return Objection("name", f"{node} spoke under the name {said}")
 
 
-def _standing(
-    state: CoordinatorState, node: str, standing: Standing | None
-) -> Objection | None:
+def _standing(state: CoordinatorState, node: str, standing: Standing | None) -> Objection | None:
     if standing is None:
         return None
     # Ranks are not compared: it may stand in a round of another life of the job.

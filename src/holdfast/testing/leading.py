@@ -21,8 +21,8 @@ from holdfast.core.coordinator_io import (
     CoordinatorTimerFired,
     Depose,
     Disconnect,
-    Refuse,
     Explain,
+    Refuse,
     Resign,
     Retire,
     Tell,
@@ -60,7 +60,7 @@ from holdfast.core.leadership_io import (
 from holdfast.core.leadership_state import LeadershipState
 from holdfast.core.messages import CloseJob, NodeGreeted, Welcomed
 from holdfast.core.model import Tenure
-from holdfast.testing.facts import Recorded, SteppedDown
+from holdfast.testing.facts import NodeRefused, Recorded, SteppedDown
 from holdfast.testing.network import TO_CLIENT, Connection
 from holdfast.testing.noting import Notes
 from holdfast.testing.speaking import Outbox
@@ -340,7 +340,9 @@ class Leading:
             case Disconnect():
                 self._disconnect(effect.node)
             case Refuse():
-                raise AssertionError(f"an honest node was refused: {effect.reason}")
+                now = self.cluster.timeline.now
+                self.cluster.note(NodeRefused(now, self.host, effect.node, effect.reason))
+                self._disconnect(effect.node)
             case Depose():
                 self._deposed = True
                 self._lead_on(Outranked(effect.tenure))
