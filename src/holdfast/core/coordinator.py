@@ -286,6 +286,7 @@ def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[
         forgotten = [restarts.forgotten(now)] * (charges - state.charges)
         state.history = forgotten + state.history
         state.charges = state.restart_count = charges
+        state.version += 1
     if state.formed == 0 and state.round is None:
         assert state.began_at is not None
         until = state.began_at + state.config.leases.gone_after_s
