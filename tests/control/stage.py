@@ -10,6 +10,8 @@ import os
 import socket
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from holdfast.control.auth import OPEN, Security
 from holdfast.control.client import Client
 from holdfast.control.frames import FrameReader
@@ -56,6 +58,9 @@ class Agent:
     def __init__(self, loop: EventLoop, node: str, security: Security, job: str) -> None:
         self.node = node
         self.client = Client(loop, job, node, security, self)
+        # Whoever comes again under a name is taken for the same node: it has the same secret.
+        identity = self.client._identity
+        self.client._identity = replace(identity, secret=node.encode().ljust(32))
         self.connected: list[tuple[bytes, str]] = []
         self.lost: list[tuple[str, bool]] = []
         self.messages: list[tuple[int, int, ToNode]] = []
@@ -164,6 +169,10 @@ class Stage:
         raw = Raw(self.loop, endpoint or self.endpoint)
         self._closing.append(raw.close)
         return raw
+
+    def closing(self, close: Callable[[], None]) -> None:
+        """Have this called when the test is over, before what came before it."""
+        self._closing.append(close)
 
     def until(self, done: Callable[[], object]) -> None:
         """Run the loop until something is so; fail when it never is."""

@@ -7,9 +7,11 @@ import struct
 import pytest
 
 from holdfast.control.auth import OPEN, Proven, Security, is_proof, proof
+from holdfast.control.dialling import Identity
 from holdfast.control.frames import VERSION, ProtocolError, encode
 from holdfast.control.handshake import (
     NONCE_BYTES,
+    SECRET_BYTES,
     Challenge,
     ClientSide,
     Opening,
@@ -44,7 +46,7 @@ def shake(client: ClientSide, server: ServerSide) -> bytes:
     heard = server.read_opening(payload(client.opening()))
     nonce = b"s" * NONCE_BYTES
     client.read_challenge(payload(server.challenge(nonce)))
-    proven = server.read_proof(payload(client.prove()), heard, nonce)
+    proven, _ = server.read_proof(payload(client.prove()), heard, nonce)
     client.read_welcome(payload(server.welcome(proven, b"ticket")))
     return client.ticket
 
@@ -54,6 +56,23 @@ def test_equal_sides_come_together(security: Security) -> None:
     client = ClientSide("job", "node", "control", security)
     assert shake(client, ServerSide("job", security, IDENTITY)) == b"ticket"
     assert client.identity == IDENTITY
+
+
+def test_a_node_is_known_again_by_its_seal_at_that_server_alone() -> None:
+    def seal(secret: bytes, identity: bytes) -> bytes:
+        server = ServerSide("job", SECRET, identity)
+        client = ClientSide("job", "node", "control", SECRET, secret)
+        heard = server.read_opening(payload(client.opening()))
+        client.read_challenge(payload(server.challenge(b"s" * NONCE_BYTES)))
+        sent = payload(client.prove())
+        assert secret not in sent
+        return server.read_proof(sent, heard, b"s" * NONCE_BYTES)[1]
+
+    one, other = b"1" * SECRET_BYTES, b"2" * SECRET_BYTES
+    elsewhere = bytes(reversed(range(NONCE_BYTES)))
+    assert seal(one, IDENTITY) == seal(one, IDENTITY)
+    assert len({seal(one, IDENTITY), seal(other, IDENTITY), seal(one, elsewhere)}) == 3
+    assert "1" * 8 not in repr(Identity("job", "node", SECRET, one))
 
 
 def test_the_token_is_in_nothing_that_is_sent_or_shown() -> None:
@@ -66,7 +85,7 @@ def test_the_token_is_in_nothing_that_is_sent_or_shown() -> None:
     sent.append(server.challenge(b"s" * NONCE_BYTES))
     client.read_challenge(payload(sent[1]))
     sent.append(client.prove())
-    proven = server.read_proof(payload(sent[2]), heard, b"s" * NONCE_BYTES)
+    proven, _ = server.read_proof(payload(sent[2]), heard, b"s" * NONCE_BYTES)
     sent.append(server.welcome(proven, b""))
     assert SECRET.token is not None
     assert not any(SECRET.token in frame for frame in sent)
@@ -148,7 +167,7 @@ def test_a_recorded_welcome_fails_with_a_new_client() -> None:
     client = ClientSide("job", "node", "control", SECRET)
     heard = server.read_opening(payload(client.opening()))
     client.read_challenge(challenge)
-    proven = server.read_proof(payload(client.prove()), heard, b"s" * NONCE_BYTES)
+    proven, _ = server.read_proof(payload(client.prove()), heard, b"s" * NONCE_BYTES)
     recorded = payload(server.welcome(proven, b""))
     client.read_welcome(recorded)
 

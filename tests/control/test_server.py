@@ -10,8 +10,16 @@ import pytest
 from holdfast.control.auth import Security
 from holdfast.control.frames import FRAME_LIMIT, MessageTooLarge, encode
 from holdfast.control.handshake import ClientSide, tether_opening
-from holdfast.core.messages import Heartbeat, NodeLeft, StopRound, WorkersProgressed
-from holdfast.core.model import Tenure
+from holdfast.core.bounds import TEXT_MOST
+from holdfast.core.messages import (
+    CloseJob,
+    Heartbeat,
+    NodeLeft,
+    StopRound,
+    WorkersFailed,
+    WorkersProgressed,
+)
+from holdfast.core.model import ErrorDetail, ExitStatus, Failure, Outcome, Tenure
 
 from .stage import DEADLINE_S, JOB, TENURE, Raw, Stage, reset
 
@@ -41,13 +49,18 @@ def test_messages_go_both_ways(stage: Stage, security: Security, host: str) -> N
 def test_a_large_message_arrives_whole(stage: Stage) -> None:
     stage.serve()
     agent = stage.connect()
-    reason = "r" * (FRAME_LIMIT - 200)
-    agent.client.send(NodeLeft(reason))
+    detail = ErrorDetail("m" * TEXT_MOST, "t" * TEXT_MOST)
+    failure = Failure(
+        "node", "host", 0, 0, "r", 1, ExitStatus(code=1), 1.0, detail, "e" * TEXT_MOST
+    )
+    told = WorkersFailed(1, (failure, failure))
+    order = CloseJob(Outcome("failed", "", 1, failure, (failure,)))
+    agent.client.send(told)
     stage.until(lambda: stage.coordinator.messages)
-    stage.server.send("node", TENURE, StopRound(1, reason))
+    stage.server.send("node", TENURE, order)
     stage.until(lambda: agent.messages)
-    assert stage.coordinator.messages == [("node", NodeLeft(reason))]
-    assert agent.messages[0][2] == StopRound(1, reason)
+    assert stage.coordinator.messages == [("node", told)]
+    assert agent.messages[0][2] == order
 
 
 def test_a_message_that_is_too_large_is_the_senders_error_and_harms_nobody(stage: Stage) -> None:
@@ -233,7 +246,7 @@ def test_tethers_of_one_node_end_together_and_clean_only_if_all_do(stage: Stage)
 def ticket_of(stage: Stage, node: str) -> tuple[Raw, bytes]:
     """A ticket that was given out and not used: of a node that never made its tether."""
     raw = stage.raw()
-    side = ClientSide(JOB, node, "control", Security())
+    side = ClientSide(JOB, node, "control", Security(), node.encode())
     raw.send(side.opening())
     stage.until(lambda: len(raw.frames) == 1)
     side.read_challenge(raw.frames[0])

@@ -188,9 +188,30 @@ def test_charges_are_not_forgotten_by_a_takeover() -> None:
 def test_a_host_without_its_record_learns_it_from_the_nodes() -> None:
     job = Job(nodes=2, at_most=3, max_restarts=2)
     job.state.tenure = Tenure(2, 1)
-    job.greet("a", Standing(7, 0, 2, "running"), seen=Seen(Tenure(1, 3), 7, 2))
+    job.greet("a", Standing(7, 0, 3, "running"), seen=Seen(Tenure(1, 3), 7, 2))
+    assert (job.state.round_number, job.state.charges) == (7, 0)
+    job.greet("b", Standing(7, 1, 3, "running"), seen=Seen(Tenure(1, 3), 7, 2))
     assert (job.state.round_number, job.state.charges) == (7, 2)
-    assert told(job.join("x", "y", "z")) == {}, "b of round 7 may still run"
+    assert told(job.join("x", "y", "z")) == {}, "c of round 7 may still run"
+
+
+def test_charges_count_when_two_nodes_that_are_here_remember_them() -> None:
+    job = Job(nodes=2, at_most=4, max_restarts=3)
+    job.greet("a", seen=Seen(Tenure(1, 3), 7, 1_000_000))
+    job.hear("a", NodeLeft("it has said enough"))
+    job.greet("b", seen=Seen(Tenure(1, 3), 7, 2))
+    assert job.state.charges == 0
+    job.greet("c", seen=Seen(Tenure(1, 3), 7, 1))
+    assert job.state.charges == 1
+    job.greet("d", seen=Seen(Tenure(1, 3), 7, 2))
+    assert job.state.charges == 2
+
+
+def test_a_job_that_goes_on_was_not_charged_more_than_it_could_be() -> None:
+    job = Job(nodes=2, max_restarts=3)
+    for node in "ab":
+        job.greet(node, seen=Seen(Tenure(1, 3), 7, 1_000_000))
+    assert job.state.charges == 3
 
 
 def test_a_coordinator_that_is_not_alone_gives_way_to_a_higher_tenure() -> None:

@@ -30,6 +30,8 @@ def _samples(info: inspect.Type) -> list[Any]:
             return [dict(zip(keys, values, strict=False))]
         case inspect.LiteralType():
             return list(info.values)
+        case inspect.StrType() if info.pattern is not None:
+            return ["ünïcödé"]
         case _:
             return [PLAIN[type(info)]]
 

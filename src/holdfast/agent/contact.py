@@ -224,6 +224,7 @@ class NetworkContact:
         allow_many_connections(config.max_nodes)
         spaces = KeySpaces()
         self._server = Server(owner.loop, config.run_id, self._security, host, spaces)
+        self._server.own_node = owner.node
         self._keeper.begin(state.tenure, ledger(state))
         self._share.serve(owner.loop, self._server, owner.say)
         host.post, host.keys = self._server, spaces

@@ -21,6 +21,7 @@ from holdfast.core.coordinator_io import (
     Disconnect,
     Explain,
     Raise,
+    Refuse,
     Reinstate,
     Resign,
     Retire,
@@ -42,6 +43,7 @@ class Post(Protocol):
 
     def send(self, node: str, tenure: Tenure, message: ToNode) -> bool: ...
     def drop(self, node: str) -> None: ...
+    def refuse(self, node: str, kind: str, reason: str) -> None: ...
 
 
 class RoundKeys(Protocol):
@@ -128,6 +130,8 @@ class CoordinatorHost:
         self._timers: dict[str, Cancellable] = {}
         self._inbox: Inbox[Callable[[float], list[CoordinatorEffect]]] = Inbox(self._step)
         self._closed = False
+        self._refused: set[str] = set()
+        """What was refused, by kind, as far as it was said."""
         self._unsaid: list[Tell] = []
         """What may not be said now, but will be if the tenure is renewed."""
 
@@ -220,12 +224,23 @@ class CoordinatorHost:
             case Disconnect():
                 if self.post is not None:
                     self.post.drop(effect.node)
+            case Refuse():
+                self._refuse(effect)
             case Depose():
                 self._keeper.outranked(effect.tenure)
             case Resign():
                 self._keeper.resign(effect.reason)
             case Revoke() | Reinstate() | Raise():
                 pass  # The desk has seen to it.
+
+    def _refuse(self, effect: Refuse) -> None:
+        """Say it once for each kind: whoever does it again and again shall not fill a console."""
+        if self.post is None or effect.node == self._around.node:
+            return  # Our own agent speaks to the next coordinator before it has greeted it.
+        if effect.kind not in self._refused:
+            self._refused.add(effect.kind)
+            self._around.say(f"refused a node that may not be what it seems: {effect.reason}")
+        self.post.refuse(effect.node, effect.kind, effect.reason)
 
     def _tell(self, tell: Tell) -> None:
         now = linux.now()  # Not when it was decided: we may have been stopped in between.

@@ -102,6 +102,7 @@ class RegisterContact:
         self._spaces = KeySpaces()
         self._reception = Reception(self._share_tethers)
         self._server = Server(owner.loop, config.run_id, security, self._reception, self._spaces)
+        self._server.own_node = owner.node
         self._server.closed_because = NOT_LEADING
         port = self._listen(config)
         self._address = config.local_address or address_towards(_places(config))

@@ -13,6 +13,7 @@ Rules
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Sequence
 from typing import Protocol
@@ -21,7 +22,7 @@ from holdfast.control.auth import Security
 from holdfast.control.connection import Cancellable, Connection, Ending, Loop
 from holdfast.control.dialling import Dialling, Failed, Identity, Won, begin_connecting
 from holdfast.control.frames import ProtocolError, encode, orders
-from holdfast.control.handshake import read_refusal, tether_opening
+from holdfast.control.handshake import SECRET_BYTES, read_refusal, tether_opening
 from holdfast.control.resolving import Address
 from holdfast.core.messages import FromNode, ToNode
 from holdfast.core.model import Endpoint
@@ -46,7 +47,7 @@ class Client:
         self, loop: Loop, job: str, node: str, security: Security, handlers: Handlers
     ) -> None:
         self._loop, self._handlers = loop, handlers
-        self._identity = Identity(job, node, security)
+        self._identity = Identity(job, node, security, os.urandom(SECRET_BYTES))
         self._dialling: Dialling | None = None
         self._connection: Connection | None = None
         self._tether: Tether | None = None

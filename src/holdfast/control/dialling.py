@@ -53,6 +53,11 @@ class Identity(Struct, frozen=True):
     job: str
     node: str
     security: Security
+    secret: bytes
+    """By which a coordinator knows the node again; in no log."""
+
+    def __repr__(self) -> str:
+        return f"Identity({self.job!r}, {self.node!r})"
 
 
 class Won(Struct, frozen=True):
@@ -90,9 +95,8 @@ class Attempt:
 
     def __init__(self, owner: Dialling, address: Address) -> None:
         self.address = address
-        self.handshake = ClientSide(
-            owner.identity.job, owner.identity.node, "control", owner.identity.security
-        )
+        who = owner.identity
+        self.handshake = ClientSide(who.job, who.node, "control", who.security, who.secret)
         self.connection: Connection | None = None
         self.local_address = ""
         self._owner = owner

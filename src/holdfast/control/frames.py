@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.bounds import Number
 from holdfast.core.errors import HoldfastError
 from holdfast.core.messages import FromNode, ToNode
 from holdfast.core.model import Tenure
@@ -54,8 +55,8 @@ class MessageTooLarge(HoldfastError):
 class Order(Struct, frozen=True, array_like=True):
     """What the coordinator says to a node, and under which tenure."""
 
-    instance: int
-    epoch: int
+    instance: Number
+    epoch: Number
     message: ToNode
 
 

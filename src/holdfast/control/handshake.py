@@ -13,6 +13,9 @@ Rules
 - A client that dials several addresses at once gives its `Proof` on one of them at a time,
   and the server admits nobody without it. So a node is never admitted twice by accident.
 - Whoever is refused is told why (`Refusal`), except on a tether.
+- A node shows with its proof that it is the one that came before under its name: the *seal*, made
+  of a secret that it drew at its start and of the server's identity. A seal is worth nothing at
+  another server, and tells nobody the secret, which is sent, logged and journalled nowhere.
 """
 
 from __future__ import annotations
@@ -22,13 +25,16 @@ from typing import Literal
 
 from msgspec import Struct
 
-from holdfast.control.auth import Proven, Security, is_proof, proof
+from holdfast.control.auth import Proven, Security, is_proof, proof, seal
 from holdfast.control.frames import VERSION, Decoder, ProtocolError, encode
+from holdfast.core.bounds import NAME_MOST
 
 Kind = Literal["control", "tether", "store"]
 KINDS = ("control", "tether", "store")
 NONCE_BYTES = 16
-NAME_LIMIT = 512
+SECRET_BYTES = 32
+SEAL_BYTES = 32
+NAME_LIMIT = NAME_MOST
 ADVICE = (
     "no node of that job on its machine shares the port: start one there, or give the job another "
     "port; with TLS, or for another user, it needs one"
@@ -59,8 +65,10 @@ class Challenge(Struct, frozen=True, tag=True):
     has_token: bool
 
 
-class Proof(Struct, frozen=True, tag=True):
+class Proof(Struct, frozen=True, tag=True, omit_defaults=True):
     proof: bytes
+    seal: bytes = b""
+    """By which the server knows the node again, on a control connection."""
 
 
 class Welcome(Struct, frozen=True, tag=True):
@@ -137,13 +145,17 @@ class ServerSide(Struct, frozen=True):
         has_token = self.security.token is not None
         return encode(Challenge(VERSION, self.identity, nonce, has_token))
 
-    def read_proof(self, payload: bytes | bytearray, opening: Opening, nonce: bytes) -> Proven:
-        """Check the client's proof; raises `ProtocolError` when it is wrong."""
-        given = _proofs.decode(payload).proof
+    def read_proof(
+        self, payload: bytes | bytearray, opening: Opening, nonce: bytes
+    ) -> tuple[Proven, bytes]:
+        """Check the client's proof, and give its seal; raises `ProtocolError` when it is wrong."""
+        given = _proofs.decode(payload)
         proven = _proven(opening, nonce, self.identity)
-        if not is_proof(given, self.security.token, "agent", proven):
+        if not is_proof(given.proof, self.security.token, "agent", proven):
             raise ProtocolError("token", "wrong token")
-        return proven
+        if opening.kind == "control" and len(given.seal) != SEAL_BYTES:
+            raise ProtocolError("garbage", "the proof has no seal")
+        return proven, given.seal
 
     def welcome(self, proven: Proven, ticket: bytes) -> bytes:
         return encode(Welcome(proof(self.security.token, "coordinator", proven), ticket))
@@ -152,8 +164,12 @@ class ServerSide(Struct, frozen=True):
 class ClientSide:
     """One client's part of one handshake: `opening`, then `answer` until it is welcome."""
 
-    def __init__(self, job: str, node: str, kind: Kind, security: Security) -> None:
+    def __init__(
+        self, job: str, node: str, kind: Kind, security: Security, secret: bytes = b""
+    ) -> None:
+        """`secret` is the node's own; without one nobody knows it again."""
         self._security = security
+        self._secret = secret or os.urandom(SECRET_BYTES)
         self._job, self._node, self._kind = job, node, kind
         self._nonce = os.urandom(NONCE_BYTES)
         self._proven: Proven | None = None
@@ -188,7 +204,8 @@ class ClientSide:
 
     def prove(self) -> bytes:
         assert self._proven is not None, "there is nothing to prove before a challenge"
-        return encode(Proof(proof(self._security.token, "agent", self._proven)))
+        own = seal(self._secret, self.identity) if self._kind == "control" else b""
+        return encode(Proof(proof(self._security.token, "agent", self._proven), own))
 
     def read_welcome(self, payload: bytes | bytearray) -> None:
         """Take the server's welcome; raises `ProtocolError` when it is none, or a refusal."""

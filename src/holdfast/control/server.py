@@ -16,6 +16,10 @@ Rules
 - A server that is `closed_because` of something says so to every node that dials it.
 - A node is told nothing on a connection before its own first word on it: what was decided
   before that word was read is answered by it, and must not follow it (rule 3 of `core.desk`).
+- A name belongs to whoever was admitted with it first, which shows the same seal each time it
+  comes. The name of this host's own node never comes from the network.
+- With TLS no end of a tether is clean: an end is TCP's word, not TLS's, and who is on the path can
+  forge it, or use a ticket first. A node's death is then known when its lease is over.
 - A connection for another job is handed to its `neighbours`, if there are any who take it.
 - No decision of the protocol is made here, and no name is resolved.
 
@@ -33,7 +37,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from holdfast.control.auth import Security
+from holdfast.control.auth import Security, is_same
 from holdfast.control.connection import Connection, Ending, Loop, Stream
 from holdfast.control.frames import FRAME_LIMIT, ProtocolError, encode_order, from_node
 from holdfast.control.handshake import NONCE_BYTES, Opening, ServerSide, job_of
@@ -52,6 +56,8 @@ if TYPE_CHECKING:
     from holdfast.control.tls import Arrival
 
 TICKET_BYTES = 16
+SEALS_KEPT = 1 << 16
+"""Names whose first user is known: more than nodes that a host could serve."""
 
 
 class Handlers(Protocol):
@@ -97,6 +103,8 @@ class Server:
         self.closed_because = ""
         """Why nodes are not admitted now, if they are not."""
         self.neighbours: Neighbours | None = None
+        self.own_node = ""
+        """Whose words do not come through here: the node that this server lives on."""
         self._job = job
         self._side = ServerSide(job, security, self.nonce)
         self._tls = None
@@ -112,6 +120,8 @@ class Server:
         self._controls: dict[str, Connection] = {}
         self._tethers: dict[str, Tethers] = {}
         self._tickets: dict[bytes, str] = {}
+        self._seals: dict[str, bytes] = {}
+        """By whom each name was used first."""
         self._heard: set[str] = set()
         """Nodes that have said something on their latest connection."""
         self._untethered: set[str] = set()
@@ -165,6 +175,12 @@ class Server:
         tethers = self._tethers.pop(node, None)
         for tether in tethers.open if tethers is not None else ():
             self._discard(tether)
+
+    def refuse(self, node: str, kind: str, reason: str) -> None:
+        """Tell a node why, hang up on it, and count that. It may come again."""
+        control = self._controls.get(node)
+        if control is not None:
+            control.refuse(ProtocolError(kind, reason, permanent=False))
 
     def share_tether(self, node: str) -> int | None:
         """A descriptor of the node's tether that somebody else on this machine can hold."""
@@ -280,7 +296,9 @@ class Server:
 
     def _on_proof(self, connection: Connection, payload: bytes | bytearray) -> None:
         opening, nonce = connection.state
-        proven = self._side.read_proof(payload, opening, nonce)
+        proven, seal = self._side.read_proof(payload, opening, nonce)
+        if opening.kind == "control":
+            self._require_name(opening.node, seal)
         if opening.kind == "store":
             self._require_store(opening.round)
         ticket = os.urandom(TICKET_BYTES) if opening.kind == "control" else b""
@@ -293,6 +311,23 @@ class Server:
             self._admit_store(connection, opening)
 
     # Control connections.
+
+    def _require_name(self, node: str, seal: bytes) -> None:
+        """Raises `ProtocolError` where the name is another's."""
+        known = self._seals.get(node)
+        if node == self.own_node or (known is not None and not is_same(seal, known)):
+            # Not for good: whoever took the name may be gone when the next one leads.
+            raise ProtocolError("name", f"the name {node} is another node's", permanent=False)
+        if known is None and len(self._seals) >= SEALS_KEPT:
+            self._forget_a_seal()
+        self._seals[node] = seal
+
+    def _forget_a_seal(self) -> None:
+        """The oldest of those who are not here, if there is one."""
+        absent = (node for node in self._seals if node not in self._controls)
+        oldest = next(absent, None)
+        if oldest is not None:
+            del self._seals[oldest]
 
     def _admit_control(self, connection: Connection, node: str) -> None:
         older = self._controls.get(node)
@@ -348,6 +383,7 @@ class Server:
         if not tethers.open:
             del self._tethers[connection.node]
             is_proof = tethers.all_clean and connection.node not in self._untethered
+            is_proof = is_proof and self._tls is None
             self._handlers.on_tether_ended(connection.node, is_proof)
 
     # Store connections.

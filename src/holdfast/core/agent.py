@@ -52,7 +52,7 @@ from holdfast.core.agent_io import (
     WorkerStarted,
 )
 from holdfast.core.agent_preparing import prepare, ready, reserve, unborn, zygote_lost
-from holdfast.core.agent_reports import in_brief, in_full
+from holdfast.core.agent_reports import in_brief, in_full, within_bounds
 from holdfast.core.agent_state import (
     BIRTH_TIMER,
     DRAIN_TIMER,
@@ -86,6 +86,7 @@ from holdfast.core.agent_stopping import (
     stuck,
 )
 from holdfast.core.agent_warming import improve
+from holdfast.core.bounds import NUMBER_MOST, TEXT_MOST, cut
 from holdfast.core.messages import (
     CloseJob,
     DescribeFailures,
@@ -254,9 +255,9 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         pid=event.pid,
         status=event.status,
         observed_at=now,
-        error=event.error,
-        stderr_tail=event.stderr_tail,
-        out_of_memory=event.out_of_memory,
+        error=within_bounds(event.error),
+        stderr_tail=event.stderr_tail[-TEXT_MOST:],
+        out_of_memory=cut(event.out_of_memory),
         stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
         error_file=event.error_file,
         wall_time=event.wall_time,
@@ -274,6 +275,8 @@ def _failed_on_its_own(state: AgentState, event: WorkerExited) -> bool:
 def _step_reported(state: AgentState, event: StepReported) -> list[AgentEffect]:
     if worker_of(state, event.round, event.local_rank) is None:
         return []
+    if not 0 <= event.step <= NUMBER_MOST:
+        return []  # No step of anything, and nothing that could be sent.
     if state.furthest_step is not None and event.step <= state.furthest_step:
         return []
     state.furthest_step = event.step

@@ -34,6 +34,7 @@ from holdfast.core.agent_state import (
     alive,
     has_succeeded,
 )
+from holdfast.core.bounds import cut
 from holdfast.core.messages import ClosingWanted, NodeDraining, NodeLeft
 from holdfast.core.model import Outcome, signal_name
 
@@ -82,7 +83,7 @@ def stuck(state: AgentState, processes: tuple[str, ...]) -> list[AgentEffect]:
     state.phase = Phase.CLOSING
     state.given_up = True
     reason = f"{named} on {state.host} cannot be killed, so what it holds cannot be reused"
-    left = Report(NodeLeft(reason, failures=in_full(state, state.failures.values())))
+    left = Report(NodeLeft(cut(reason), failures=in_full(state, state.failures.values())))
     if state.lease is None:
         return [said, left]
     # The others go on; nobody will tell us of an end that is ours alone.
@@ -162,7 +163,7 @@ def leave(state: AgentState, number: int, why: str = "") -> list[AgentEffect]:
     passed_on = f"; passing it on to {workers}, {grace} of grace" if running else ""
     said: list[AgentEffect] = [Say(f"{reason}{passed_on}")]
     if state.lease is not None and state.draining_by is None:
-        said.append(Report(NodeDraining(why or f"{sent} its agent")))
+        said.append(Report(NodeDraining(cut(why) or f"{sent} its agent")))
     if already_stopping and state.killing:
         return [*said, EndSpawner()]
     return said + stop_workers(state, number)
@@ -190,5 +191,5 @@ def finish(state: AgentState) -> list[AgentEffect]:
     state.phase = Phase.FINISHED
     effects = agent_warming.untold(state)
     if state.interrupted_by is not None or (state.lease is not None and not state.given_up):
-        effects.append(Report(NodeLeft(state.outcome.reason, signal=state.interrupted_by)))
+        effects.append(Report(NodeLeft(cut(state.outcome.reason), signal=state.interrupted_by)))
     return [*effects, Finish(state.outcome)]

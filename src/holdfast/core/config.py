@@ -19,6 +19,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from holdfast.core import timing
+from holdfast.core.bounds import COUNT_MOST, HOST_MOST, NAME_MOST, SLOTS_MOST
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Endpoint
 
@@ -223,6 +224,11 @@ class JobConfig(Struct, frozen=True):
             "--nproc-per-node takes a positive number, cpu, gpu, xpu or auto",
         )
         _require(
+            self.slots <= SLOTS_MOST,
+            f"{self.slots} workers on one node are more than {SLOTS_MOST}",
+            "--nproc-per-node takes at most that many; start more nodes",
+        )
+        _require(
             self.min_nodes >= 1,
             "the number of nodes must be at least 1",
             "write --nnodes 2, or --nnodes 1:4 for an elastic job",
@@ -238,6 +244,23 @@ class JobConfig(Struct, frozen=True):
             "0 means that the first failure ends the job",
         )
         _require(bool(self.role), "the role's name is empty", "--role trainer, for instance")
+        for what, name in (("the role's name", self.role), ("the topology key", self.topology_key)):
+            _require(
+                len(name) <= NAME_MOST and name.isprintable(),
+                f"{what} cannot be shown",
+                f"up to {NAME_MOST} printable characters",
+            )
+        _require(
+            self.node_rank is None or 0 <= self.node_rank <= COUNT_MOST,
+            f"{self.node_rank} is no rank of a node",
+            "--node-rank counts from 0",
+        )
+        for address in (self.master_address or "", self.local_address or ""):
+            _require(
+                len(address) <= HOST_MOST and address.isprintable() and " " not in address,
+                f"{address[:HOST_MOST]!r} is no address",
+                "a host's name, or a numeric address",
+            )
         _require(
             self.master_port is None or 0 <= self.master_port <= 65535,
             f"{self.master_port} is not a port",

@@ -190,11 +190,11 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
         case WorkersFailed():
             return ending.failed(state, node, message, now)
         case FailuresDescribed():
-            return ending.described(state, message)
+            return ending.described(state, node, message)
         case WorkersSucceeded():
             return ending.succeeded(state, node, message)
         case WorkersProgressed():
-            return _progressed(state, message)
+            return _progressed(state, node, message)
         case RoundStopped():
             return ending.stopped(state, node, message, now)
         case NodeDraining():
@@ -267,8 +267,9 @@ def _is_outranked(state: CoordinatorState, seen: Seen) -> bool:
 def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[CoordinatorEffect]:
     """A node remembers more than we do: our record was lost, and its memory stands for it."""
     seen, standing = message.seen, message.standing
+    charges = inheriting.remembered(state, message.info.node, seen.charges)
     more = seen.tenure > state.tenure
-    more = more or seen.round > state.round_number or seen.charges > state.charges
+    more = more or seen.round > state.round_number or charges > state.charges
     # Somebody whom we never met has heard our tenure: it was another life of this coordinator.
     stranger = message.info.node not in state.members and not state.formed
     more = more or (stranger and state.embedded and seen.tenure == state.tenure)
@@ -281,14 +282,17 @@ def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[
     if seen.round > state.round_number:
         state.round_number = seen.round
         state.version += 1
-    if seen.charges > state.charges:
-        state.charges = state.restart_count = seen.charges
-        state.history = [restarts.forgotten(0.0)] * seen.charges
+    if charges > state.charges:
+        forgotten = [restarts.forgotten(now)] * (charges - state.charges)
+        state.history = forgotten + state.history
+        state.charges = state.restart_count = charges
+        state.version += 1
     if state.formed == 0 and state.round is None:
         assert state.began_at is not None
         until = state.began_at + state.config.leases.gone_after_s
         state.not_before = max(state.not_before, until)
-        if standing is not None and until > now:
+        is_possible = standing is not None and standing.group_size <= state.config.max_nodes
+        if standing is not None and is_possible and until > now:
             awaited = _await_members(state, standing.round, standing.group_size, until)
             awaited.instance = standing.instance
     return effects
@@ -343,9 +347,11 @@ def _heard_again(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     return []
 
 
-def _progressed(state: CoordinatorState, message: WorkersProgressed) -> list[CoordinatorEffect]:
+def _progressed(
+    state: CoordinatorState, node: str, message: WorkersProgressed
+) -> list[CoordinatorEffect]:
     current = current_round(state, message.round)
-    if current is not None:
+    if current is not None and current.has(node):
         current.furthest_step = max(message.step, current.furthest_step or 0)
     return []
 

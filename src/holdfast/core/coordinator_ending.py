@@ -109,9 +109,11 @@ def _ask_for_details(
     return [Tell(node, DescribeFailures(current.number))]
 
 
-def described(state: CoordinatorState, message: FailuresDescribed) -> list[CoordinatorEffect]:
+def described(
+    state: CoordinatorState, node: str, message: FailuresDescribed
+) -> list[CoordinatorEffect]:
     current = current_round(state, message.round)
-    if current is not None:
+    if current is not None and current.has(node):
         _note(current, message.failures, None)
     return []
 
@@ -399,5 +401,5 @@ def _note(current: RunningRound, told: tuple[Failure, ...], received_at: float |
         if before is None:
             at = failure.observed_at if received_at is None else received_at
             known[failure.rank] = replace(failure, observed_at=at)
-        elif before.brief or not failure.brief:
+        elif before.node == failure.node and (before.brief or not failure.brief):
             known[failure.rank] = replace(failure, observed_at=before.observed_at)

@@ -7,6 +7,8 @@ Rules
    that have not heard of it, and they are all of its members, it has never run: it is over.
 3. A member that is known to have succeeded is not waited for, and its loss is none. If it is there
    after all, and has not stopped since, it has its seat.
+4. Charges that are not written down are believed when two nodes remember them, and as far as a job
+   that goes on can have been charged. One node alone could use up the budget of all.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from holdfast.core.coordinator_state import UNKNOWN, CoordinatorState, Member, R
 from holdfast.core.document import roll
 from holdfast.core.messages import Standing
 
+WITNESSES = 2
 SAID_AFTER_S = 2.0
 """A takeover that lasts longer is explained: it looks like a hang."""
 
@@ -41,6 +44,20 @@ def seat_done(current: RunningRound, seats: tuple[int, ...]) -> None:
         current.gone[name] = f"{name}, is not waited for"
         current.succeeded.add(name)
         current.done[name] = seat
+
+
+def remembered(state: CoordinatorState, node: str, charges: int) -> int:
+    """How many charges nodes remember that are here, as far as they bear each other out."""
+    if charges > state.charges:
+        state.remembered[node] = charges
+    known = [
+        told for name, told in state.remembered.items() if name in state.members or name == node
+    ]
+    if len(known) < WITNESSES:
+        return 0
+    believed = sorted(known)[-WITNESSES]
+    policy = state.config.restarts
+    return believed if policy.window_s is not None else min(believed, policy.max_restarts)
 
 
 def take_seat(current: RunningRound, standing: Standing, node: str) -> None:

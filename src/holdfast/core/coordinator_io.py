@@ -71,6 +71,14 @@ class Disconnect(Record, frozen=True):
     node: str
 
 
+class Refuse(Record, frozen=True):
+    """Hang up on a node that said what nobody honest says, and count that by its `kind`."""
+
+    node: str
+    kind: str
+    reason: str
+
+
 class Raise(Record, frozen=True):
     """Speak under this tenure from now on: nodes remember an earlier life of the job."""
 
@@ -115,6 +123,7 @@ CoordinatorEffect = (
     | Revoke
     | Reinstate
     | Disconnect
+    | Refuse
     | Raise
     | Depose
     | Resign

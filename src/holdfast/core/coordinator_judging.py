@@ -11,6 +11,7 @@ Rules
 from __future__ import annotations
 
 from holdfast.core import restarts, rootcause
+from holdfast.core.bounds import cut
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain
 from holdfast.core.coordinator_state import EXIT_FAILED, CoordinatorState, RunningRound
 from holdfast.core.document import brief, fit_outcome
@@ -112,7 +113,7 @@ def closing_wanted(state: CoordinatorState, outcome: Outcome) -> list[Coordinato
         return []
     state.closing = brief(outcome)
     state.version += 1
-    return [Explain(f"{outcome.reason}; no further round forms")]
+    return [Explain(f"{cut(outcome.reason)}; no further round forms")]
 
 
 def close(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:

@@ -154,6 +154,8 @@ class CoordinatorState(Struct):
     """Rounds formed by this very coordinator."""
     restart_count: int = 0
     charges: int = 0
+    remembered: dict[str, int] = field(default_factory=dict)
+    """Charges that nodes claim beyond ours, by node."""
     history: list[restarts.RoundFailure] = field(default_factory=list)
     fruitless: int = 0
     """Rounds in a row that ended without progress, whatever ended them."""

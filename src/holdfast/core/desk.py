@@ -13,18 +13,20 @@ Rules
 3. A greeting begins anew: what was to be told to that node before and has not been sent is
    forgotten by whoever sends, because the coordinator takes it for lost, and answers with all
    that the node has to know.
+4. What a node may not say (`core.hearing`) goes nowhere: it renews no lease and is no step.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct, field
 
-from holdfast.core import coordinator
+from holdfast.core import coordinator, hearing
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     Heard,
     HeldUp,
+    Refuse,
     Reinstate,
     Revoke,
     Tell,
@@ -63,6 +65,9 @@ def open_desk(state: CoordinatorState) -> Desk:
 def receive(desk: Desk, node: str, message: FromNode, now: float) -> list[CoordinatorEffect]:
     """A node said something."""
     effects = _notice_stall(desk, now)
+    wrong = hearing.objection(desk.state, node, message)
+    if wrong is not None:
+        return [*effects, Refuse(node, wrong.kind, wrong.reason)]
     if isinstance(message, Heartbeat):
         return effects + _heartbeat(desk, node, message, now)
     if isinstance(message, NodeGreeted) and desk.state.config.max_nodes > 1:

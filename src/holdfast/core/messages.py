@@ -3,6 +3,7 @@
 Past tense: something a node tells. Imperative: something the coordinator asks for.
 Everything that concerns a round carries its number; what names an older one is ignored.
 Whatever the coordinator says is sent under its tenure (`model.Tenure`).
+Each field has its bounds (`core.bounds`); who may say what of whom is in `core.hearing`.
 
 A connection may break at any time, so no single message may be needed for the truth: the
 first word on every connection (`NodeGreeted`) tells all that the node would have told, and
@@ -11,21 +12,31 @@ the coordinator answers with all that the node has to know.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
+from holdfast.core.bounds import (
+    Count,
+    Line,
+    Name,
+    NameOrNone,
+    Number,
+    SignalNumber,
+    Text,
+)
 from holdfast.core.model import (
     Assignment,
-    Count,
     Endpoint,
-    Failure,
+    Failures,
     NodeInfo,
     Outcome,
     Record,
     Tenure,
 )
 
+FEW = 16
+"""More successors than a coordinator ever names."""
 Condition = Literal["running", "failed", "succeeded", "stopping", "stopped"]
 
 
@@ -33,19 +44,19 @@ class Seen(Struct, frozen=True, omit_defaults=True):
     """The highest that a node has heard of, for a coordinator that starts with less."""
 
     tenure: Tenure = Tenure()
-    round: int = 0
+    round: Number = 0
     charges: Count = 0
 
 
 class Standing(Struct, frozen=True, omit_defaults=True):
     """Where a node is in the last round that it was part of."""
 
-    round: int
+    round: Number
     group_rank: Count
     group_size: Count
     condition: Condition
-    failures: tuple[Failure, ...] = ()
-    instance: int = 0
+    failures: Failures = ()
+    instance: Number = 0
     """Of the job, when the round was announced: another one may have a round of that number."""
 
 
@@ -57,9 +68,9 @@ class NodeGreeted(Record, frozen=True):
     standing: Standing | None = None
     endpoint: Endpoint | None = None
     """Held for the next round's master; without one the node is not ready for a round."""
-    draining: str = ""
+    draining: Line = ""
     """Why it wants to leave, if it does."""
-    heartbeat: int = 0
+    heartbeat: Number = 0
     """It counts as this one too, so that the lease is good before any round is offered."""
     closing: Outcome | None = None
     """How the job is to end, where whoever runs the node wants no further round."""
@@ -68,7 +79,7 @@ class NodeGreeted(Record, frozen=True):
 class Heartbeat(Record, frozen=True):
     """The node is there. Its lease counts from when it sent this, once it is answered."""
 
-    number: int
+    number: Number
 
 
 class NodeJoined(Record, frozen=True):
@@ -81,50 +92,50 @@ class NodeJoined(Record, frozen=True):
 class WorkersFailed(Record, frozen=True):
     """The first failures of a round on this node, in brief. Its other workers still run."""
 
-    round: int
-    failures: tuple[Failure, ...]
+    round: Number
+    failures: Failures
 
 
 class FailuresDescribed(Record, frozen=True):
     """All that is known of this node's failures, because the coordinator asked."""
 
-    round: int
-    failures: tuple[Failure, ...]
+    round: Number
+    failures: Failures
 
 
 class WorkersSucceeded(Record, frozen=True):
     """All workers of this node ended well."""
 
-    round: int
+    round: Number
 
 
 class WorkersProgressed(Record, frozen=True):
     """The furthest step that a worker of this node has reported."""
 
-    round: int
-    step: int
+    round: Number
+    step: Number
 
 
 class RoundStopped(Record, frozen=True):
     """No process of the round is left on this node; the endpoint is for the next one."""
 
-    round: int
-    failures: tuple[Failure, ...]
+    round: Number
+    failures: Failures
     endpoint: Endpoint
 
 
 class NodeDraining(Record, frozen=True):
     """Somebody wants the node to go: it asks to be let out of its round."""
 
-    reason: str
+    reason: Line
 
 
 class NodeLeft(Record, frozen=True):
     """The node takes no further part, and why. No process of any round is left on it."""
 
-    reason: str
-    signal: int | None = None
-    failures: tuple[Failure, ...] = ()
+    reason: Line
+    signal: SignalNumber | None = None
+    failures: Failures = ()
 
 
 class ClosingWanted(Record, frozen=True):
@@ -137,25 +148,25 @@ class ClosingWanted(Record, frozen=True):
 class Welcomed(Record, frozen=True):
     """The coordinator knows the node; `successors` are dialled when it is lost."""
 
-    successors: tuple[str, ...] = ()
-    waiting: str = ""
+    successors: Annotated[tuple[Name, ...], Meta(max_length=FEW)] = ()
+    waiting: Text = ""
     """What the job is waiting for, if it waits."""
-    leader: str = ""
+    leader: NameOrNone = ""
     """The node that carries this coordinator, in jobs where any node can."""
-    places: dict[str, Endpoint] = field(default_factory=dict)
+    places: Annotated[dict[Name, Endpoint], Meta(max_length=FEW)] = field(default_factory=dict)
     """Where the leader and its successors can be dialled."""
 
 
 class HeartbeatAnswered(Record, frozen=True):
     """The lease is renewed, from the moment that heartbeat was sent."""
 
-    number: int
+    number: Number
 
 
 class StandBy(Record, frozen=True):
     """There is no seat for the node now; it takes over when one is free."""
 
-    reason: str
+    reason: Text
 
 
 class RunRound(Record, frozen=True):
@@ -167,14 +178,14 @@ class RunRound(Record, frozen=True):
 class StopRound(Record, frozen=True):
     """Stop the workers of a round, then say `RoundStopped`."""
 
-    round: int
-    reason: str
+    round: Number
+    reason: Text
 
 
 class DescribeFailures(Record, frozen=True):
     """Say `FailuresDescribed` for this round."""
 
-    round: int
+    round: Number
 
 
 class CloseJob(Record, frozen=True):

@@ -2,7 +2,8 @@
 
 Everything that crosses a border (core and shell, agent and coordinator, process and
 journal) is one of these small frozen records. They are msgspec structs, so the same
-definition validates what comes in, and writes the journal line that goes out.
+definition validates what comes in, and writes the journal line that goes out. Each field that
+another machine may fill has its bounds (`core.bounds`).
 
 Words used throughout: a *job* runs as a sequence of numbered *rounds*; in each round a
 *node* runs `slots` *workers*; membership never changes inside a round.
@@ -15,6 +16,25 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from holdfast.core.bounds import (
+    SLOTS_MOST,
+    Address,
+    Count,
+    ExitCode,
+    ExitStatusOfJob,
+    Host,
+    Name,
+    NameOrNone,
+    Number,
+    Path,
+    Port,
+    Rank,
+    Seconds,
+    SignalNumber,
+    Slots,
+    Text,
+)
+
 
 class Record(Struct, frozen=True, tag=True, omit_defaults=True):
     """The parent of everything that is journalled: immutable, tagged with its name."""
@@ -23,8 +43,8 @@ class Record(Struct, frozen=True, tag=True, omit_defaults=True):
 class Endpoint(Struct, frozen=True, omit_defaults=True):
     """An address and port that peers can connect to."""
 
-    address: str
-    port: int
+    address: Address
+    port: Port
     serves_store: bool = False
     """PyTorch's store listens there already, so rank 0 need not serve it."""
 
@@ -39,20 +59,16 @@ class Endpoint(Struct, frozen=True, omit_defaults=True):
         return cls(address.strip("[]"), int(port))
 
 
-Count = Annotated[int, Meta(ge=0, le=1_000_000)]
-"""A number that a node may send, and that we may make as many of something of."""
-
-
 class NodeInfo(Struct, frozen=True):
     """What a node says about itself when it joins."""
 
-    node: str
+    node: Name
     """Identity: host name plus a random part; a restarted agent is a new node."""
-    host: str
-    slots: Annotated[int, Meta(ge=1, le=10_000)]
-    role: str = "default"
-    rank_hint: int | None = None
-    topology: str = ""
+    host: Host
+    slots: Slots
+    role: NameOrNone = "default"
+    rank_hint: Count | None = None
+    topology: NameOrNone = ""
     """Where the node sits in the cluster: nodes with neighbouring keys get neighbouring ranks."""
     place: Endpoint | None = None
     """Where it can be dialled when it carries the coordinator, in jobs where any node can."""
@@ -64,8 +80,8 @@ class Tenure(Struct, frozen=True, order=True):
     Ordered: a word under a lower tenure than one that was already heard has no effect.
     """
 
-    instance: int = 0
-    epoch: int = 0
+    instance: Number = 0
+    epoch: Number = 0
 
     def __str__(self) -> str:
         return f"{self.instance}.{self.epoch}"
@@ -74,21 +90,21 @@ class Tenure(Struct, frozen=True, order=True):
 class Ranks(Struct, frozen=True):
     """The place of one worker in its round."""
 
-    local_rank: int
-    rank: int
-    role_rank: int
+    local_rank: Count
+    rank: Rank
+    role_rank: Rank
 
 
 class Assignment(Struct, frozen=True):
     """All that one node is told about a round: O(1) in the size of the job."""
 
-    round: int
-    restart_count: int
-    group_rank: int
-    group_size: int
-    world_size: int
-    role_world_size: int
-    workers: tuple[Ranks, ...]
+    round: Number
+    restart_count: Count
+    group_rank: Count
+    group_size: Count
+    world_size: Rank
+    role_world_size: Rank
+    workers: Annotated[tuple[Ranks, ...], Meta(max_length=SLOTS_MOST)]
     master: Endpoint
 
 
@@ -98,8 +114,8 @@ class ExitStatus(Struct, frozen=True):
     Neither is for workers that somebody else runs, and tells of in their own words.
     """
 
-    code: int | None = None
-    signal: int | None = None
+    code: ExitCode | None = None
+    signal: SignalNumber | None = None
 
     @classmethod
     def from_wait_status(cls, returncode: int) -> ExitStatus:
@@ -140,10 +156,10 @@ def signal_name(number: int) -> str:
 class ErrorDetail(Struct, frozen=True, omit_defaults=True):
     """What a failed worker said about its own end, as far as it could."""
 
-    message: str = ""
+    message: Text = ""
     """`<Type>: <text>` of the exception, or empty."""
-    traceback: str = ""
-    timestamp: float | None = None
+    traceback: Text = ""
+    timestamp: Seconds | None = None
     non_retryable: bool = False
 
 
@@ -153,33 +169,37 @@ FailureKind = Literal["failed", "stopped", "victim"]
 class Failure(Struct, frozen=True, omit_defaults=True):
     """One worker that did not succeed."""
 
-    node: str
-    host: str
-    local_rank: int
-    rank: int
-    role: str
-    pid: int
+    node: NameOrNone
+    host: Host
+    local_rank: Count
+    rank: Rank
+    role: NameOrNone
+    pid: Number
     status: ExitStatus
-    observed_at: float
+    observed_at: Seconds
     error: ErrorDetail = ErrorDetail()
-    stderr_tail: str = ""
-    out_of_memory: str = ""
+    stderr_tail: Text = ""
+    out_of_memory: Text = ""
     """Evidence that the kernel's out-of-memory killer did it, in words, or empty."""
     stopped_by_us: bool = False
-    error_file: str = ""
-    wall_time: float = 0.0
+    error_file: Path = ""
+    wall_time: Seconds = 0.0
     """Seconds since 1970 on that host's clock: for people, compared with nothing."""
     brief: bool = False
     """Only the essentials were sent; the node knows more."""
+
+
+Failures = Annotated[tuple[Failure, ...], Meta(max_length=SLOTS_MOST)]
+"""Of one node, or as many of all as one message holds."""
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):
     """How the job ended, in the words that every node prints."""
 
     verdict: Literal["succeeded", "failed", "interrupted", "not_formed"]
-    reason: str
-    exit_status: int
+    reason: Text
+    exit_status: ExitStatusOfJob
     cause: Failure | None = None
-    others: tuple[Failure, ...] = ()
-    others_untold: int = 0
+    others: Failures = ()
+    others_untold: Rank = 0
     """How many more there were, in a job of so many that nobody is told of all of them."""

@@ -153,6 +153,14 @@ class NodeDeclaredGone(Fact, frozen=True):
     in_tenure: bool
 
 
+class NodeRefused(Fact, frozen=True):
+    """A coordinator takes an honest node for a liar."""
+
+    by_host: int
+    node: str
+    reason: str
+
+
 class RoundEnding(Fact, frozen=True):
     """A coordinator ends a round. Durations are on its own clock."""
 

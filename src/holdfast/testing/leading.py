@@ -22,6 +22,7 @@ from holdfast.core.coordinator_io import (
     Depose,
     Disconnect,
     Explain,
+    Refuse,
     Resign,
     Retire,
     Tell,
@@ -59,7 +60,7 @@ from holdfast.core.leadership_io import (
 from holdfast.core.leadership_state import LeadershipState
 from holdfast.core.messages import CloseJob, NodeGreeted, Welcomed
 from holdfast.core.model import Tenure
-from holdfast.testing.facts import Recorded, SteppedDown
+from holdfast.testing.facts import NodeRefused, Recorded, SteppedDown
 from holdfast.testing.network import TO_CLIENT, Connection
 from holdfast.testing.noting import Notes
 from holdfast.testing.speaking import Outbox
@@ -337,6 +338,10 @@ class Leading:
                 key = ("coordinator", effect.name)
                 self.process.set_timer(key, effect.after_s, self._coordinator_timer)
             case Disconnect():
+                self._disconnect(effect.node)
+            case Refuse():
+                now = self.cluster.timeline.now
+                self.cluster.note(NodeRefused(now, self.host, effect.node, effect.reason))
                 self._disconnect(effect.node)
             case Depose():
                 self._deposed = True

@@ -2,7 +2,8 @@
 
 What happens to the leader's own process (it slept, it was busy) is no excuse: all readable input
 is handled first, and its own stalls extend every deadline. A leader that could not reach its
-register is excused: it may answer nobody, so nodes hang up and look for another.
+register is excused: it may answer nobody, so nodes hang up and look for another. And whatever
+happens, no node is taken for a liar: all of them are honest here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from holdfast.testing.facts import (
     FaultStruck,
     History,
     NodeDeclaredGone,
+    NodeRefused,
     Violation,
 )
 from holdfast.testing.plan import HARMLESS, Plan
@@ -39,6 +41,8 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                     struck.add(-1 - fact.host)
             case AgentDied() | AgentFinished():
                 dead.add(fact.node)
+            case NodeRefused():
+                yield Violation(NAME, fact.at, f"{fact.node} was refused: {fact.reason}")
             case NodeDeclaredGone() if fact.in_tenure and fact.node not in dead:
                 host = int(fact.node.removeprefix("host").partition("-")[0])
                 excused = host in struck or -1 - host in struck or fact.by_host in struck
