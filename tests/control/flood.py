@@ -36,6 +36,7 @@ def main(connections: int) -> None:
     stage = Stage()
     stage.serve()
     good = stage.connect("good")
+    good.greet()
     ready_there, ready_here = os.pipe()
     end_there, end_here = os.pipe()
     port = stage.endpoint.port  # A fork does not listen, and could not say where.
@@ -48,6 +49,7 @@ def main(connections: int) -> None:
         stage.assert_undisturbed(good)
     print(f"{len(stage.server._connections)} connections held, {dict(stage.server.rejected)}")
     newcomer = stage.connect("newcomer")
+    newcomer.greet()
     stage.assert_undisturbed(newcomer)
     os.write(end_here, b"!")
     stage.until(lambda: len(stage.server._connections) == 4)

@@ -17,8 +17,8 @@ from holdfast.control.client import Client
 from holdfast.control.frames import FrameReader
 from holdfast.control.server import Server
 from holdfast.control.store import KeySpaces
-from holdfast.core.messages import FromNode, Heartbeat, HeartbeatAnswered, ToNode
-from holdfast.core.model import Endpoint, Tenure
+from holdfast.core.messages import FromNode, Heartbeat, HeartbeatAnswered, NodeGreeted, ToNode
+from holdfast.core.model import Endpoint, NodeInfo, Tenure
 from holdfast.workers.event_loop import EventLoop
 
 JOB = "job"
@@ -79,6 +79,10 @@ class Agent:
     def on_tether(self, fd: int) -> None:
         self.tethers.append(socket.socket(fileno=fd))
 
+    def greet(self) -> None:
+        """Say what it is there for, as every real one does first of all."""
+        self.client.send(NodeGreeted(NodeInfo(self.node, "host", 1)))
+
     def close(self) -> None:
         self.client.close()
         for tether in self.tethers:
@@ -88,9 +92,10 @@ class Agent:
 class Raw:
     """A client that does what it likes; `received` fills up while the stage runs."""
 
-    def __init__(self, loop: EventLoop, endpoint: Endpoint) -> None:
+    def __init__(self, loop: EventLoop, endpoint: Endpoint, source: str = "") -> None:
         self._loop = loop
-        self.socket = socket.create_connection((endpoint.address, endpoint.port))
+        place = (endpoint.address, endpoint.port)
+        self.socket = socket.create_connection(place, source_address=(source, 0))
         self.socket.setblocking(False)
         self.reader = FrameReader(1 << 20)
         self.frames: list[bytes] = []
@@ -165,8 +170,9 @@ class Stage:
         assert agent.lost == []
         return agent
 
-    def raw(self, endpoint: Endpoint | None = None) -> Raw:
-        raw = Raw(self.loop, endpoint or self.endpoint)
+    def raw(self, endpoint: Endpoint | None = None, source: str = "") -> Raw:
+        """A connection of one's own, from an address of this machine."""
+        raw = Raw(self.loop, endpoint or self.endpoint, source)
         self._closing.append(raw.close)
         return raw
 

@@ -311,6 +311,7 @@ def test_when_there_is_no_room_the_oldest_strangers_make_it(
     monkeypatch.setattr("holdfast.control.server.PATIENCE_WHEN_FULL_S", 0.1)
     stage.serve()
     good = stage.connect("good")
+    good.greet()
     stage.server._limit = 12
     strangers = [stage.raw() for _ in range(30)]
     newcomer = stage.connect("newcomer")

@@ -67,8 +67,9 @@ class Served:
         self.on_loop(lambda: self._stage.spaces.end(round))
 
     def waiting(self) -> int:
-        """How many keys somebody waits for."""
-        return int(str(self.on_loop(lambda: len(self._stage.spaces._space.waiting))))
+        """How many wait for a key."""
+        by_key = self._stage.spaces._space.waiting.by_key
+        return int(str(self.on_loop(lambda: sum(map(len, by_key.values())))))
 
     def close(self) -> None:
         def end() -> None:
@@ -101,10 +102,10 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def until_waiting(served: Served, keys: int) -> None:
+def until_waiting(served: Served, number: int) -> None:
     """The one wait of these tests for something that no event tells of."""
     deadline = time.monotonic() + DEADLINE_S
-    while served.waiting() != keys:
+    while served.waiting() != number:
         assert time.monotonic() < deadline, "nobody waits"
         time.sleep(0.005)
 
@@ -147,7 +148,7 @@ def test_whatever_creates_a_key_wakes_those_who_wait_for_it(
     served: Served, store: Store, threads: ThreadPoolExecutor, create: Callable[[Store], object]
 ) -> None:
     got = [threads.submit(served.store().get, "key") for _ in range(3)]
-    until_waiting(served, 1)
+    until_waiting(served, 3)
     create(store)
     assert [future.result(DEADLINE_S) for future in got] == [b"1"] * 3
 
@@ -174,7 +175,7 @@ def test_wait_is_for_all_of_the_keys(
     served: Served, store: Store, threads: ThreadPoolExecutor
 ) -> None:
     waited = threads.submit(served.store().wait, ["a", "b", "a"])
-    until_waiting(served, 2)
+    until_waiting(served, 1)
     store.set("a", "")
     until_waiting(served, 1)
     assert not waited.done()
@@ -357,7 +358,7 @@ def test_those_who_wait_are_told_that_their_round_is_over(
     served: Served, threads: ThreadPoolExecutor
 ) -> None:
     waiting = [threads.submit(served.store().wait, ["a", "b"]) for _ in range(3)]
-    until_waiting(served, 2)
+    until_waiting(served, 3)
     served.open_round(2)
     for future in waiting:
         with pytest.raises(RoundOver, match="round 1 is over"):
@@ -454,7 +455,7 @@ def test_a_second_request_before_the_answer_is_refused(stage: Stage) -> None:
     error = read_refusal(raw.frames[-1])
     assert error is not None
     assert error.kind == "garbage"
-    assert stage.spaces._space.waiting == {}
+    assert stage.spaces._space.waiting.by_key == {}
     stage.assert_undisturbed(good)
 
 

@@ -91,13 +91,15 @@ failures = st.builds(
     stopped_by_us=st.booleans(),
     error_file=st.text(max_size=5),
 )
+ends = st.just(("succeeded", 0)) | st.tuples(
+    st.sampled_from(["failed", "interrupted", "not_formed"]), st.integers(1, 255)
+)
 outcomes = st.builds(
-    Outcome,
-    verdict=st.sampled_from(["succeeded", "failed", "interrupted", "not_formed"]),
-    reason=st.text(max_size=20),
-    exit_status=st.integers(0, 255),
-    cause=st.none() | failures,
-    others=st.lists(failures, max_size=2).map(tuple),
+    lambda end, *rest: Outcome(end[0], rest[0], end[1], *rest[1:]),
+    ends,
+    st.text(max_size=20),
+    st.none() | failures,
+    st.lists(failures, max_size=2).map(tuple),
 )
 
 
@@ -106,6 +108,13 @@ def test_an_outcome_with_all_its_failures_survives_the_way_through_a_file(
     outcome: Outcome,
 ) -> None:
     assert msgspec.json.decode(msgspec.json.encode(outcome), type=Outcome) == outcome
+
+
+@pytest.mark.parametrize("end", [("failed", 0), ("interrupted", 0), ("succeeded", 1)])
+def test_an_outcome_whose_status_says_the_opposite_is_none(end: tuple[str, int]) -> None:
+    written = {"verdict": end[0], "reason": "", "exit_status": end[1]}
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(written, Outcome)
 
 
 def test_records_cannot_be_changed_afterwards() -> None:

@@ -254,6 +254,8 @@ class NetworkContact:
         if record is not None and beginning.ledger is not None and beginning.ledger.round:
             number = beginning.ledger.round
             self._owner.say(f"going on from the record of round {number} ({record.path})")
+        if record is not None and record.unbelieved:
+            self._owner.say(f"going on without the record: {record.unbelieved}")
         self._owner.journal.began(now, beginning)
         return beginning.state(config, now)
 

@@ -49,6 +49,9 @@ from holdfast.workers.event_loop import Cancellable
 
 FORGOTTEN_AFTER_S = 60.0
 """How long latecomers learn the outcome from the register, where it can forget."""
+NOT_OURS = (
+    "it contains data that Holdfast did not write; is another program using this prefix or folder?"
+)
 NOTEWORTHY_EVENTS = (LeaderTetherEnded, Outranked, ResignationWanted)
 NOTEWORTHY_EFFECTS = (Lead, StepDown, Call, NobodyFound, LearnOutcome, Announce)
 
@@ -219,8 +222,7 @@ def _read(reply: Reply) -> RegisterRead | RegisterUnclear:
     try:
         return RegisterRead(_document(reply.content), reply.token, reply.expired)
     except msgspec.DecodeError:
-        reason = "it holds something that is no job of ours: is the prefix somebody else's?"
-        return RegisterUnclear(False, reason=reason, refused=True)
+        return RegisterUnclear(False, reason=NOT_OURS, refused=True)
 
 
 def _wrote(reply: Reply, nonce: str) -> RegisterWrote | RegisterUnclear:
@@ -229,7 +231,7 @@ def _wrote(reply: Reply, nonce: str) -> RegisterWrote | RegisterUnclear:
     try:
         return RegisterWrote(reply.has_set, _document(reply.content), reply.token, nonce)
     except msgspec.DecodeError:
-        return RegisterUnclear(True, nonce, "it holds something that is no job of ours")
+        return RegisterUnclear(True, nonce, NOT_OURS)
 
 
 def _document(content: bytes | None) -> Document | None:

@@ -16,13 +16,12 @@ from __future__ import annotations
 import binascii  # `hashlib` takes longer to import than all of this takes to run.
 import contextlib
 import os
-import stat
 import sys
-from collections.abc import Iterator
 
 import msgspec
 
 from holdfast import __version__
+from holdfast.control.private_folder import private_folder, read_file, write_file
 
 MOST_BYTES = 1 << 20
 MOST_FILES = 200
@@ -47,14 +46,11 @@ class Kept(msgspec.Struct, frozen=True):
 def recall(program: str) -> Memory:
     """What is known of the program in this file; nothing, if nothing can be relied on."""
     try:
-        with _folder() as folder:
-            descriptor = os.open(_name(program), os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
-        with open(descriptor, "rb") as file:
-            if not _is_ours(os.fstat(file.fileno())):
-                return Memory()
-            kept = msgspec.json.decode(file.read(MOST_BYTES), type=Kept)
-            return kept.memory if kept.key == _key(program) else Memory()
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        with private_folder(_folder()) as folder:
+            content, _ = read_file(folder, _name(program), MOST_BYTES)
+        kept = msgspec.json.decode(content, type=Kept)
+        return kept.memory if kept.key == _key(program) else Memory()
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Memory()
 
 
@@ -63,38 +59,16 @@ def keep(program: str, memory: Memory) -> None:
     text = msgspec.json.encode(Kept(_key(program), memory))
     if len(text) > MOST_BYTES:
         return
-    with contextlib.suppress(OSError), _folder() as folder:
-        name = _name(program)
-        part = f".{name}.{os.getpid()}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part, dir_fd=folder)
-        with open(os.open(part, flags, 0o600, dir_fd=folder), "wb") as file:
-            file.write(text)
-        os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+    with contextlib.suppress(OSError), private_folder(_folder()) as folder:
+        write_file(folder, _name(program), text)
         _forget_the_oldest(folder)
 
 
-@contextlib.contextmanager
-def _folder() -> Iterator[int]:
-    """A descriptor of the folder, made if need be. Raises `OSError` where it is not ours alone."""
+def _folder() -> str:
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
         cache = os.path.join(os.path.expanduser("~"), ".cache")
-    path = os.path.join(cache, "holdfast", "imports")
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        if not _is_ours(os.fstat(descriptor)):
-            raise PermissionError(path)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _is_ours(found: os.stat_result) -> bool:
-    """Whether it belongs to this user, and nobody else can write to it."""
-    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return os.path.join(cache, "holdfast", "imports")
 
 
 def _name(program: str) -> str:

@@ -7,6 +7,8 @@ Rules
   is told from the loop, later. A peer that has gone is only *noticed* by sending; the end is
   told when everything that it said before is read.
 - What a peer does not read is kept up to `OUTPUT_LIMIT`; then the connection ends.
+- Whoever has many connections gives them `Buffers` (`control.buffers`), which hear of every
+  change in what is held for the peer, and bound it for all of them together.
 - An end is clean only if the peer closed in order (FIN) and between two frames. A reset, a
   time-out, half a frame or garbage is not.
 
@@ -64,6 +66,18 @@ class Stream(Protocol):
     def close(self) -> None: ...
 
 
+class Buffers(Protocol):
+    """Keeps account of what is held for the peers of several connections."""
+
+    def receiving(self, connection: Connection, size: int, is_new: bool) -> None:
+        """So much of a frame is there, and not all of it; `is_new` if another one has begun."""
+        ...
+
+    def sending(self, connection: Connection, size: int) -> None:
+        """So much is not read by the peer yet. Called from within `send`."""
+        ...
+
+
 class Ending(Struct, frozen=True):
     """How a connection ended. `kind` is a word to count by; empty for what is no offence."""
 
@@ -110,7 +124,11 @@ class Connection:
         "_reader",
         "_send_failure",
         "_stream",
+        "_unfinished_bytes",
+        "address",
+        "buffers",
         "is_open",
+        "is_paused",
         "kind",
         "node",
         "on_ended",
@@ -130,7 +148,12 @@ class Connection:
         self._reader = FrameReader(HANDSHAKE_LIMIT)
         self._queue: list[bytes | memoryview] | None = None
         self._queued_bytes = 0
+        self._unfinished_bytes = 0
         self._send_failure = ""
+        self.buffers: Buffers | None = None
+        self.address = ""
+        """Of the peer, as far as its owner wants to know it."""
+        self.is_paused = False
         self.is_open = True
         self.on_frame = on_frame
         self.on_ended = on_ended
@@ -151,8 +174,19 @@ class Connection:
             received = self._receive()
             if received:
                 self._take_frames(received)
-            if len(received) < RECEIVE_BYTES or not self.is_open:
+            if len(received) < RECEIVE_BYTES or not self.is_open or self.is_paused:
                 return
+
+    def pause(self) -> None:
+        """Read no more until `resume`: what comes stays with the kernel, and then with the peer."""
+        if self.is_open and not self.is_paused:
+            self.is_paused = True
+            self._loop.remove_reader(self._stream.fileno())
+
+    def resume(self) -> None:
+        if self.is_open and self.is_paused:
+            self.is_paused = False
+            self._loop.add_reader(self._stream.fileno(), self._on_readable)
 
     def _receive(self) -> bytes:
         """What has come, if anything. Ends the connection where that is what has come."""
@@ -172,16 +206,24 @@ class Connection:
         return b""
 
     def _take_frames(self, received: bytes) -> None:
-        reader = self._reader
+        reader, is_new = self._reader, self._unfinished_bytes == 0
         try:
             reader.feed(received)
             while self.is_open:
                 payload = reader.take()
                 if payload is None:
+                    self._note_unfinished(reader.unfinished_bytes, is_new)
                     return
+                is_new = True
                 self.on_frame(self, payload)
         except ProtocolError as error:
             self.refuse(error)
+
+    def _note_unfinished(self, size: int, is_new: bool) -> None:
+        if size != self._unfinished_bytes or (size and is_new):
+            self._unfinished_bytes = size
+            if self.buffers is not None:
+                self.buffers.receiving(self, size, is_new)
 
     # Sending.
 
@@ -207,10 +249,25 @@ class Connection:
     def _enqueue(self, data: bytes | memoryview) -> None:
         assert self._queue is not None
         self._queue.append(data)
-        self._queued_bytes += len(data)
+        self._note_unread(self._queued_bytes + len(data))
         if self._queued_bytes > OUTPUT_LIMIT:
+            self.give_up_sending()
+
+    def give_up_sending(self) -> None:
+        """The peer does not read: forget what waits for it, and end, but not from within this."""
+        if self.is_open and self._queue is not None:
             self._stop_sending(NOT_READING.reason)
             self._loop.call_soon(self._end, NOT_READING)
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether something waits here for the peer to read."""
+        return self._queue is not None
+
+    def _note_unread(self, size: int) -> None:
+        self._queued_bytes = size
+        if self.buffers is not None:
+            self.buffers.sending(self, size)
 
     def _on_writable(self) -> None:
         if self._queue is None:
@@ -227,10 +284,11 @@ class Connection:
             self._stop_sending("")
         else:
             self._queue = [waiting[sent:]]
-            self._queued_bytes = len(waiting) - sent
+            self._note_unread(len(waiting) - sent)
 
     def _stop_sending(self, failure: str) -> None:
-        self._queue, self._queued_bytes = None, 0
+        self._queue = None
+        self._note_unread(0)
         self._send_failure = failure
         self._loop.remove_writer(self._stream.fileno())
 
@@ -280,4 +338,6 @@ class Connection:
         if self._queue is not None:
             self._loop.remove_writer(number)
             self._queue = None
+            self._note_unread(0)
+        self._note_unfinished(0, is_new=False)
         self._stream.close()

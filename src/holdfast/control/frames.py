@@ -8,7 +8,8 @@ Rules
   words. Nothing else comes out of decoding, whatever the bytes are.
 
 How it works: a `FrameReader` is fed with what was received and gives out whole frames. It
-keeps at most one unfinished frame, so a peer can never make it hold more than the limit.
+keeps at most one unfinished frame, so a peer can never make it hold more than the limit. What it
+costs grows with the bytes that come, however small the pieces are.
 """
 
 from __future__ import annotations
@@ -110,18 +111,26 @@ class FrameReader:
     def is_between_frames(self) -> bool:
         return self._at == len(self._buffer)
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """How much of a frame is there that is not whole yet, once all whole ones are taken."""
+        return len(self._buffer) - self._at
+
     def feed(self, received: bytes) -> None:
         """Add what was received. Take all frames out before feeding again."""
         if self._at == len(self._buffer):
             self._buffer = received
         else:
-            unfinished = bytearray(self._buffer) if self._at == 0 else self._rest()
-            unfinished += received
+            unfinished = self._unfinished()
+            unfinished += received  # In place: a copy for each piece would cost the square.
             self._buffer = unfinished
         self._at = 0
 
-    def _rest(self) -> bytearray:
-        return bytearray(memoryview(self._buffer)[self._at :])
+    def _unfinished(self) -> bytearray:
+        if not isinstance(self._buffer, bytearray):
+            return bytearray(memoryview(self._buffer)[self._at :])
+        del self._buffer[: self._at]
+        return self._buffer
 
     def take(self) -> bytes | bytearray | None:
         """The next whole frame's payload, or None; raises `ProtocolError` if it is too long."""

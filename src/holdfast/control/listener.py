@@ -3,8 +3,10 @@
 Rules
 - Accepting goes in batches, so that a flood of newcomers delays nobody who is connected.
 - Some descriptors are left to the rest of the process. When those for connections are used
-  up, accepting pauses, the oldest unfinished handshakes make room, and it resumes.
-- A handshake has `HANDSHAKE_TIMEOUT_S`, however slowly its bytes drip in.
+  up, accepting pauses, the oldest that have not come as far as their first word make room, and it
+  resumes.
+- A handshake has `HANDSHAKE_TIMEOUT_S`, however slowly its bytes drip in, and after it the first
+  word has `GREETING_TIMEOUT_S`.
 - A process that is forked from this one does not listen: nobody there would accept, and the port
   would not be free when this one has ended.
 """
@@ -16,7 +18,6 @@ import os
 import socket
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -27,11 +28,13 @@ BACKLOG = 8192
 ACCEPTED_AT_ONCE = 256
 PAUSE_S = 0.2
 HANDSHAKE_TIMEOUT_S = 10.0
+GREETING_TIMEOUT_S = 10.0
 PATIENCE_WHEN_FULL_S = 1.0
-"""How old an unfinished handshake must be to be given up for a newcomer."""
+"""How long one that has not got further must have been there to be given up for a newcomer."""
 DESCRIPTORS_FOR_OTHERS = 64
 
 _SLOW = ProtocolError("slow handshake", "the handshake took too long", permanent=False)
+_MUTE = ProtocolError("mute", "nothing was said after the welcome", permanent=False)
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -134,45 +137,57 @@ class Listener:
         self._socket.close()
 
 
-class Unfinished(Protocol):
-    """A connection whose handshake may still be going on."""
+class Refusable(Protocol):
+    """A connection that owes something."""
 
-    @property
-    def is_open(self) -> bool: ...
-    @property
-    def kind(self) -> str: ...
     def refuse(self, error: ProtocolError) -> None: ...
 
 
-class Handshakes:
-    """Who has not finished the handshake, oldest first, and one timer for all of them."""
+class Overdue:
+    """Who owes us something, oldest first, and one timer for all of them."""
 
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self._begun: deque[tuple[float, Unfinished]] = deque()
+    def __init__(self, loop: Loop, timeout_s: Callable[[], float], error: ProtocolError) -> None:
+        self._loop, self._timeout_s, self._error = loop, timeout_s, error
+        self._owing: dict[Refusable, float] = {}
         self._timer: Cancellable | None = None
 
-    def watch(self, connection: Unfinished) -> None:
-        """Refuse it in time, if it has not said by then what kind it is, and proved it."""
-        self._begun.append((time.monotonic(), connection))
+    def watch(self, connection: Refusable) -> None:
+        """Refuse it in time, unless it is settled by then."""
+        self._owing[connection] = time.monotonic()
         if self._timer is None:
-            self._timer = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._on_timer)
+            self._timer = self._loop.call_later(self._timeout_s(), self._on_timer)
+
+    def settled(self, connection: Refusable) -> None:
+        """It has paid, or has gone."""
+        self._owing.pop(connection, None)
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.give_up_older_than(HANDSHAKE_TIMEOUT_S)
-        if self._begun:
-            remaining = self._begun[0][0] + HANDSHAKE_TIMEOUT_S - time.monotonic()
+        self.give_up_older_than(self._timeout_s())
+        if self._owing:
+            remaining = next(iter(self._owing.values())) + self._timeout_s() - time.monotonic()
             self._timer = self._loop.call_later(max(remaining, 0.0), self._on_timer)
 
     def give_up_older_than(self, age_s: float) -> None:
         horizon = time.monotonic() - age_s
-        while self._begun and self._begun[0][0] <= horizon:
-            connection = self._begun.popleft()[1]
-            if connection.is_open and not connection.kind:
-                connection.refuse(_SLOW)
+        while self._owing:
+            connection, since = next(iter(self._owing.items()))
+            if since > horizon:
+                return
+            del self._owing[connection]
+            connection.refuse(self._error)
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._begun.clear()
+        self._owing.clear()
+
+
+def handshakes(loop: Loop) -> Overdue:
+    """Who has not said yet what kind it is, and proved it."""
+    return Overdue(loop, lambda: HANDSHAKE_TIMEOUT_S, _SLOW)
+
+
+def greetings(loop: Loop) -> Overdue:
+    """Who was let in and has not said what for: its first word follows the welcome at once."""
+    return Overdue(loop, lambda: GREETING_TIMEOUT_S, _MUTE)

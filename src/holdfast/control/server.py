@@ -21,6 +21,8 @@ Rules
 - With TLS no end of a tether is clean: an end is TCP's word, not TLS's, and who is on the path can
   forge it, or use a ticket first. A node's death is then known when its lease is over.
 - A connection for another job is handed to its `neighbours`, if there are any who take it.
+- What peers cost is bounded (`buffers`, `listener`, `peers`): memory, the time until a handshake,
+  a first word and a message come, connections of one address and of the store, a node's tethers.
 - No decision of the protocol is made here, and no name is resolved.
 
 How it works: every connection starts at `_on_opening`; what it opened as decides which
@@ -33,22 +35,27 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from holdfast.control.auth import Security, is_same
+from holdfast.control.auth import Proven, Security, is_same
+from holdfast.control.buffers import PeerBuffers
 from holdfast.control.connection import Connection, Ending, Loop, Stream
 from holdfast.control.frames import FRAME_LIMIT, ProtocolError, encode_order, from_node
 from holdfast.control.handshake import NONCE_BYTES, Opening, ServerSide, job_of
 from holdfast.control.listener import (
     PATIENCE_WHEN_FULL_S,
-    Handshakes,
     Listener,
     connection_limit,
+    greetings,
+    handshakes,
     listening_socket,
 )
-from holdfast.core.messages import FromNode, ToNode
+from holdfast.control.peers import Brake, Crowd, peer_of
+from holdfast.core.messages import FromNode, NodeGreeted, ToNode
 from holdfast.core.model import Endpoint, Tenure
 
 if TYPE_CHECKING:
@@ -58,6 +65,9 @@ if TYPE_CHECKING:
 TICKET_BYTES = 16
 SEALS_KEPT = 1 << 16
 """Names whose first user is known: more than nodes that a host could serve."""
+TETHERS_OF_A_NODE = 16
+SHARE_OF_STORE = 1 / 2
+"""How much of the room for connections those to the store may take."""
 
 
 class Handlers(Protocol):
@@ -113,10 +123,13 @@ class Server:
 
             self._tls = server_context(security.tls)
         self._listeners: list[Listener] = []
-        self._handshakes = Handshakes(loop)
+        self._handshakes, self._greetings = handshakes(loop), greetings(loop)
         self._limit = connection_limit()
+        self.buffers = PeerBuffers(loop)
+        self._crowd, self._brake = Crowd(), Brake()
         self._connections: set[Connection] = set()
-        self._arrivals: set[Arrival] = set()
+        self._arrivals: dict[Arrival, str] = {}
+        self._store_connections = 0
         self._controls: dict[str, Connection] = {}
         self._tethers: dict[str, Tethers] = {}
         self._tickets: dict[bytes, str] = {}
@@ -137,7 +150,7 @@ class Server:
     def adopt(self, sock: socket.socket, opening: bytes) -> None:
         """Serve a connection whose opening somebody else has read."""
         sock.setblocking(False)
-        connection = self._begin(sock)
+        connection = self._begin(sock, peer_of(sock))
         try:
             self._on_opening(connection, opening)
         except ProtocolError as error:
@@ -203,7 +216,9 @@ class Server:
             listener.close()
         self._listeners.clear()
         self._handshakes.close()
+        self._greetings.close()
         self.dismiss()
+        self.buffers.close()
         for arrival in self._arrivals:
             arrival.close()
         self._arrivals.clear()
@@ -215,30 +230,34 @@ class Server:
             return True
         self.rejected["no room"] += 1
         self._handshakes.give_up_older_than(PATIENCE_WHEN_FULL_S)
+        self._greetings.give_up_older_than(PATIENCE_WHEN_FULL_S)
         return False
 
     def _on_accepted(self, sock: socket.socket) -> None:
+        address = peer_of(sock)
         if self._tls is None:
-            self._begin(sock)
+            self._begin(sock, address)
             return
         from holdfast.control.tls import Arrival
 
         arrival = Arrival(self._loop, sock, self._tls, self._on_arrived, self._on_not_arrived)
-        self._arrivals.add(arrival)
+        self._arrivals[arrival] = address
         self._handshakes.watch(arrival)
 
     def _on_arrived(self, arrival: Arrival, stream: Stream, is_secure: bool) -> None:
-        self._arrivals.discard(arrival)
-        connection = self._begin(stream)
+        self._handshakes.settled(arrival)
+        connection = self._begin(stream, self._arrivals.pop(arrival))
         if not is_secure:
             connection.on_frame = self._on_insecure_opening
 
     def _on_not_arrived(self, arrival: Arrival, error: ProtocolError) -> None:
-        self._arrivals.discard(arrival)
+        self._handshakes.settled(arrival)
+        self._arrivals.pop(arrival, None)
         self.rejected[error.kind] += 1
 
-    def _begin(self, stream: Stream) -> Connection:
+    def _begin(self, stream: Stream, address: str) -> Connection:
         connection = Connection(self._loop, stream, self._on_opening, self._on_stranger_ended)
+        connection.buffers, connection.address = self.buffers, address
         self._connections.add(connection)
         self._handshakes.watch(connection)
         return connection
@@ -247,7 +266,7 @@ class Server:
         self._forget(connection, ending)
 
     def _forget(self, connection: Connection, ending: Ending) -> None:
-        self._connections.discard(connection)
+        self._let_go_of(connection)
         if ending.kind:
             self.rejected[ending.kind] += 1
 
@@ -256,7 +275,18 @@ class Server:
             connection.close()
         else:
             connection.reset()  # A tether, or one that has not said yet that it is.
+        self._let_go_of(connection)
+
+    def _let_go_of(self, connection: Connection) -> None:
+        """It is closed: nothing of it is left here."""
+        if connection not in self._connections:
+            return
         self._connections.discard(connection)
+        if connection.kind:
+            self._crowd.remove(connection.address)
+        self._store_connections -= connection.kind == "store"
+        self._handshakes.settled(connection)
+        self._greetings.settled(connection)
 
     # The handshake.
 
@@ -291,20 +321,48 @@ class Server:
             os.close(descriptor)
         if is_taken:
             connection.close()  # Ours alone: the other's descriptor keeps it.
-            self._connections.discard(connection)
+            self._let_go_of(connection)
         return is_taken
 
     def _on_proof(self, connection: Connection, payload: bytes | bytearray) -> None:
         opening, nonce = connection.state
-        proven, seal = self._side.read_proof(payload, opening, nonce)
-        if opening.kind == "control":
-            self._require_name(opening.node, seal)
-        if opening.kind == "store":
-            self._require_store(opening.round)
+        delay_s = self._brake.delay_s(connection.address)
+        try:
+            proven, seal = self._side.read_proof(payload, opening, nonce)
+        except ProtocolError as error:
+            self._brake.wrong_token(connection.address)
+            answer: Callable[[], None] = partial(connection.refuse, error)
+        else:
+            answer = partial(self._admit, connection, opening, proven, seal)
+        if delay_s:
+            connection.on_frame = self._on_spoke_out_of_turn
+            self._loop.call_later(delay_s, answer)
+        else:
+            answer()
+
+    def _on_spoke_out_of_turn(self, connection: Connection, payload: bytes | bytearray) -> None:
+        raise ProtocolError("garbage", "something was said before the welcome")
+
+    def _admit(
+        self, connection: Connection, opening: Opening, proven: Proven, seal: bytes
+    ) -> None:
+        if not connection.is_open:
+            return  # It did not wait for the answer.
+        try:
+            self._crowd.require_room_for(connection.address, self._limit)
+            if opening.kind == "control":
+                self._require_name(opening.node, seal)
+            if opening.kind == "store":
+                self._require_store(opening.round)
+        except ProtocolError as error:
+            connection.refuse(error)
+            return
         ticket = os.urandom(TICKET_BYTES) if opening.kind == "control" else b""
         connection.state = ticket
         connection.allow_frames_up_to(FRAME_LIMIT)
         connection.send(self._side.welcome(proven, ticket))
+        self._handshakes.settled(connection)
+        self._greetings.watch(connection)
         if opening.kind == "control":
             self._admit_control(connection, opening.node)
         else:
@@ -335,6 +393,7 @@ class Server:
             self._tickets.pop(older.state, None)
             self._discard(older)
         connection.kind, connection.node = "control", node
+        self._crowd.add(connection.address)
         connection.on_frame, connection.on_ended = self._on_word, self._on_control_ended
         self._controls[node] = connection
         self._tickets[connection.state] = node
@@ -343,6 +402,8 @@ class Server:
 
     def _on_word(self, connection: Connection, payload: bytes | bytearray) -> None:
         message = from_node.decode(payload)
+        if isinstance(message, NodeGreeted):
+            self._greetings.settled(connection)
         self._heard.add(connection.node)
         self._handlers.on_message(connection.node, message)
 
@@ -357,12 +418,16 @@ class Server:
 
     def _admit_tether(self, connection: Connection, opening: Opening) -> None:
         connection.kind, connection.node = "tether", opening.node
+        self._crowd.add(connection.address)
         if self._tickets.get(opening.ticket) != opening.node:
             raise ProtocolError("ticket", "the tether's ticket is not valid")
+        tethers = self._tethers.get(opening.node)
+        if tethers is not None and len(tethers.open) >= TETHERS_OF_A_NODE:
+            raise ProtocolError("no room", "the node has too many tethers")
         del self._tickets[opening.ticket]
         self._untethered.discard(opening.node)
+        self._handshakes.settled(connection)
         connection.on_frame, connection.on_ended = self._on_tether_spoke, self._on_tether_ended
-        tethers = self._tethers.get(opening.node)
         if tethers is None:
             self._tethers[opening.node] = Tethers({connection}, connection)
         else:
@@ -392,12 +457,28 @@ class Server:
         if self._store is None:
             raise ProtocolError("store", "this coordinator serves no store")
         self._store.require(round)
+        if self._store_connections >= self._limit * SHARE_OF_STORE:
+            reason = f"the store has {self._store_connections} connections, and room for no more"
+            raise ProtocolError("no room", reason, permanent=False)
 
     def _admit_store(self, connection: Connection, opening: Opening) -> None:
         assert self._store is not None, "it was asked for before the welcome"
         connection.kind, connection.node = "store", opening.node
+        self._crowd.add(connection.address)
         connection.on_ended = self._on_store_ended
+        self._store_connections += 1
         self._store.admit(connection, opening.round)
+        connection.on_frame = partial(self._on_first_request, connection.on_frame)
+
+    def _on_first_request(
+        self,
+        serve: Callable[[Connection, bytes | bytearray], None],
+        connection: Connection,
+        payload: bytes | bytearray,
+    ) -> None:
+        self._greetings.settled(connection)
+        connection.on_frame = serve
+        serve(connection, payload)
 
     def _on_store_ended(self, connection: Connection, ending: Ending) -> None:
         self._forget(connection, ending)

@@ -6,8 +6,9 @@ Rules
   waited in them is told that the round is over.
 - Whoever asks for a key that is not there is answered when it is: nothing polls, and no clock
   runs here. A client that does not want to wait any longer hangs up.
-- A connection has one request at a time. Sizes are limited: of a value by `VALUE_BYTES`, of all
-  keys and values of a space by `SPACE_BYTES`.
+- A connection has one request at a time, and reads the answer before the next. Sizes are limited:
+  of a value by `VALUE_BYTES`, of a key by `KEY_BYTES`, of all keys and values of a space by
+  `SPACE_BYTES`, of waiting in `store_waiting`.
 """
 
 from __future__ import annotations
@@ -35,26 +36,16 @@ from holdfast.control.store_messages import (
     Wait,
     requests,
 )
+from holdfast.control.store_waiting import CannotDo, Waiter, Waiting, require_few, size_of
 
 SPACE_BYTES = 64 << 20
 BYTES_PER_KEY = 128
 """Counted for each key beside its own and its value's length: what it costs to hold it."""
 VALUE_BYTES = FRAME_LIMIT - 4096
+KEY_BYTES = 4096
 _DONE = Done()
 _BYTES_AROUND_VALUES = 1024
 """What a frame of values holds beside them, at most, with ten bytes more for each."""
-
-
-class CannotDo(Exception):
-    """A request that cannot be done, with the reason."""
-
-
-class Waiter(Struct, eq=False):
-    """A connection that waits until none of `missing` is missing."""
-
-    connection: Connection
-    request: Get | Wait | Arrive
-    missing: set[str]
 
 
 class Space(Struct, eq=False):
@@ -62,17 +53,17 @@ class Space(Struct, eq=False):
 
     round: int
     values: dict[str, bytes] = field(default_factory=dict)
-    waiting: dict[str, list[Waiter]] = field(default_factory=dict)
+    waiting: Waiting = field(default_factory=Waiting)
     bytes_held: int = 0
+    deletions: int = 0
     is_over: bool = False
 
     def end(self) -> None:
         """Drop all keys, and tell those who wait for one."""
         self.is_over = True
-        told = {id(w.connection): w.connection for ws in self.waiting.values() for w in ws}
-        self.waiting.clear()
+        told = self.waiting.end()
         self.values.clear()
-        for connection in told.values():
+        for connection in told:
             connection.state = self
             _answer(connection, _over(self.round))
 
@@ -80,6 +71,8 @@ class Space(Struct, eq=False):
         """Set a key; raises `CannotDo` when there is no room for it."""
         if len(value) > VALUE_BYTES:
             raise CannotDo(f"a value of {len(value)} bytes is above the limit of {VALUE_BYTES}")
+        if size_of(key) > KEY_BYTES:
+            raise CannotDo(f"a key of {size_of(key)} bytes is above the limit of {KEY_BYTES}")
         old = self.values.get(key)
         growth = len(value) - len(old) if old is not None else _cost(key, value)
         if growth > 0 and self.bytes_held + growth > SPACE_BYTES:
@@ -92,6 +85,7 @@ class Space(Struct, eq=False):
         if value is None:
             return False
         self.bytes_held -= _cost(key, value)
+        self.deletions += 1
         return True
 
     def read(self, keys: tuple[str, ...]) -> Values:
@@ -103,7 +97,7 @@ class Space(Struct, eq=False):
 
 
 def _cost(key: str, value: bytes) -> int:
-    return len(key) + len(value) + BYTES_PER_KEY
+    return size_of(key) + len(value) + BYTES_PER_KEY
 
 
 class KeySpaces:
@@ -145,7 +139,7 @@ class KeySpaces:
     def ended(self, connection: Connection) -> None:
         """Forget what the connection waited for."""
         if isinstance(connection.state, Waiter):
-            _stop_waiting(self._space, connection.state)
+            self._space.waiting.give_up(connection.state)
 
     # Requests.
 
@@ -153,18 +147,22 @@ class KeySpaces:
         space = connection.state
         if isinstance(space, Waiter):
             raise ProtocolError("garbage", "a store request while another is waiting")
+        if connection.has_unread:
+            raise ProtocolError("slow reader", "a store request before the last answer was read")
         request = requests.decode(payload)
         if space.is_over:
             _answer(connection, _over(space.round))
             return
         try:
             answer = _do(space, request)
+            if answer is None:
+                assert isinstance(request, Get | Wait | Arrive)
+                is_get = isinstance(request, Get)
+                waiter = Waiter(connection, request.keys, is_get, space.deletions)
+                space.waiting.begin(waiter, space.values)
         except CannotDo as refusal:
             answer = NotDone(str(refusal))
-        if answer is None:
-            assert isinstance(request, Get | Wait | Arrive)
-            _wait(space, connection, request)
-        else:
+        if answer is not None:
             _answer(connection, answer)
         # Even of a request that waits or could not be done in full, a part may have been.
         _wake(space, request)
@@ -180,6 +178,8 @@ def _answer(connection: Connection, answer: Answer) -> None:
 
 def _do(space: Space, request: AnyRequest) -> Answer | None:
     """Carry a request out; None if it has to wait; raises `CannotDo`."""
+    if isinstance(request, Get | Wait | Check):
+        require_few(request.keys)
     match request:
         case Set(pairs):
             for key, value in pairs:
@@ -236,23 +236,6 @@ def _compare_set(space: Space, request: CompareSet) -> bytes:
 # Waiting.
 
 
-def _wait(space: Space, connection: Connection, request: Get | Wait | Arrive) -> None:
-    missing = {key for key in request.keys if key not in space.values}
-    waiter = Waiter(connection, request, missing)
-    connection.state = waiter
-    for key in missing:
-        space.waiting.setdefault(key, []).append(waiter)
-
-
-def _stop_waiting(space: Space, waiter: Waiter) -> None:
-    for key in waiter.missing:
-        others = [other for other in space.waiting.get(key, ()) if other is not waiter]
-        if others:
-            space.waiting[key] = others
-        else:
-            space.waiting.pop(key, None)
-
-
 def _wake(space: Space, request: AnyRequest) -> None:
     """Answer those who waited for what the request has set."""
     match request:
@@ -265,23 +248,16 @@ def _wake(space: Space, request: AnyRequest) -> None:
         case _:
             return
     for key in keys:
-        if key in space.waiting and key in space.values:
-            for waiter in space.waiting.pop(key):
-                _found(space, waiter, key)
+        if key in space.waiting.by_key and key in space.values:
+            for waiter in space.waiting.found(key, space.values, space.deletions):
+                waiter.connection.state = space
+                _answer(waiter.connection, _found(space, waiter))
 
 
-def _found(space: Space, waiter: Waiter, key: str) -> None:
-    waiter.missing.discard(key)
-    if waiter.missing:
-        return
-    waiter.connection.state = space
-    if not all(key in space.values for key in waiter.request.keys):
-        # One that was there before has been deleted meanwhile.
-        _wait(space, waiter.connection, waiter.request)
-        return
+def _found(space: Space, waiter: Waiter) -> Answer:
+    if not waiter.wants_values:
+        return _DONE
     try:
-        answer = space.read(waiter.request.keys) if isinstance(waiter.request, Get) else _DONE
+        return space.read(waiter.keys)
     except CannotDo as refusal:
-        _answer(waiter.connection, NotDone(str(refusal)))
-    else:
-        _answer(waiter.connection, answer)
+        return NotDone(str(refusal))

@@ -6,20 +6,27 @@ Rules
 2. Every write is unique (`counter` grows, `nonce` is the writer's), so that a register that
    compares values cannot take an old one for a new one.
 3. (instance, epoch, round) only grows.
+4. What is read is believed only if Holdfast can have written it (`decode`): each field within its
+   bounds, and all of them true together. Anybody who can write the register, or the record's file,
+   can put something else there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from holdfast.core.bounds import NAME_MOST, Count, Name, NameOrNone, Number
 from holdfast.core.model import Endpoint, Failure, Outcome, Tenure
 
 SUCCESSORS = 5
 DONE_KEPT = 64
 LIMIT_BYTES = 4096
+READ_BYTES = 1 << 16
+"""More than this is not looked at: names may be longer than usual, but not by so much."""
 TEXT_KEPT = 350
 NAME_KEPT = 60
 TEXT_TOLD = 1 << 17
@@ -28,25 +35,32 @@ OTHERS_TOLD = 32
 """How many failures beside the cause everybody is told of."""
 
 
+Roll = Annotated[int, Meta(ge=0, le=1 << 56)]
+Nonce = Annotated[str, Meta(max_length=NAME_MOST + 32)]
+Seats = Annotated[tuple[Count, ...], Meta(max_length=DONE_KEPT)]
+Successors = Annotated[tuple[Name, ...], Meta(max_length=4 * SUCCESSORS)]
+Places = Annotated[dict[Name, Endpoint], Meta(max_length=4 * SUCCESSORS + 1)]
+
+
 class Ledger(Struct, frozen=True, omit_defaults=True):
     """The part that the coordinator decides: written before it is announced."""
 
-    round: int = 0
-    size: int = 0
+    round: Number = 0
+    size: Count = 0
     """How many nodes the round has."""
-    charges: int = 0
+    charges: Count = 0
     """How many rounds have ended because a worker failed."""
     outcome: Outcome | None = None
-    leader_seat: int | None = None
+    leader_seat: Count | None = None
     """The leader's own seat in the round: when its node is dead, so is that member."""
-    roll: int = 0
+    roll: Roll = 0
     """Who the members are, as one number (`roll`): enough to tell whether it is these."""
-    instance: int = 0
+    instance: Number = 0
     """Of the job, when the round was formed: a later one may have taken it over."""
     held: bool = False
     """Not all members have reported since somebody took over from one that may hold their leases
     without the register: whoever takes over next has to allow for that, too."""
-    done: tuple[int, ...] = ()
+    done: Seats = ()
     """Seats of the round whose workers have all succeeded, as far as that has to be known: the
     leader's, and those of nodes that have left. Nobody waits for them (at most `DONE_KEPT`)."""
     closing: Outcome | None = None
@@ -56,17 +70,17 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
 class Document(Struct, frozen=True, omit_defaults=True):
     """The whole: who leads, and what was decided."""
 
-    instance: int
-    epoch: int
-    counter: int
-    nonce: str
-    leader: str
+    instance: Number
+    epoch: Number
+    counter: Number
+    nonce: Nonce
+    leader: NameOrNone
     """Empty where the last one resigned."""
-    successors: tuple[str, ...] = ()
+    successors: Successors = ()
     ledger: Ledger = Ledger()
-    places: dict[str, Endpoint] = msgspec.field(default_factory=dict)
+    places: Places = msgspec.field(default_factory=dict)
     """Where the leader and its successors can be dialled."""
-    left: str = ""
+    left: NameOrNone = ""
     """The last leader, where it resigned because its node left: nothing runs there any more."""
 
     @property
@@ -79,8 +93,29 @@ def encode(document: Document) -> bytes:
 
 
 def decode(content: bytes) -> Document:
-    """Raises `msgspec.DecodeError` for anything that is not a document."""
-    return msgspec.json.decode(content, type=Document)
+    """Raises `msgspec.DecodeError` for anything that Holdfast cannot have written."""
+    if len(content) > READ_BYTES:
+        raise msgspec.DecodeError(f"{len(content)} bytes are too many")
+    try:
+        document = msgspec.json.decode(content, type=Document)
+    except msgspec.DecodeError:
+        raise
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
+    if problem := contradiction(document.ledger):
+        raise msgspec.DecodeError(problem)
+    return document
+
+
+def contradiction(ledger: Ledger) -> str:
+    """What cannot be true together in a ledger; empty where all can."""
+    if ledger.size and not ledger.round:
+        return "it has members of a round that never was"
+    if any(seat >= ledger.size for seat in ledger.done):
+        return f"it has a seat that a round of {ledger.size} has not"
+    if len(set(ledger.done)) < len(ledger.done):
+        return "it has a seat twice"
+    return ""
 
 
 def roll(nodes: Iterable[str]) -> int:

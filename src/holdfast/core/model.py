@@ -203,3 +203,8 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     others: Failures = ()
     others_untold: Rank = 0
     """How many more there were, in a job of so many that nobody is told of all of them."""
+
+    def __post_init__(self) -> None:
+        """Whoever reads one from outside must never leave with 0 because of a failure."""
+        if (self.verdict == "succeeded") != (self.exit_status == 0):
+            raise ValueError(f"{self.verdict} with the exit status {self.exit_status}")

@@ -58,6 +58,8 @@ ASK_EVERY_S = 20.0
 """How often a document that does not change is asked for its age."""
 LEFTOVER_AGE_S = 60.0
 """By the file server's clock: older temporary files are of a writer that died, or slept."""
+LONGEST_CONTENT = 1 << 20
+"""Of a version: far more than a document has. What is longer is not one, and is not taken in."""
 _READS = 8
 """Listings that may be outrun by writers, or be old, before it is called unreachable."""
 _FORGOTTEN = b""
@@ -130,7 +132,7 @@ class SharedFileRegister:
     def _content(self, name: str) -> bytes:
         try:
             with open(self._path(name), "rb") as file:
-                return file.read()
+                return file.read(LONGEST_CONTENT)
         except OSError as error:
             if error.errno == errno.ESTALE:  # Removed on the server under our hands.
                 raise FileNotFoundError(errno.ENOENT, "it is gone") from None

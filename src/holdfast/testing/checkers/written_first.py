@@ -1,13 +1,15 @@
 """Write before word: what a node is told of a round, a charge or the end is written already.
 
-And what is written stays small: a few successors, and no list of members.
+And what is written stays small: a few successors, and no list of members. Everybody can read it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.core.document import LIMIT_BYTES, SUCCESSORS, encode
+from msgspec import DecodeError
+
+from holdfast.core.document import LIMIT_BYTES, SUCCESSORS, Document, decode, encode
 from holdfast.core.messages import CloseJob, RunRound
 from holdfast.testing.facts import Delivered, History, Recorded, Violation
 from holdfast.testing.plan import Plan
@@ -24,6 +26,8 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                 yield Violation(NAME, fact.at, "the document lists more than a few successors")
             if ledger.outcome is not None and len(encode(fact.document)) > LIMIT_BYTES:
                 yield Violation(NAME, fact.at, "the document is too large")
+            if problem := _unreadable(fact.document):
+                yield Violation(NAME, fact.at, f"nobody believes the document: {problem}")
             round, charges = max(round, ledger.round), max(charges, ledger.charges)
             outcome = ledger.outcome or outcome
         elif isinstance(fact, Delivered):
@@ -39,3 +43,11 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
             elif isinstance(message, CloseJob) and outcome is None:
                 text = f"{fact.node} was told of an end that was not written"
                 yield Violation(NAME, fact.at, text)
+
+
+def _unreadable(document: Document) -> str:
+    try:
+        decode(encode(document))
+    except DecodeError as error:
+        return str(error)
+    return ""
