@@ -14,8 +14,8 @@ from holdfast.control.handshake import ClientSide, Kind, Proof
 from holdfast.control.server import TETHERS_OF_A_NODE
 from holdfast.control.store_messages import Get
 from holdfast.core.config import Leases
-from holdfast.core.messages import Heartbeat, NodeGreeted, NodeLeft, StopRound
-from holdfast.core.model import NodeInfo
+from holdfast.core.messages import FailuresDescribed, Heartbeat, NodeGreeted, NodeLeft, StopRound
+from holdfast.core.model import ExitStatus, Failure, NodeInfo
 
 from .stage import DEADLINE_S, JOB, LOOPBACK, TENURE, Agent, Raw, Stage
 from .test_hostile_clients import admitted, refusal
@@ -126,7 +126,10 @@ def test_unfinished_messages_of_many_take_a_bounded_room(
     assert most <= (4 << 20) + 30 * (1 << 16)
     # A message of one who means it gets through, large as it is.
     honest = stage.connect("honest", SECRET)
-    honest.client.send(NodeLeft("y" * 500_000))
+    died = Failure(
+        "honest", "host", 0, 0, "", 1, ExitStatus(code=1), 0.0, stderr_tail="y" * 100_000
+    )
+    honest.client.send(FailuresDescribed(1, (died,) * 5))
     stage.until(lambda: any(node == "honest" for node, _ in stage.coordinator.messages))
     stage.until(lambda: sum(raw.is_ended for raw in raws) >= 26)
     assert stage.server.rejected["slow message"] >= 26
