@@ -111,6 +111,8 @@ class RoundStopped(Record, frozen=True):
     round: int
     failures: tuple[Failure, ...]
     endpoint: Endpoint
+    ran: bool = True
+    """False where nothing was started: the node has no state of this round."""
 
 
 class NodeDraining(Record, frozen=True):
