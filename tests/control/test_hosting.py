@@ -52,10 +52,11 @@ def test_loopback_is_hosted_on_loopback_only(host: Host, address: str) -> None:
 
 
 def test_an_address_of_this_machine_is_hosted_for_both_families(host: Host) -> None:
-    own = [found.address for found in interface_addresses() if found.is_usable]
+    found = [each for each in interface_addresses() if each.is_usable and not each.is_loopback]
+    if not found:
+        pytest.skip("this machine has no address but that of loopback")
+    own = [each.address for each in found]
     for address in own:
-        if address in ("127.0.0.1", "::1"):
-            continue
         sock = host(address)
         port = sock.getsockname()[1]
         for reachable in (*own, "127.0.0.1"):
