@@ -11,8 +11,8 @@ from holdfast.testing import PROFILES, make_plan, simulate
 
 SEEDS_AT_ONCE = 40
 ONCE_BROKEN = (512732, 608256)
-"""Seeds far away that found something: a newcomer that had run nothing got rank 0; workers of a
-job that began anew, because its register had forgotten the end, never finished (of the simulator)."""
+"""Seeds far away that found something: a newcomer that had run nothing got rank 0; simulated
+workers never finished in a job that began anew, because its register had forgotten its end."""
 
 
 @pytest.mark.parametrize("first", range(0, 400, SEEDS_AT_ONCE))
