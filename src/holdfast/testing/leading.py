@@ -127,7 +127,8 @@ class Leading:
             tenure = Tenure(document.instance, document.epoch + 1)
             beginning = Beginning(tenure, ledger=document.ledger)
         else:
-            beginning = next_life(config, document, self.state.instance)
+            # Without its record, under the very tenure of its first life: the hardest case.
+            beginning = next_life(config, document, instance=1)
         state = beginning.state(config, now)
         if document is not None:
             self._to_disk(state.tenure, document.ledger)
