@@ -18,7 +18,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -85,10 +85,22 @@ def begin_connecting(address: Address) -> socket.socket:
     return sock
 
 
+class Dialler(Protocol):
+    """Whoever has an address tried."""
+
+    loop: Loop
+    identity: Identity
+    tls: ssl.SSLContext | None
+
+    def on_challenged(self, attempt: Attempt) -> None: ...
+    def on_welcomed(self, attempt: Attempt) -> None: ...
+    def on_attempt_failed(self, attempt: Attempt, failure: Failed) -> None: ...
+
+
 class Attempt:
     """One address being tried. Tells its owner of a challenge, a welcome or a failure."""
 
-    def __init__(self, owner: Dialling, address: Address) -> None:
+    def __init__(self, owner: Dialler, address: Address) -> None:
         self.address = address
         self.handshake = ClientSide(
             owner.identity.job, owner.identity.node, "control", owner.identity.security
