@@ -52,10 +52,11 @@ def test_loopback_is_hosted_on_loopback_only(host: Host, address: str) -> None:
 
 
 def test_an_address_of_this_machine_is_hosted_for_both_families(host: Host) -> None:
-    own = [found.address for found in interface_addresses() if found.is_usable]
+    found = [each for each in interface_addresses() if each.is_usable and not each.is_loopback]
+    if not found:
+        pytest.skip("this machine has no address but that of loopback")
+    own = [each.address for each in found]
     for address in own:
-        if address in ("127.0.0.1", "::1"):
-            continue
         sock = host(address)
         port = sock.getsockname()[1]
         for reachable in (*own, "127.0.0.1"):
@@ -65,6 +66,22 @@ def test_an_address_of_this_machine_is_hosted_for_both_families(host: Host) -> N
 def test_an_address_of_another_machine_is_not_hosted(host: Host) -> None:
     assert host(ELSEWHERE, 29411) is None
     assert host("2001:db8::7", 29411) is None
+
+
+def test_of_a_name_s_addresses_those_of_other_machines_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def both(endpoint: Endpoint, flags: int = 0) -> list[Address]:
+        numbers = ("127.0.1.1", ELSEWHERE)
+        return [Address(socket.AF_INET, (each, endpoint.port), endpoint) for each in numbers]
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        if probe.connect_ex((ELSEWHERE, 9)) != 0:
+            pytest.skip("this machine has no way to other machines")
+    monkeypatch.setattr(hosting, "addresses_of", both)
+    place = hosting.place_of(Endpoint("node0", 29411))
+    assert place.is_here
+    assert [address.sockaddr[0] for address in place.elsewhere] == [ELSEWHERE]
 
 
 def test_a_name_that_means_nothing_here_is_not_hosted(host: Host) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 from msgspec import structs
 
+from holdfast.core import agent, timing
 from holdfast.core.agent_io import (
     AgentEffect,
     AgentTimerFired,
@@ -22,6 +25,8 @@ from holdfast.core.agent_io import (
     WakeAgent,
 )
 from holdfast.core.agent_state import AgentState, Phase
+from holdfast.core.config import JobConfig, Leases
+from holdfast.core.errors import UsageError
 from holdfast.core.messages import (
     FromNode,
     Heartbeat,
@@ -34,9 +39,11 @@ from holdfast.core.model import ExitStatus, Tenure
 
 from .agent_life import Life, assignment, exited, run_round, running, said, waiting
 
+DEFAULT = Leases()
 
-def on_several_nodes(life: Life) -> Life:
-    config = structs.replace(life.state.config, max_nodes=2)
+
+def on_several_nodes(life: Life, leases: Leases = DEFAULT) -> Life:
+    config = structs.replace(life.state.config, max_nodes=2, leases=leases)
     life.state.config = config
     life.state.lease = AgentState(config, "here-1", "here").lease
     return life
@@ -51,11 +58,11 @@ def greeting(effects: list[AgentEffect]) -> NodeGreeted:
     return message
 
 
-def connected() -> Life:
+def connected(leases: Leases = DEFAULT) -> Life:
     """A node that waits for a round and has a good lease."""
-    life = on_several_nodes(waiting())
+    life = on_several_nodes(waiting(), leases)
     number = greeting(life.take(CoordinatorReached())).heartbeat
-    life.take(Told(HeartbeatAnswered(number)))
+    agent.step(life.state, Told(HeartbeatAnswered(number)), life.now)
     return life
 
 
@@ -118,6 +125,30 @@ def test_a_connection_on_which_nothing_is_answered_is_hung_up_and_dialled_again(
     assert effects[0] == HangUp()
     assert "it has stopped answering" in said(effects)
     assert life.take(AgentTimerFired("redial")) == [Dial()]
+
+
+@given(st.floats(1.0, 100.0), st.floats(0.01, 0.49))
+@example(10.0, 0.29)
+def test_a_silent_coordinator_is_given_up_in_time_to_find_another(
+    lease_s: float, part: float
+) -> None:
+    leases = timing.derive(Leases(), {"lease_s": lease_s, "heartbeat_s": part * lease_s})
+    life = connected(leases)
+    assume(not refused(life.state.config))
+    assert life.state.lease is not None
+    effects: list[AgentEffect] = []
+    while HangUp() not in effects:
+        life.now += leases.heartbeat_s
+        effects = agent.step(life.state, AgentTimerFired("heartbeat"), life.now)
+    assert life.now + leases.reconnect_s < life.state.lease.stop_at
+
+
+def refused(config: JobConfig) -> bool:
+    try:
+        timing.check(config)
+    except UsageError:
+        return True
+    return False
 
 
 def test_who_cannot_be_reached_is_dialled_less_and_less_often() -> None:

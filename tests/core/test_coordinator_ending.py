@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core import coordinator
-from holdfast.core.coordinator_io import Depose, Retire, Revoke, Tell
+from holdfast.core.coordinator_io import Depose, HeldUp, Retire, Revoke, Tell
 from holdfast.core.document import Ledger
 from holdfast.core.leases import NodeGone, NodeSuspected
 from holdfast.core.messages import (
@@ -20,7 +20,7 @@ from holdfast.core.messages import (
     WorkersFailed,
     WorkersSucceeded,
 )
-from holdfast.core.model import Tenure
+from holdfast.core.model import ErrorDetail, Tenure
 
 from .coordinated_job import Job, explained, failure, members, outcome, running, told
 
@@ -105,6 +105,35 @@ def test_rounds_in_a_row_without_progress_end_the_job() -> None:
     job.take(NodeGone("c", GONE))
     ended = outcome(job.stop("a", round=2))
     assert "2 rounds in a row ended without progress" in ended.reason
+
+
+def test_failures_in_a_row_without_progress_end_the_job_before_the_budget_does() -> None:
+    job = running("a", fruitless_rounds_limit=2, max_restarts=9)
+    assert isinstance(told(job.fail_and_stop(failure()))["a"], RunRound)
+    ended = outcome(job.fail_and_stop(failure(), round=2))
+    assert "2 rounds in a row ended without progress" in ended.reason
+    assert ended.cause is not None
+    assert job.state.charges == 2, "the last failure is charged like any other"
+
+
+def test_stalls_of_our_own_put_a_revoking_off_by_their_length_only() -> None:
+    job = running("a", "b")
+    job.take(NodeSuspected("b", "silent"))
+    job.stop("a")
+    for _ in range(10):
+        job.now += 6.0
+        job.take(HeldUp(0.5))
+    assert not job.state.members["b"].revoked, "it had 60 s, of which 5 s were our own"
+    assert Revoke("b") in job.wake(10.0)
+
+
+def test_a_stall_that_is_noticed_twice_counts_once() -> None:
+    job = running("a", "b")
+    job.take(NodeSuspected("b", "silent"))
+    job.stop("a")
+    job.now += 74.0  # The look of its own, due after 65 s, is late as well.
+    assert Revoke("b") not in job.take(HeldUp(10.0))
+    assert Revoke("b") in job.wake(1.0)
 
 
 def test_details_are_asked_of_the_first_few_nodes_only() -> None:
@@ -212,6 +241,17 @@ def test_a_job_that_goes_on_was_not_charged_more_than_it_could_be() -> None:
     for node in "ab":
         job.greet(node, seen=Seen(Tenure(1, 3), 7, 1_000_000))
     assert job.state.charges == 3
+
+
+def test_charges_that_nodes_remember_count_as_fresh_and_the_causes_known_here_stay() -> None:
+    job = running("a", max_restarts=3, window_s=100.0)
+    job.state.tenure = Tenure(2, 1)
+    job.fail_and_stop(failure(error=ErrorDetail("boom")))
+    job.greet("b", seen=Seen(Tenure(1, 3), 7, 3))
+    assert job.state.charges == 3
+    assert [one.fingerprint for one in job.state.history] == ["", "", "boom"]
+    job.fail("a", failure(), round=2)
+    assert "all 3 restarts were used within 100 s" in outcome(job.stop("a", round=2)).reason
 
 
 def test_a_coordinator_that_is_not_alone_gives_way_to_a_higher_tenure() -> None:

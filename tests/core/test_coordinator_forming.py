@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.core.coordinator_io import Write, Written
-from holdfast.core.leases import NodeGone, NodeSuspected
-from holdfast.core.messages import WorkersSucceeded
+from holdfast.core.leases import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.messages import RoundStopped, WorkersSucceeded
 
 from .coordinated_job import (
     Job,
@@ -91,6 +91,33 @@ def test_survivors_keep_their_order_and_newcomers_come_last() -> None:
     job.wake(1.0)
     job.stop("b")
     assert members(job.stop("c")) == ["b", "c", "a"]
+
+
+def after_a_round_of_nobody(job: Job, *silent: str) -> None:
+    """A newcomer is told to run while the others are not heard of, and starts nothing."""
+    for node in silent:
+        job.take(NodeSuspected(node, "silent"))
+        job.stop(node)
+    assert members(job.join("z")) == ["z"]
+    for node in silent:
+        job.take(NodeHeardAgain(node))
+
+
+def test_a_newcomer_that_was_told_to_run_and_did_not_has_no_state() -> None:
+    job = Job(1, at_most=3)
+    job.join("a", "b")
+    job.wake(5.0)
+    after_a_round_of_nobody(job, "a", "b")
+    assert members(job.hear("z", RoundStopped(2, (), job.endpoint(), ran=False))) == ["a", "b", "z"]
+
+
+def test_a_newcomer_whom_the_word_to_run_did_not_reach_has_no_state() -> None:
+    job = Job(1, at_most=3)
+    job.join("a", "b")
+    job.wake(5.0)
+    after_a_round_of_nobody(job, "a", "b")
+    job.take(NodeSuspected("z", "silent"))
+    assert members(job.greet("z", endpoint=job.endpoint())) == ["a", "b", "z"]
 
 
 def test_a_spare_of_another_role_does_not_get_the_seat() -> None:

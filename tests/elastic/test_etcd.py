@@ -26,9 +26,10 @@ from holdfast.elastic.rendezvous.etcd_rendezvous_backend import (
 )
 from holdfast.elastic.rendezvous.etcd_server import EtcdServer
 from holdfast.elastic.rendezvous.etcd_store import EtcdStore, settings_of
+from holdfast.elastic.rendezvous.holdfast_rendezvous import create_handler
 from holdfast.elastic.rendezvous.store import StoreTimeoutError
 
-from ..etcd_cluster import etcd_program
+from ..etcd_cluster import EtcdCluster, EtcdOptions, etcd_program
 from ..free_ports import free_port
 
 DEADLINE_S = 60.0
@@ -284,3 +285,31 @@ def test_our_client_serves_the_backend_of_pytorch(server: EtcdServer) -> None:
     assert backend.set_state(b"two", first[1])[2]
     ours = EtcdRendezvousBackend(server.get_client(), "theirs", "/of/tests")
     assert ours.get_state() == backend.get_state()
+
+
+# --- the handler --------------------------------------------------------------------------
+
+
+def parameters(endpoint: str, **settings: Any) -> RendezvousParameters:
+    return RendezvousParameters("etcd", endpoint, "job", 1, 1, join_timeout=20, **settings)
+
+
+def test_the_password_is_read_from_the_file_that_is_named(tmp_path) -> None:
+    (tmp_path / "password").write_text("correct horse\n")
+    options = EtcdOptions(user="holdfast", password="correct horse")
+    settings = {"user": "holdfast", "password_file": str(tmp_path / "password")}
+    with EtcdCluster(tmp_path / "etcd", options=options) as cluster:
+        handler = create_handler(parameters(cluster.endpoints, **settings))
+        try:
+            assert handler.next_rendezvous().world_size == 1
+        finally:
+            handler.shutdown()
+
+
+def test_a_password_that_is_nobody_s_or_nothing_is_refused(tmp_path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "password").write_text("correct horse")
+    with pytest.raises(ValueError, match="no user"):
+        create_handler(parameters("127.0.0.1", password_file=str(tmp_path / "password")))
+    with pytest.raises(ValueError, match=r"the password's file .* is empty"):
+        create_handler(parameters("127.0.0.1", password_file=str(tmp_path / "empty")))

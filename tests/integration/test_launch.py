@@ -230,6 +230,19 @@ def test_an_interrupt_gives_the_workers_their_grace_and_is_raised(caller) -> Non
     assert list(caller.folder.glob("tmp/holdfast_call_*")) == []
 
 
+# Leaves by an exception of its own, as a handler of SIGTERM often does.
+LEAVER = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" + CALLER
+
+
+def test_a_caller_that_leaves_by_an_exception_ends_the_job(start_program) -> None:
+    job = start_program(sys.executable, "caller.py", files={"caller.py": LEAVER})
+    job.until_files("ready.0", "ready.1")
+    job.send(signal.SIGTERM)
+    assert job.wait() == 7
+    job.expect_nothing_left()
+    assert list(job.folder.glob("tmp/holdfast_call_*")) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_caller_that_is_killed_takes_everything_with_it(caller, wait_for, number) -> None:
     caller.send(number)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.core import desk as desks
 from holdfast.core import leadership
 from holdfast.core.agent_io import CoordinatorLost, Told
-from holdfast.core.beginning import elected
-from holdfast.core.coordinator import take_over
+from holdfast.core.beginning import elected, next_life
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -100,13 +99,10 @@ class Chair:
     def _begin_with_record(self) -> None:
         config, now = self.world.config, self.host.clock()
         assert config is not None
-        if self.record is None:
-            self._sit(CoordinatorState(config, tenure=Tenure(self.host.life, 1)))
-            return
-        tenure = Tenure(self.record.instance, self.record.epoch + 1)
-        known = self.record.ledger
-        self._save(tenure, known)
-        self._sit(take_over(config, tenure, known, now, config.leases.gone_after_s))
+        begun = next_life(config, self.record, self.host.life)
+        if self.record is not None and begun.ledger is not None:
+            self._save(begun.tenure, begun.ledger)
+        self._sit(begun.state(config, now))
 
     def _sit(self, state: CoordinatorState) -> None:
         self.desk = desks.open_desk(state)
@@ -170,9 +166,10 @@ class Chair:
             case Lead():
                 self._lead(effect)
             case Confirm():
-                self._decide(Written(effect.version))
                 kept, self.kept = self.kept, []
                 self._say(kept)
+                if effect.version:
+                    self._decide(Written(effect.version))
             case StepDown():
                 self._stand_up(effect.reason)
             case Call():

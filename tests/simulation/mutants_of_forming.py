@@ -115,6 +115,15 @@ MUTANTS = (
         (2, 8, 10),
     ),
     Mutant(
+        "who was told to run has state, though it ran nothing",
+        "§3",
+        "coordinator_judging:_who_has_state",
+        "if name not in ended.idle or",
+        "if True or",
+        "",
+        (512732,),
+    ),
+    Mutant(
         "a node that leaves closes the job",
         "§3",
         "coordinator_ending:left",

@@ -9,6 +9,7 @@ import select
 import socket
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,16 @@ def test_a_socket_in_the_file_system_is_reached_too(tmp_path: Path) -> None:
         agent.close()
 
 
-def test_without_the_variable_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    progress(1)
+def test_without_the_variable_nothing_happens() -> None:
+    code = """
+        import os
+        from holdfast.worker.channel import Channel, progress
+        before = os.listdir("/proc/self/fd")
+        progress(1)
+        print(Channel().send({"progress": 1}), os.listdir("/proc/self/fd") == before)
+    """
+    done = run(textwrap.dedent(code))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False True\n", "")
 
 
 def test_without_an_agent_nothing_happens(

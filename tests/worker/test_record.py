@@ -389,7 +389,10 @@ def test_a_place_that_cannot_be_written_costs_one_line(
 def test_a_closed_stderr_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(sys, "stderr", None)
-    error_file.write(str(tmp_path / "file" / "error.json"), ValueError("x"))
+    for where in ("file/error.json", "error.json"):
+        error_file.write(str(tmp_path / where), ValueError("x"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["error.json", "file"]
+    assert "ValueError: x" in (tmp_path / "error.json").read_text()
 
 
 def test_an_unset_or_empty_variable_names_no_file() -> None:

@@ -113,9 +113,20 @@ def test_only_what_is_below_is_killed(start, is_running) -> None:
     assert is_running(parent)
 
 
-def test_a_process_that_has_gone_is_not_missed() -> None:
-    gone = linux.Process(pid=2**22 - 1, parent=1, state="S", name="nobody")
+def test_a_process_that_has_gone_is_not_missed(start, is_running) -> None:
+    ended, other = start("input()"), start("print('here', flush=True); input()")
+    gone = linux.read_process(ended.pid)
+    assert gone is not None
+    assert gone.parent == os.getpid()
+    assert other.stdout.readline() == "here\n"
+    ended.kill()
+    ended.wait()
+    before = os.listdir("/proc/self/fd")
     linux.kill_if_below(gone, os.getpid())
+    assert is_running(other.pid)
+    assert os.listdir("/proc/self/fd") == before
+    linux.kill_if_below(linux.read_process(other.pid), os.getpid())
+    assert other.wait() == -signal.SIGKILL
 
 
 def test_everything_below_a_subreaper_is_killed_and_reaped(start, is_running) -> None:

@@ -279,6 +279,36 @@ def test_a_fork_without_a_zygote_is_told_and_its_descriptors_are_let_go(spawner)
     os.close(reading)
 
 
+def test_a_fork_by_a_zygote_that_has_just_died_holds_on_to_nothing(
+    spawner, tmp_path, is_running
+) -> None:
+    """It reads the request before it sees the end of the zygote, and has nowhere to send it."""
+    deaf = tmp_path / "deaf"
+    deaf.write_text("#!/bin/sh\nexec sleep 1000\n")
+    deaf.chmod(0o755)
+    before = os.listdir(f"/proc/{spawner.pid}/fd")
+    for _ in range(10):
+        spawner.ask("zygote", interpreter=str(deaf), env={}, beside=False)
+        wait_until(lambda: below(spawner.pid))
+        (zygote,) = below(spawner.pid)
+        os.kill(spawner.pid, signal.SIGSTOP)
+        wait_until(lambda: linux.read_process(spawner.pid).state == "T")
+        null = [os.open(os.devnull, os.O_RDWR) for _ in range(3)]
+        spawner.ask("fork", null, workers=[{"id": "one"}], common={})
+        os.kill(zygote, signal.SIGKILL)
+        wait_until(lambda pid=zygote: not is_running(pid))
+        os.kill(spawner.pid, signal.SIGCONT)
+        assert spawner.next("zygote")["event"] == "lost"
+        spawner.ask("list")
+        spawner.next("stuck")  # All that came before is done.
+        spawner.heard.clear()
+    assert os.listdir(f"/proc/{spawner.pid}/fd") == before
+
+
+def below(pid: int) -> list[int]:
+    return [process.pid for process in linux.descendants(pid) if process.state != "Z"]
+
+
 # Speaks as a zygote does, but only when it is let: it takes two requests, with a word after
 # the first, and says another word for each line that it is then sent as a file.
 IMPOSTOR = """\

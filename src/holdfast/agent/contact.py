@@ -31,7 +31,9 @@ from holdfast.workers.event_loop import Loop
 if TYPE_CHECKING:
     from holdfast.agent.keeping import RecordKeeper
     from holdfast.control.auth import Security
+    from holdfast.control.looking import Looking
     from holdfast.control.record import Record
+    from holdfast.control.resolving import Address
     from holdfast.control.server import Server
     from holdfast.control.sharing import Share
 
@@ -133,6 +135,11 @@ class NetworkContact:
         self._share: Share | None = None
         self._is_here: bool | None = owner.config.is_host
         """Whether the endpoint is on this machine; None while that is not known."""
+        self._elsewhere: tuple[Address, ...] = ()
+        """Addresses of the endpoint that are not this machine's, where others are."""
+        self._has_asked = False
+        """Nobody answered there when we last dialled."""
+        self._looking: Looking | None = None
         self._client = Client(owner.loop, owner.config.run_id, owner.node, self._security, self)
         self._address = owner.config.local_address or ""
 
@@ -153,13 +160,16 @@ class NetworkContact:
 
     def dial(self) -> None:
         """Host the coordinator if the endpoint is this machine's, and no other node of the job
-        on it does; else dial it."""
-        from holdfast.control.hosting import is_this_machine
+        on it does; else dial it. Where it may be another's as well, dial first."""
+        from holdfast.control.hosting import place_of
 
         if self._is_here is None:
             # Looked up once: a name server that is slow must not stop us while workers run.
-            self._is_here = is_this_machine(self._endpoint)
-        if self._host is None and self._is_here:
+            place = place_of(self._endpoint)
+            self._is_here, self._elsewhere = place.is_here, place.elsewhere
+        is_asking = bool(self._elsewhere) and not self._has_asked
+        self._has_asked = True
+        if self._host is None and self._is_here and not is_asking:
             self._host = self._try_to_host()
         if self._host is not None:
             self._address = self._address or self._endpoint.address
@@ -181,15 +191,22 @@ class NetworkContact:
         pass  # Whoever must still learn the outcome dials this host, and no other.
 
     def close(self) -> None:
-        for part in (self._client, self._host, self._keeper, self._server, self._share):
+        self._client.close()
+        self._close_host()
+
+    def _close_host(self) -> None:
+        hosting = (self._looking, self._host, self._keeper, self._server, self._share)
+        for part in hosting:
             if part is not None:
                 part.close()
+        self._looking = self._host = self._keeper = self._server = self._share = None
 
     # What the connection says.
 
     def on_connected(self, server_nonce: bytes, local_address: str) -> None:
         if not self._owner.config.local_address:
             self._address = local_address
+        self._has_asked = False
         self._owner.post(CoordinatorReached())
 
     def on_lost(self, reason: str, permanent: bool) -> None:
@@ -225,6 +242,8 @@ class NetworkContact:
         spaces = KeySpaces()
         self._server = Server(owner.loop, config.run_id, self._security, host, spaces)
         self._server.own_node = owner.node
+        if self._elsewhere:
+            self._look_for_others(self._server)
         self._keeper.begin(state.tenure, ledger(state))
         self._share.serve(owner.loop, self._server, owner.say)
         host.post, host.keys = self._server, spaces
@@ -234,6 +253,24 @@ class NetworkContact:
         self._owner.say(here)
         host.begin()
         return host
+
+    def _look_for_others(self, server: Server) -> None:
+        """The endpoint may be meant for another machine: give way when that one is there."""
+        from holdfast.control.dialling import Identity
+        from holdfast.control.looking import Looking
+
+        owner = self._owner
+        identity = Identity(owner.config.run_id, owner.node, self._security)
+        server.give_way_to_the_sure()
+        self._looking = Looking(owner.loop, identity, self._elsewhere, server.nonce, self._give_way)
+
+    def _give_way(self, other: Address) -> None:
+        """Another machine hosts this job too. Its nodes find that one as if we had died."""
+        if self.is_needed:
+            return  # The job is over, and this is where they learn how.
+        self._close_host()
+        self._has_asked = False
+        self.on_lost(f"another machine carries the coordinator, at {other}", permanent=False)
 
     def _record(self) -> Record | None:
         """Where an earlier coordinator of this job left what it knew; one node leaves nothing."""

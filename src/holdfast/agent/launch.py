@@ -126,11 +126,17 @@ def _run_agent(folder: str, environment: dict[str, str]) -> None:
             stdout=_destination(sys.stdout, 1),
             stderr=_destination(sys.stderr, 2),
         )
-        os.close(lifeline)
-        with agent:
-            _wait(agent)
-    finally:
+    except BaseException:
         os.close(held)
+        raise
+    finally:
+        os.close(lifeline)
+    with agent:
+        try:
+            _wait(agent)
+        finally:
+            # Before `with` waits for the agent: whatever leaves by an exception ends the job.
+            os.close(held)
 
 
 def _pipe() -> tuple[int, int]:

@@ -18,7 +18,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -53,8 +53,8 @@ class Identity(Struct, frozen=True):
     job: str
     node: str
     security: Security
-    secret: bytes
-    """By which a coordinator knows the node again; in no log."""
+    secret: bytes = b""
+    """By which a coordinator knows the node again; in no log. Who only looks needs none."""
 
     def __repr__(self) -> str:
         return f"Identity({self.job!r}, {self.node!r})"
@@ -90,10 +90,22 @@ def begin_connecting(address: Address) -> socket.socket:
     return sock
 
 
+class Dialler(Protocol):
+    """Whoever has an address tried."""
+
+    loop: Loop
+    identity: Identity
+    tls: ssl.SSLContext | None
+
+    def on_challenged(self, attempt: Attempt) -> None: ...
+    def on_welcomed(self, attempt: Attempt) -> None: ...
+    def on_attempt_failed(self, attempt: Attempt, failure: Failed) -> None: ...
+
+
 class Attempt:
     """One address being tried. Tells its owner of a challenge, a welcome or a failure."""
 
-    def __init__(self, owner: Dialling, address: Address) -> None:
+    def __init__(self, owner: Dialler, address: Address) -> None:
         self.address = address
         who = owner.identity
         self.handshake = ClientSide(who.job, who.node, "control", who.security, who.secret)

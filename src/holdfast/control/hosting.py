@@ -2,21 +2,26 @@
 
 Rules
 - An address is this machine's own if a socket can be bound to it. Names are only resolved,
-  never compared.
+  never compared. Where the kernel lets anybody bind any address (`ip_nonlocal_bind`, as on
+  machines that may take another's over), it has to be one of an interface.
 - A port that is taken means that somebody on this machine holds it already. Of several that try
   at once exactly one gets it. What becomes of the others is in `sharing`.
 - The host listens on the wildcard of both families, so that peers reach it whatever the
   name means to them; on loopback only if the endpoint says loopback in so many words. (On
   many systems a machine's own name resolves to 127.0.1.1 on that machine alone.)
 
-The last word is not spoken here: an agent hosts only if dialling the endpoint reaches itself,
-which the caller sees by the server's nonce.
+An endpoint's name may have several addresses, of which some are this machine's and some are not:
+then who hosts is in doubt, and `looking` has the last word. A machine that dials an address of its
+own always reaches itself: where two own the very address that the endpoint is, neither can know of
+the other, and `is_host` has to say which one is meant.
 """
 
 from __future__ import annotations
 
 import errno
 import socket
+
+from msgspec import Struct
 
 from holdfast.control.listener import listening_socket
 from holdfast.control.resolving import Address, addresses_of, numeric
@@ -50,16 +55,34 @@ def try_to_host(endpoint: Endpoint, is_host: bool | None = None) -> socket.socke
         ) from None
 
 
+class Place(Struct, frozen=True):
+    """Where an endpoint is, as seen from this machine."""
+
+    is_here: bool | None
+    """Whether one of its addresses is this machine's; None if the name means nothing here."""
+    elsewhere: tuple[Address, ...] = ()
+    """Those of its addresses by which another machine can be reached."""
+
+
+def place_of(endpoint: Endpoint) -> Place:
+    """Look where an endpoint is. Resolves its name, which may block."""
+    addresses = _resolved(endpoint)
+    others = [address for address in addresses if not _may_be_ours(address)]
+    is_here = len(others) < len(addresses) if addresses else None
+    return Place(is_here, tuple(address for address in others if _leads_elsewhere(address)))
+
+
 def is_this_machine(endpoint: Endpoint) -> bool | None:
     """Whether the endpoint is an address of this machine; None if the name means nothing here.
 
     Resolves the name, which may block.
     """
-    addresses = _resolved(endpoint)
-    if not addresses:
-        return None
+    return place_of(endpoint).is_here
+
+
+def _may_be_ours(address: Address) -> bool:
     try:
-        return any(_is_ours(address) for address in addresses)
+        return _is_ours(address)
     except OSError:
         return True  # Its port is taken, which it could not be elsewhere.
 
@@ -74,6 +97,8 @@ def _resolved(endpoint: Endpoint) -> list[Address]:
 
 def _is_ours(address: Address) -> bool:
     """Whether this machine has the address; raises OSError when its port is taken."""
+    if _binds_anything(address.family) and not _is_of_an_interface(address):
+        return False
     with socket.socket(address.family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -83,6 +108,37 @@ def _is_ours(address: Address) -> bool:
                 return False
             raise
     return True
+
+
+def _binds_anything(family: int) -> bool:
+    """Whether the kernel binds addresses that are not this machine's."""
+    version = 6 if family == socket.AF_INET6 else 4
+    try:
+        with open(f"/proc/sys/net/ipv{version}/ip_nonlocal_bind") as file:
+            return file.read().strip() != "0"
+    except OSError:
+        return False
+
+
+def _is_of_an_interface(address: Address) -> bool:
+    from holdfast.control.addresses import interface_addresses
+
+    number = str(address.sockaddr[0])
+    return number.startswith("127.") or any(
+        found.address == number for found in interface_addresses()
+    )
+
+
+def _leads_elsewhere(address: Address) -> bool:
+    """Whether there is a way to an address that is not ours. Nothing is sent.
+
+    Without IPv6, even its loopback is not ours, and leads nowhere.
+    """
+    number = str(address.sockaddr[0])
+    if number == "::1" or number.startswith("127."):
+        return False
+    with socket.socket(address.family, socket.SOCK_DGRAM) as probe:
+        return probe.connect_ex(address.sockaddr) == 0
 
 
 def _listen(endpoint: Endpoint, addresses: list[Address]) -> socket.socket:

@@ -40,6 +40,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.control.auth import Proven, Security, is_same
 from holdfast.control.buffers import PeerBuffers
@@ -68,6 +69,7 @@ SEALS_KEPT = 1 << 16
 TETHERS_OF_A_NODE = 16
 SHARE_OF_STORE = 1 / 2
 """How much of the room for connections those to the store may take."""
+_SURE, _UNSURE = b"\0", b"\1"
 
 
 class Handlers(Protocol):
@@ -107,8 +109,8 @@ class Server:
         store: StoreService | None = None,
     ) -> None:
         self._loop, self._handlers, self._store = loop, handlers, store
-        self.nonce = os.urandom(NONCE_BYTES)
-        """By which a host recognises that it dialled itself."""
+        self.nonce = _SURE + os.urandom(NONCE_BYTES - 1)
+        """By which two hosts of one endpoint tell who gives way (`looking`)."""
         self.rejected: Counter[str] = Counter()
         self.closed_because = ""
         """Why nodes are not admitted now, if they are not."""
@@ -155,6 +157,11 @@ class Server:
             self._on_opening(connection, opening)
         except ProtocolError as error:
             connection.refuse(error)
+
+    def give_way_to_the_sure(self) -> None:
+        """This host may not be the one that is meant. To be said before anybody is served."""
+        self.nonce = _UNSURE + self.nonce[1:]
+        self._side = replace(self._side, identity=self.nonce)
 
     @property
     def addresses(self) -> tuple[Endpoint, ...]:

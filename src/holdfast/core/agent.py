@@ -185,7 +185,7 @@ def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEff
         # Nobody would be sure when our workers must have ended: not a member after all. The
         # heartbeat goes first, so that the next offer finds a lease.
         assert state.endpoint is not None, "a node without an endpoint was waiting"
-        stopped = Report(RoundStopped(assignment.round, (), state.endpoint))
+        stopped = Report(RoundStopped(assignment.round, (), state.endpoint, ran=False))
         return [*contact.send_heartbeat(state, now), stopped]
     state.phase = Phase.RUNNING
     state.assignment, state.last_round = assignment, assignment.round

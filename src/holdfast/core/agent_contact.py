@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import zlib
 
+from holdfast.core import timing
 from holdfast.core.agent_io import (
     AgentEffect,
     Dial,
@@ -43,8 +44,8 @@ from holdfast.core.model import NodeInfo, Outcome, Tenure, signal_name
 
 REDIAL_FIRST_S = 0.1
 REDIAL_MAX_S = 2.0
-UNANSWERED = 1.5
-"""Two heartbeats in a row without an answer, at the third: time is left to find another."""
+UNANSWERED = timing.HANGS_UP_AT - 1.5
+"""How many heartbeats ago the oldest without an answer was sent; half of one is for timers."""
 EXIT_NOT_FORMED = 3
 
 

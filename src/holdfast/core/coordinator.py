@@ -124,7 +124,7 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     if state.began_at is None:
         state.began_at = now
     version = state.version
-    _extend(state, now)
+    _extend(state, event, now)
     if isinstance(event, CoordinatorTimerFired):
         state.wake_at = None
     effects = _take(state, event, now)
@@ -142,19 +142,25 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     return effects + _wake(state, now)
 
 
-def _extend(state: CoordinatorState, now: float) -> None:
+def _extend(state: CoordinatorState, event: CoordinatorEvent, now: float) -> None:
+    """One stall may show twice, in a timer of our own and at the leases: it counts once."""
     late_s = 0.0 if state.wake_at is None else now - state.wake_at
     if late_s > state.config.leases.tether_s:
         state.wake_at = None
-        _held_up(state, late_s, now)
+    else:
+        late_s = 0.0
+    if isinstance(event, HeldUp):
+        late_s = max(late_s, event.late_s)
+    if late_s:
+        _held_up(state, late_s)
 
 
-def _held_up(state: CoordinatorState, late_s: float, now: float) -> None:
+def _held_up(state: CoordinatorState, late_s: float) -> None:
     """We were held up ourselves: what nodes had to do meanwhile, they could not have told us."""
     current = state.round
     if current is not None and current.stop_deadline is not None:
-        # Nobody knows when the stall began: the word to stop may have gone out just now.
-        current.stop_deadline = state.looks["stop"] = now + ending.patience_s(state.config.timeouts)
+        # By the stall alone: on a busy host the next one comes long before all patience is over.
+        current.stop_deadline = state.looks["stop"] = current.stop_deadline + late_s
     if current is not None and current.missing_until is not None:
         current.missing_until = state.looks["missing"] = current.missing_until + late_s
     if state.short_since is not None:
@@ -173,11 +179,8 @@ def _take(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[
             return _heard_again(state, event.node)
         case NodeGone():
             return ending.gone(state, event.node, event.reason, now)
-        case HeldUp():
-            _held_up(state, event.late_s, now)
-            return []
-        case CoordinatorTimerFired():
-            return []
+        case HeldUp() | CoordinatorTimerFired():
+            return []  # A stall has moved the deadlines already.
 
 
 def _heard(state: CoordinatorState, event: Heard, now: float) -> list[CoordinatorEffect]:
@@ -283,6 +286,7 @@ def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[
         state.round_number = seen.round
         state.version += 1
     if charges > state.charges:
+        # When they were is not known, so they count as fresh, as those of a register do.
         forgotten = [restarts.forgotten(now)] * (charges - state.charges)
         state.history = forgotten + state.history
         state.charges = state.restart_count = charges
@@ -336,6 +340,7 @@ def _offer_again(
             return [Tell(node, RunRound(assignment))]
         return []
     current.back.add(node)
+    current.idle.add(node)
     state.members[node].round = 0
     return []
 

@@ -145,6 +145,8 @@ def stopped(
     if current is None or not current.has(node) or node in current.gone:
         return []
     _note(current, message.failures, now)
+    if not message.ran:
+        current.idle.add(node)
     where = member.info.host
     effects = reinstate(state, node)
     effects += end(state, current, "loss", f"{where} has stopped its workers on its own", now)

@@ -34,7 +34,7 @@ def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[Coo
     state.looks.pop("stop", None)
     state.looks.pop("missing", None)
     if ended.announced and ended.has_run:
-        state.former = tuple(name for name in ended.members if name not in ended.gone)
+        state.former = _who_has_state(state, ended) or state.former
     if not state.seats:
         present = (state.members.get(name) for name in state.former)
         state.seats = tuple(member.info for member in present if member is not None)
@@ -45,9 +45,8 @@ def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[Coo
         return close(state, failed_outcome(reason, cause))
     if ended.ending == "failure" and cause is not None and not _lost(ended):
         return _charge(state, ended, cause, progressed, now)
-    limit = state.config.restarts.fruitless_rounds_limit
-    if limit and state.fruitless >= limit:
-        reason = f"{state.fruitless} rounds in a row ended without progress"
+    reason = _fruitless_for_too_long(state)
+    if reason:
         return close(state, failed_outcome(f"{ended.stop_reason}; {reason}", cause))
     if state.config.max_nodes == 1:
         return []
@@ -55,6 +54,24 @@ def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[Coo
     what = f"{ended.gone[lost]}, and workers failed of it" if lost else ended.stop_reason
     what = what if ended.ending == "failure" else ended.stop_reason
     return [Explain(f"{what}; going on without a charge")]
+
+
+def _who_has_state(state: CoordinatorState, ended: RunningRound) -> tuple[str, ...]:
+    """By group rank: who ran the round, or had run an earlier one when it got its seat."""
+    earlier = set(state.former)
+    here = (name for name in ended.members if name in state.members and name not in ended.gone)
+    return tuple(
+        name
+        for name in here
+        if name not in ended.idle or name in earlier or state.members[name].last_round
+    )
+
+
+def _fruitless_for_too_long(state: CoordinatorState) -> str:
+    limit = state.config.restarts.fruitless_rounds_limit
+    if not limit or state.fruitless < limit:
+        return ""
+    return f"{state.fruitless} rounds in a row ended without progress"
 
 
 def _lost(ended: RunningRound) -> str:
@@ -100,6 +117,8 @@ def _charge(
     state.version += 1
     verdict = restarts.decide(state.config.restarts, tuple(state.history), now, state.config.run_id)
     what = rootcause.describe(first)
+    if isinstance(verdict, restarts.Restart) and _fruitless_for_too_long(state):
+        verdict = restarts.GiveUp(_fruitless_for_too_long(state))
     if isinstance(verdict, restarts.GiveUp):
         return close(state, failed_outcome(f"{what}; {verdict.reason}", cause))
     state.restart_count += 1

@@ -75,6 +75,8 @@ class RunningRound(Struct):
     """Members that have said that no process of the round is left."""
     gone: dict[str, str] = field(default_factory=dict)
     """Members that are lost or left, and why."""
+    idle: set[str] = field(default_factory=set)
+    """Members that started nothing: without a lease, or because the word did not reach them."""
     succeeded: set[str] = field(default_factory=set)
     done: dict[str, int] = field(default_factory=dict)
     """Members that have succeeded and may be gone by the time that somebody takes over, and their

@@ -122,6 +122,8 @@ class RoundStopped(Record, frozen=True):
     round: Number
     failures: Failures
     endpoint: Endpoint
+    ran: bool = True
+    """False where nothing was started: the node has no state of this round."""
 
 
 class NodeDraining(Record, frozen=True):

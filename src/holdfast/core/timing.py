@@ -13,7 +13,9 @@ Rules, for lease L, heartbeat h, stop reserve r, kill margin K, drift d, tenure 
    end proves more, sooner, than silence does.
 4. r + 2h < L: with one heartbeat lost, workers are not asked to stop for it.
 5. T(1+d) < E: a coordinator has fallen silent before another one speaks.
-6. h + E + reconnecting < L − r: a takeover is over before any node has to stop workers.
+6. max(3h, h + E) + reconnecting < L − r: a takeover is over before any node has to stop
+   workers. A node hangs up on a silent coordinator at the third heartbeat after the last that
+   was answered; the takeover itself goes on meanwhile.
 7. H ≥ L, and the longest minimum of a round is not below the shortest.
 
 `derive` makes times that hold these rules from the one or two that somebody chose: the
@@ -40,6 +42,11 @@ if TYPE_CHECKING:
 
 KILL_MARGIN_LEAST_S = 0.5
 """However short the lease, the kernel of a busy machine gets this long to deliver a kill."""
+
+
+HANGS_UP_AT = 3
+"""The heartbeat, counted from the last that was answered, at which a node gives a silent
+connection up: two in a row are without an answer, and time is left to find another."""
 
 
 class Span(Struct, frozen=True):
@@ -139,7 +146,7 @@ def _about_the_coordinator(leases: Leases) -> Iterator[Relation]:
         f"takes over after {_s(leases.takeover_s)}",
         "the tenure, with the drift of clocks, ends before the takeover",
     )
-    notice = leases.heartbeat_s + leases.takeover_s + leases.reconnect_s
+    notice = _takeover_s(leases)
     left = leases.lease_s - leases.stop_reserve_s
     yield Relation(
         notice < left,
@@ -152,6 +159,13 @@ def _about_the_coordinator(leases: Leases) -> Iterator[Relation]:
         f"a hold of {_s(leases.hold_s)} ends before the lease of {_s(leases.lease_s)} would",
         "hold_s is at least the lease",
     )
+
+
+def _takeover_s(leases: Leases) -> float:
+    """The longest that a node is without a coordinator when one falls silent."""
+    noticed = HANGS_UP_AT * leases.heartbeat_s
+    taken_over = leases.heartbeat_s + leases.takeover_s
+    return max(noticed, taken_over) + leases.reconnect_s
 
 
 def derive(defaults: Leases, chosen: Mapping[str, float]) -> Leases:
@@ -191,8 +205,7 @@ def worst_case_recovery(config: JobConfig) -> WorstCases:
     """How long each kind of fault can hold the job up."""
     leases, grace = config.leases, config.timeouts.shutdown_s
     gone = leases.gone_after_s
-    takeover = leases.heartbeat_s + leases.takeover_s + leases.reconnect_s
-    coordinator = gone if config.rendezvous.is_embedded else takeover
+    coordinator = gone if config.rendezvous.is_embedded else _takeover_s(leases)
     return WorstCases(
         worker_dies=Span(0.0, grace),
         node_dies=Span(leases.tether_s, leases.tether_s + grace),

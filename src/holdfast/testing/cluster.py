@@ -170,9 +170,8 @@ class Cluster:
             self._finish_some()
 
     def _finish_some(self) -> None:
-        if self.outcome is not None:
-            return
-        round = self.running_round()
+        # It may begin anew after its outcome, when the register forgets that: look again later.
+        round = self.running_round() if self.outcome is None else 0
         if round and self.whole(round):
             for spawner, worker in self.workers(round):
                 delay_s = 1.5 * self.random.random()

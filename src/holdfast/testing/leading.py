@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core import coordinator, leadership
 from holdfast.core import desk as desks
+from holdfast.core import leadership
 from holdfast.core.agent_io import Told
-from holdfast.core.beginning import elected
+from holdfast.core.beginning import Beginning, elected, next_life
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorTimerFired,
@@ -123,13 +123,15 @@ class Leading:
         """Go on from the record on the disk, under a new epoch, which is written down first."""
         document: Document | None = self.machine.disk
         config, now = self.machine.config, self.now()
-        if document is None:
-            state = CoordinatorState(config)
-        else:
+        if document is not None and document.ledger.outcome is not None:
+            # The job is over, and those who have not heard so are told: nobody runs it anew here.
             tenure = Tenure(document.instance, document.epoch + 1)
-            state = coordinator.take_over(
-                config, tenure, document.ledger, now, config.leases.gone_after_s
-            )
+            beginning = Beginning(tenure, ledger=document.ledger)
+        else:
+            # Without its record, under the very tenure of its first life: the hardest case.
+            beginning = next_life(config, document, instance=1)
+        state = beginning.state(config, now)
+        if document is not None:
             self._to_disk(state.tenure, document.ledger)
         self._open(state)
 
@@ -227,9 +229,10 @@ class Leading:
             case Lead():
                 self._lead(effect)
             case Confirm():
-                if self.desk is not None:
+                # As the agent does it: what could not be said comes before what is decided now.
+                self.outbox.send_kept()
+                if effect.version:
                     self._decide(Written(effect.version))
-                    self.outbox.send_kept()
             case StepDown():
                 self._step_down(effect.reason)
             case Call():

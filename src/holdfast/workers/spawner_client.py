@@ -1,11 +1,13 @@
 """The agent's side of the conversation with its spawner.
 
 Requests are queued and never block the loop; answers arrive through one callback. The end
-of the socket, for whatever reason, arrives once, as `on_end` with the reason in words.
+of the socket, for whatever reason, arrives once, as `on_end` with the reason in words. What the
+kernel does not take now is tried again; what it never takes ends the spawner, with the reason.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -16,6 +18,10 @@ from holdfast.workers import linux
 from holdfast.workers.event_loop import Loop
 from holdfast.workers.spawner_process import SpawnerProcess
 from holdfast.workers.wire import Connection
+
+TRY_AGAIN_S = 0.05
+_FOR_NOW = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
+"""The kernel takes nothing now: too many descriptors of this user are on their way, say."""
 
 
 class SpawnerClient:
@@ -32,6 +38,8 @@ class SpawnerClient:
         self._on_message = on_message
         self._on_end = on_end
         self._loop: Loop | None = None
+        self._problem = ""
+        """Why it could not be asked for something, and was killed for that."""
 
     def attach(self, loop: Loop) -> None:
         """Serve the socket on this loop. Requests made before are sent all the same."""
@@ -78,14 +86,26 @@ class SpawnerClient:
             return
         try:
             done = self._connection.flush()
-        except OSError:
+        except (BrokenPipeError, ConnectionResetError):
             return  # The reader sees the end of the socket and tells.
+        except OSError as error:
+            self._cannot_send(error)
+            return
         if self._loop is None:
             return
         if done:
             self._loop.remove_writer(self._connection.socket)
         else:
             self._loop.add_writer(self._connection.socket, self._flush)
+
+    def _cannot_send(self, error: OSError) -> None:
+        """Try again in a moment, if that may help; else a spawner that cannot be asked is none."""
+        if error.errno in _FOR_NOW and self._loop is not None:
+            self._loop.remove_writer(self._connection.socket)
+            self._loop.call_later(TRY_AGAIN_S, self._flush)
+            return
+        self._problem = f"could not be asked: {error.strerror}"
+        self.kill()
 
     def _readable(self) -> None:
         try:
@@ -94,7 +114,8 @@ class SpawnerClient:
             return
         except (EOFError, OSError):
             self.close()
-            self._on_end(self.reap())
+            how = self.reap()
+            self._on_end(self._problem or how)
             return
         for message, _ in messages:
             self._on_message(message)

@@ -9,7 +9,7 @@ Settings are those of `dynamic_rendezvous.create_handler`, and besides `timeout`
 and `min_round_time` in seconds, and whatever the register reads. For `holdfast` any other is an
 error; elsewhere it may be meant for somebody else, and is left alone. The job's token is in
 `HOLDFAST_TOKEN` or in the file; the register's user and password are in `HOLDFAST_REGISTER_USER`
-and `HOLDFAST_REGISTER_PASSWORD`.
+and `HOLDFAST_REGISTER_PASSWORD`, or in `user` and in the file that `password_file` names.
 """
 
 from __future__ import annotations
@@ -63,15 +63,26 @@ def create_handler(params: RendezvousParameters) -> DynamicRendezvousHandler:
 
 
 def secrets_of(params: RendezvousParameters) -> Secrets:
-    """The secrets of the job, from the environment and from the file that is named."""
+    """The secrets of the job, from the environment and from the files that are named."""
     token = os.environ.get("HOLDFAST_TOKEN", "").strip().encode()
-    path = params.get("token_file")
-    if not token and path:
-        token = Path(path).read_bytes().strip()
-        if not token:
-            raise ValueError(f"the token's file {path} is empty")
+    token = token or _from_file(params, "token")
     user = os.environ.get("HOLDFAST_REGISTER_USER", "") or str(params.get("user", ""))
-    return Secrets(token or None, user, os.environ.get("HOLDFAST_REGISTER_PASSWORD", ""))
+    password = os.environ.get("HOLDFAST_REGISTER_PASSWORD", "")
+    password = password or os.fsdecode(_from_file(params, "password"))
+    if password and not user:
+        raise ValueError("the register has a password, but no user: user= names it")
+    return Secrets(token or None, user, password)
+
+
+def _from_file(params: RendezvousParameters, what: str) -> bytes:
+    """What the file holds that a setting names; nothing where none does."""
+    path = params.get(f"{what}_file")
+    if not path:
+        return b""
+    found = Path(path).read_bytes().strip()
+    if not found:
+        raise ValueError(f"the {what}'s file {path} is empty")
+    return found
 
 
 def _check_names(params: RendezvousParameters) -> None:

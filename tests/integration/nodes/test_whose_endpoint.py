@@ -1,0 +1,106 @@
+"""An endpoint that two machines take for their own: one of them hosts, and the other joins it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .hosts import Host
+from .nodes_job import PATIENT_CONF, PORT, NodesJob
+
+pytestmark = [pytest.mark.root, pytest.mark.torch]
+
+BRIDGE = "172.30.0.1"
+"""An address that every machine has, as those of bridges are."""
+TWO = ("--nnodes=2", PATIENT_CONF, "--max-restarts=0")
+# A machine's own file of names. The mount is this process's alone.
+WITH_NAMES = """#!/bin/sh
+exec unshare --mount sh -c 'mount --bind {names} /etc/hosts && exec {holdfast} "$@"' holdfast "$@"
+"""
+
+
+def on(host: Host, *command: str) -> None:
+    subprocess.run([*host.entry, *command], check=True, capture_output=True)
+
+
+@pytest.fixture
+def make_named_job(make_network, tmp_path: Path, holdfast: Path) -> Callable[..., NodesJob]:
+    """A job of two hosts that know the endpoint by a name with these addresses."""
+
+    def make(*addresses: str) -> NodesJob:
+        hosts = make_network(2).hosts
+        names, command = tmp_path / "names", tmp_path / "holdfast"
+        own = [f"{host.address} {host.name}" for host in hosts]
+        lines = ["127.0.0.1 localhost", *own, *(f"{address} head" for address in addresses)]
+        names.write_text("\n".join(lines) + "\n")
+        command.write_text(WITH_NAMES.format(names=names, holdfast=holdfast))
+        command.chmod(0o755)
+        job = NodesJob(hosts, tmp_path, command)
+        job.endpoint = f"head:{PORT}"
+        return job
+
+    return make
+
+
+@pytest.mark.parametrize("in_front", ["the bridge's", "the host's own"])
+def test_who_has_only_one_of_the_addresses_gives_way_to_who_has_all(
+    make_named_job, in_front: str
+) -> None:
+    addresses = [BRIDGE, "10.77.0.1"]
+    job = make_named_job(*addresses if in_front == "the bridge's" else addresses[::-1])
+    for host in job.hosts:
+        on(host, "ip", "address", "add", f"{BRIDGE}/32", "dev", "lo")
+    other = job.start(job.hosts[1], *TWO)
+    job.until(lambda: "carries the coordinator" in other.stderr, "the wrong one to host")
+    meant = job.start(job.hosts[0], *TWO)
+    job.until_stepping(world=2)
+    assert "another machine carries the coordinator, at 10.77.0.1" in other.stderr
+    job.finish(meant, other)
+
+
+def test_of_two_that_have_one_address_each_one_hosts(make_named_job) -> None:
+    job = make_named_job("10.77.0.1", "10.77.0.2")
+    agents = job.start_all(*TWO)
+    job.until_stepping(world=2)
+    job.finish(*agents)
+
+
+def test_who_can_bind_the_address_of_another_does_not_host(make_job) -> None:
+    """As machines can that are to take an address over."""
+    job = make_job(2)
+    on(job.hosts[1], "sysctl", "-w", "net.ipv4.ip_nonlocal_bind=1")
+    other = job.start(job.hosts[1], *TWO)
+    job.until(lambda: "the coordinator" in other.stderr, "it to look for the coordinator")
+    meant = job.start(job.hosts[0], *TWO)
+    job.until_stepping(world=2)
+    assert "carries the coordinator" not in other.stderr
+    job.finish(meant, other)
+
+
+PLACES = """
+import socket
+from holdfast.control import hosting
+from holdfast.control.resolving import Address
+from holdfast.core.model import Endpoint
+
+def both(endpoint):
+    families = {"::1": socket.AF_INET6, "127.0.0.1": socket.AF_INET, "fd99::9": socket.AF_INET6}
+    return [Address(family, (number, 29400), endpoint) for number, family in families.items()]
+
+hosting.addresses_of = both
+print(hosting.place_of(Endpoint("localhost", 29400)))
+"""
+
+
+def test_without_ipv6_its_addresses_put_nothing_in_doubt(make_network) -> None:
+    """Else every start at such a machine's own name would ask around first."""
+    (host,) = make_network(1).hosts
+    on(host, "sysctl", "-w", "net.ipv6.conf.all.disable_ipv6=1")
+    done = subprocess.run(
+        [*host.entry, sys.executable, "-c", PLACES], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "Place(is_here=True, elsewhere=())\n"
