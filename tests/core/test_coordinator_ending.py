@@ -247,7 +247,8 @@ def test_charges_that_nodes_remember_count_as_fresh_and_the_causes_known_here_st
     job = running("a", max_restarts=3, window_s=100.0)
     job.state.tenure = Tenure(2, 1)
     job.fail_and_stop(failure(error=ErrorDetail("boom")))
-    job.greet("b", seen=Seen(Tenure(1, 3), 7, 3))
+    for witness in "bc":
+        job.greet(witness, seen=Seen(Tenure(1, 3), 7, 3))
     assert job.state.charges == 3
     assert [one.fingerprint for one in job.state.history] == ["", "", "boom"]
     job.fail("a", failure(), round=2)

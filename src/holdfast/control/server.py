@@ -350,9 +350,7 @@ class Server:
     def _on_spoke_out_of_turn(self, connection: Connection, payload: bytes | bytearray) -> None:
         raise ProtocolError("garbage", "something was said before the welcome")
 
-    def _admit(
-        self, connection: Connection, opening: Opening, proven: Proven, seal: bytes
-    ) -> None:
+    def _admit(self, connection: Connection, opening: Opening, proven: Proven, seal: bytes) -> None:
         if not connection.is_open:
             return  # It did not wait for the answer.
         try:
