@@ -156,6 +156,26 @@ def test_a_bar_that_returns_after_each_redraw_and_windows_lines_look_as_they_sho
     assert bytes(reader.text) == b"".join(first + line for line in lines)
 
 
+@OUTPUTS
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_the_end_of_a_line_that_another_has_ended_makes_no_empty_one(
+    tmp_path: Path, output: Output, first: bytes, second: bytes, end: bytes
+) -> None:
+    with pipe_stage(tmp_path) as (scene, reading):
+        reader = Reader(scene.loop, reading)
+        one, two = scene.open(output, 0), scene.open(output, 1)
+        os.write(one.child_stdout, b"begun")
+        scene.until(lambda: reader.text.endswith(b"begun"))
+        os.write(two.child_stdout, b"between\n")
+        scene.until(lambda: reader.text.endswith(b"between\n"))
+        os.write(one.child_stdout, end + b"next\n")
+        scene.until(lambda: reader.text.endswith(b"next\n"))
+        one.close()
+        two.close()
+    expected = (first + b"begun", second + b"between", first + b"next", b"")
+    assert bytes(reader.text) == b"\n".join(expected)
+
+
 # It does not flush: Python writes when its buffer is full, and stops in the middle of a line.
 BUFFERED = """
 import sys, time

@@ -258,7 +258,7 @@ class Outlet:
             text = (
                 f"holdfast: the console was not read for {time.monotonic() - unread_since:.0f} s: "
                 f"{_in_words(self._left_out_bytes)} left out here; "
-                f"everything is in {os.path.commonpath(self._left_out_of)}\n"
+                f"everything is in {os.path.commonpath(map(os.path.abspath, self._left_out_of))}\n"
             )
             self._left_out_bytes = 0
             self._left_out_of.clear()

@@ -55,9 +55,8 @@ one."""
 HELD_TICKS_MAX = 4
 
 _NEWLINE = 0x0A
-_RETURNS_AT_LINE_START = re.compile(rb"(?m)^\r+(?!\n)")
+_RETURNS_BEFORE_TEXT = re.compile(rb"\r+(?!\n)")
 _RETURNS_AFTER_NEWLINE = re.compile(rb"(?<=\n)\r+(?!\n)")
-_RETURN_WITHIN_LINE = re.compile(rb"\r(?![\r\n]|\Z)")
 _BUFFER_BYTES = 8192
 _BUFFER_BYTES_UNUSED_MAX = 256
 """Python hands its buffer on when the next piece of text does not fit."""
@@ -177,8 +176,8 @@ class LineView:
 
     def _show(self, text: bytes) -> None:
         goes_on = self._line_shown and self._console.continues(self._fd, self)
-        if self._line_shown and not goes_on and text[:1] == b"\n":
-            text = text[1:]  # the newline that the console put in between was this one
+        if self._line_shown and not goes_on and text.startswith((b"\n", b"\r\n")):
+            text = text[text.index(b"\n") + 1 :]  # the console put it in between: it was this one
             self._line_shown = False
         if b"\r" in text:
             text = self._redrawn(text, goes_on)
@@ -188,11 +187,16 @@ class LineView:
 
     def _redrawn(self, text: bytes, goes_on: bool) -> bytes:
         """Returns at the start of a line left out, the others with the prefix after them."""
-        needless = _RETURNS_AFTER_NEWLINE if goes_on else _RETURNS_AT_LINE_START
-        text = needless.sub(b"", text)
+        needless = None if goes_on else _RETURNS_BEFORE_TEXT.match(text)
+        if needless:
+            text = text[needless.end() :]
+        if b"\n\r" in text:
+            text = _RETURNS_AFTER_NEWLINE.sub(b"", text)
         if not self._prefix:
             return text
-        return _RETURN_WITHIN_LINE.sub(lambda _: b"\r" + self._prefix, text)
+        restarted = b"\r" + self._prefix
+        text = text.replace(b"\r", restarted).replace(restarted + b"\n", b"\r\n")
+        return text.removesuffix(self._prefix) if text.endswith(restarted) else text
 
     def _prefixed(self, text: bytes, goes_on: bool) -> bytes:
         if not self._prefix:
