@@ -16,7 +16,7 @@ piece is worth more than a tenth of a second: it goes out when its writer has pa
 brought no end of it for `HELD_TICKS_MAX` ticks. If another source writes meanwhile, it does so on
 a line of its own, and the rest follows on a new line with a prefix of its own.
 
-One pause is not waited for: that of a writer whose buffer was full. Programs that do not flush
+One pause does not count: that of a writer whose buffer was full. Programs that do not flush
 (`print` into a pipe) write some 8 KiB at a time, up to the middle of a line, and the next block
 may be minutes away. The rest of that line is in the writer's buffer, so nothing that anybody meant
 to show is withheld; shown in halves, every such line would be broken by those of other workers.
