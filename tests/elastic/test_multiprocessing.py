@@ -625,6 +625,26 @@ def test_both_show_and_keep_what_is_teed(
     assert not (attempt / "filtered_stderr.log").exists()
 
 
+def test_what_has_no_newline_yet_is_shown_too(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logs = DefaultLogsSpecs(log_dir=str(tmp_path), tee=Std.ALL)
+    seen = tmp_path / "seen"
+    line = f"printf '\\r10%%'; while [ ! -e {seen} ]; do sleep 0.01; done; printf '\\r20%%\\n'"
+    context = shell(tmp_path, line, logs_specs=logs)
+    shown = ""
+
+    def is_shown() -> bool:
+        nonlocal shown
+        shown += capfd.readouterr().out
+        return "10%" in shown
+
+    eventually(is_shown)
+    seen.touch()
+    context.wait()
+    assert shown + capfd.readouterr().out == "[sh0]:10%\r[sh0]:20%\n"
+
+
 def test_what_is_redirected_is_not_shown(
     tmp_path: Path, multiprocessing: Module, capfd: pytest.CaptureFixture[str]
 ) -> None:

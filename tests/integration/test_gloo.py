@@ -97,6 +97,30 @@ def test_the_loss_of_the_process_that_serves_the_store_is_survived(start_job) ->
     job.expect_nothing_left()
 
 
+def test_a_traceback_that_pytorch_prints_with_its_rank_is_reported_once(run_job) -> None:
+    script = """
+        import os, time
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        if dist.get_rank() == 0:
+            open("ready", "w").close()
+            while True:
+                time.sleep(0.01)
+        while not os.path.exists("ready"):
+            time.sleep(0.002)
+        def inner():
+            raise ValueError("the loss is not a number")
+        inner()
+    """
+    job = run_job("--nproc-per-node=2", script=script)
+    assert job.process.returncode == 1
+    before, found, report = job.stderr.partition("holdfast: the job failed:")
+    assert "[rank1]: ValueError: the loss is not a number" in before
+    assert found
+    assert report.count("in inner") == 1
+    assert report.count("Traceback") == 1
+
+
 def store_host_of(job) -> int:
     """The process whose command names its own script."""
     for pid in job.running():

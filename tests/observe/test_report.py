@@ -126,6 +126,16 @@ def test_what_stands_on_stderr_besides_the_traceback_is_shown_too() -> None:
     assert text.count("step(batch)") == 1
 
 
+def test_a_traceback_that_pytorch_printed_with_the_rank_before_each_line_is_shown_once() -> None:
+    printed = "".join(f"[rank1]: {line}\n" for line in ("", *TRACEBACK.splitlines()))
+    tail = f"[rank1]: not of it\n{printed}[rank1]:[W1116 main.cpp:7] Warning: [rank1]: twice\n"
+    text = report(failed(failure(1, error=ErrorDetail("E: x", TRACEBACK), stderr_tail=tail)))
+    assert text.count("step(batch)") == 1
+    kept = ["[rank1]: not of it", "[rank1]:[W1116 main.cpp:7] Warning: [rank1]: twice"]
+    shown = "".join(f"      {line}\n" for line in kept)
+    assert text.endswith(f"\n    last lines of stderr:\n{shown}")
+
+
 @pytest.mark.parametrize(
     ("outcome", "headline"),
     [

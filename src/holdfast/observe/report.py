@@ -6,6 +6,7 @@ last lines are shown (of what failed besides, the first) and the rest is counted
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 
@@ -18,6 +19,9 @@ MAX_STDERR_LINES = 20
 MAX_OTHERS = 8
 MAX_RECOVERIES = 8
 MAX_LINE = 500
+
+RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+"""What PyTorch puts before each line of a traceback, from `init_process_group` on."""
 
 
 def render(outcome: Outcome, recovered: Iterable[Recovery], journal: str | None) -> str:
@@ -75,8 +79,12 @@ def _cause(cause: Failure) -> list[str]:
 
 def _without(tail: str, traceback: str) -> str:
     """What else stands at the end of stderr, where the traceback was printed too."""
-    shown = set(traceback.splitlines())
-    return "\n".join(line for line in tail.splitlines() if line.strip() and line not in shown)
+    shown = {"", *traceback.splitlines()}
+    return "\n".join(
+        line
+        for line in tail.splitlines()
+        if line.strip() and line not in shown and RANK_PREFIX.sub("", line) not in shown
+    )
 
 
 def _how(cause: Failure) -> str:

@@ -23,6 +23,11 @@ What does not go out at once is queued and follows when the loop says there is r
 queue has no limit of its own: those who can wait (readers of workers' pipes) ask
 `congested` before they bring more; those who cannot (the last words of a dead worker) just
 write.
+
+A console that has taken nothing for `UNREAD_S` while so much waits is one that nobody reads:
+Ctrl-S, a pager that stands still. Whoever has its text in a file too then need not wait: it tells
+how much it leaves out (`leave_out`), and that is said in its place once the queue has become
+short again. A console that is only slow is waited for.
 """
 
 from __future__ import annotations
@@ -32,13 +37,16 @@ import os
 import select
 import socket
 import stat
+import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 
-from holdfast.workers.event_loop import Loop
+from holdfast.workers.event_loop import Cancellable, Loop
 
 CONGESTED_BYTES = 4 * 1024 * 1024
 CLEAR_BYTES = 1024 * 1024
+UNREAD_S = 2.0
 
 _FLUSH_BYTES_PER_TURN = 1024 * 1024
 _JOIN_BYTES_MAX = 64 * 1024
@@ -73,8 +81,16 @@ class Console:
         return self._outlets[fd].queued_bytes > CONGESTED_BYTES
 
     def when_clear(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call `callback` once, from the loop, when the congestion is over."""
+        """Call `callback` once, from the loop, when the congestion is over or nobody reads."""
         self._outlets[fd].when_clear(callback)
+
+    def is_unread(self, fd: int) -> bool:
+        """Whether so much is queued, and nobody takes any of it."""
+        return self._outlets[fd].unread_since is not None
+
+    def leave_out(self, fd: int, count: int, kept_in: Path) -> None:
+        """So many bytes are not brought here, because it is unread; the file has them."""
+        self._outlets[fd].leave_out(count, kept_in)
 
     def continues(self, fd: int, source: object) -> bool:
         """Whether what `source` writes next would go on with a line of its own."""
@@ -110,6 +126,12 @@ class Outlet:
         self.dropped_bytes = 0
         self.line_open = False
         self.source: object = None
+        self.unread_since: float | None = None
+        self._left_out_bytes = 0
+        self._left_out_of: set[Path] = set()
+        self._sent_bytes = 0
+        self._judging: Cancellable | None = None
+        """The next look at whether anybody reads."""
         self._loop = loop
         self._waiting: deque[bytearray] = deque()
         self._head_sent = 0
@@ -139,8 +161,14 @@ class Outlet:
         else:
             self._loop.call_soon(callback)
 
+    def leave_out(self, count: int, kept_in: Path) -> None:
+        self._left_out_bytes += count
+        self._left_out_of.add(kept_in)
+
     def close(self) -> None:
         self._give_up()
+        if self._judging is not None:
+            self._judging.cancel()
         if isinstance(self._own, int):
             os.close(self._own)
         elif self._own is not None:
@@ -192,6 +220,8 @@ class Outlet:
         else:
             self._waiting.append(bytearray(data))
         self.queued_bytes += len(data)
+        if self.queued_bytes > CONGESTED_BYTES:
+            self._judge_later()
 
     def _flush(self) -> None:
         budget = _FLUSH_BYTES_PER_TURN
@@ -206,8 +236,37 @@ class Outlet:
                 break
         self._tell_waiters()
 
+    def _judge_later(self) -> None:
+        if self._judging is None and self.unread_since is None:
+            self._judging = self._loop.call_later(UNREAD_S, self._judge, self._sent_bytes)
+
+    def _judge(self, sent_bytes: int) -> None:
+        """See whether anything was taken since `sent_bytes` were."""
+        self._judging = None
+        if self.queued_bytes <= CLEAR_BYTES:
+            return
+        if self._sent_bytes > sent_bytes:
+            self._judge_later()
+            return
+        self.unread_since = time.monotonic() - UNREAD_S
+        self._call_waiters()
+
+    def _be_read_again(self, unread_since: float) -> None:
+        """Say what was left out, where it would have stood."""
+        self.unread_since = None
+        if self._left_out_bytes:
+            text = (
+                f"holdfast: the console was not read for {time.monotonic() - unread_since:.0f} s: "
+                f"{_in_words(self._left_out_bytes)} left out here; "
+                f"everything is in {os.path.commonpath(map(os.path.abspath, self._left_out_of))}\n"
+            )
+            self._left_out_bytes = 0
+            self._left_out_of.clear()
+            self.write(os.fsencode(text), None)
+
     def _forget(self, sent: int) -> None:
         self.queued_bytes -= sent
+        self._sent_bytes += sent
         self._head_sent += sent
         if self._head_sent == len(self._waiting[0]):
             self._waiting.popleft()
@@ -215,11 +274,16 @@ class Outlet:
 
     def _tell_waiters(self) -> None:
         if self.queued_bytes <= CLEAR_BYTES:
-            for callback in self._on_clear:
-                self._loop.call_soon(callback)
-            self._on_clear.clear()
+            if self.unread_since is not None:
+                self._be_read_again(self.unread_since)
+            self._call_waiters()
         if not self._waiting:
             self._loop.remove_writer(self._writable_descriptor())
+
+    def _call_waiters(self) -> None:
+        for callback in self._on_clear:
+            self._loop.call_soon(callback)
+        self._on_clear.clear()
 
     def _give_up(self) -> None:
         """The destination takes nothing more: drop what waits, and let nobody wait for it."""
@@ -242,6 +306,11 @@ def _destination(descriptor: int) -> tuple[int, ...]:
     except OSError:
         return (descriptor,)
     return (status.st_dev, status.st_ino, status.st_rdev)
+
+
+def _in_words(count: int) -> str:
+    """A number of bytes, as people say it."""
+    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.1f} kB"
 
 
 def _when_ready(descriptor: int) -> Transmit:

@@ -3,12 +3,43 @@
 Rules
 - No line is handled one by one, unless a filter matches in its block: blocks are cut at
   their last newline, and prefixes come in with one `replace`.
-- Memory is bounded: the start of a line is held up to `LINE_BYTES_MAX`, then the line is
-  broken by force; the tail has a fixed size.
+- Memory is bounded: the start of a line is held up to `LINE_BYTES_MAX`; the tail has a fixed
+  size.
 - Any byte may come, in blocks of any size.
+- What was written is shown within a fraction of a second, whether or not its line has ended, on
+  terminals, pipes and files alike: whoever follows a log sees a progress bar move, and an agent
+  that is killed takes nothing along that could have been out.
+
+How a line that has not ended is shown (`LineView`). Whole lines go out at once. The start of a
+line is held for a moment, because most writers bring the rest of it at once, and a line in one
+piece is worth more than a tenth of a second: it goes out when its writer has paused, or has
+brought no end of it for `HELD_TICKS_MAX` ticks. If another source writes meanwhile, it does so on
+a line of its own, and the rest follows on a new line with a prefix of its own.
+
+One pause does not count: that of a writer whose buffer was full. Programs that do not flush
+(`print` into a pipe) write some 8 KiB at a time, up to the middle of a line, and the next block
+may be minutes away. The rest of that line is in the writer's buffer, so nothing that anybody meant
+to show is withheld; shown in halves, every such line would be broken by those of other workers.
+
+Progress bars (`tqdm`) redraw a line: a carriage return, the new text, no newline. What lies between
+two returns is a whole redraw, and goes out like a line does, at the next tick at the latest; a
+writer that never pauses is cut only there. For reading the log later, with a pager or an editor,
+as well as on a screen:
+
+    on a line of its own    the return is left out, for there is nothing to return over:
+                            `[rank0]: 40%|████` reads well in `less`, and says whose it is
+    on its own open line    the return stays, with the prefix after it: a screen shows one bar
+                            that moves and keeps its prefix, a file has what was written
+
+Several workers' bars in one log thus take turns line by line, each line whole and named. No redraw
+is dropped to make the log shorter: without `--tee` it is the only record, and how often to draw is
+for the program to say (`tqdm(mininterval=10)`).
 """
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 from holdfast.workers.console import Console
 from holdfast.workers.event_loop import Cancellable, Loop
@@ -16,17 +47,24 @@ from holdfast.workers.log_files import FilterFiles
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
 TAIL_BYTES = 64 * 1024
+TICK_S = 0.1
+QUIET_TICKS = 2
+"""After so many ticks without a byte the writer has paused, which is after one or two tenths of a
+second. Less would break lines on a busy machine, where a process may have to wait in the midst of
+one."""
+HELD_TICKS_MAX = 4
 
 _NEWLINE = 0x0A
-_SILENCE_S = 0.05
+_RETURNS_BEFORE_TEXT = re.compile(rb"\r+(?!\n)")
+_RETURNS_AFTER_NEWLINE = re.compile(rb"(?<=\n)\r+(?!\n)")
+_BUFFER_BYTES = 8192
+_BUFFER_BYTES_UNUSED_MAX = 256
+"""Python hands its buffer on when the next piece of text does not fit."""
 _TAIL_LINE_LENGTH_MAX = 2000
 
 
 class LineCutter:
-    """Cuts a stream of blocks at its last newline and holds the rest back.
-
-    A line that grows beyond `LINE_BYTES_MAX` is broken by force.
-    """
+    """Cuts a stream of blocks at its last newline and holds the rest back."""
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
@@ -37,7 +75,7 @@ class LineCutter:
         cut = block.rfind(b"\n") + 1
         if cut == 0:
             self._hold(block)
-            return self.take() + b"\n" if self.held_bytes > LINE_BYTES_MAX else b""
+            return b""
         if cut == len(block) and not self._held:
             return block
         self._hold(block[:cut])
@@ -52,6 +90,20 @@ class LineCutter:
         self.held_bytes = 0
         return held
 
+    def take_redraws(self) -> bytes:
+        """Return what is held up to its last carriage return, which stays."""
+        held = self.take()
+        cut = max(0, held.rfind(b"\r"))
+        self._hold(held[cut:])
+        return held[:cut]
+
+    def take_but_return(self) -> bytes:
+        """Return what is held; a return at its end stays, for what follows may be the newline."""
+        held = self.take()
+        cut = len(held) - held.endswith(b"\r")
+        self._hold(held[cut:])
+        return held[:cut]
+
     def _hold(self, part: bytes) -> None:
         if part:
             self._held.append(part)
@@ -59,56 +111,112 @@ class LineCutter:
 
 
 class LineView:
-    """Shows one stream on the console in whole lines, each with the prefix.
+    """Shows one stream on the console, each line with the prefix and never within another's.
 
-    On a terminal the start of a line is shown too, once its writer has paused: a prompt or a
-    progress bar may never send its newline. If another source has written since, the rest
-    goes on a new line, with a prefix of its own.
+    With a file that has all of it (`kept_in`), nothing more is brought to a console that nobody
+    reads, but counted there.
     """
 
-    def __init__(self, console: Console, fd: int, prefix: bytes, loop: Loop) -> None:
+    def __init__(
+        self, console: Console, fd: int, prefix: bytes, loop: Loop, kept_in: Path | None = None
+    ) -> None:
         self._console = console
         self._fd = fd
         self._prefix = prefix
         self._loop = loop
+        self._kept_in = kept_in
         self._cutter = LineCutter()
         self._line_shown = False
-        self._pause: Cancellable | None = None
+        """The start of a line has been shown, and its end has not."""
+        self._tick: Cancellable | None = None
+        self._quiet_ticks = 0
+        self._held_ticks = 0
+        self._waits_for_buffer = False
 
     def feed(self, block: bytes) -> None:
+        if self._kept_in is not None and self._console.is_unread(self._fd):
+            self._leave_out(block, self._kept_in)
+            return
         whole = self._cutter.feed(block)
         if whole:
+            self._held_ticks = 0
             self._show(whole)
-        if self._console.terminal(self._fd) is not None:
-            self._cancel_pause()
-            if self._cutter.held_bytes:
-                self._pause = self._loop.call_later(_SILENCE_S, self.flush)
+        self._quiet_ticks = 0
+        self._waits_for_buffer = _filled_a_buffer(block)
+        if self._cutter.held_bytes > LINE_BYTES_MAX:
+            self._show(self._cutter.take_but_return())
+        elif self._cutter.held_bytes and self._tick is None:
+            self._tick = self._loop.call_later(TICK_S, self._on_tick)
 
     def flush(self) -> None:
-        """Show what is held, though its line is not complete."""
-        self._cancel_pause()
-        if self._cutter.held_bytes:
-            self._show(self._cutter.take())
+        """Show what is held, though its line is not complete: nothing more comes."""
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        self._show(self._cutter.take())
+
+    def _on_tick(self) -> None:
+        """Show what has been held for long enough. It goes on while something is held."""
+        self._tick = None
+        if not self._cutter.held_bytes or self._waits_for_buffer:
+            return
+        if not self._console.congested(self._fd):  # Else it is we who have paused.
+            self._quiet_ticks += 1
+            self._held_ticks += 1
+            if self._quiet_ticks >= QUIET_TICKS:
+                self._show(self._cutter.take_but_return())
+                return
+            redraws = self._cutter.take_redraws()
+            if not redraws and self._held_ticks >= HELD_TICKS_MAX:
+                redraws = self._cutter.take_but_return()
+            if redraws:
+                self._held_ticks = 0
+                self._show(redraws)
+        self._tick = self._loop.call_later(TICK_S, self._on_tick)
 
     def _show(self, text: bytes) -> None:
         goes_on = self._line_shown and self._console.continues(self._fd, self)
-        if self._line_shown and not goes_on and text[0] == _NEWLINE:
-            text = text[1:]  # the newline that the console put in between was this one
-        self._line_shown = bool(text) and text[-1] != _NEWLINE
-        self._console.write(self._fd, self._prefixed(text, goes_on), self)
+        if self._line_shown and not goes_on and text.startswith((b"\n", b"\r\n")):
+            text = text[text.index(b"\n") + 1 :]  # the console put it in between: it was this one
+            self._line_shown = False
+        if b"\r" in text:
+            text = self._redrawn(text, goes_on)
+        if text:
+            self._line_shown = text[-1] != _NEWLINE
+            self._console.write(self._fd, self._prefixed(text, goes_on), self)
+
+    def _redrawn(self, text: bytes, goes_on: bool) -> bytes:
+        """Returns at the start of a line left out, the others with the prefix after them."""
+        needless = None if goes_on else _RETURNS_BEFORE_TEXT.match(text)
+        if needless:
+            text = text[needless.end() :]
+        if b"\n\r" in text:
+            text = _RETURNS_AFTER_NEWLINE.sub(b"", text)
+        if not self._prefix:
+            return text
+        restarted = b"\r" + self._prefix
+        text = text.replace(b"\r", restarted).replace(restarted + b"\n", b"\r\n")
+        return text.removesuffix(self._prefix) if text.endswith(restarted) else text
 
     def _prefixed(self, text: bytes, goes_on: bool) -> bytes:
-        if not self._prefix or not text:
+        if not self._prefix:
             return text
         start = b"" if goes_on else self._prefix
         if text[-1] != _NEWLINE:
             return start + text.replace(b"\n", b"\n" + self._prefix)
         return b"".join((start, text[:-1].replace(b"\n", b"\n" + self._prefix), b"\n"))
 
-    def _cancel_pause(self) -> None:
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
+    def _leave_out(self, block: bytes, kept_in: Path) -> None:
+        unseen = self._cutter.held_bytes + len(block)
+        self._cutter.take()
+        self._line_shown = False
+        self._console.leave_out(self._fd, unseen, kept_in)
+
+
+def _filled_a_buffer(block: bytes) -> bool:
+    """Whether a block of lines looks as if it ended where the writer had no more room."""
+    unused = -len(block) % _BUFFER_BYTES
+    return unused <= _BUFFER_BYTES_UNUSED_MAX and b"\n" in block
 
 
 class LineFilter:
@@ -125,6 +233,8 @@ class LineFilter:
 
     def feed(self, block: bytes) -> None:
         self._copy_matches(self._cutter.feed(block))
+        if self._cutter.held_bytes > LINE_BYTES_MAX:
+            self.flush()
 
     def flush(self) -> None:
         if self._cutter.held_bytes:

@@ -4,7 +4,8 @@ Rules
 - Every byte that a worker wrote before its death reaches its file, and the console queue.
 - The agent's loop never waits for a worker, a terminal or the end of a pipe, and one talkative
   worker takes only a bounded part of each turn of the loop.
-- A worker that writes faster than the console can show waits, as it would on a terminal.
+- A worker that writes faster than the console can show waits, as it would on a terminal; but not
+  for a console that nobody reads, where a file has all of it: what is left out there is said there.
 - On the console the lines of different workers are whole.
 - A file that cannot be written is said so once; the console and the worker go on.
 
@@ -144,7 +145,7 @@ class PipedStream:
         prefix = plan.prefix(pid)
         if plan.to_console and not plan.pass_through:
             shown = prefix if plan.prefix_on_console else b""
-            self._view = LineView(self._console, plan.number, shown, self._loop)
+            self._view = LineView(self._console, plan.number, shown, self._loop, self._kept_in())
         if plan.filters and self._filter_files:
             self._filter = LineFilter(plan.number, plan.filters, prefix, self._filter_files)
         self._loop.add_reader(self._end, self._on_readable)
@@ -175,7 +176,7 @@ class PipedStream:
     def _on_readable(self) -> None:
         left = _READ_BYTES_PER_TURN
         while not self._finished and left > 0:
-            if self._plan.to_console and self._console.congested(self._plan.number):
+            if self._must_wait():
                 self._loop.remove_reader(self._end)
                 self._console.when_clear(self._plan.number, self._resume)
                 return
@@ -184,6 +185,18 @@ class PipedStream:
                 return
             left -= len(block)
             self._take(block)
+
+    def _must_wait(self) -> bool:
+        """Whether the console has to take some first; not if nobody reads it and a file has all."""
+        number = self._plan.number
+        if not self._plan.to_console or not self._console.congested(number):
+            return False
+        return self._kept_in() is None or not self._console.is_unread(number)
+
+    def _kept_in(self) -> Path | None:
+        """The file that has everything, if there is one."""
+        is_kept = self._file is not None and self._file.descriptor is not None
+        return self._plan.file if is_kept else None
 
     def _resume(self) -> None:
         if not self._finished:
