@@ -6,6 +6,7 @@ have no workers, and say of them what a test wants said.
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 from holdfast.agent.hosting import CoordinatorHost, Surroundings
@@ -18,7 +19,9 @@ from holdfast.control.record import Record
 from holdfast.control.server import Server
 from holdfast.core.beginning import next_life
 from holdfast.core.config import JobConfig, Program, RestartPolicy, Timeouts
+from holdfast.core.coordinator_io import CoordinatorEvent
 from holdfast.core.coordinator_state import ledger
+from holdfast.core.desk import Desk
 from holdfast.core.messages import (
     CloseJob,
     FromNode,
@@ -34,6 +37,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.model import Assignment, Endpoint, ExitStatus, Failure, NodeInfo, Tenure
 from holdfast.workers import linux
+from holdfast.workers.event_loop import Cancellable
 
 from .stage import DEADLINE_S, JOB, LOOPBACK, Raw, Stage
 
@@ -62,6 +66,7 @@ class Node:
         self.stops: list[StopRound] = []
         self.told: list[ToNode] = []
         self.lost: list[str] = []
+        self.tethers: list[socket.socket] = []
         self.beats = 0
         self.client: Client | None = None
 
@@ -117,9 +122,8 @@ class Node:
         self.hear(message)
 
     def on_tether(self, fd: int) -> None:
-        import socket
-
-        self.job.stage.closing(socket.socket(fileno=fd).close)
+        self.tethers.append(socket.socket(fileno=fd))
+        self.job.stage.closing(self.tethers[-1].close)
 
 
 class Hosted:
@@ -137,9 +141,12 @@ class Hosted:
         self.said: list[str] = []
         self.record = Record(folder, JOB)
         self.nodes: dict[str, Node] = {HOST: Node(self, HOST)}
+        self.beating: Cancellable
         loop, now = stage.loop, linux.now()
         state = next_life(self.config, self.record.read(3600.0), INSTANCE).state(self.config, now)
-        around = Surroundings(loop, HOST, self.said.append, self._tell, lambda now, desk: None)
+        self.events: list[CoordinatorEvent] = []
+        """What the coordinator took a step for."""
+        around = Surroundings(loop, HOST, self.said.append, self._tell, self._journal)
         keeper = RecordKeeper(self.record, HOST, loop, self.said.append)
         self.host = CoordinatorHost(state, around, keeper)
         self.server = Server(loop, JOB, security, self.host, stage.spaces)
@@ -154,6 +161,10 @@ class Hosted:
 
     def _tell(self, message: ToNode, tenure: Tenure) -> None:
         self.nodes[HOST].hear(message)
+
+    def _journal(self, now: float, desk: Desk) -> None:
+        self.events += [taken.event for taken in desk.taken]
+        desk.taken.clear()
 
     @property
     def round(self) -> int:

@@ -7,11 +7,15 @@ client that went through the handshake and then lies.
 from __future__ import annotations
 
 import math
+import socket
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from holdfast.control.auth import OPEN, Security
+from holdfast.core.config import Leases
+from holdfast.core.leases import NodeGone
 from holdfast.core.messages import (
     ClosingWanted,
     FailuresDescribed,
@@ -38,6 +42,7 @@ from holdfast.core.model import (
     Tenure,
 )
 
+from .conftest import Certificates
 from .hosted import HOST, INSTANCE, Hosted, config
 from .stage import LOOPBACK, Stage
 
@@ -224,3 +229,41 @@ def test_progress_that_was_made_up_leaves_later_rounds_their_own(job: Hosted) ->
         job.until_running(step + 1)
     assert job.host.state.fruitless == 0
     job.goes_on(rounds=4)
+
+
+SHORT = Leases(lease_s=2.0, heartbeat_s=0.5, kill_margin_s=0.5, suspect_s=1.0, reconnect_s=0.2)
+
+
+def cut_off(stage: Stage, folder: Path, security: Security) -> list[str]:
+    """One on the path ends a tether in order and cuts the node off. Why it counts as gone."""
+    job = Hosted(stage, folder, security, replace(config(2, 2), leases=SHORT))
+    job.start("good")
+    good = job.nodes.pop("good")
+    stage.until(lambda: good.tethers)
+    good.tethers[0].shutdown(socket.SHUT_WR)
+    assert good.client is not None
+    good.client.close()
+
+    def beat() -> None:
+        job.nodes[HOST].say(Heartbeat(9))
+        job.beating = stage.loop.call_later(SHORT.heartbeat_s, beat)
+
+    beat()
+    stage.until(lambda: any(isinstance(event, NodeGone) for event in job.events))
+    job.beating.cancel()
+    return [event.reason for event in job.events if isinstance(event, NodeGone)]
+
+
+def test_the_end_of_a_tether_is_proof_where_the_network_is_trusted(
+    stage: Stage, tmp_path: Path
+) -> None:
+    assert cut_off(stage, tmp_path, OPEN) == ["all its processes have ended"]
+
+
+def test_with_tls_the_end_of_a_tether_is_forged_in_vain(
+    stage: Stage, tmp_path: Path, certificates: Certificates
+) -> None:
+    """Two rounds would run at once: its lease is waited for, whatever TCP says."""
+    secure = Security(b"a secret token", certificates.files())
+    (reason,) = cut_off(stage, tmp_path, secure)
+    assert reason.startswith("it was silent for")

@@ -40,12 +40,15 @@ def _structs(info: inspect.StructType) -> list[Any]:
     """As many as its richest field has alternatives."""
     fields = {field.name: _samples(field.type) for field in info.fields}
     count = max((len(values) for values in fields.values()), default=1)
-    return [
-        info.cls(**{name: values[turn % len(values)] for name, values in fields.items()})
+    each = [
+        {name: values[turn % len(values)] for name, values in fields.items()}
         for turn in range(count)
     ]
+    return [info.cls(**(values | FITTING.get(values.get("verdict"), {}))) for values in each]
 
 
+FITTING = {"succeeded": {"exit_status": 0}}
+"""What a record refuses otherwise."""
 PLAIN: dict[type[inspect.Type], object] = {
     inspect.StrType: 'text with "quotes", a\nnew line and ünïcödé',
     inspect.IntType: 7,

@@ -5,9 +5,16 @@ from __future__ import annotations
 from .mutants_of_coordinator import MUTANTS as OF_THE_COORDINATOR
 from .mutants_of_fencing import MUTANTS as OF_FENCING
 from .mutants_of_forming import MUTANTS as OF_FORMING
+from .mutants_of_hearing import MUTANTS as OF_HEARING
 from .mutants_of_succession import MUTANTS as OF_SUCCESSION
 from .planting import Mutant, planted
 
-MUTANTS: tuple[Mutant, ...] = (*OF_FORMING, *OF_FENCING, *OF_THE_COORDINATOR, *OF_SUCCESSION)
+MUTANTS: tuple[Mutant, ...] = (
+    *OF_FORMING,
+    *OF_FENCING,
+    *OF_THE_COORDINATOR,
+    *OF_SUCCESSION,
+    *OF_HEARING,
+)
 
 __all__ = ["MUTANTS", "Mutant", "planted"]

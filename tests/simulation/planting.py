@@ -21,7 +21,8 @@ class Mutant(NamedTuple):
 
     name: str
     rule: str
-    """Of the design: §3 forming, §4 leases and fencing, §5 the coordinator, §6 restarts."""
+    """Of the design: §3 forming, §4 leases and fencing, §5 the coordinator, §6 restarts,
+    §7 who may say what."""
     target: str
     """module:function, or module:Class.method."""
     old: str

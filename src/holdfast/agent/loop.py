@@ -42,6 +42,7 @@ from holdfast.core.agent_io import (
     WakeAgent,
 )
 from holdfast.core.agent_state import AgentState
+from holdfast.core.bounds import clean
 from holdfast.core.config import JobConfig
 from holdfast.core.model import Outcome
 from holdfast.observe.journal import SCHEMA, Header, Journal
@@ -71,7 +72,7 @@ class Agent:
     ) -> None:
         """`echo` gets every line of the journal, and must return at once."""
         self.config = config
-        self.host = socket.gethostname()
+        self.host = clean(socket.gethostname())
         self.node = f"{self.host}-{os.urandom(4).hex()}"
         self._loop = loop
         self._print_report = print_report
@@ -191,7 +192,8 @@ class Agent:
         self.console.write(2, line)
 
     def _say(self, text: str) -> None:
-        self.console.write(2, f"holdfast: {text}\n".encode())
+        """Much of what is said comes from other machines: it stays one line of ours."""
+        self.console.write(2, f"holdfast: {clean(text)}\n".encode("utf-8", "replace"))
 
     def _take_leave(self, outcome: Outcome) -> None:
         """Report, pass the cause up, and leave no file that tells nothing."""

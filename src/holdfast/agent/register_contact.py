@@ -8,7 +8,8 @@ Rules
 1. A node that does not lead says so to whoever dials it, and keeps no connection.
 2. The orderly end of our tether to the leader, seen from our end, means that nothing of its node
    is left: whoever lets go of a tether for another reason resets it. The leader's spawner holds
-   the tethers of its successors too, so that it is not the agent's end alone.
+   the tethers of its successors too, so that it is not the agent's end alone. With TLS it means
+   nothing, because it is TCP that ends it: the leader's tenure is then waited for.
 3. A dial ends by reaching somebody or by `CoordinatorLost`, whatever the register does.
 """
 
@@ -97,6 +98,7 @@ class RegisterContact:
         config = owner.config
         self._owner = owner
         security = security_of(config, secrets.token)
+        self._believes_an_end = security.tls is None
         allow_many_connections(config.max_nodes)  # Every node may have to lead.
         self._client = Client(owner.loop, config.run_id, owner.node, security, self)
         self._spaces = KeySpaces()
@@ -302,7 +304,9 @@ class RegisterContact:
 
     def on_tether(self, fd: int) -> None:
         self._drop_tether()
-        self._tether = TetherEnd(self._owner.loop, os.dup(fd), self._leader, self._on_leader_gone)
+        if self._believes_an_end:
+            loop, own = self._owner.loop, os.dup(fd)
+            self._tether = TetherEnd(loop, own, self._leader, self._on_leader_gone)
         self._owner.on_tether(fd)
 
     def _on_leader_gone(self, leader: str) -> None:

@@ -4,7 +4,9 @@ Rules
 - With TLS, everything is inside it but the tether. A TLS server writes on every connection
   it accepts, and on a tether nothing may ever be written: unread bytes would turn the FIN of
   a dying node into a reset. Nor would TLS add anything there, since the end of a connection
-  is told by TCP and not by TLS. The ticket in the tether's opening is worth one tether.
+  is told by TCP and not by TLS: a process that is killed signs nothing any more, and whoever is on
+  the path can send a FIN in its name. So with TLS the end of a tether is believed by nobody, and
+  a node's death is known when its lease is over (`control.server`, `agent.register_contact`).
 - Files that cannot be used are a `UsageError`, at start.
 
 How it works: a server looks at the first byte without taking it. TLS begins with 0x16 and a

@@ -24,6 +24,7 @@ from holdfast.core import coordinator, hearing
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
+    Disconnect,
     Heard,
     HeldUp,
     Refuse,
@@ -51,6 +52,8 @@ class Desk(Struct):
 
     state: CoordinatorState
     book: LeaseBook
+    greeted: set[str] = field(default_factory=set)
+    """Who has greeted on the connection that it has."""
     check_at: float | None = None
     noticed: float | None = None
     """The check that was found to be overdue: the coordinator has been told once."""
@@ -65,15 +68,18 @@ def open_desk(state: CoordinatorState) -> Desk:
 def receive(desk: Desk, node: str, message: FromNode, now: float) -> list[CoordinatorEffect]:
     """A node said something."""
     effects = _notice_stall(desk, now)
-    wrong = hearing.objection(desk.state, node, message)
+    wrong = hearing.objection(desk.state, node, message, node in desk.greeted)
     if wrong is not None:
         return [*effects, Refuse(node, wrong.kind, wrong.reason)]
+    if isinstance(message, NodeGreeted):
+        desk.greeted.add(node)
     if isinstance(message, Heartbeat):
         return effects + _heartbeat(desk, node, message, now)
     if isinstance(message, NodeGreeted) and desk.state.config.max_nodes > 1:
         desk.book.connected(node, now)
         effects += _heartbeat(desk, node, Heartbeat(message.heartbeat), now)
     if isinstance(message, NodeLeft):
+        desk.greeted.discard(node)
         desk.book.forget(node)
     return effects + decide(desk, Heard(node, message), now)
 
@@ -89,6 +95,7 @@ def _heartbeat(desk: Desk, node: str, message: Heartbeat, now: float) -> list[Co
 
 def disconnected(desk: Desk, node: str, now: float) -> list[CoordinatorEffect]:
     """A node's connection ended, in whatever way."""
+    desk.greeted.discard(node)
     desk.book.disconnected(node, now)
     return _check_again(desk, now)
 
@@ -124,6 +131,8 @@ def _step(desk: Desk, event: CoordinatorEvent, now: float) -> list[CoordinatorEf
             desk.book.revoke(effect.node)
         elif isinstance(effect, Reinstate):
             desk.book.reinstate(effect.node)
+        elif isinstance(effect, Disconnect):
+            desk.greeted.discard(effect.node)
     return list(effects)
 
 

@@ -4,7 +4,7 @@ A node that was admitted knows the job's token, if there is one, and is no more 
 that: it speaks of itself. What it may say of itself is checked for its form before (`core.bounds`).
 
 Rules
-1. Nothing counts before a greeting.
+1. Nothing counts before a greeting, on every connection anew.
 2. A node speaks under its own name alone, of its own failures, and of ranks that it was given.
 3. What it remembers of the job is believed as far as it can be true. A number far above what is
    known here is not: it would be counted on from, written down, and outlive whoever made it up.
@@ -50,13 +50,15 @@ class Objection(Struct, frozen=True):
     reason: str
 
 
-def objection(state: CoordinatorState, node: str, message: FromNode) -> Objection | None:
+def objection(
+    state: CoordinatorState, node: str, message: FromNode, has_greeted: bool
+) -> Objection | None:
     """What is wrong with this, from that node; None where nothing is."""
     if isinstance(message, NodeGreeted):
         return _in_greeting(state, node, message)
     if isinstance(message, Heartbeat):
         return None  # Whom nobody knows has no lease, and gets no answer.
-    if node not in state.members and state.outcome is None:
+    if not (has_greeted and node in state.members) and state.outcome is None:
         return Objection("greeting", "a node has to greet before it says anything else")
     match message:
         case NodeJoined():

@@ -1,7 +1,8 @@
 """The end of a job in a few lines: who failed first, why, and what was decided.
 
 The length is bounded, whatever the job went through: of everything that may be long, the
-last lines are shown (of what failed besides, the first) and the rest is counted.
+last lines are shown (of what failed besides, the first) and the rest is counted. Much of it comes
+from other machines: nothing in it begins a line of its own, or moves a cursor.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 import time
 from collections.abc import Iterable
 
+from holdfast.core.bounds import clean, clean_lines
 from holdfast.core.model import Failure, Outcome
 from holdfast.core.rootcause import lost_a_peer
 from holdfast.observe.recoveries import Recovery
@@ -56,7 +58,7 @@ def _headline(outcome: Outcome) -> str:
         "interrupted": "the job was interrupted",
         "not_formed": "the group could not form",
     }
-    return f"holdfast: {verdicts[outcome.verdict]}: {outcome.reason}"
+    return f"holdfast: {verdicts[outcome.verdict]}: {clean(outcome.reason)}"
 
 
 def _cause(cause: Failure) -> list[str]:
@@ -68,7 +70,8 @@ def _cause(cause: Failure) -> list[str]:
         lines.append(f"    when     {clock}")
     lines.append(f"    how      {_how(cause)}")
     if cause.error.message:
-        lines.append(f"    error    {cause.error.message.splitlines()[0][:MAX_LINE]}")
+        first = next(iter(clean_lines(cause.error.message).splitlines()), "")
+        lines.append(f"    error    {first[:MAX_LINE]}")
     if cause.error.traceback:
         lines += ["", *_indented(cause.error.traceback, MAX_TRACEBACK_LINES)]
     tail = _without(cause.stderr_tail, cause.error.traceback)
@@ -93,7 +96,7 @@ def _how(cause: Failure) -> str:
     if cause.status.signal is None:
         return f"ended with exit code {cause.status.code}"
     words = f"killed by {cause.status}"
-    return f"{words}; {cause.out_of_memory}" if cause.out_of_memory else words
+    return f"{words}; {clean(cause.out_of_memory)}" if cause.out_of_memory else words
 
 
 def _others(others: tuple[Failure, ...], untold: int) -> list[str]:
@@ -112,6 +115,6 @@ def _others(others: tuple[Failure, ...], untold: int) -> list[str]:
 
 
 def _indented(text: str, limit: int) -> list[str]:
-    lines = text.rstrip().splitlines()
+    lines = clean_lines(text.rstrip()).splitlines()
     cut = [f"      … {len(lines) - limit} lines left out"] if len(lines) > limit else []
     return cut + [f"      {line[:MAX_LINE]}" for line in lines[-limit:]]

@@ -290,6 +290,13 @@ def _released(cluster: Cluster, machine: Machine, fault: Fault) -> None:
         cluster.timeline.after(RELEASE_EVERY_S, _released, cluster, machine, fault)
 
 
+def _a_liar_speaks(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """To whoever carries the coordinator, wherever it strikes."""
+    for other in cluster.machines:
+        if other.process is not None:
+            other.process.post(other.process.leading.hear_liar, fault.other)
+
+
 KINDS: dict[str, Happen] = {
     "worker fails": _worker_fails,
     "worker never retries": _worker_fails,
@@ -325,6 +332,7 @@ KINDS: dict[str, Happen] = {
     "workers finish": _workers_finish,
     "closing asked": _closing_asked,
     "released": _released,
+    "a liar speaks": _a_liar_speaks,
 }
 
 

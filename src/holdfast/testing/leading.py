@@ -61,6 +61,7 @@ from holdfast.core.leadership_state import LeadershipState
 from holdfast.core.messages import CloseJob, NodeGreeted, Welcomed
 from holdfast.core.model import Tenure
 from holdfast.testing.facts import NodeRefused, Recorded, SteppedDown
+from holdfast.testing.lying import LIAR, lies
 from holdfast.testing.network import TO_CLIENT, Connection
 from holdfast.testing.noting import Notes
 from holdfast.testing.speaking import Outbox
@@ -301,6 +302,12 @@ class Leading:
                 self.outbox.forget(self.process.node)
             self._after(desks.receive(self.desk, self.process.node, message, self.now()))
 
+    def hear_liar(self, variety: int) -> None:
+        if self.desk is not None:
+            for word in lies(self.desk.state, variety):
+                self._after(desks.receive(self.desk, LIAR, word, self.now()))
+            self._after(desks.disconnected(self.desk, LIAR, self.now()))
+
     def disconnected(self, connection: Connection) -> None:
         node = connection.client.node  # type: ignore[attr-defined]
         if self.desk is not None and self.latest.get(node) is connection:
@@ -343,9 +350,7 @@ class Leading:
             case Disconnect():
                 self._disconnect(effect.node)
             case Refuse():
-                now = self.cluster.timeline.now
-                self.cluster.note(NodeRefused(now, self.host, effect.node, effect.reason))
-                self._disconnect(effect.node)
+                self._refuse(effect)
             case Depose():
                 self._deposed = True
                 self._lead_on(Outranked(effect.tenure))
@@ -358,6 +363,12 @@ class Leading:
                 self.cluster.tell_story(self.machine, f"coordinator: {effect.text}")
             case _:
                 pass
+
+    def _refuse(self, effect: Refuse) -> None:
+        if effect.node != LIAR:
+            now = self.cluster.timeline.now
+            self.cluster.note(NodeRefused(now, self.host, effect.node, effect.reason))
+        self._disconnect(effect.node)
 
     def _disconnect(self, node: str) -> None:
         connection = self.latest.pop(node, None)

@@ -50,6 +50,7 @@ FaultKind = Literal[
     "workers finish",
     "closing asked",
     "released",
+    "a liar speaks",
 ]
 
 HARMLESS: frozenset[FaultKind] = frozenset(
@@ -68,6 +69,7 @@ HARMLESS: frozenset[FaultKind] = frozenset(
         "watch breaks",
         "pushes late",
         "pushes jumbled",
+        "a liar speaks",
     }
 )
 """What gives a leader no reason to think that another node is gone."""

@@ -157,6 +157,11 @@ PROFILES: dict[str, Profile] = {
         elastic=0.5,
         ends_early=0.7,
     ),
+    "liars": Profile(
+        ("a liar speaks", "a liar speaks", "worker fails", "node is killed"),
+        embedded=1.0,
+        forgets=0.0,
+    ),
     "shortage": Profile(("node is killed",), faults=(0, 2), late=0.6, shortage=1.0, spare=0.0),
     "large": Profile(
         (*DEATHS, *NETWORK, *SLEEP, *WORKERS, "drain"), hosts=(8, 40), faults=(1, 5), late=0.1
@@ -168,7 +173,7 @@ WEIGHTS = {
     "leader": 10, "register": 8, "drains": 6, "growth": 4, "slow": 5, "embedded": 8,
     "watching": 6, "emptied": 4, "takeover": 4, "points": 6,
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
-    "closings": 0,
+    "closings": 0, "liars": 0,
 }  # fmt: skip
 
 

@@ -51,6 +51,7 @@ from holdfast.core.agent_io import (
     WorkerExited,
 )
 from holdfast.core.agent_state import GRACE_TIMER, UNKILLABLE_TIMER, AgentState, Phase, alive
+from holdfast.core.bounds import clean
 from holdfast.core.config import JobConfig
 from holdfast.core.errors import HoldfastError
 from holdfast.core.messages import CloseJob, StandBy, ToNode
@@ -82,7 +83,7 @@ class MemberNode:
     def __init__(
         self, config: JobConfig, secrets: Secrets, register: Register | None, board: Board
     ) -> None:
-        host = socket.gethostname()
+        host = clean(socket.gethostname())
         self.config, self.board = config, board
         self.node = f"{host}-{os.urandom(4).hex()}"
         self._secrets, self._register = secrets, register
@@ -226,8 +227,9 @@ class MemberNode:
                 pass  # A zygote and a spawner, which are not here.
 
     def _say(self, text: str) -> None:
-        log.log(self._level, "holdfast: %s", text)
-        self.board.said = text
+        said = clean(text)  # Much of it comes from other machines.
+        log.log(self._level, "holdfast: %s", said)
+        self.board.said = said
 
     # What stands in for a workplace.
 

@@ -19,6 +19,7 @@ from holdfast.testing.facts import (
     NodeRefused,
     Violation,
 )
+from holdfast.testing.lying import LIAR
 from holdfast.testing.plan import HARMLESS, Plan
 
 NAME = "healthy_nodes"
@@ -27,7 +28,7 @@ NAME = "healthy_nodes"
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     struck: set[int] = set()
     silenced_until = float("-inf")
-    dead: set[str] = set()
+    dead: set[str] = {LIAR}
     for fact in history:
         match fact:
             case FaultStruck():

@@ -11,6 +11,8 @@ from holdfast.testing.facts import Delivered, History, Recorded, Violation, Work
 from holdfast.testing.plan import Plan
 
 NAME = "only_forward"
+MANY = 1000
+"""More rounds than a run has: whoever counts on from there was lied to."""
 
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
@@ -57,6 +59,9 @@ def _records(plan: Plan, history: History) -> Iterator[Violation]:
                 f"tenure {document.tenure}, round {document.ledger.round} was written after "
                 f"tenure {last}, round {last_round}"
             )
+            yield Violation(NAME, fact.at, text)
+        if document.ledger.round > last_round + MANY:
+            text = f"round {document.ledger.round} was written after round {last_round}"
             yield Violation(NAME, fact.at, text)
         if document.counter <= counter:
             yield Violation(NAME, fact.at, f"the counter {document.counter} was written again")

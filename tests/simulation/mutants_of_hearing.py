@@ -1,0 +1,80 @@
+"""Bugs in what a coordinator believes of whom (design §7)."""
+
+from __future__ import annotations
+
+from .planting import Mutant
+
+MUTANTS = (
+    Mutant(
+        "words count before a greeting",
+        "§7.1",
+        "hearing:objection",
+        "if not (has_greeted and node in state.members) and state.outcome is None:",
+        "if False:",
+        "liars",
+        (13, 15, 26),
+    ),
+    Mutant(
+        "a greeting counts for every later connection",
+        "§7.1",
+        "hearing:objection",
+        "has_greeted and node in state.members",
+        "node in state.members",
+        "liars",
+        (35, 65, 90),
+    ),
+    Mutant(
+        "a node speaks under any name",
+        "§7.2",
+        "hearing:_name",
+        "if said == node:",
+        "if True:",
+        "liars",
+        (6, 24, 81),
+    ),
+    Mutant(
+        "whatever a node remembers is believed",
+        "§7.3",
+        "hearing:_memory",
+        "    if is_true:",
+        "    if True:",
+        "liars",
+        (3, 30, 35),
+    ),
+    Mutant(
+        "whoever remembers more than we do is taken for a liar",
+        "§7.3",
+        "hearing:_memory",
+        "seen.round <= state.round_number + LEAP",
+        "seen.round <= state.round_number",
+        "forgetful",
+        (0, 1, 2),
+    ),
+    Mutant(
+        "one node alone remembers charges for all",
+        "§7.3",
+        "coordinator_inheriting:remembered",
+        "if len(known) < WITNESSES:\n        return 0\n    believed = sorted(known)[-WITNESSES]",
+        "believed = max(known, default=0)",
+        "liars",
+        (22, 25, 33),
+    ),
+    Mutant(
+        "a node may want the job to have succeeded",
+        "§7.4",
+        "hearing:_closing",
+        'if outcome.verdict == "succeeded":',
+        "if False:",
+        "liars",
+        (11, 26, 33),
+    ),
+    Mutant(
+        "a round is spoken of by one who is not in it",
+        "§7.5",
+        "coordinator_ending:failed",
+        "or not current.has(node) ",
+        "",
+        "liars",
+        (17, 19, 25),
+    ),
+)
