@@ -12,6 +12,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from msgspec import Meta
@@ -30,6 +31,7 @@ SECONDS_MOST = 1e15
 
 _SHOWN = r"[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*"
 _NO_SPACE = r"[^\s\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*"
+_COLOUR = r"\x1b\[[0-9;:]*m"
 _PRINTABLE = rf"\A{_SHOWN}\Z"
 _WORD = rf"\A{_NO_SPACE}\Z"
 
@@ -69,19 +71,16 @@ def cut(text: str, most: int = LINE_MOST) -> str:
 
 def clean(text: str) -> str:
     """A text from outside on one line, without anything that moves a cursor or hides a word."""
-    if text.isprintable():
-        return text
-    on_one_line = " ".join(text.split())
-    return "".join(one if one.isprintable() else "�" for one in on_one_line)
+    return text if text.isprintable() else _shown(" ".join(text.split()))
 
 
 def clean_lines(text: str) -> str:
-    """The same for many lines: each stays one, and tabs stay tabs."""
-    lines = text.split("\n")
-    if all(line.isprintable() for line in lines):
-        return text
-    return "\n".join("\t".join(_shown(part) for part in line.split("\t")) for line in lines)
+    """The same for many lines: each stays one, with its indentation."""
+    lines = text.expandtabs().splitlines()
+    return "\n".join(line if line.isprintable() else _shown(line) for line in lines)
 
 
-def _shown(text: str) -> str:
-    return "".join(one if one.isprintable() else "�" for one in text)
+def _shown(line: str) -> str:
+    """Colours are left out; of anything else it can be seen that there was something."""
+    plain = re.sub(_COLOUR, "", line)
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in plain)
