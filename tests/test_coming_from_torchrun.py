@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.cli.table import OPTIONS
 from holdfast.elastic.agent.server.worker_environment import PASSED_ON
-from holdfast.workers import environment
+from holdfast.workers import environment, own_environment
 
 REPOSITORY = Path(__file__).parent.parent
 PAGE = REPOSITORY / "docs" / "coming-from-torchrun.md"
@@ -159,7 +159,7 @@ def test_every_variable_has_its_line() -> None:
 def test_every_secret_is_said_to_be_kept_from_workers() -> None:
     text = section("Every variable").partition(OF_AN_AGENT)[2]
     kept = {quoted(row[0])[0] for row in rows(text) if "workers do not get it" in row[2]}
-    assert kept == set(environment.SECRETS)
+    assert kept == set(own_environment.SECRETS)
 
 
 def test_every_module_with_public_names_has_its_table() -> None:

@@ -76,7 +76,7 @@ def launch(
             warm=_warm_start(function, {**os.environ, **(env or {})}, enabled=warm),
         ).validate()
         _write_call(folder, call, job)
-        _run_agent(folder, {**os.environ, **(env or {})})
+        _run_agent(folder, environment.without_secrets({**os.environ, **(env or {})}))
         return _results(folder, job)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

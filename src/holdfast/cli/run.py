@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 
+from holdfast.workers.own_environment import take_secrets
 from holdfast.workers.spawner_process import SpawnerProcess, fill_standard_streams, start_spawner
 
 TYPE_CHECKING = False  # As in `typing`, which the spawner's start does not wait for.
@@ -28,6 +29,7 @@ def run(words: list[str]) -> int:
     if any(word in ("-h", "--help") for word in words[:1]):
         return _print_help()
     fill_standard_streams()
+    secrets = take_secrets()  # Whatever is started from here on must not find them.
     spawner = start_spawner(zygote=not any(word in COLD for word in words))
     # Imported while the spawner's interpreter starts: these take most of our own start.
     _import_msgspec()
@@ -35,7 +37,7 @@ def run(words: list[str]) -> int:
     from holdfast.core.errors import UsageError
 
     try:
-        return _run_job(words, spawner)
+        return _run_job(words, spawner, secrets)
     except options.HelpRequested:
         return _print_help()
     except UsageError as error:
@@ -71,7 +73,8 @@ def _import_msgspec() -> None:
         del sys.modules[name]
 
 
-def _run_job(words: list[str], spawner: SpawnerProcess) -> int:
+def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) -> int:
+    """`secret` are the variables that are in the environment no more."""
     from holdfast.cli import options
 
     parsed = options.parse_run(words, os.environ)
@@ -79,7 +82,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess) -> int:
     for note in parsed.notes:
         print(f"holdfast: {note}", file=sys.stderr)
     if config.max_nodes > 1:
-        _print_about_several_nodes(config)
+        _print_about_several_nodes(config, secret)
     from holdfast.agent.commands import how_to_start
     from holdfast.agent.loop import Agent
     from holdfast.workers.event_loop import EventLoop
@@ -89,7 +92,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess) -> int:
     started = how_to_start(config)
     layout, events = _registered_layout(config), _registered_events(config)
     echo = events.take if events else None
-    agent = Agent(config, EventLoop(), secrets=_secrets(config), echo=echo)
+    agent = Agent(config, EventLoop(), secrets=_secrets(config, secret), echo=echo)
     if layout:
         agent.workplace.layout = layout
     try:
@@ -119,21 +122,22 @@ def _registered_events(config: JobConfig) -> EventLog | None:
     return open_event_log(config.event_log_handler)
 
 
-def _secrets(config: JobConfig) -> Secrets | None:
+def _secrets(config: JobConfig, secret: dict[str, str]) -> Secrets | None:
     """A job of one node needs none, and does not wait for what reads them."""
     if config.max_nodes == 1:
         return None
     from holdfast.cli.secrets import read_secrets
 
-    return read_secrets(config, os.environ)
+    return read_secrets(config, {**os.environ, **secret})
 
 
-def _print_about_several_nodes(config: JobConfig) -> None:
+def _print_about_several_nodes(config: JobConfig, secret: dict[str, str]) -> None:
     """How long each loss takes at worst, and what there is to know about the token."""
     from holdfast.cli.secrets import token_notes
     from holdfast.core import timing
 
-    for line in (*token_notes(config, os.environ), *timing.describe(config)):
+    notes = token_notes(config, {**os.environ, **secret})
+    for line in (*notes, *timing.describe(config)):
         print(f"holdfast: {line}", file=sys.stderr)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from holdfast.core.config import JobConfig
 from holdfast.core.model import Assignment, Ranks
+from holdfast.workers.own_environment import SECRETS
 
 PER_WORKER = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK",
@@ -32,9 +33,6 @@ OF_ONE_NODE = ("GROUP_RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"
 NO_WARM = "HOLDFAST_NO_WARM"
 """Turns warm starts off, also where there is no command line."""
 _NO = frozenset({"", "0", "false", "f", "no", "n", "off"})
-
-SECRETS = ("HOLDFAST_TOKEN", "HOLDFAST_REGISTER_PASSWORD")
-"""What the agent has in its environment and workers are not given."""
 
 
 def per_worker(config: JobConfig) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from holdfast.core.errors import UnsupportedPlatform
 from holdfast.elastic.multiprocessing.errors import record
 from holdfast.workers import function as functions
 from holdfast.workers import private_names
-from holdfast.workers.environment import SECRETS
+from holdfast.workers.own_environment import SECRETS
 
 SIZE = struct.Struct("!Q")
 _CANNOT_PICKLE = (pickle.PicklingError, AttributeError, TypeError)
