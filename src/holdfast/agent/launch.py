@@ -57,7 +57,8 @@ def launch(
     environment of `holdfast run` (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, …), plus `env`. They are
     forked from a process that has imported what the function's module does, unless not `warm`. When
     the job fails for good, `JobFailed` is raised with the report; an interrupt reaches the
-    workers, which have their grace, and is raised then.
+    workers, which have their grace, and is raised then. Any other exception that comes while it
+    waits, such as a `SystemExit` of a signal's handler, ends the job at once.
     """
     if not callable(function):
         raise UsageError(f"{function!r} cannot be called", "launch takes a function")
