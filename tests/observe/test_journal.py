@@ -239,7 +239,7 @@ def test_what_is_kept_in_memory_does_not_grow_with_the_length_of_a_round() -> No
         journal.agent(float(number), StepReported(1, 0, number), [])
         journal.coordinator(float(number), samples(CoordinatorEvent)[0], [])
     journal.agent(1000.0, StepReported(2, 0, 0), [])
-    assert [step.seq for step in journal.steps] == [1, 2, 2002]
+    assert [step.seq for step in journal.steps] == [1, 2, 1003]
 
 
 # --- replay -------------------------------------------------------------------------------

@@ -26,16 +26,19 @@ from holdfast.core.model import Endpoint
 _NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL)
 
 
-def try_to_host(endpoint: Endpoint, is_host: bool | None = None) -> socket.socket | None:
+def try_to_host(
+    endpoint: Endpoint, is_host: bool | None = None, addresses: list[Address] | None = None
+) -> socket.socket | None:
     """Return a socket that listens on the endpoint's port, or None if another machine hosts.
 
-    `is_host` is what the user said: False never hosts, True does without looking. Resolves
-    the name, which may block. Raises `UsageError` when hosting is demanded or due, and the
-    port cannot be had.
+    `is_host` is what the user said: False never hosts, True does without looking. Where the
+    endpoint's addresses are not given, resolves its name, which may block. Raises `UsageError`
+    when hosting is demanded or due, and the port cannot be had.
     """
     if is_host is False:
         return None
-    addresses = _resolved(endpoint)
+    if addresses is None:
+        addresses = _resolved(endpoint)
     try:
         if is_host is None and not any(_is_ours(address) for address in addresses):
             return None
@@ -55,7 +58,11 @@ def is_this_machine(endpoint: Endpoint) -> bool | None:
 
     Resolves the name, which may block.
     """
-    addresses = _resolved(endpoint)
+    return are_of_this_machine(_resolved(endpoint))
+
+
+def are_of_this_machine(addresses: list[Address]) -> bool | None:
+    """Whether one of an endpoint's addresses is this machine's; None if there are none."""
     if not addresses:
         return None
     try:
