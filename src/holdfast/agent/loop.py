@@ -58,7 +58,7 @@ from holdfast.workers.spawner_process import SpawnerProcess
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
-JOURNAL_WAITING_BYTES = 16 << 20
+JOURNAL_WAITING_BYTES = 32 << 20
 """How much of the journal waits in memory for its disk; then it ends."""
 
 
