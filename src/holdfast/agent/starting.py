@@ -27,13 +27,13 @@ class Pending(Struct, eq=False):
 
 
 class Starts:
-    """`start` gets workers that are ready, `refuse` those that cannot be made."""
+    """`start` gets workers that are ready, `refuse` the local ranks of those that cannot be."""
 
     def __init__(
         self,
         lane: Lane,
         start: Callable[[StartWorkers, RoundOutput, list[Ready]], None],
-        refuse: Callable[[StartWorkers, LogsRefused], None],
+        refuse: Callable[[int, list[int], LogsRefused], None],
     ) -> None:
         self._lane, self._start, self._refuse = lane, start, refuse
         self._pending: list[Pending] = []
@@ -59,8 +59,7 @@ class Starts:
     def _on_ready(self, pending: Pending, made: list[Ready] | LogsRefused) -> None:
         self._pending.remove(pending)
         if isinstance(made, LogsRefused):
-            if pending.local_ranks:
-                self._refuse(pending.effect, made)
+            self._refuse(pending.effect.assignment.round, sorted(pending.local_ranks), made)
             return
         wanted = []
         for ready in made:

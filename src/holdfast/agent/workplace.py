@@ -35,6 +35,7 @@ from holdfast.agent.post_mortem import PATIENCE_S, with_details, with_evidence
 from holdfast.agent.round_output import Around, Ready, RoundOutput, null_device, standard_input
 from holdfast.agent.starting import Starts
 from holdfast.agent.tethers import Tethers
+from holdfast.agent.zygote_events import zygote_event
 from holdfast.core.agent_io import (
     AgentEvent,
     AllGone,
@@ -42,8 +43,6 @@ from holdfast.core.agent_io import (
     HoldLease,
     ImportLeft,
     LeaseRanOut,
-    ModuleRejected,
-    ModulesUnfit,
     ProcessesStuck,
     Remember,
     SpawnerEnded,
@@ -55,8 +54,6 @@ from holdfast.core.agent_io import (
     StoreFailed,
     WorkerExited,
     WorkerStarted,
-    ZygoteLost,
-    ZygoteReady,
 )
 from holdfast.core.config import JobConfig, Program
 from holdfast.core.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
@@ -285,11 +282,13 @@ class Workplace:
         around = Around(self.config, self.console, self._loop, self._log_lane)
         return RoundOutput(assignment.round, begin, environments, around)
 
-    def _post_refusal(self, effect: StartWorkers, refusal: LogsRefused) -> None:
+    def _post_refusal(
+        self, round_number: int, local_ranks: list[int], refusal: LogsRefused
+    ) -> None:
         """None of them can be made, and all for the same reason."""
         error = ErrorDetail(refusal.message, refusal.traceback, non_retryable=refusal.is_permanent)
-        for local_rank in effect.local_ranks:
-            self._post_not_made(effect.assignment.round, local_rank, error)
+        for local_rank in local_ranks:
+            self._post_not_made(round_number, local_rank, error)
 
     def _order(self, round_number: int, ready: Ready, output: RoundOutput) -> Order:
         """What it takes to start a worker."""
@@ -337,7 +336,7 @@ class Workplace:
                 assert message["id"] == STORE, f"{message} is about nobody that we know"
                 self._on_store(message)
             case "zygote":
-                self._on_zygote(message)
+                self._post(zygote_event(message))
             case "gone":
                 self._channel.take_all()  # Before the next round, to which it does not belong.
                 self._killing = False
@@ -395,18 +394,6 @@ class Workplace:
         status = ExitStatus(code=NOT_MADE)
         self._post(WorkerExited(round_number, local_rank, 0, status, error=error))
 
-    def _on_zygote(self, message: dict[str, Any]) -> None:
-        match message["event"]:
-            case "ready":
-                self._post(_zygote_ready(message))
-            case "rejected":
-                module, reason = message["module"], message["reason"]
-                self._post(ModuleRejected(module, reason, message["cost_s"], message["beside"]))
-            case "unfit":
-                self._post(ModulesUnfit(message["unfit"], message["beside"]))
-            case _:
-                self._post(ZygoteLost(message["reason"], message.get("beside", False)))
-
     def spawner_ended(self, how: str) -> None:
         # Also when it was asked to: it may have been killed before it had done all of it.
         sweep()
@@ -459,18 +446,6 @@ def _keep(program: Program, memory: warm_memory.Memory) -> None:
     file = program_file(program)
     if file is not None:
         warm_memory.keep(file, memory)
-
-
-def _zygote_ready(message: dict[str, Any]) -> ZygoteReady:
-    return ZygoteReady(
-        preloaded=tuple(message["steps"]),
-        took_s=message["took_s"],
-        late=tuple(message["late"]),
-        stopped_in=tuple(message.get("stopped_in", ())),
-        reason=message.get("reason", ""),
-        has_torch=message["has_torch"],
-        beside=message["beside"],
-    )
 
 
 def _processor_sets(config: JobConfig) -> tuple[tuple[int, ...], ...]:
