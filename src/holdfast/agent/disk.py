@@ -54,6 +54,7 @@ class Lane:
         self._put = self._put_bytes = 0
         self._work: deque[Work | None] = deque()
         self._bell: _thread.LockType | None = None
+        self._is_called = False
         self._timer: Cancellable | None = None
         self._on_clear: list[Callable[[], None]] = []
 
@@ -67,24 +68,29 @@ class Lane:
         self._put += 1
         self._put_bytes += size
         self._work.append((work, then, size))
-        if self._bell is None:
-            self._bell = _thread.allocate_lock()
-            _thread.start_new_thread(self._run, (self._bell,))
-        else:
-            self._ring(self._bell)
+        if not self._is_called:
+            # For all that comes in this turn of the loop: a thread that is woken for each takes
+            # turns with it, and both are slow.
+            self._is_called = True
+            self._disk.loop.call_soon(self._call)
         if self._timer is None and self.place and not self._disk.is_stalled(self):
             self._timer = self._disk.loop.call_later(STALLED_S, self._look)
 
-    @staticmethod
-    def _ring(bell: _thread.LockType) -> None:
+    def _call(self) -> None:
+        """Have the thread look what there is to do."""
+        self._is_called = False
+        if self._bell is None:
+            self._bell = _thread.allocate_lock()
+            _thread.start_new_thread(self._run, (self._bell,))
+            return
         try:
-            bell.release()
+            self._bell.release()
         except RuntimeError:
-            pass  # It has been rung, and not been heard yet.
+            pass  # It has been called, and has not listened yet.
 
     @property
     def is_used(self) -> bool:
-        return self._bell is not None
+        return self._put > 0
 
     @property
     def is_idle(self) -> bool:
@@ -117,7 +123,7 @@ class Lane:
         self._work.clear()
         if self._bell is not None:
             self._work.append(None)
-            self._ring(self._bell)
+            self._call()
 
     # A disk that does not answer.
 

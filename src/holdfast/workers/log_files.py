@@ -11,8 +11,8 @@ Rules
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +21,8 @@ from msgspec import Struct
 from holdfast.core.config import Output
 from holdfast.workers.console import Console
 from holdfast.workers.log_layout import FILTERED_FILES
+
+BLOCKS_AT_ONCE = 64
 
 
 class Lane(Protocol):
@@ -94,10 +96,12 @@ class LogFile:
         self._lane = lane
         self._failure_said = False
         self._descriptor = -1
+        self._unwritten: deque[bytes] = deque()
         lane.do(self._open, self._say)
 
     def write(self, data: bytes) -> None:
-        self._lane.do(partial(self._write, data), self._say, len(data))
+        self._unwritten.append(data)
+        self._lane.do(self._write, self._say, len(data))
 
     def close(self) -> None:
         self._lane.do(self._close, self._say)
@@ -114,18 +118,29 @@ class LogFile:
         self._descriptor = opened.descriptor
         return opened.problem or None
 
-    def _write(self, data: bytes) -> str | None:
-        view = memoryview(data)
-        try:
-            while view and self._descriptor >= 0:
-                view = view[os.write(self._descriptor, view) :]
-        except OSError as error:
-            return error.strerror or str(error)
+    def _write(self) -> str | None:
+        """Write all that has come meanwhile: one call for many blocks, and later none for these."""
+        while self._unwritten:
+            number = min(len(self._unwritten), BLOCKS_AT_ONCE)
+            blocks = [self._unwritten.popleft() for _ in range(number)]
+            try:
+                if self._descriptor >= 0:
+                    _write_all(self._descriptor, blocks)
+            except OSError as error:
+                return error.strerror or str(error)
         return None
 
     def _close(self) -> str | None:
         descriptor, self._descriptor = self._descriptor, -1
         return close_file(descriptor)
+
+
+def _write_all(descriptor: int, blocks: list[bytes]) -> None:
+    written = os.writev(descriptor, blocks)
+    if written < sum(map(len, blocks)):
+        rest = memoryview(b"".join(blocks))[written:]
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
 
 
 def close_file(descriptor: int) -> str | None:
