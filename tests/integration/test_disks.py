@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,12 +28,13 @@ step = 0
 with open(f"{place}/steps{rank}", "a", buffering=1) as trace:
     while not os.path.exists(f"{place}/stop"):
         step += 1
-        print("step", step, padding, flush=True)
+        if "QUIET" not in os.environ:
+            print("step", step, padding, flush=True)
         holdfast.progress(step)
         print(step, time.monotonic(), os.environ["HOLDFAST_ROUND"], file=trace)
         if os.path.exists(f"{place}/fail{rank}"):
             os.remove(f"{place}/fail{rank}")
-            raise SystemExit("told to fail")
+            os._exit(3)  # Without a word: it would wait for its own disk.
         time.sleep(0.02)
 """
 
@@ -120,10 +122,11 @@ def test_a_worker_that_fails_while_the_log_disk_stalls_is_replaced_when_it_answe
     start_job: StartJob, disk: StallingDisk, tmp_path: Path
 ) -> None:
     """Its files have to be opened for the next round, and that waits; nobody loses its lease."""
-    pair = Pair(start_job, tmp_path, "--redirects=3", f"--log-dir={disk.folder}", record=tmp_path)
+    words = ("--redirects=3", f"--log-dir={disk.folder}")
+    pair = Pair(start_job, tmp_path, *words, record=tmp_path, QUIET="1")
     pair.until_stepping(0.0)
-    (tmp_path / "fail1").touch()
     disk.stall()
+    (tmp_path / "fail1").touch()
     pair.nodes[0].until(lambda: said(pair.nodes[0], "round 1 ends"), "the end of round 1")
     again = time.monotonic() + STALL_S
     pair.nodes[0].until(lambda: time.monotonic() > again, "a stall that is longer than the lease")
@@ -131,6 +134,26 @@ def test_a_worker_that_fails_while_the_log_disk_stalls_is_replaced_when_it_answe
     pair.until_stepping(time.monotonic(), number=2)
     pair.finish()
     assert pair.rounds() == {"1", "2"}
+
+
+def test_a_round_that_waits_for_a_log_disk_can_be_ended(
+    start_job: StartJob, disk: StallingDisk, tmp_path: Path
+) -> None:
+    """Its workers were never made, and are not made when the disk answers."""
+    words = ("--redirects=3", f"--log-dir={disk.folder}", "--no-warm", "--max-restarts=3")
+    env = {"PLACE": str(tmp_path), "QUIET": "1"}
+    job = start_job(*words, script=STEPS, log_dir=False, env=env)
+    trace = tmp_path / "steps0"
+    job.until(lambda: trace.exists() and trace.read_text(), "the first step")
+    disk.stall()
+    (tmp_path / "fail0").touch()
+    job.until(lambda: said(job, "does not answer"), "a word on the disk")
+    job.send(signal.SIGTERM)
+    job.until(lambda: said(job, "not written yet"), "an end that waits for nothing but the disk")
+    disk.answer()
+    assert job.wait() == 128 + signal.SIGTERM, job.stderr
+    job.expect_nothing_left()
+    assert {line.split()[2] for line in trace.read_text().splitlines()} == {"1"}
 
 
 def test_with_a_record_that_cannot_be_written_now_the_round_goes_on_and_the_next_one_waits(

@@ -23,6 +23,7 @@ from holdfast.core.agent_io import AgentEvent, CoordinatorLost, CoordinatorReach
 from holdfast.core.beginning import next_life
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator_state import CoordinatorState, ledger
+from holdfast.core.errors import UsageError
 from holdfast.core.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped, ToNode
 from holdfast.core.model import Endpoint, Tenure
 from holdfast.observe.journal import Journal
@@ -128,7 +129,7 @@ class NetworkContact:
     """The coordinator of a job of several nodes, here or elsewhere."""
 
     def __init__(self, owner: Owner, token: bytes | None) -> None:
-        from holdfast.control.client import Client
+        from holdfast.agent.line import Line
 
         self._owner = owner
         self._security = security_of(owner.config, token)
@@ -139,7 +140,7 @@ class NetworkContact:
         self._share: Share | None = None
         self._is_here: bool | None = owner.config.is_host
         """Whether the endpoint is on this machine; None while that is not known."""
-        self._client = Client(owner.loop, owner.config.run_id, owner.node, self._security, self)
+        self._client = Line(owner, self._security, self)
         self._address = owner.config.local_address or ""
         self._is_opening = self._is_closed = False
         """Whether it is being found out if this node is to host, and the record is read."""
@@ -173,7 +174,10 @@ class NetworkContact:
 
     def _dial(self) -> None:
         self._is_opening = False
-        self._client.dial((self._endpoint,), DIAL_TIMEOUT_S)
+        self._client.dial((self._endpoint,), DIAL_TIMEOUT_S, self._refuse)
+
+    def _refuse(self, error: UsageError) -> None:
+        raise error
 
     def _reach_here(self) -> None:
         self._address = self._address or self._endpoint.address
