@@ -135,7 +135,7 @@ class Workplace:
         folder = self._program_folder
         is_installed: Callable[[str], bool] = lambda name: preload.installed(name, folder)  # noqa: E731
         self._imports = ImportsSeen(loop, self._import_lane, self._post, is_installed)
-        self._crew = Crew(process, self)
+        self._crew = Crew(process, self, self._log_lane)
         self._crew.attach(loop)
 
     def close(self) -> None:

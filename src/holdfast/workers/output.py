@@ -283,6 +283,8 @@ class WorkerStreams:
         self._streams = (stdout, stderr)
         self.child_stdout = stdout.child_end
         self.child_stderr = stderr.child_end
+        self.are_files = tuple(isinstance(stream, DirectStream) for stream in self._streams)
+        """Whether each of them is a file, which is not closed on a loop."""
 
     def close_child_ends(self) -> None:
         """Close the descriptors that were handed to the worker. Idempotent."""
