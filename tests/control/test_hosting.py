@@ -68,18 +68,13 @@ def test_an_address_of_another_machine_is_not_hosted(host: Host) -> None:
     assert host("2001:db8::7", 29411) is None
 
 
-def test_of_a_name_s_addresses_those_of_other_machines_are_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def both(endpoint: Endpoint, flags: int = 0) -> list[Address]:
-        numbers = ("127.0.1.1", ELSEWHERE)
-        return [Address(socket.AF_INET, (each, endpoint.port), endpoint) for each in numbers]
-
+def test_of_a_name_s_addresses_those_of_other_machines_are_known() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         if probe.connect_ex((ELSEWHERE, 9)) != 0:
             pytest.skip("this machine has no way to other machines")
-    monkeypatch.setattr(hosting, "addresses_of", both)
-    place = hosting.place_of(Endpoint("node0", 29411))
+    endpoint = Endpoint("node0", 29411)
+    both = [Address(socket.AF_INET, (each, 29411), endpoint) for each in ("127.0.1.1", ELSEWHERE)]
+    place = hosting.place_of(both)
     assert place.is_here
     assert [address.sockaddr[0] for address in place.elsewhere] == [ELSEWHERE]
 

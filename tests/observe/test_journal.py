@@ -53,6 +53,7 @@ from holdfast.core.messages import (
     Standing,
     ToNode,
     Welcomed,
+    WorkersProgressed,
 )
 from holdfast.core.model import NodeInfo, Tenure
 from holdfast.observe.journal import (
@@ -61,6 +62,7 @@ from holdfast.observe.journal import (
     Beginning,
     CoordinatorBegan,
     CoordinatorStep,
+    Gap,
     Header,
     Journal,
     Step,
@@ -239,7 +241,109 @@ def test_what_is_kept_in_memory_does_not_grow_with_the_length_of_a_round() -> No
         journal.agent(float(number), StepReported(1, 0, number), [])
         journal.coordinator(float(number), samples(CoordinatorEvent)[0], [])
     journal.agent(1000.0, StepReported(2, 0, 0), [])
-    assert [step.seq for step in journal.steps] == [1, 2, 2002]
+    assert [step.seq for step in journal.steps] == [1, 2, 1003]
+
+
+# --- steps that workers report ------------------------------------------------------------
+
+
+def test_steps_are_not_written_one_by_one_and_the_first_and_the_last_are(path: Path) -> None:
+    journal = Journal(path, HEADER)
+    for number in range(1, 1001):
+        told = [Report(WorkersProgressed(1, number))]
+        journal.agent(float(number), StepReported(1, 0, number), told)
+        journal.agent(float(number), StepReported(1, 1, number), [])  # No further than the other.
+        for node in ("a", "b"):
+            journal.coordinator(float(number), Heard(node, WorkersProgressed(1, number)), [])
+    journal.agent(1001.0, AllGone(), [])
+    journal.close()
+    _, steps = read(path)
+    assert [(step.seq, type(step), step.at) for step in steps] == [
+        (1, AgentStep, 1.0),
+        (2, AgentStep, 1000.0),
+        (3, CoordinatorStep, 1000.0),
+        (4, AgentStep, 1001.0),
+    ]
+
+
+def test_the_first_step_of_every_round_is_there_at_once(path: Path) -> None:
+    journal = Journal(path, HEADER)
+    for number in (1, 2):
+        journal.agent(float(number), StepReported(number, 0, 7), [])
+        assert [step.event for step in read(path)[1]][-1] == StepReported(number, 0, 7)
+    journal.close()
+
+
+def test_a_job_that_makes_steps_replays_without_most_of_them(path: Path) -> None:
+    """The progress decides whether a failure counts as one without any: it has to be known."""
+    node = JournalledNode(Journal(path, HEADER))
+    node.take(AgentStarted(cold="not wanted"))
+    step = 0
+    while node.coordinator.round_number < 3:
+        following = next(node.next_by_itself(), None)
+        if following is None and step < 50 * node.coordinator.round_number:
+            step += 1
+            node.take(StepReported(node.coordinator.round_number, 0, step))
+        else:
+            node.happen(following or next(node.chance_of_failure()))
+    node.journal.close()
+    header, steps = read(path)
+    reported = [one for one in steps if isinstance(one.event, StepReported)]
+    assert (step, len(reported)) == (100, 4), "the first and the last of each round"
+    assert list(replay(header, steps)) == []
+
+
+# --- a journal that grows -----------------------------------------------------------------
+
+
+def long_journal(path: Path, limit_bytes: int) -> tuple[Header, list[Step]]:
+    """One that is much longer than its limit."""
+    node = JournalledNode(Journal(path, HEADER, limit_bytes=limit_bytes))
+    node.take(AgentStarted(cold="not wanted"))
+    while node.coordinator.round_number < 2:
+        node.happen(next(node.next_by_itself(), None) or next(node.chance_of_failure()))
+    for number in range(300):
+        node.take(WorkerStarted(99, 0, number))
+    node.journal.close()
+    return read(path)
+
+
+def test_its_files_stay_below_the_limit_and_keep_the_beginning_and_the_end(path: Path) -> None:
+    limit = 16_000
+    header, steps = long_journal(path, limit)
+    files = sorted(path.parent.iterdir())
+    assert sum(file.stat().st_size for file in files) <= limit
+    assert len(files) == 3
+    assert {file.read_bytes().split(b"\n")[0] for file in files} == {
+        path.read_bytes().split(b"\n")[0]
+    }
+    (gap,) = [step for step in steps if isinstance(step, Gap)]
+    place = steps.index(gap)
+    before, after = [step.seq for step in steps[:place]], [step.seq for step in steps[place + 1 :]]
+    assert before == list(range(1, gap.seq))
+    assert after == list(range(gap.seq + gap.missing, after[-1] + 1))
+    assert isinstance(steps[-1], AgentStep)
+    assert steps[-1].event == WorkerStarted(99, 0, 299)
+    assert header.job == "job"
+
+
+def test_a_replay_goes_as_far_as_the_beginning_was_kept(path: Path) -> None:
+    header, steps = long_journal(path, 16_000)
+    assert list(replay(header, steps)) == []
+    without = [step for step in steps if not isinstance(step, Gap)]
+    place = next(n for n, step in enumerate(without) if step.effects)
+    del without[place]
+    assert list(replay(header, without)), "and still tells a step that is missing from a gap"
+
+
+def test_a_journal_whose_parts_are_all_there_has_no_gap(path: Path) -> None:
+    journal = Journal(path, HEADER, limit_bytes=16_000)
+    number = 0
+    while not path.with_name("journal.3.jsonl").exists():
+        number += 1
+        journal.agent(float(number), AllGone(), [Say("hello")])
+    journal.close()
+    assert [step.seq for step in read(path)[1]] == list(range(1, number + 1))
 
 
 # --- replay -------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 
 from msgspec import Struct
 
@@ -11,6 +12,7 @@ from holdfast.agent import warm_memory
 from holdfast.core.agent_io import AgentStarted
 from holdfast.core.config import JobConfig, Program
 from holdfast.workers import preload
+from holdfast.workers.reading.places import installed_folders
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ERROR_WRITER = os.path.join(_PACKAGE, "worker", "error_file.py")
@@ -95,7 +97,13 @@ def program_file(program: Program) -> str | None:
 
 def own_folders(steps: tuple[str, ...], folder: str | None) -> list[str]:
     """The folders whose modules are the program's own."""
-    return list(preload.own_folders(steps, folder))
+    return list(preload.own_folders(steps, folder, _installed_folders()))
+
+
+@cache
+def _installed_folders() -> frozenset[str]:
+    """Looked up once, before workers run: it takes many looks at the disk."""
+    return installed_folders()
 
 
 def _why_cold(config: JobConfig) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +23,7 @@ from holdfast.core.agent_io import AgentEvent, CoordinatorLost, CoordinatorReach
 from holdfast.core.beginning import next_life
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator_state import CoordinatorState, ledger
+from holdfast.core.errors import UsageError
 from holdfast.core.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped, ToNode
 from holdfast.core.model import Endpoint, Tenure
 from holdfast.observe.journal import Journal
@@ -29,17 +31,20 @@ from holdfast.workers import linux
 from holdfast.workers.event_loop import Loop
 
 if TYPE_CHECKING:
+    from holdfast.agent.disk import Disk
     from holdfast.agent.keeping import RecordKeeper
     from holdfast.control.auth import Security
     from holdfast.control.looking import Looking
     from holdfast.control.record import Record
-    from holdfast.control.resolving import Address
+    from holdfast.control.resolving import Address, Lookup
     from holdfast.control.server import Server
     from holdfast.control.sharing import Share
+    from holdfast.core.document import Document
 
 DIAL_TIMEOUT_S = 5.0
 DESCRIPTORS_PER_NODE, DESCRIPTORS_BESIDES = 3, 256
 """A connection, a tether and the keys of each node; and what a program has open anyway."""
+RECORD_WAITS = "the running round goes on; what the coordinator decides anew waits for it"
 
 
 class Owner(Struct):
@@ -51,6 +56,7 @@ class Owner(Struct):
     post: Callable[[AgentEvent], None]
     say: Callable[[str], None]
     journal: Journal
+    disk: Disk
     on_tether: Callable[[int], None]
     share_tethers: Callable[[list[int]], None]
 
@@ -124,7 +130,7 @@ class NetworkContact:
     """The coordinator of a job of several nodes, here or elsewhere."""
 
     def __init__(self, owner: Owner, token: bytes | None) -> None:
-        from holdfast.control.client import Client
+        from holdfast.agent.line import Line
 
         self._owner = owner
         self._security = security_of(owner.config, token)
@@ -140,8 +146,11 @@ class NetworkContact:
         self._has_asked = False
         """Nobody answered there when we last dialled."""
         self._looking: Looking | None = None
-        self._client = Client(owner.loop, owner.config.run_id, owner.node, self._security, self)
+        self._client = Line(owner, self._security, self)
         self._address = owner.config.local_address or ""
+        self._is_opening = self._is_closed = False
+        """Whether it is being found out if this node is to host, and the record is read."""
+        self._lookup: Lookup | None = None
 
     @property
     def is_needed(self) -> bool:
@@ -161,21 +170,24 @@ class NetworkContact:
     def dial(self) -> None:
         """Host the coordinator if the endpoint is this machine's, and no other node of the job
         on it does; else dial it. Where it may be another's as well, dial first."""
-        from holdfast.control.hosting import place_of
-
-        if self._is_here is None:
-            # Looked up once: a name server that is slow must not stop us while workers run.
-            place = place_of(self._endpoint)
-            self._is_here, self._elsewhere = place.is_here, place.elsewhere
-        is_asking = bool(self._elsewhere) and not self._has_asked
-        self._has_asked = True
-        if self._host is None and self._is_here and not is_asking:
-            self._host = self._try_to_host()
         if self._host is not None:
-            self._address = self._address or self._endpoint.address
-            self._owner.post(CoordinatorReached(hosting=True))
-            return
-        self._client.dial((self._endpoint,), DIAL_TIMEOUT_S)
+            self._reach_here()
+        elif self._is_here is False:
+            self._dial()
+        elif not self._is_opening:
+            self._is_opening = True
+            self._look_up()
+
+    def _dial(self) -> None:
+        self._is_opening = False
+        self._client.dial((self._endpoint,), DIAL_TIMEOUT_S, self._refuse)
+
+    def _refuse(self, error: UsageError) -> None:
+        raise error
+
+    def _reach_here(self) -> None:
+        self._address = self._address or self._endpoint.address
+        self._owner.post(CoordinatorReached(hosting=True))
 
     def hang_up(self) -> None:
         self._client.close()
@@ -191,7 +203,10 @@ class NetworkContact:
         pass  # Whoever must still learn the outcome dials this host, and no other.
 
     def close(self) -> None:
+        self._is_closed = True
         self._client.close()
+        if self._lookup is not None:
+            self._lookup.close()
         self._close_host()
 
     def _close_host(self) -> None:
@@ -220,39 +235,95 @@ class NetworkContact:
 
     # Hosting.
 
-    def _try_to_host(self) -> CoordinatorHost | None:
-        from holdfast.control.hosting import is_loopback
+    def _look_up(self) -> None:
+        """Find the endpoint's addresses, which may take a name server a while."""
+        from holdfast.control.resolving import Lookup, numeric
+
+        addresses = numeric(self._endpoint)
+        if addresses:
+            self._on_addresses(self._endpoint, addresses)
+        else:
+            self._lookup = Lookup(self._owner.loop, self._endpoint, self._on_addresses)
+
+    def _on_addresses(self, endpoint: Endpoint, addresses: list[Address]) -> None:
+        from holdfast.control.hosting import place_of
         from holdfast.control.sharing import take_share
 
-        config = self._owner.config
-        has_no_tls = self._security.tls is None
-        self._share = take_share(self._endpoint, config.run_id, config.is_host, has_no_tls)
+        self._lookup = None
+        if self._is_here is None:
+            place = place_of(addresses)
+            self._is_here, self._elsewhere = place.is_here, place.elsewhere
+        is_asking = bool(self._elsewhere) and not self._has_asked
+        self._has_asked = True
+        config, has_no_tls = self._owner.config, self._security.tls is None
+        if self._is_here and not is_asking:
+            self._share = take_share(endpoint, config.run_id, config.is_host, has_no_tls, addresses)
         if self._share is None:
-            return None
+            self._dial()
+        elif config.max_nodes == 1:
+            self._open(None, None)  # Its coordinator dies with it: there is nothing to go on from.
+        else:
+            folder = self._record_folder()
+            lane = self._owner.disk.lane("record", str(folder), RECORD_WAITS)
+            lane.do(partial(self._read_record, folder), lambda found: self._open(*found))
+
+    def _record_folder(self) -> Path:
+        from holdfast.control.record import default_folder
+
+        named = self._owner.config.snapshot_dir
+        return Path(named) if named else default_folder()
+
+    def _read_record(self, folder: Path) -> tuple[Record, Document | None]:
+        """What an earlier coordinator of this job left. Waits for the disk."""
+        from holdfast.control.record import Record
+
+        config = self._owner.config
+        # Other jobs on this machine may have the same name, but not the same port.
+        record = Record(folder, f"{self._endpoint.port}-{config.run_id}")
+        return record, record.read(config.timeouts.join_s)
+
+    def _open(self, record: Record | None, written: Document | None) -> None:
+        """Make the coordinator; nobody hears of it before it is written under which tenure."""
+        if self._is_closed:
+            return
         from holdfast.agent.keeping import RecordKeeper
         from holdfast.control.server import Server
         from holdfast.control.store import KeySpaces
 
-        owner = self._owner
-        record = self._record()
-        state = self._state(record)
-        self._keeper = RecordKeeper(record, owner.node, owner.loop, owner.say)
-        host = CoordinatorHost(state, surroundings(owner), self._keeper)
+        owner, config = self._owner, self._owner.config
+        state = self._state(record, written)
+        keeper: NothingKept | RecordKeeper = NothingKept()
+        if record is not None:
+            lane = owner.disk.lane("record")
+            keeper = self._keeper = RecordKeeper(record, lane, owner.node, owner.loop, owner.say)
+        host = CoordinatorHost(state, surroundings(owner), keeper)
         allow_many_connections(config.max_nodes)
         spaces = KeySpaces()
         self._server = Server(owner.loop, config.run_id, self._security, host, spaces)
         self._server.own_node = owner.node
+        host.post, host.keys = self._server, spaces
+        if self._keeper is None:
+            self._serve(host)
+        else:
+            self._keeper.begin(state.tenure, ledger(state), partial(self._serve, host))
+
+    def _serve(self, host: CoordinatorHost) -> None:
+        from holdfast.control.hosting import is_loopback
+
+        if self._is_closed:
+            return
+        assert self._share is not None, "a coordinator was opened without a place"
+        assert self._server is not None, "a coordinator was opened without a server"
         if self._elsewhere:
             self._look_for_others(self._server)
-        self._keeper.begin(state.tenure, ledger(state))
-        self._share.serve(owner.loop, self._server, owner.say)
-        host.post, host.keys = self._server, spaces
+        self._share.serve(self._owner.loop, self._server, self._owner.say)
+        self._host, self._is_opening = host, False
         here = f"this node carries the coordinator, on {self.store_place}"
         if is_loopback(self._endpoint):
             here += ", which other machines cannot reach"
         self._owner.say(here)
         host.begin()
-        return host
+        self._reach_here()
 
     def _look_for_others(self, server: Server) -> None:
         """The endpoint may be meant for another machine: give way when that one is there."""
@@ -272,21 +343,9 @@ class NetworkContact:
         self._has_asked = False
         self.on_lost(f"another machine carries the coordinator, at {other}", permanent=False)
 
-    def _record(self) -> Record | None:
-        """Where an earlier coordinator of this job left what it knew; one node leaves nothing."""
-        from holdfast.control.record import Record, default_folder
-
-        config = self._owner.config
-        if config.max_nodes == 1:
-            return None
-        folder = Path(config.snapshot_dir) if config.snapshot_dir else default_folder()
-        # Other jobs on this machine may have the same name, but not the same port.
-        return Record(folder, f"{self._endpoint.port}-{config.run_id}")
-
-    def _state(self, record: Record | None) -> CoordinatorState:
+    def _state(self, record: Record | None, written: Document | None) -> CoordinatorState:
         """Go on from the record of an earlier coordinator of this job, or begin."""
         config, now = self._owner.config, linux.now()
-        written = record.read(config.timeouts.join_s) if record is not None else None
         beginning = next_life(config, written, int(time.time()))
         if record is not None and beginning.ledger is not None and beginning.ledger.round:
             number = beginning.ledger.round

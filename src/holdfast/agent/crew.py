@@ -9,11 +9,13 @@ Not thread-safe: all of it happens on one loop.
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from holdfast.workers.event_loop import Loop
+from holdfast.workers.log_files import AT_ONCE, Lane, close_file
 from holdfast.workers.output import WorkerStreams
 from holdfast.workers.spawner_client import SpawnerClient
 from holdfast.workers.spawner_process import SpawnerProcess
@@ -48,10 +50,16 @@ class Listener(Protocol):
 class Crew:
     """The members, and the spawner that is their parent."""
 
-    def __init__(self, process: SpawnerProcess, listener: Listener) -> None:
+    def __init__(self, process: SpawnerProcess, listener: Listener, lane: Lane = AT_ONCE) -> None:
+        """`lane` is where files are closed that were handed to members."""
         self.members: dict[str, Member] = {}
         self._listener = listener
-        self._spawner = SpawnerClient(process, self._on_message, listener.spawner_ended)
+        self._lane = lane
+        self._files: set[int] = set()
+        """Descriptors of files that are on their way to the spawner."""
+        self._spawner = SpawnerClient(
+            process, self._on_message, listener.spawner_ended, self._close_sent
+        )
 
     @property
     def spawner_pid(self) -> int:
@@ -69,12 +77,23 @@ class Crew:
         try:
             stdout = os.dup(streams.child_stdout)
             try:
-                return [stdout, os.dup(streams.child_stderr)]
+                ends = [stdout, os.dup(streams.child_stderr)]
             except OSError:
                 os.close(stdout)
                 raise
         finally:
             streams.close_child_ends()
+        self._files |= {
+            end for end, is_file in zip(ends, streams.are_files, strict=True) if is_file
+        }
+        return ends
+
+    def _close_sent(self, descriptor: int) -> None:
+        if descriptor in self._files:
+            self._files.remove(descriptor)
+            self._lane.do(partial(close_file, descriptor))
+        else:
+            os.close(descriptor)
 
     def request(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
         """Ask the spawner for something. The descriptors are closed once sent."""

@@ -1,19 +1,25 @@
 """The keeper of an embedded coordinator: a record on its host's disk.
 
-Nobody else can lead, so nothing is ever gated; a disk that cannot be written is told, and stops
-nothing: the nodes' own memory stands for what is lost.
+Rules
+1. Nobody else can lead, so nothing is ever gated.
+2. Every decision is in the record before it counts as written. The disk is written in a lane:
+   while it does not answer, what runs goes on, and new decisions wait.
+3. A disk that cannot be written is told, and stops nothing: the nodes' own memory stands for
+   what is lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from holdfast.agent.disk import Lane
 from holdfast.agent.hosting import NothingKept
 from holdfast.control.record import Record
 from holdfast.core.coordinator_io import Write
 from holdfast.core.document import Document, Ledger
 from holdfast.core.model import Tenure
-from holdfast.workers.event_loop import Cancellable, Loop
+from holdfast.workers.event_loop import Loop
 
 TOUCH_EVERY_S = 60.0
 
@@ -22,51 +28,58 @@ class RecordKeeper(NothingKept):
     """Writes every decision to the record before it counts as written."""
 
     def __init__(
-        self, record: Record | None, node: str, loop: Loop, say: Callable[[str], None]
+        self, record: Record, lane: Lane, node: str, loop: Loop, say: Callable[[str], None]
     ) -> None:
-        self._record = record
+        self._record, self._lane = record, lane
         self._node, self._loop, self._say = node, loop, say
         self._writes = 0
-        self._touch: Cancellable | None = None
-        self._touch_again()
+        self._had_problem = self._is_over = False
+        self._touch = loop.call_later(TOUCH_EVERY_S, self._touch_again)
 
-    def begin(self, tenure: Tenure, known: Ledger) -> None:
-        """Write down under which tenure we speak, before anybody hears us."""
-        self._write(tenure, known)
+    def begin(self, tenure: Tenure, known: Ledger, done: Callable[[], None]) -> None:
+        """Write down under which tenure we speak, before anybody hears us: that is for `done`."""
+        self._write(tenure, known, done)
 
     def keep(self, write: Write, tenure: Tenure, done: Callable[[int], None]) -> None:
-        self._write(tenure, write.ledger)
-        done(write.version)
+        self._write(tenure, write.ledger, partial(done, write.version))
 
     def retire(self) -> None:
-        if self._record is not None:
-            self._record.remove()
-            self._record = None
+        if not self._is_over:
+            self._is_over = True
+            self._lane.do(self._record.remove)
 
     def close(self) -> None:
         """Leave the record for whoever goes on."""
-        if self._touch is not None:
-            self._touch.cancel()
+        self._touch.cancel()
 
-    def _write(self, tenure: Tenure, ledger: Ledger) -> None:
-        if self._record is None:
+    def _write(self, tenure: Tenure, ledger: Ledger, done: Callable[[], None]) -> None:
+        if self._is_over:
+            self._loop.call_soon(done)
             return
-        had_problem = self._record.problem
         self._writes += 1
-        self._record.write(
-            Document(
-                instance=tenure.instance,
-                epoch=tenure.epoch,
-                counter=self._writes,
-                nonce=f"{self._node}/{self._writes}",
-                leader=self._node,
-                ledger=ledger,
-            )
+        document = Document(
+            instance=tenure.instance,
+            epoch=tenure.epoch,
+            counter=self._writes,
+            nonce=f"{self._node}/{self._writes}",
+            leader=self._node,
+            ledger=ledger,
         )
-        if self._record.problem and not had_problem:
-            self._say(f"a restarted coordinator will know less: {self._record.problem}")
+        self._lane.do(partial(_written, self._record, document), partial(self._on_written, done))
+
+    def _on_written(self, done: Callable[[], None], problem: str) -> None:
+        if problem and not self._had_problem:
+            self._say(f"a restarted coordinator will know less: {problem}")
+        self._had_problem = bool(problem)
+        done()
 
     def _touch_again(self) -> None:
-        if self._record is not None:
-            self._record.touch()
+        if not self._is_over:
+            self._lane.do(self._record.touch)
             self._touch = self._loop.call_later(TOUCH_EVERY_S, self._touch_again)
+
+
+def _written(record: Record, document: Document) -> str:
+    """What went wrong, in words; empty if it is written."""
+    record.write(document)
+    return record.problem

@@ -3,6 +3,8 @@
 The machine of the core that lives here is the agent of this node. The coordinator is behind
 its `Contact`: in this very process for a job of one node and on the host that carries it for
 others, elsewhere otherwise. What it says arrives in the same inbox, and is journalled.
+
+Nothing on the loop waits for a disk or a name server: heartbeats go out on it. See `agent.disk`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import time
 from collections.abc import Callable
 
 from holdfast.agent.contact import Contact, LocalContact, NetworkContact, Owner, Secrets
+from holdfast.agent.disk import Disk
 from holdfast.agent.workplace import Workplace
 from holdfast.core import agent
 from holdfast.core.agent_io import (
@@ -56,6 +59,8 @@ from holdfast.workers.spawner_process import SpawnerProcess
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
+JOURNAL_WAITING_BYTES = 32 << 20
+"""How much of the journal waits in memory for its disk; then it ends."""
 
 
 class Agent:
@@ -84,10 +89,12 @@ class Agent:
         """A signal came when all that was left was to wait for others."""
         self.console = Console(loop)
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id)
-        self.workplace = Workplace(config, self.logs, self.console, self.post)
+        self._disk = Disk(loop, self._say)
+        self.workplace = Workplace(config, self.logs, self.console, self._disk, self.post)
+        self._journal_lane = self._disk.lane("journal", str(self.logs.root or ""))
         if config.event_log_handler == "console":
             echo = self._echo
-        self._journal = Journal(self.logs.journal, self._header(), echo)
+        self._journal = Journal(self.logs.journal, self._header(), echo, self._write_journal)
         self._contact = self._make_contact(secrets or Secrets())
 
     def _make_contact(self, secrets: Secrets) -> Contact:
@@ -98,6 +105,7 @@ class Agent:
             post=self.post,
             say=self._say,
             journal=self._journal,
+            disk=self._disk,
             on_tether=self.workplace.hold_tether,
             share_tethers=self.workplace.share_tethers,
         )
@@ -195,27 +203,50 @@ class Agent:
         """Much of what is said comes from other machines: it stays one line of ours."""
         self.console.write(2, f"holdfast: {clean(text)}\n".encode("utf-8", "replace"))
 
+    def _write_journal(
+        self, work: Callable[[], str | None], then: Callable[[str], None], size: int
+    ) -> None:
+        def tell(problem: str) -> None:
+            if not self._journal.problem:
+                self._say(f"the journal ends here, and the job goes on: {problem}")
+            then(problem)
+
+        if self._journal_lane.waiting_bytes + size > JOURNAL_WAITING_BYTES:
+            tell("its disk has not answered for too long")
+        else:
+            self._journal_lane.do(work, tell, size)
+
     def _take_leave(self, outcome: Outcome) -> None:
         """Report, pass the cause up, and leave no file that tells nothing."""
         for timer in self._timers.values():
             timer.cancel()
         self._journal.close()
-        if self._journal.problem:
-            self._say(f"the journal is not complete: {self._journal.problem}")
         where = str(self.logs.journal) if self.logs.journal else None
         report = render(outcome, recoveries(self._journal.steps), where)
         if self._print_report:
             self.console.write(2, report.encode("utf-8", "replace"))
-        if outcome.cause is not None:
-            problem = failures.pass_up(outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE"))
-            if problem:
-                self._say(problem)
-        if outcome.verdict == "succeeded":
-            self.logs.remove_if_untouched()
+        self._finish_files(outcome)
         self._loop.run_until(self._console_done(CONSOLE_PATIENCE_S))
         self.console.close()
         # The outcome stands: a signal that comes before we have ended must not become our status.
         self._loop.close(then=signal.SIG_IGN)
+
+    def _finish_files(self, outcome: Outcome) -> None:
+        """Wait for what is not written yet; a signal ends the wait."""
+        files = self.workplace.file_lane
+        cause, upwards = outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE")
+        if cause is not None:
+            files.do(lambda: failures.pass_up(cause, upwards) or None, self._say)
+        self._hurried = False
+        self._wait_for_disks()
+        if outcome.verdict == "succeeded" and self.logs.temporary and not self._hurried:
+            files.do(self.logs.remove_if_untouched)
+            self._wait_for_disks()
+        self._disk.close()
+
+    def _wait_for_disks(self) -> None:
+        all_done = self._disk.all_done()
+        self._loop.run_until(lambda: self._hurried or all_done())
 
     def _console_done(self, patience_s: float) -> Callable[[], bool]:
         """All that was written is out, or whoever should read it has not for too long."""

@@ -32,8 +32,8 @@ from holdfast.agent.contact import (
 )
 from holdfast.agent.hosting import CoordinatorHost
 from holdfast.agent.leading import Leading
+from holdfast.agent.line import Line
 from holdfast.control.addresses import address_towards
-from holdfast.control.client import Client
 from holdfast.control.registers.asking import Asking
 from holdfast.control.registers.opening import open_register, registered
 from holdfast.control.registers.register import Credentials, Register, RegisterSettings
@@ -100,7 +100,7 @@ class RegisterContact:
         security = security_of(config, secrets.token)
         self._believes_an_end = security.tls is None
         allow_many_connections(config.max_nodes)  # Every node may have to lead.
-        self._client = Client(owner.loop, config.run_id, owner.node, security, self)
+        self._client = Line(owner, security, self)
         self._spaces = KeySpaces()
         self._reception = Reception(self._share_tethers)
         self._server = Server(owner.loop, config.run_id, security, self._reception, self._spaces)
@@ -255,11 +255,11 @@ class RegisterContact:
             self._lose(f"it is not known where {', '.join(effect.nodes)} can be dialled", False)
 
     def _dial(self, endpoints: tuple[Endpoint, ...]) -> None:
-        try:
-            self._client.dial(endpoints, DIAL_TIMEOUT_S)
-        except UsageError as error:
-            # The files for TLS: somebody may be replacing them while the job runs.
-            self._lose(error.message, self._heard == Tenure())
+        self._client.dial(endpoints, DIAL_TIMEOUT_S, self._on_refused)
+
+    def _on_refused(self, error: UsageError) -> None:
+        # The files for TLS: somebody may be replacing them while the job runs.
+        self._lose(error.message, self._heard == Tenure())
 
     def nobody_found(self, reason: str, permanent: bool) -> None:
         if self._seeking is not None:

@@ -2,7 +2,8 @@
 
 One object holds every resource of the node: the spawner, the console, the logs, the
 channel, reserved ports, the streams of running workers. Each effect of the core has one
-method here; what comes of it is posted back as an event. No decisions are made here.
+method here; what comes of it is posted back as an event. No decisions are made here, and
+nothing here waits for a disk: see `agent.disk`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,15 @@ from holdfast.agent.commands import (
     program_folder,
 )
 from holdfast.agent.crew import Crew, Member
+from holdfast.agent.disk import Disk
 from holdfast.agent.imports_seen import ImportsSeen
 from holdfast.agent.orders import Order, to_execute, to_fork
-from holdfast.agent.post_mortem import with_details
-from holdfast.agent.round_output import RoundOutput, null_device, standard_input
+from holdfast.agent.outbox import Outbox
+from holdfast.agent.post_mortem import PATIENCE_S, with_details, with_evidence
+from holdfast.agent.round_output import Around, Ready, RoundOutput, null_device, standard_input
+from holdfast.agent.starting import Starts
 from holdfast.agent.tethers import Tethers
+from holdfast.agent.zygote_events import zygote_event
 from holdfast.core.agent_io import (
     AgentEvent,
     AllGone,
@@ -37,8 +43,6 @@ from holdfast.core.agent_io import (
     HoldLease,
     ImportLeft,
     LeaseRanOut,
-    ModuleRejected,
-    ModulesUnfit,
     ProcessesStuck,
     Remember,
     SpawnerEnded,
@@ -50,10 +54,8 @@ from holdfast.core.agent_io import (
     StoreFailed,
     WorkerExited,
     WorkerStarted,
-    ZygoteLost,
-    ZygoteReady,
 )
-from holdfast.core.config import JobConfig
+from holdfast.core.config import JobConfig, Program
 from holdfast.core.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
 from holdfast.workers import environment, preload
 from holdfast.workers.channel_server import ChannelServer
@@ -74,6 +76,9 @@ NOT_MADE = 126
 """The exit code of a worker that never ran, as a shell has it."""
 STEP_INTERVAL_S = 1.0
 """Steps may come thousands of times a second; the first and the last of a second count."""
+LOGS_WAIT = (
+    "training goes on, and what is to be written waits in memory; at 64 MiB workers wait, too"
+)
 Post = Callable[[AgentEvent], None]
 
 
@@ -90,12 +95,23 @@ class Running(Struct):
 class Workplace:
     """The node's resources. `post` takes the events that come of using them."""
 
-    def __init__(self, config: JobConfig, logs: JobLogs, console: Console, post: Post) -> None:
+    def __init__(
+        self, config: JobConfig, logs: JobLogs, console: Console, disk: Disk, post: Post
+    ) -> None:
         self.config = config
         self.logs = logs
         self.console = console
-        self._post = post
+        self._outbox = Outbox(post)
+        self._post = self._outbox.put
+        place = str(logs.root or "the logs")
+        self._log_lane = disk.lane("logs", place, LOGS_WAIT)
+        self.file_lane = disk.lane("files", place, LOGS_WAIT)
+        """For what is opened before a round and read after a worker's end: not behind its output,
+        of which much may wait."""
+        self._import_lane = disk.lane("imports")
+        self._starts = Starts(self.file_lane, self._start, self._post_refusal)
         self._launch: Launch = launch_form(config.program)
+        self._program_folder = program_folder(config.program)
         self._shared_environment = environment.shared(config, os.environ)
         self._workers: dict[str, Running] = {}
         self._by_pid: dict[int, Running] = {}
@@ -116,14 +132,16 @@ class Workplace:
         self._loop = loop
         self._channel = ChannelServer(loop, self._on_channel)
         self._shared_environment["HOLDFAST_CHANNEL"] = self._channel.name
-        folder = program_folder(self.config.program)
-        self._imports = ImportsSeen(loop, self._post, lambda name: preload.installed(name, folder))
-        self._crew = Crew(process, self)
+        folder = self._program_folder
+        is_installed: Callable[[str], bool] = lambda name: preload.installed(name, folder)  # noqa: E731
+        self._imports = ImportsSeen(loop, self._import_lane, self._post, is_installed)
+        self._crew = Crew(process, self, self._log_lane)
         self._crew.attach(loop)
 
     def close(self) -> None:
         """Let go of everything; what is left below the spawner is killed by it."""
         self._close_round()
+        self._outbox.close()
         self._crew.close()
         self._imports.close()
         self._channel.close()
@@ -170,7 +188,7 @@ class Workplace:
 
     def start_zygote(self, effect: StartZygote) -> None:
         names = environment.per_worker(self.config)
-        folder = program_folder(self.config.program)
+        folder = self._program_folder
         self._crew.request(
             {
                 "do": "zygote",
@@ -190,13 +208,9 @@ class Workplace:
         )
 
     def remember(self, effect: Remember) -> None:
-        """In a thread: a disk may be slow, and nobody waits for it."""
-        import threading  # Seldom needed, and it takes a while.
-
+        """Where a disk may be slow, and nobody waits for it."""
         memory = warm_memory.Memory(effect.late, effect.avoid, effect.under)
-        program = program_file(self.config.program)
-        if program is not None:
-            threading.Thread(target=warm_memory.keep, args=(program, memory), daemon=True).start()
+        self._import_lane.do(partial(_keep, self.config.program, memory))
 
     def kill_zygote(self) -> None:
         self._crew.request({"do": "kill_zygote"})
@@ -205,18 +219,14 @@ class Workplace:
         self._crew.request({"do": "drop_zygote"})
 
     def start_workers(self, effect: StartWorkers) -> None:
-        """Open the streams, then have the workers made, all of them in one go if warm."""
+        """Have their files made ready, which may take a disk a while, and then the workers."""
         self._memory.snapshot()
+        self._starts.begin(effect, self._output_of(effect.assignment))
+
+    def _start(self, effect: StartWorkers, output: RoundOutput, workers: list[Ready]) -> None:
+        """Open the streams, then have the workers made, all of them in one go if warm."""
         assignment = effect.assignment
-        try:
-            output = self._output_of(assignment)
-        except LogsRefused as refusal:
-            self._post_refusal(effect, refusal)
-            return
-        orders = [
-            self._order(assignment, assignment.workers[local_rank], output)
-            for local_rank in effect.local_ranks
-        ]
+        orders = [self._order(assignment.round, ready, output) for ready in workers]
         serves = assignment.master.serves_store and assignment.group_rank == 0
         if serves and not self._store_started:
             orders.insert(0, self._store_order(assignment.master))
@@ -228,6 +238,9 @@ class Workplace:
             self._crew.request(request, descriptors)
 
     def signal_workers(self, number: int, local_ranks: tuple[int, ...]) -> None:
+        for round_number, local_rank in self._starts.withdraw(local_ranks):
+            # It would be born to be sent it at once.
+            self._post(WorkerExited(round_number, local_rank, 0, ExitStatus(signal=number)))
         ids = [
             name for name, worker in self._workers.items() if worker.ranks.local_rank in local_ranks
         ]
@@ -235,6 +248,7 @@ class Workplace:
 
     def kill_everything(self) -> None:
         self._killing = True
+        self._starts.withdraw()
         self._crew.request({"do": "kill"})
 
     def list_stuck(self) -> None:
@@ -242,6 +256,7 @@ class Workplace:
 
     def end_spawner(self) -> None:
         self._ending = self._killing = True
+        self._starts.withdraw()
         self._crew.request({"do": "end"})
 
     def kill_spawner(self) -> None:
@@ -263,21 +278,24 @@ class Workplace:
             )
             for ranks in assignment.workers
         }
-        logs = self.layout.begin(self.logs, assignment.restart_count, environments)
-        return RoundOutput(assignment.round, logs, environments, self.console, self._loop)
+        begin = partial(self.layout.begin, self.logs, assignment.restart_count, environments)
+        around = Around(self.config, self.console, self._loop, self._log_lane)
+        return RoundOutput(assignment.round, begin, environments, around)
 
-    def _post_refusal(self, effect: StartWorkers, refusal: LogsRefused) -> None:
+    def _post_refusal(
+        self, round_number: int, local_ranks: list[int], refusal: LogsRefused
+    ) -> None:
         """None of them can be made, and all for the same reason."""
         error = ErrorDetail(refusal.message, refusal.traceback, non_retryable=refusal.is_permanent)
-        for local_rank in effect.local_ranks:
-            self._post_not_made(effect.assignment.round, local_rank, error)
+        for local_rank in local_ranks:
+            self._post_not_made(round_number, local_rank, error)
 
-    def _order(self, assignment: Assignment, ranks: Ranks, output: RoundOutput) -> Order:
+    def _order(self, round_number: int, ready: Ready, output: RoundOutput) -> Order:
         """What it takes to start a worker."""
-        local_rank = ranks.local_rank
-        berth = output.berth(self.config, ranks)
-        name = f"{assignment.round}:{local_rank}"
-        self._workers[name] = Running(assignment.round, ranks, berth.error_file)
+        ranks, local_rank = ready.ranks, ready.ranks.local_rank
+        berth = output.berth(ready)
+        name = f"{round_number}:{local_rank}"
+        self._workers[name] = Running(round_number, ranks, berth.error_file)
         streams = self._crew.enrol(name, berth.streams)
         descriptors = [standard_input(local_rank), *streams, *self._tethers.for_worker()]
         return Order(
@@ -318,7 +336,7 @@ class Workplace:
                 assert message["id"] == STORE, f"{message} is about nobody that we know"
                 self._on_store(message)
             case "zygote":
-                self._on_zygote(message)
+                self._post(zygote_event(message))
             case "gone":
                 self._channel.take_all()  # Before the next round, to which it does not belong.
                 self._killing = False
@@ -326,6 +344,7 @@ class Workplace:
                 self._post(AllGone())
             case "lease":
                 self._killing = True  # It ends by our doing, and the store with it.
+                self._starts.withdraw()
                 self._post(LeaseRanOut())
             case "stuck":
                 self._post(ProcessesStuck(tuple(message["processes"])))
@@ -343,9 +362,13 @@ class Workplace:
         self._say_step(worker)
         ended = ExitStatus.from_wait_status(status)
         event = WorkerExited(worker.round, worker.ranks.local_rank, member.pid, ended)
-        if not ended.succeeded:
-            event = with_details(event, worker.error_file, member.streams, self._memory)
-        self._post(event)
+        if ended.succeeded:
+            self._post(event)
+            return
+        event = with_evidence(event, worker.error_file, self._memory)
+        complete = self._outbox.put_incomplete(event, self._loop, PATIENCE_S)
+        read_stderr = member.streams.stderr_reader()
+        self.file_lane.do(partial(with_details, event, worker.error_file, read_stderr), complete)
 
     def _on_store(self, message: dict[str, Any]) -> None:
         match message["say"]:
@@ -370,18 +393,6 @@ class Workplace:
     def _post_not_made(self, round_number: int, local_rank: int, error: ErrorDetail) -> None:
         status = ExitStatus(code=NOT_MADE)
         self._post(WorkerExited(round_number, local_rank, 0, status, error=error))
-
-    def _on_zygote(self, message: dict[str, Any]) -> None:
-        match message["event"]:
-            case "ready":
-                self._post(_zygote_ready(message))
-            case "rejected":
-                module, reason = message["module"], message["reason"]
-                self._post(ModuleRejected(module, reason, message["cost_s"], message["beside"]))
-            case "unfit":
-                self._post(ModulesUnfit(message["unfit"], message["beside"]))
-            case _:
-                self._post(ZygoteLost(message["reason"], message.get("beside", False)))
 
     def spawner_ended(self, how: str) -> None:
         # Also when it was asked to: it may have been killed before it had done all of it.
@@ -418,6 +429,7 @@ class Workplace:
 
     def _close_round(self) -> None:
         """Nothing of the round is left: take the last of its output and close its files."""
+        self._starts.withdraw()
         self._crew.dismiss()
         self._workers.clear()
         self._by_pid.clear()
@@ -430,16 +442,10 @@ class Workplace:
             self._output = None
 
 
-def _zygote_ready(message: dict[str, Any]) -> ZygoteReady:
-    return ZygoteReady(
-        preloaded=tuple(message["steps"]),
-        took_s=message["took_s"],
-        late=tuple(message["late"]),
-        stopped_in=tuple(message.get("stopped_in", ())),
-        reason=message.get("reason", ""),
-        has_torch=message["has_torch"],
-        beside=message["beside"],
-    )
+def _keep(program: Program, memory: warm_memory.Memory) -> None:
+    file = program_file(program)
+    if file is not None:
+        warm_memory.keep(file, memory)
 
 
 def _processor_sets(config: JobConfig) -> tuple[tuple[int, ...], ...]:

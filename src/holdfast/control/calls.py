@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _thread  # Whose lock `threading` hands out; importing that takes a while.
 import os
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ class Calls:
         self.calls: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # A signal's handler, or the garbage's, may put in a call while the same thread does.
-        self._lock = threading.RLock()
+        self._lock = _thread.RLock()
         self._is_open = True
         loop.add_reader(self._bell, self._take)
 

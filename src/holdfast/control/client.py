@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.control.auth import Security
 from holdfast.control.connection import Cancellable, Connection, Ending, Loop
@@ -26,6 +26,9 @@ from holdfast.control.handshake import SECRET_BYTES, read_refusal, tether_openin
 from holdfast.control.resolving import Address
 from holdfast.core.messages import FromNode, ToNode
 from holdfast.core.model import Endpoint
+
+if TYPE_CHECKING:
+    import ssl
 
 TETHER_ATTEMPTS = 5
 TETHER_RETRY_S = 1.0
@@ -56,14 +59,22 @@ class Client:
     def is_connected(self) -> bool:
         return self._connection is not None
 
-    def dial(self, endpoints: Sequence[Endpoint], timeout_s: float) -> None:
+    def dial(
+        self, endpoints: Sequence[Endpoint], timeout_s: float, tls: ssl.SSLContext | None = None
+    ) -> None:
         """Connect to one of the endpoints. A connection that is there is closed, silently.
 
-        Raises `UsageError` when the files for TLS cannot be used.
+        `tls` is what the files for TLS come to. Without it they are read here, which may have to
+        wait for a disk; raises `UsageError` when they cannot be used.
         """
         self.close()
+        files = self._identity.security.tls
+        if tls is None and files is not None:
+            from holdfast.control.tls import client_context
+
+            tls = client_context(files)
         self._dialling = Dialling(self._loop, self._identity, self._on_won, self._on_failed)
-        self._dialling.start(endpoints, timeout_s)
+        self._dialling.start(endpoints, timeout_s, tls)
 
     def send(self, message: FromNode) -> bool:
         """Send to the coordinator; whether there is a connection to send on.

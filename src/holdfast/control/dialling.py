@@ -222,12 +222,11 @@ class Dialling:
         self._timeout: Cancellable | None = None
         self._is_over = False
 
-    def start(self, endpoints: Sequence[Endpoint], timeout_s: float) -> None:
+    def start(
+        self, endpoints: Sequence[Endpoint], timeout_s: float, tls: ssl.SSLContext | None
+    ) -> None:
         """Begin; never calls back from within."""
-        if self.identity.security.tls is not None:
-            from holdfast.control.tls import client_context
-
-            self.tls = client_context(self.identity.security.tls)
+        self.tls = tls
         self._timeout = self.loop.call_later(timeout_s, self._on_timeout, timeout_s)
         for endpoint in dict.fromkeys(endpoints):
             addresses = numeric(endpoint)

@@ -31,16 +31,19 @@ from holdfast.core.model import Endpoint
 _NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL)
 
 
-def try_to_host(endpoint: Endpoint, is_host: bool | None = None) -> socket.socket | None:
+def try_to_host(
+    endpoint: Endpoint, is_host: bool | None = None, addresses: list[Address] | None = None
+) -> socket.socket | None:
     """Return a socket that listens on the endpoint's port, or None if another machine hosts.
 
-    `is_host` is what the user said: False never hosts, True does without looking. Resolves
-    the name, which may block. Raises `UsageError` when hosting is demanded or due, and the
-    port cannot be had.
+    `is_host` is what the user said: False never hosts, True does without looking. Where the
+    endpoint's addresses are not given, resolves its name, which may block. Raises `UsageError`
+    when hosting is demanded or due, and the port cannot be had.
     """
     if is_host is False:
         return None
-    addresses = _resolved(endpoint)
+    if addresses is None:
+        addresses = _resolved(endpoint)
     try:
         if is_host is None and not any(_is_ours(address) for address in addresses):
             return None
@@ -64,9 +67,8 @@ class Place(Struct, frozen=True):
     """Those of its addresses by which another machine can be reached."""
 
 
-def place_of(endpoint: Endpoint) -> Place:
-    """Look where an endpoint is. Resolves its name, which may block."""
-    addresses = _resolved(endpoint)
+def place_of(addresses: list[Address]) -> Place:
+    """Look where an endpoint is that has these addresses."""
     others = [address for address in addresses if not _may_be_ours(address)]
     is_here = len(others) < len(addresses) if addresses else None
     return Place(is_here, tuple(address for address in others if _leads_elsewhere(address)))
@@ -77,7 +79,7 @@ def is_this_machine(endpoint: Endpoint) -> bool | None:
 
     Resolves the name, which may block.
     """
-    return place_of(endpoint).is_here
+    return place_of(_resolved(endpoint)).is_here
 
 
 def _may_be_ours(address: Address) -> bool:

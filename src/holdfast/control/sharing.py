@@ -32,6 +32,7 @@ from typing import Protocol
 from holdfast.control.connection import Cancellable, Loop
 from holdfast.control.frames import HANDSHAKE_LIMIT
 from holdfast.control.hosting import is_loopback, try_to_host
+from holdfast.control.resolving import Address
 from holdfast.core.errors import UsageError
 from holdfast.core.model import Endpoint
 
@@ -72,8 +73,15 @@ class Neighbours(Protocol):
 class Share:
     """This process carries a job's coordinator at an endpoint. On the loop's thread only."""
 
-    def __init__(self, endpoint: Endpoint, job: str, claim: socket.socket | None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        job: str,
+        claim: socket.socket | None,
+        addresses: list[Address] | None,
+    ) -> None:
         self._endpoint, self._job = endpoint, job
+        self._addresses = addresses
         self._claim = claim
         self._listening: socket.socket | None = None
         self._door: Door | None = None
@@ -93,7 +101,7 @@ class Share:
         self._door = Door.take(self._endpoint, self._job) if may_lodge else None
         if self._door is not None or not may_lodge:
             try:
-                self._listening = try_to_host(self._endpoint, is_host)
+                self._listening = try_to_host(self._endpoint, is_host, self._addresses)
             except UsageError as error:
                 problem = error
             if self._listening is not None:
@@ -212,11 +220,18 @@ class Share:
             self._claim = None
 
 
-def take_share(endpoint: Endpoint, job: str, is_host: bool | None, may_lodge: bool) -> Share | None:
+def take_share(
+    endpoint: Endpoint,
+    job: str,
+    is_host: bool | None,
+    may_lodge: bool,
+    addresses: list[Address] | None = None,
+) -> Share | None:
     """The right to carry a job's coordinator at an endpoint; None where it is another's.
 
-    `may_lodge` is whether several jobs may share the port. Raises `UsageError` when hosting is
-    demanded or due, and the port cannot be had.
+    `may_lodge` is whether several jobs may share the port. `addresses` are the endpoint's: without
+    them its name is looked up, now and whenever the port is to be taken. Raises `UsageError` when
+    hosting is demanded or due, and the port cannot be had.
     """
     claim = None
     if endpoint.port:
@@ -227,7 +242,7 @@ def take_share(endpoint: Endpoint, job: str, is_host: bool | None, may_lodge: bo
         else:
             if claim is None:
                 return None  # A node of the same job carries it, on this machine.
-    share = Share(endpoint, job, claim)
+    share = Share(endpoint, job, claim, addresses)
     try:
         if share.take_port(is_host, may_lodge and bool(endpoint.port)):
             return share

@@ -18,19 +18,23 @@ The fields of events and effects are those of the types in `core.agent_io`,
 program's arguments are left out: they may hold a secret.
 
 Rules
-1. Every step is written as it is taken, with one exception: heartbeats that were answered tell
-   nothing once a later one was, and a quiet job would write little else. Of the quiet ones only
-   the last are written, before whatever comes next; a replay takes their numbers as they come.
+1. Every decision is written as it is taken. What comes all the time and decides nothing is not:
+   heartbeats that were answered tell nothing once a later one was, nor does a step that a worker
+   reports once a later one is known. Of these only the last are written, before whatever comes
+   next; a replay takes the numbers of heartbeats as they come. The first step of each round on
+   a node is written at once: it is what a recovery is measured by.
 2. A coordinator that begins with something (several nodes, a takeover) is preceded by a line
    that says with what. Without one it begins with nothing.
 3. Of the machine that finds and replaces the coordinator through a register, only what changes
    something is written, not each renewal; it is there to be read, and is not replayed.
+4. Its files are bounded (`journal_file`). Where parts were left out, `read` puts a `Gap`, and a
+   replay ends there.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -54,7 +58,7 @@ from holdfast.core.agent_io import (
 from holdfast.core.agent_state import HEARTBEAT_TIMER, AgentState
 from holdfast.core.beginning import Beginning
 from holdfast.core.config import JobConfig
-from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent
+from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, Heard
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.desk import Desk
 from holdfast.core.errors import UsageError
@@ -64,8 +68,10 @@ from holdfast.core.messages import (
     NodeGreeted,
     RunRound,
     StopRound,
+    WorkersProgressed,
 )
 from holdfast.core.model import Tenure
+from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
 SCHEMA = 1
 
@@ -123,7 +129,29 @@ class LeadershipStep(msgspec.Struct, frozen=True, tag="leadership", tag_field="m
     """As in `core.leadership_io`, which a job without a register does not load."""
 
 
-Step = AgentStep | CoordinatorStep | CoordinatorBegan | LeadershipStep
+class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
+    """Steps that were left out of a long journal. Never written: a reader puts it where they were.
+
+    `seq` is the first that is missing.
+    """
+
+    seq: int
+    missing: int
+
+
+Step = AgentStep | CoordinatorStep | CoordinatorBegan | LeadershipStep | Gap
+Do = Callable[[Callable[[], str | None], Callable[[str], None], int], None]
+"""Has something done that may wait for a disk, after all that was put in before: the work, who is
+told of a problem that it came to, and how many bytes are held for it."""
+
+
+def at_once(work: Callable[[], str | None], then: Callable[[str], None], size: int) -> None:
+    """For whoever may wait for a disk."""
+    problem = work()
+    if problem is not None:
+        then(problem)
+
+
 AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, LeadershipStep)
 
 
@@ -135,28 +163,37 @@ class Journal:
     """
 
     def __init__(
-        self, path: Path | None, header: Header, echo: Callable[[bytes], None] | None = None
+        self,
+        path: Path | None,
+        header: Header,
+        echo: Callable[[bytes], None] | None = None,
+        do: Do = at_once,
+        limit_bytes: int = LIMIT_BYTES,
     ) -> None:
-        """`echo` gets every line too, for whoever wants to watch."""
+        """`echo` gets every line too, for whoever wants to watch; `do` writes it down."""
         self.path = path
         self._echo = echo
+        self._do = do
         self.problem = ""
         self.steps: list[Step] = []
         """What `recoveries` reads. The rest is not kept: a job may take weeks."""
         self._written = 0
         self._stepping_round = 0
-        self._quiet: list[AgentStep] = []
-        """Heartbeats that are written only if nothing makes them needless."""
+        self._furthest = (0, 0)
+        """The round and the step that the coordinator has last heard of."""
+        self._quiet: list[AgentStep | CoordinatorStep] = []
+        """What is written only if nothing makes it needless."""
         self._tenure: Tenure | None = None
         self._encoder = msgspec.json.Encoder()
-        self._file = -1
-        if path is not None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._file = os.open(path, flags, 0o600)
+        self._file = JournalFile(path, limit_bytes) if path is not None else None
         self._write(msgspec.structs.replace(header, config=_without_secrets(header.config)))
 
     def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None:
         step = AgentStep(0, at, event, effects)
+        if isinstance(event, StepReported) and event.round <= self._stepping_round:
+            if effects:
+                self._keep_progress(step)
+            return
         if self._is_quiet(step):
             self._keep(step)
             return
@@ -167,7 +204,15 @@ class Journal:
     def coordinator(
         self, at: float, event: CoordinatorEvent, effects: list[CoordinatorEffect]
     ) -> None:
-        self._add(CoordinatorStep(0, at, event, effects))
+        step = CoordinatorStep(0, at, event, effects)
+        if isinstance(event, Heard) and isinstance(event.message, WorkersProgressed):
+            reached = (event.message.round, event.message.step)
+            if not effects and reached > self._furthest:
+                self._furthest = reached
+                self._keep_progress(step)
+            if not effects:
+                return
+        self._add(step)
 
     def began(self, at: float, beginning: Beginning) -> None:
         """This node carries the coordinator from now on."""
@@ -185,9 +230,9 @@ class Journal:
 
     def close(self) -> None:
         self._write_quiet()
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        file, self._file = self._file, None
+        if file is not None:
+            self._do(file.close, self._on_problem, 0)
 
     def _add(self, step: AnyStep) -> AnyStep:
         """Write a step, numbered, after the heartbeats that it rests on."""
@@ -209,7 +254,12 @@ class Journal:
         """An answer makes all earlier heartbeats needless, and their answers."""
         answered = _answered_number(step)
         if answered is not None:
-            self._quiet = [one for one in self._quiet if _number(one) >= answered]
+            self._quiet = [one for one in self._quiet if _number(one, answered) >= answered]
+        self._quiet.append(step)
+
+    def _keep_progress(self, step: AgentStep | CoordinatorStep) -> None:
+        """A later step makes the earlier ones of the same machine needless."""
+        self._quiet = [one for one in self._quiet if not _is_progress(one, type(step))]
         self._quiet.append(step)
 
     def _write_quiet(self) -> None:
@@ -220,30 +270,26 @@ class Journal:
 
     def _tells_of_recovery(self, event: AgentEvent) -> bool:
         if isinstance(event, StepReported):
-            first = event.round > self._stepping_round
-            self._stepping_round = max(event.round, self._stepping_round)
-            return first
+            self._stepping_round = event.round  # The first of its round: others do not come here.
+            return True
         if isinstance(event, Told):
             return isinstance(event.message, RunRound | StopRound)
         return isinstance(event, WorkerStarted | WorkerExited | AllGone)
 
     def _write(self, line: object) -> None:
-        if self._file < 0 and self._echo is None:
+        if self._file is None and self._echo is None:
             return
         text = self._encoded(line) + b"\n"
         if self._echo is not None:
             self._echo(text)
-        if self._file >= 0:
-            self._save(text)
+        if self._file is not None:
+            self._do(partial(self._file.append, text), self._on_problem, len(text))
 
-    def _save(self, text: bytes) -> None:
-        try:
-            complete = os.write(self._file, text) == len(text)
-            self.problem = "" if complete else "the disk is full"
-        except OSError as error:
-            self.problem = error.strerror or str(error)
-        if self.problem:
-            self.close()
+    def _on_problem(self, problem: str) -> None:
+        """Nothing after this is of use: a journal with holes tells no story."""
+        if not self.problem:
+            self.problem = problem
+            self._file = None
 
     def _encoded(self, line: object) -> bytes:
         try:
@@ -280,8 +326,15 @@ def _answered_number(step: AgentStep) -> int | None:
     return None
 
 
-def _number(step: AgentStep) -> int:
+def _number(step: AgentStep | CoordinatorStep, otherwise: int) -> int:
+    """The number of a heartbeat, or of the one that was answered, if it is about one."""
+    if isinstance(step, CoordinatorStep) or isinstance(step.event, StepReported):
+        return otherwise
     return heartbeat_number(step) or _answered_number(step) or 0
+
+
+def _is_progress(step: AgentStep | CoordinatorStep, kind: type) -> bool:
+    return type(step) is kind and isinstance(step.event, StepReported | Heard)
 
 
 def _only(effects: list[AgentEffect], kinds: object) -> bool:
@@ -319,8 +372,15 @@ def read(path: Path) -> tuple[Header, list[Step]]:
         hint = "read it with the version of Holdfast that wrote it"
         raise UsageError(f"{path} has schema {schema}, not {SCHEMA}", hint)
     header = msgspec.json.decode(lines[0], type=Header)
-    decoder = msgspec.json.Decoder(Step)
-    return header, [decoder.decode(line) for line in lines[1:-1] if line]
+    decoder: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
+    steps = [decoder.decode(line) for line in lines[1:-1] if line]
+    for part in later_parts(path):
+        found = [decoder.decode(line) for line in part.read_bytes().split(b"\n")[1:-1] if line]
+        expected = steps[-1].seq + 1 if steps else 1
+        if found and found[0].seq > expected:
+            steps.append(Gap(expected, found[0].seq - expected))
+        steps += found
+    return header, steps
 
 
 class Divergence(msgspec.Struct, frozen=True):
@@ -333,13 +393,15 @@ class Divergence(msgspec.Struct, frozen=True):
 
 
 def replay(header: Header, steps: list[Step]) -> Iterator[Divergence]:
-    """Feed the recorded events to fresh machines; yield every difference."""
+    """Feed the recorded events to fresh machines; yield every difference, up to a gap."""
     agent_state = AgentState(header.config, header.node, header.host)
     coordinator_state = CoordinatorState(header.config)
     for step in steps:
         decided: list[AgentEffect] | list[CoordinatorEffect]
         if isinstance(step, LeadershipStep):
             continue
+        if isinstance(step, Gap):
+            return  # What became of the machines meanwhile is not known.
         if isinstance(step, CoordinatorBegan):
             coordinator_state = step.beginning.state(header.config, step.at)
             continue

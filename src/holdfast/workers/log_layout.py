@@ -30,6 +30,7 @@ STREAM_FILES = {1: "stdout.log", 2: "stderr.log"}
 FILTERED_FILES = {1: "filtered_stdout.log", 2: "filtered_stderr.log"}
 
 _JOURNAL = "journal.jsonl"
+_ANY_JOURNAL = r"journal(\.\d+)?\.jsonl"
 _ERROR_FILE = "error.json"
 _RUN_ID_LENGTH_MAX = 100
 _UNIQUE_ATTEMPTS = 100
@@ -96,7 +97,7 @@ def create_job_logs(log_dir: str | None, run_id: str) -> JobLogs:
 def _only_our_records(tree: Path) -> bool:
     for directory, _, names in os.walk(tree):
         for name in names:
-            if name in (_JOURNAL, _ERROR_FILE):
+            if name == _ERROR_FILE or re.fullmatch(_ANY_JOURNAL, name):
                 continue
             status = os.lstat(os.path.join(directory, name))
             if status.st_size > 0:

@@ -8,6 +8,8 @@ Rules
   for a console that nobody reads, where a file has all of it: what is left out there is said there.
 - On the console the lines of different workers are whole.
 - A file that cannot be written is said so once; the console and the worker go on.
+- A disk that is slow holds up neither: what is to be written waits in a lane (`log_files`), and
+  when that holds too much, the worker waits at its pipe as it would at the disk.
 
 How it works. For each stream of each worker there is a `StreamPlan` (`stream_plans`):
 
@@ -27,6 +29,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -35,7 +39,16 @@ from msgspec.structs import replace
 from holdfast.workers.console import Console
 from holdfast.workers.event_loop import Loop
 from holdfast.workers.lines import TAIL_BYTES, LineFilter, LineView, Tail, last_lines
-from holdfast.workers.log_files import FilterFiles, LogFile
+from holdfast.workers.log_files import (
+    AT_ONCE,
+    FilterFiles,
+    Lane,
+    LogFile,
+    Opened,
+    close_file,
+    open_to_append,
+    say_cannot_write,
+)
 from holdfast.workers.stream_plans import (
     PIPE_BYTES_DEFAULT,
     PIPE_BYTES_MAX,
@@ -55,13 +68,16 @@ _READ_BYTES_PER_TURN = 1024 * 1024
 class DirectStream:
     """A stream that the worker writes into its file itself."""
 
-    def __init__(self, file: LogFile, path: Path, descriptor: int) -> None:
-        self.child_end = descriptor
-        self._file = file
-        self._path = path
+    def __init__(self, path: Path, opened: Opened, lane: Lane) -> None:
+        self.child_end = opened.descriptor
+        self._path, self._size_at_open = path, opened.size
+        self._lane = lane
+        self._child_open = True
 
     def close_child_end(self) -> None:
-        self._file.close()
+        if self._child_open:
+            self._child_open = False
+            self._lane.do(partial(close_file, self.child_end))
 
     def set_prefix(self, pid: str) -> None:
         """Nothing to do: no line of it is shown."""
@@ -70,17 +86,21 @@ class DirectStream:
         """Nothing to do: what was written is in the file."""
 
     def close(self) -> None:
-        self._file.close()
+        self.close_child_end()
 
-    def tail(self) -> bytes:
+    def tail(self) -> Callable[[], bytes]:
         """The end of what this worker wrote; an earlier round may have begun the file."""
-        try:
-            with open(self._path, "rb") as file:
-                start = file.seek(0, os.SEEK_END) - TAIL_BYTES
-                file.seek(max(start, self._file.size_at_open))
-                return file.read(TAIL_BYTES)
-        except OSError:
-            return b""
+        return partial(_end_of_file, self._path, self._size_at_open)
+
+
+def _end_of_file(path: Path, begins_at: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            start = file.seek(0, os.SEEK_END) - TAIL_BYTES
+            file.seek(max(start, begins_at))
+            return file.read(TAIL_BYTES)
+    except OSError:
+        return b""
 
 
 class InheritedStream:
@@ -107,8 +127,8 @@ class InheritedStream:
     def close(self) -> None:
         self.close_child_end()
 
-    def tail(self) -> bytes:
-        return b""
+    def tail(self) -> Callable[[], bytes]:
+        return bytes
 
 
 class PipedStream:
@@ -119,6 +139,8 @@ class PipedStream:
         self._console = surroundings.console
         self._loop = surroundings.loop
         self._worker = surroundings.worker
+        self._lane = surroundings.lane
+        self._waits_for_disk = False
         self._filter_files = surroundings.filter_files
         self._tail = Tail() if plan.number == STDERR else None
         self._view: LineView | None = None
@@ -127,7 +149,7 @@ class PipedStream:
         self._child_open = True
         self._finished = False
         self._end, self.child_end = _open_ends(plan, self._console)
-        self._file = LogFile(plan.file, self._console) if plan.file else None
+        self._file = LogFile(plan.file, self._console, self._lane) if plan.file else None
         if not plan.prefix_needs_pid:
             self.set_prefix("")
 
@@ -170,8 +192,8 @@ class PipedStream:
         self.drain_now()
         self._finish()
 
-    def tail(self) -> bytes:
-        return self._tail.read() if self._tail else b""
+    def tail(self) -> Callable[[], bytes]:
+        return partial(bytes, self._tail.read() if self._tail else b"")
 
     def _on_readable(self) -> None:
         left = _READ_BYTES_PER_TURN
@@ -195,12 +217,22 @@ class PipedStream:
 
     def _kept_in(self) -> Path | None:
         """The file that has everything, if there is one."""
-        is_kept = self._file is not None and self._file.descriptor is not None
-        return self._plan.file if is_kept else None
+        return self._plan.file if self._file is not None and self._file.is_whole else None
 
     def _resume(self) -> None:
-        if not self._finished:
+        if not self._finished and not self._waits_for_disk:
             self._loop.add_reader(self._end, self._on_readable)
+
+    def _wait_for_disk(self) -> None:
+        """Read no more until the disk has taken enough of what waits for it."""
+        if not self._waits_for_disk:
+            self._waits_for_disk = True
+            self._loop.remove_reader(self._end)
+            self._lane.when_clear(self._on_disk_clear)
+
+    def _on_disk_clear(self) -> None:
+        self._waits_for_disk = False
+        self._resume()
 
     def _read(self) -> bytes | None:
         """One block; empty at the end of the stream; None when there is nothing now."""
@@ -225,6 +257,8 @@ class PipedStream:
             self._view.feed(block)
         elif self._plan.to_console:
             self._console.write(self._plan.number, block, self._worker)
+        if self._lane.congested:
+            self._wait_for_disk()
 
     def _finish(self) -> None:
         if self._finished:
@@ -247,6 +281,8 @@ class Surroundings(Struct, frozen=True):
     filter_files: FilterFiles | None
     worker: object
     """The source of what is passed through: stdout and stderr mix as they would without us."""
+    lane: Lane = AT_ONCE
+    """Where files are written."""
 
 
 Stream = DirectStream | InheritedStream | PipedStream
@@ -259,6 +295,8 @@ class WorkerStreams:
         self._streams = (stdout, stderr)
         self.child_stdout = stdout.child_end
         self.child_stderr = stderr.child_end
+        self.are_files = tuple(isinstance(stream, DirectStream) for stream in self._streams)
+        """Whether each of them is a file, which is not closed on a loop."""
 
     def close_child_ends(self) -> None:
         """Close the descriptors that were handed to the worker. Idempotent."""
@@ -277,7 +315,12 @@ class WorkerStreams:
 
     def stderr_tail(self, max_lines: int = 20) -> str:
         """The last lines of stderr as a terminal would have left them, also after `close`."""
-        return last_lines(self._streams[1].tail(), max_lines)
+        return self.stderr_reader()(max_lines)
+
+    def stderr_reader(self) -> Callable[[int], str]:
+        """How to read the last lines, as of now. In any thread: it may have to wait for a disk."""
+        tail = self._streams[1].tail()
+        return lambda max_lines: last_lines(tail(), max_lines)
 
     def close(self) -> None:
         """Take in the rest, show a last line without newline, close all. Idempotent."""
@@ -286,27 +329,42 @@ class WorkerStreams:
 
 
 def open_planned(
-    stdout_plan: StreamPlan | None, stderr_plan: StreamPlan | None, surroundings: Surroundings
+    stdout_plan: StreamPlan | None,
+    stderr_plan: StreamPlan | None,
+    surroundings: Surroundings,
+    opened: Mapping[int, Opened] | None = None,
 ) -> WorkerStreams:
     """Open the streams of a worker that is about to start; one without a plan is ours.
 
-    Raises OSError only when the process has no descriptors left; a file that cannot be
-    opened is reported on the console, which then gets the output instead.
+    `opened` has the files that the worker writes to itself, by the number of the stream, where
+    they are open already; they are the streams' from now on. Others are opened here, which may
+    have to wait for a disk. Raises OSError only when the process has no descriptors left; a file
+    that cannot be opened is reported on the console, which then gets the output instead.
     """
-    stdout = _open_stream(stdout_plan, surroundings) if stdout_plan else InheritedStream(STDOUT)
+    known = dict(opened or {})
     try:
-        stderr = _open_stream(stderr_plan, surroundings) if stderr_plan else InheritedStream(STDERR)
-    except OSError:
-        stdout.close()
-        raise
+        stdout = _open_stream(STDOUT, stdout_plan, surroundings, known)
+        try:
+            stderr = _open_stream(STDERR, stderr_plan, surroundings, known)
+        except OSError:
+            stdout.close()
+            raise
+    finally:
+        for left in known.values():
+            surroundings.lane.do(partial(close_file, left.descriptor))
     return WorkerStreams(stdout, stderr)
 
 
-def _open_stream(plan: StreamPlan, surroundings: Surroundings) -> DirectStream | PipedStream:
+def _open_stream(
+    number: int, plan: StreamPlan | None, surroundings: Surroundings, known: dict[int, Opened]
+) -> Stream:
+    if plan is None:
+        return InheritedStream(number)
     if plan.direct and plan.file:
-        file = LogFile(plan.file, surroundings.console)
-        if file.descriptor is not None:
-            return DirectStream(file, plan.file, file.descriptor)
+        opened = known.pop(number, None) or open_to_append(plan.file)
+        if not opened.problem:
+            return DirectStream(plan.file, opened, surroundings.lane)
+        say_cannot_write(surroundings.console, plan.file, opened.problem)
         plan = replace(plan, file=None, prefix_on_console=True, pass_through=False)
     return PipedStream(plan, surroundings)
 

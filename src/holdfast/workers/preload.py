@@ -63,11 +63,16 @@ def plan_of_module(source_path: str, program_folder: str | None) -> tuple[str, .
     return tuple(_read(source_path, program_folder, ".".join(parts)).steps.found)
 
 
-def own_folders(steps: tuple[str, ...], program_folder: str | None) -> tuple[str, ...]:
-    """The folders whose modules are the program's own: its folder, and those it adds."""
+def own_folders(
+    steps: tuple[str, ...], program_folder: str | None, known: frozenset[str] | None = None
+) -> tuple[str, ...]:
+    """The folders whose modules are the program's own: its folder, and those it adds.
+
+    `known` are those of installed packages, which are looked up otherwise.
+    """
+    known = installed_folders() if known is None else known
     added = [step.split(" ", 2)[2] for step in steps if step.startswith("path ")]
     folders = [program_folder, *added] if program_folder else added
-    known = installed_folders()
     return tuple(dict.fromkeys(folder for folder in folders if folder not in known))
 
 

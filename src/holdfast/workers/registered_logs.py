@@ -35,7 +35,7 @@ from holdfast.worker.error_file import VARIABLE as ERROR_FILE
 from holdfast.workers import environment
 from holdfast.workers.console import Console
 from holdfast.workers.destinations import Destination, filtered_files, kept_files, place_in
-from holdfast.workers.log_files import FilterFiles, LogFile
+from holdfast.workers.log_files import FilterFiles, Lane, LogFile
 from holdfast.workers.log_layout import JobLogs
 from holdfast.workers.round_logs import Environments, LogsRefused, RoundLogs
 from holdfast.workers.stream_plans import STDERR, STDOUT, Place
@@ -156,9 +156,9 @@ class _RegisteredRound:
         path = os.fspath(named)
         return None if path in ("", os.devnull) else Path(path)
 
-    def open_filters(self, console: Console) -> FilterFiles | None:
+    def open_filters(self, console: Console, lane: Lane) -> FilterFiles | None:
         paths = filtered_files(self._destination, _filtered_streams(self._output))
-        files = {number: LogFile(Path(path), console) for number, path in paths.items()}
+        files = {number: LogFile(Path(path), console, lane) for number, path in paths.items()}
         return FilterFiles(files) if files else None
 
 

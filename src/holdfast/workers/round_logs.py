@@ -16,7 +16,7 @@ from msgspec import Struct
 from holdfast.core.config import Output
 from holdfast.core.errors import HoldfastError
 from holdfast.workers.console import Console
-from holdfast.workers.log_files import FilterFiles, open_filter_files
+from holdfast.workers.log_files import FilterFiles, Lane, open_filter_files
 from holdfast.workers.log_layout import JobLogs
 from holdfast.workers.stream_plans import Place, place_by_options
 
@@ -44,8 +44,8 @@ class RoundLogs(Protocol):
     def error_file(self, local_rank: int) -> Path | None:
         """Where a worker leaves its exception."""
 
-    def open_filters(self, console: Console) -> FilterFiles | None:
-        """The files for lines that match a filter, if there is one."""
+    def open_filters(self, console: Console, lane: Lane) -> FilterFiles | None:
+        """The files for lines that match a filter, if there is one; the lane opens them."""
 
 
 class Layout(Protocol):
@@ -79,5 +79,6 @@ class _RoundByOptions(Struct, frozen=True):
     def error_file(self, local_rank: int) -> Path | None:
         return self.logs.error_file(self.restart_count, local_rank)
 
-    def open_filters(self, console: Console) -> FilterFiles | None:
-        return open_filter_files(self.output, self.logs.attempt(self.restart_count), console)
+    def open_filters(self, console: Console, lane: Lane) -> FilterFiles | None:
+        attempt = self.logs.attempt(self.restart_count)
+        return open_filter_files(self.output, attempt, console, lane)

@@ -32,9 +32,12 @@ class SpawnerClient:
         process: SpawnerProcess,
         on_message: Callable[[dict[str, Any]], None],
         on_end: Callable[[str], None],
+        close_sent: Callable[[int], None] = os.close,
     ) -> None:
+        """`close_sent` closes a descriptor that was sent."""
         self.pid = process.pid
         self._connection = Connection(process.socket)
+        self._connection.close_sent = close_sent
         self._on_message = on_message
         self._on_end = on_end
         self._loop: Loop | None = None

@@ -27,7 +27,7 @@ READ_SIZE = 1 << 18
 
 TYPE_CHECKING = False  # As in `typing`, whose import would cost the spawner's start dearly.
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     Message = tuple[dict[str, Any], list[int]]
@@ -41,6 +41,8 @@ class Connection:
         self._incoming = bytearray()
         self._descriptors: deque[int] = deque()
         self._outgoing: deque[tuple[memoryview, list[int], bool]] = deque()
+        self.close_sent: Callable[[int], None] = os.close
+        """How a descriptor is closed that was sent: to close a file may take a disk a while."""
 
     def queue(
         self, message: dict[str, Any], descriptors: list[int] | None = None, *, close: bool = False
@@ -75,7 +77,7 @@ class Connection:
             except BlockingIOError:
                 return False
             if close:
-                _close_all(now)
+                self._close_sent(now)
             if sent == len(frame):
                 self._outgoing.popleft()
             else:
@@ -86,11 +88,15 @@ class Connection:
         """Close the socket, and the descriptors that were never sent or handed out."""
         for _, descriptors, close in self._outgoing:
             if close:
-                _close_all(descriptors)
+                self._close_sent(descriptors)
         self._outgoing.clear()
         _close_all(self._descriptors)
         self._descriptors.clear()
         self.socket.close()
+
+    def _close_sent(self, descriptors: list[int]) -> None:
+        for descriptor in descriptors:
+            self.close_sent(descriptor)
 
     def receive(self) -> list[Message]:
         """All complete frames after one read; raises EOFError when the other end is gone."""

@@ -91,8 +91,7 @@ def both(endpoint):
     families = {"::1": socket.AF_INET6, "127.0.0.1": socket.AF_INET, "fd99::9": socket.AF_INET6}
     return [Address(family, (number, 29400), endpoint) for number, family in families.items()]
 
-hosting.addresses_of = both
-print(hosting.place_of(Endpoint("localhost", 29400)))
+print(hosting.place_of(both(Endpoint("localhost", 29400))))
 """
 
 

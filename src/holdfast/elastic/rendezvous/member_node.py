@@ -19,6 +19,7 @@ import time
 from typing import Protocol
 
 from holdfast.agent.contact import Contact, NetworkContact, Owner, Secrets
+from holdfast.agent.disk import Disk
 from holdfast.control.calls import Calls
 from holdfast.control.registers.register import Register
 from holdfast.control.tether_end import reset_tether
@@ -99,6 +100,7 @@ class MemberNode:
         self._contact: _MeetingContact | None = None
         self._loop = EventLoop()
         self.calls = Calls(self._loop)
+        self._disk = Disk(self._loop, self._say)
         started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         header = Header(SCHEMA, config.run_id, self.node, host, started, config)
         self._journal = Journal(None, header)
@@ -136,6 +138,7 @@ class MemberNode:
             post=self.post,
             say=self._say,
             journal=self._journal,
+            disk=self._disk,
             on_tether=self._hold_tether,
             share_tethers=_close_all,
         )
@@ -169,6 +172,8 @@ class MemberNode:
         if self._tether is not None:
             os.close(self._tether)
         self._journal.close()
+        self._loop.run_until(self._disk.all_done())
+        self._disk.close()
         self.calls.close()
         self._loop.close()
 
