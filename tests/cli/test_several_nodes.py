@@ -14,7 +14,7 @@ from holdfast.cli.options import parse_run
 def refused(holdfast: Path, *words: str) -> str:
     """What the installed command says as it refuses to run."""
     ended = subprocess.run(
-        [holdfast, "run", *words, "train.py"],
+        [holdfast, "run", *words, __file__],
         check=False,
         capture_output=True,
         text=True,

@@ -43,7 +43,7 @@ def test_the_loss_of_a_member_is_free_and_of_its_victims_too() -> None:
     job.stop("a", failure(0))
     effects = job.take(NodeGone("b", GONE))
     assert members(effects) == ["a", "c"]
-    assert "going on without a charge" in explained(effects)
+    assert "not counted against --max-restarts" in explained(effects)
     assert job.state.charges == 0
 
 

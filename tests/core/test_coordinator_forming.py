@@ -72,7 +72,9 @@ def test_newcomers_are_taken_in_together_a_moment_later() -> None:
     job.join("c")
     assert set(told(job.wake(0.5))) == {"a"}
     effects = job.stop("a")
-    assert "2 nodes have joined; going on without a charge" in explained(effects)
+    assert "2 nodes have joined; re-forming, not counted against --max-restarts" in explained(
+        effects
+    )
     assert members(effects) == ["a", "b", "c"]
     assert job.state.charges == 0
 

@@ -49,6 +49,7 @@ from holdfast.workers.event_loop import Cancellable
 
 FORGOTTEN_AFTER_S = 60.0
 """How long latecomers learn the outcome from the register, where it can forget."""
+FOREIGN = "it contains data that Holdfast did not write"
 NOTEWORTHY_EVENTS = (LeaderTetherEnded, Outranked, ResignationWanted)
 NOTEWORTHY_EFFECTS = (Lead, StepDown, Call, NobodyFound, LearnOutcome, Announce)
 
@@ -219,7 +220,7 @@ def _read(reply: Reply) -> RegisterRead | RegisterUnclear:
     try:
         return RegisterRead(_document(reply.content), reply.token, reply.expired)
     except msgspec.DecodeError:
-        reason = "it holds something that is no job of ours: is the prefix somebody else's?"
+        reason = f"{FOREIGN}; is another program using this prefix?"
         return RegisterUnclear(False, reason=reason, refused=True)
 
 
@@ -229,7 +230,7 @@ def _wrote(reply: Reply, nonce: str) -> RegisterWrote | RegisterUnclear:
     try:
         return RegisterWrote(reply.has_set, _document(reply.content), reply.token, nonce)
     except msgspec.DecodeError:
-        return RegisterUnclear(True, nonce, "it holds something that is no job of ours")
+        return RegisterUnclear(True, nonce, FOREIGN)
 
 
 def _document(content: bytes | None) -> Document | None:

@@ -222,7 +222,7 @@ class RegisterContact:
     def step_down(self, reason: str) -> None:
         is_over = self._host is not None and self._host.state.outcome is not None
         if not is_over:
-            self._owner.say(f"this node carries the coordinator no more: {reason}")
+            self._owner.say(f"this node is no longer the coordinator: {reason}")
         if self._host is not None:
             self._host.close()
             self._reception.host = None
@@ -266,8 +266,8 @@ class RegisterContact:
         if self._heard == Tenure():
             name = self._owner.config.run_id
             self._owner.say(
-                f"job {name} was over before this node came; under another --rdzv-id, or in a "
-                "minute, it runs anew"
+                f"job {name} has already finished, before this node came; use another --rdzv-id, "
+                "or try again in a minute"
             )
         else:
             self._leading.retire()  # In case whoever wrote it is dead.

@@ -80,7 +80,8 @@ def lost(state: AgentState, reason: str, permanent: bool, now: float) -> list[Ag
         return close(state, Outcome("not_formed", why, EXIT_NOT_FORMED))
     said: list[AgentEffect] = []
     if state.attempts == 0:
-        said.append(Say(f"no contact with the coordinator: {reason}; dialling until it is there"))
+        again = "reconnecting" if state.tenure.instance else "trying until it answers"
+        said.append(Say(f"no contact with the coordinator: {reason}; {again}"))
     delay_s = min(_redial_delay(state), limit_s - without_s)
     state.attempts += 1
     return [*said, WakeAgent(REDIAL_TIMER, delay_s)]

@@ -4,7 +4,7 @@ Rules
 1. Ending is immediate and happens once: whatever comes later is noted, not acted on.
 2. A member is done with when it says that nothing of the round is left on it, when it has
    left, or when it is proven to be gone. A suspicion is no proof.
-3. After the first success the round is closing: the loss of a node that has finished is none.
+3. After the first success the round is closing: losing a node that has finished does not count.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ def _make_room(
 
 
 def _is_the_last(state: CoordinatorState, current: RunningRound) -> bool:
-    """As far as can be told: no newcomer is worth to be taken in any more."""
+    """As far as can be told: admitting newcomers no longer pays."""
     return bool(current.succeeded) or state.closing is not None
 
 

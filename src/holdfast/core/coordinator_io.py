@@ -60,7 +60,7 @@ class Revoke(Record, frozen=True):
 
 
 class Reinstate(Record, frozen=True):
-    """Answer this node again: it has stopped its workers after all."""
+    """Answer this node again: it did stop its workers after all."""
 
     node: str
 

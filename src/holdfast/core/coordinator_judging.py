@@ -51,9 +51,13 @@ def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[Coo
     if state.config.max_nodes == 1:
         return []
     lost = _lost(ended)
-    what = f"{ended.gone[lost]}, and workers failed of it" if lost else ended.stop_reason
+    what = (
+        f"{ended.gone[lost]}, and its peers' workers failed as a result"
+        if lost
+        else ended.stop_reason
+    )
     what = what if ended.ending == "failure" else ended.stop_reason
-    return [Explain(f"{what}; going on without a charge")]
+    return [Explain(f"{what}; re-forming, not counted against --max-restarts")]
 
 
 def _lost(ended: RunningRound) -> str:

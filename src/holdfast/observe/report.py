@@ -81,7 +81,7 @@ def _without(tail: str, traceback: str) -> str:
 
 def _how(cause: Failure) -> str:
     if not cause.status.is_known:
-        return "as the program says that runs it"
+        return "as reported by the program that runs it"
     if cause.status.signal is None:
         return f"ended with exit code {cause.status.code}"
     words = f"killed by {cause.status}"

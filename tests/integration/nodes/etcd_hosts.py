@@ -47,7 +47,7 @@ while not os.path.exists(os.environ["WAITS_FOR"]):
     time.sleep(0.02)
 """
 LEADS = "this node carries the coordinator, on"
-LEADS_NO_MORE = "this node carries the coordinator no more"
+LEADS_NO_MORE = "this node is no longer the coordinator"
 
 
 def boot_time() -> float:
