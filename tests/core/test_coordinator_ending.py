@@ -62,7 +62,7 @@ def test_a_node_that_is_lost_never_closes_the_job() -> None:
     assert job.state.outcome is None
 
 
-def test_the_loss_of_a_node_that_has_finished_is_none() -> None:
+def test_losing_a_node_that_has_finished_does_not_count() -> None:
     job = running("a", "b")
     job.hear("b", WorkersSucceeded(1))
     assert told(job.take(NodeGone("b", GONE))) == {}
@@ -88,6 +88,12 @@ def test_a_drain_that_waits_goes_when_a_replacement_comes() -> None:
     job.hear("b", NodeLeft("SIGTERM", signal=15))
     assert members(job.stop("a")) == ["a", "c"]
     assert job.state.charges == 0
+
+
+def test_where_everybody_leaves_nobody_waits_for_a_replacement() -> None:
+    job = running("a", "b")
+    assert told(job.hear("b", NodeDraining("SIGTERM was sent to its agent"))) == {}
+    assert set(told(job.hear("a", NodeDraining("SIGTERM was sent to its agent")))) == {"a", "b"}
 
 
 def test_a_node_that_does_not_stop_loses_its_lease() -> None:

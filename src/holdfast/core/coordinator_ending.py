@@ -310,14 +310,17 @@ def draining(
 
 
 def let_out(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
-    """End the round for those who want to leave it, once enough others are there to go on."""
+    """End the round for those who want to leave it, once enough others are there to go on.
+
+    Or none at all, as when the whole job is being ended: a replacement would join nobody.
+    """
     current = state.round
     if current is None or not current.leaving or current.ending is not None:
         return []
     node, until = next(iter(current.leaving.items()))  # Whoever asked first has waited longest.
     staying = len(current.seats) - len(current.gone) - len(current.leaving)
     enough = staying + len(state.ready) >= state.config.min_nodes
-    if not enough and state.config.max_nodes > 1 and now < until:
+    if staying > 0 and not enough and now < until:
         state.looks["drain"] = until
         return []
     member = state.members[node]
