@@ -99,6 +99,19 @@ sys.exit(3)
 
 
 @STARTS
+@pytest.mark.parametrize(("how", "has_one"), [("sys.exit(3)", False), ("raise ValueError", True)])
+def test_the_journal_names_an_error_file_only_if_there_is_one(
+    run_failing, start, how, has_one
+) -> None:
+    job, _ = run_failing(how, start, log_dir=True)
+    steps = [json.loads(line) for line in job.journal().read_text().splitlines()[1:]]
+    ends = [step["event"] for step in steps if step["event"]["type"] == "WorkerExited"]
+    named = [end["error_file"] for end in ends if end.get("error_file")]
+    assert bool(named) == has_one
+    assert all(os.path.exists(path) for path in named)
+
+
+@STARTS
 def test_a_text_to_exit_with_is_reported(run_failing, start) -> None:
     _, report = run_failing("sys.exit('the data set is empty')", start)
     assert "exit code 1" in report

@@ -201,7 +201,9 @@ class Agent:
         if self._journal.problem:
             self._say(f"the journal is not complete: {self._journal.problem}")
         where = str(self.logs.journal) if self.logs.journal else None
-        report = render(outcome, recoveries(self._journal.steps), where)
+        # Of several nodes each says how the job ended: nobody looks at all of them.
+        quiet = self.config.max_nodes == 1
+        report = render(outcome, recoveries(self._journal.steps), where, quiet)
         if self._print_report:
             self.console.write(2, report.encode("utf-8", "replace"))
         if outcome.cause is not None:

@@ -36,6 +36,6 @@ def with_details(
         error=error,
         stderr_tail="\n".join(tail.splitlines()[-SHOWN_LINES:]),
         out_of_memory=memory.evidence(event.pid) if was_killed else "",
-        error_file=str(error_file or ""),
+        error_file=str(error_file) if error_file is not None and error_file.exists() else "",
         wall_time=time.time(),
     )

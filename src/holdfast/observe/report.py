@@ -20,10 +20,15 @@ MAX_RECOVERIES = 8
 MAX_LINE = 500
 
 
-def render(outcome: Outcome, recovered: Iterable[Recovery], journal: str | None) -> str:
-    """The report as text, ending in a newline; empty where there is nothing to tell."""
-    history = _history(list(recovered))
-    if outcome.verdict == "succeeded" and not history:
+def render(
+    outcome: Outcome, recovered: Iterable[Recovery], journal: str | None, quiet: bool = True
+) -> str:
+    """The report as text, ending in a newline.
+
+    Empty, if it is to be `quiet`, where all went well and there is nothing to tell.
+    """
+    history = _history(list(recovered), outcome.verdict == "succeeded")
+    if quiet and outcome.verdict == "succeeded" and not history:
         return ""
     lines = [_headline(outcome)]
     if outcome.cause is not None:
@@ -36,13 +41,13 @@ def render(outcome: Outcome, recovered: Iterable[Recovery], journal: str | None)
     return "\n".join(lines) + "\n"
 
 
-def _history(recovered: list[Recovery]) -> list[str]:
+def _history(recovered: list[Recovery], has_lasted: bool) -> list[str]:
     lines = [
-        f"  round {one.from_round} → {one.to_round}: recovered in {one.in_words()}"
+        f"  round {one.from_round} → {one.to_round}: {one.in_words(has_lasted)}"
         for one in recovered[-MAX_RECOVERIES:]
     ]
     left_out = len(recovered) - len(lines)
-    return [f"  … {left_out} recoveries left out", *lines] if left_out else lines
+    return [f"  … {left_out} restarts left out", *lines] if left_out else lines
 
 
 def _headline(outcome: Outcome) -> str:
