@@ -53,7 +53,7 @@ def test_2_of_many_that_are_not_back_only_some_are_named() -> None:
 def test_3_a_pause_is_waited_for_until_its_end() -> None:
     paused = structs.replace(FULL, not_before=NOW + 2.5)
     decision = decide(paused, NOW)
-    assert decision == Wait("pausing 2.5 s before the restart", NOW + 2.5)
+    assert decision == Wait("pausing before the next round", NOW + 2.5)
     assert isinstance(decide(paused, NOW + 2.5), Form)
 
 

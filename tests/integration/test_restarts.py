@@ -168,7 +168,7 @@ raise {raised}("the data set is empty")
     assert job.process.returncode == 1
     assert len(attempts(job)) == 1
     assert "the data set is empty" in job.stderr
-    assert "not worth a retry" in job.stderr
+    assert "a restart cannot help" in job.stderr
 
 
 @pytest.mark.parametrize(("code", "started"), [(7, 1), (8, 2)])

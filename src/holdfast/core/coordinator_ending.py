@@ -193,10 +193,12 @@ def _whole_again(current: RunningRound, now: float) -> list[CoordinatorEffect]:
     current.missing_until, current.started_at = None, now
     if current.ending is not None:
         return []
-    nodes = f"all {len(current.members)} nodes of round {current.number}"
+    nodes = f"all {len(current.members)} nodes of round {current.number} have"
     if current.done:
-        nodes = f"all nodes of round {current.number} that are not done"
-    return [Explain(f"{nodes} have reported: it goes on")]
+        nodes = f"all nodes of round {current.number} that are not done have"
+    elif len(current.members) == 1:
+        nodes = f"the node of round {current.number} has"
+    return [Explain(f"{nodes} reported: it goes on")]
 
 
 def suspected(

@@ -10,7 +10,7 @@ Rules
 
 from __future__ import annotations
 
-from holdfast.core import restarts, rootcause
+from holdfast.core import restarts, rootcause, rounds
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain
 from holdfast.core.coordinator_state import EXIT_FAILED, CoordinatorState, RunningRound
 from holdfast.core.document import brief, fit_outcome
@@ -107,6 +107,7 @@ def _charge(
         return close(state, failed_outcome(f"{what}; {verdict.reason}", cause))
     state.restart_count += 1
     state.not_before = now + verdict.delay_s
+    state.waiting_for = rounds.PAUSING if verdict.delay_s else ""
     return [Explain(f"{what}; {verdict.reason}")]
 
 

@@ -27,6 +27,10 @@ from msgspec import Struct
 from holdfast.core.config import Timeouts
 
 
+PAUSING = "pausing before the next round"
+"""How long is said where the pause is decided, once."""
+
+
 class View(Struct, frozen=True):
     """What the decision to form rests on."""
 
@@ -79,7 +83,7 @@ def decide(view: View, now: float) -> Form | Wait | Refuse | Fail:
     if view.not_back:
         return Wait(f"waiting until {names(view.not_back)} has stopped its workers")
     if now < view.not_before:
-        return Wait(f"pausing {view.not_before - now:.1f} s before the restart", view.not_before)
+        return Wait(PAUSING, view.not_before)
     if view.candidates >= view.maximum:
         return Form(view.maximum)
     if view.candidates < view.minimum:
