@@ -20,7 +20,7 @@ from holdfast.core.messages import (
     WorkersFailed,
     WorkersSucceeded,
 )
-from holdfast.core.model import Tenure
+from holdfast.core.model import ErrorDetail, Tenure
 
 from .coordinated_job import Job, explained, failure, members, outcome, running, told
 
@@ -45,6 +45,18 @@ def test_the_loss_of_a_member_is_free_and_of_its_victims_too() -> None:
     assert members(effects) == ["a", "c"]
     assert "not counted against --max-restarts" in explained(effects)
     assert job.state.charges == 0
+
+
+def test_a_node_that_had_succeeded_is_named_where_its_peers_missed_it() -> None:
+    job = running("a", "b", max_restarts=0)
+    job.hear("b", WorkersSucceeded(1))
+    missed = failure(0, error=ErrorDetail("RuntimeError: Connection closed by peer"))
+    job.fail("a", missed)
+    job.stop("a", missed)
+    ended = outcome(job.stop("b"))
+    assert "after rank 2 and rank 3 had already ended with exit code 0" in ended.reason
+    assert ended.cause is not None
+    assert [end.rank for end in ended.cause.ended_before] == [2, 3]
 
 
 def test_giving_up_waits_for_everybody() -> None:

@@ -112,8 +112,7 @@ def test_the_later_of_two_with_one_rank_is_told_why_it_stands_by() -> None:
     effects = job.join("b2")
     assert told(effects) == {}
     assert standing_by(effects) == {
-        "b2": "--node-rank 1 is taken by the agent on host-b: this one, on host-b2, "
-        "stands by until that one is gone"
+        "b2": "--node-rank 1 is taken by host-b: this node stands by until that one is gone"
     }
     job.take(NodeGone("b", GONE))
     assert members(job.stop("a")) == ["a", "b2"]
@@ -173,11 +172,11 @@ def test_a_node_that_has_state_goes_before_one_that_came_in_its_place() -> None:
 def test_ranks_that_the_job_does_not_have_are_refused_in_words() -> None:
     job = running("a", "b")
     assert standing_by(job.join("c")) == {
-        "c": "host-c came with --node-rank 2 to a job of 2 nodes: standing by"
+        "c": "this node came with --node-rank 2 to a job of 2 nodes: standing by"
     }
     job.given["d"] = None
     assert standing_by(job.join("d")) == {
-        "d": "this job has fixed ranks, and host-d came without --node-rank: standing by"
+        "d": "this job has fixed ranks, and this node came without --node-rank: standing by"
     }
 
 

@@ -27,6 +27,19 @@ while not os.path.exists("ready"):
 open("pid", "w").write(str(os.getpid()))
 """
 
+# Rank 1 ends with 0 after four steps; rank 0 misses it once it is gone.
+EARLY = """
+import os, time, holdfast
+if os.environ["RANK"] == "1":
+    holdfast.progress(4)
+    open("pid", "w").write(str(os.getpid()))
+    os.rename("pid", "left")
+    raise SystemExit(0)
+while not os.path.exists("left") or os.path.exists("/proc/" + open("left").read()):
+    time.sleep(0.002)
+raise RuntimeError("Connection closed by peer")
+"""
+
 
 def report_of(job) -> str:
     """The last thing that the agent said: the report."""
@@ -109,6 +122,17 @@ def test_the_journal_names_an_error_file_only_if_there_is_one(
     named = [end["error_file"] for end in ends if end.get("error_file")]
     assert bool(named) == has_one
     assert all(os.path.exists(path) for path in named)
+
+
+@STARTS
+def test_a_worker_that_ended_well_too_early_is_named_beside_the_peer_that_missed_it(
+    run_job, start
+) -> None:
+    job = run_job("--nproc-per-node=2", start, script=EARLY)
+    assert job.process.returncode == 1
+    said = "rank 1 (at step 4) had already ended with exit code 0"
+    assert f"(RuntimeError: Connection closed by peer), after {said}; no restarts" in job.stderr
+    assert f"    before   {said}\n" in job.stderr
 
 
 @STARTS

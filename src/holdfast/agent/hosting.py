@@ -33,6 +33,7 @@ from holdfast.core.coordinator_io import (
 from holdfast.core.coordinator_state import CoordinatorState
 from holdfast.core.messages import CloseJob, FromNode, NodeGreeted, RunRound, StopRound, ToNode
 from holdfast.core.model import Tenure
+from holdfast.core.naming import on_itself
 from holdfast.workers import linux
 from holdfast.workers.event_loop import Cancellable, Inbox, Loop
 
@@ -214,7 +215,8 @@ class CoordinatorHost:
             case WakeCoordinator():
                 self._wake(effect.name, effect.after_s)
             case Explain():
-                self._around.say(effect.text)
+                own = self.state.members.get(self._around.node)
+                self._around.say(on_itself(effect.text, effect.about, own.name if own else ""))
             case Retire():
                 self._keeper.retire()
             case Disconnect():

@@ -23,6 +23,7 @@ import signal
 import sys
 
 from holdfast.core import agent_contact as contact
+from holdfast.core import rootcause
 from holdfast.core.agent_io import (
     AgentEffect,
     AgentEvent,
@@ -101,7 +102,8 @@ from holdfast.core.messages import (
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.model import Assignment, Failure
+from holdfast.core.model import Assignment, EarlyEnd, Failure
+from holdfast.core.naming import on_itself
 from holdfast.core.preload_steps import module_of
 
 
@@ -227,6 +229,7 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
     if worker is None or state.assignment is None:
         return []
     worker.pid, worker.status = event.pid, event.status
+    worker.ended_early = event.status.succeeded and state.phase is Phase.RUNNING
     effects: list[AgentEffect] = []
     if not event.status.succeeded:
         failure = _failure(state, worker, event, now)
@@ -247,7 +250,7 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
 def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: float) -> Failure:
     return Failure(
         node=state.node,
-        host=state.host,
+        host=state.name,
         local_rank=event.local_rank,
         rank=worker.rank,
         role=state.config.role,
@@ -260,7 +263,14 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
         error_file=event.error_file,
         wall_time=event.wall_time,
+        ended_before=_ended_early(state),
     )
+
+
+def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:
+    """The first few that had ended well before anything failed here, or was stopped."""
+    early = [EarlyEnd(one.rank, one.step) for one in state.workers.values() if one.ended_early]
+    return tuple(early[: rootcause.EARLY_ENDS_TOLD])
 
 
 def _failed_on_its_own(state: AgentState, event: WorkerExited) -> bool:
@@ -272,8 +282,10 @@ def _failed_on_its_own(state: AgentState, event: WorkerExited) -> bool:
 
 
 def _step_reported(state: AgentState, event: StepReported) -> list[AgentEffect]:
-    if worker_of(state, event.round, event.local_rank) is None:
+    worker = worker_of(state, event.round, event.local_rank)
+    if worker is None:
         return []
+    worker.step = event.step
     if state.furthest_step is not None and event.step <= state.furthest_step:
         return []
     state.furthest_step = event.step
@@ -310,10 +322,20 @@ def _stop_round(state: AgentState, message: StopRound) -> list[AgentEffect]:
     if state.closing is not None and has_succeeded(state):
         return depart(state)  # Nobody will run anything here again.
     state.phase = Phase.STOPPING
-    left = len(alive(state))
-    others = f"; stopping {left} more on {state.host}" if left else ""
-    said = Say(f"round {message.round} ends: {message.reason}{others}")
+    reason = on_itself(message.reason, message.about, state.name)
+    said = Say(f"round {message.round} ends: {reason}{_stopping_others(state)}")
     return [said, *stop_workers(state, signal.SIGTERM)]
+
+
+def _stopping_others(state: AgentState) -> str:
+    """In words, what the end of a round means here, if anything still runs."""
+    left = len(alive(state))
+    if not left:
+        return ""
+    number = "" if left == 1 else f"{left} "
+    workers = f"{number}worker{'s' if left > 1 else ''}"
+    which = f"the other {workers}" if state.failures else (workers if left > 1 else "1 worker")
+    return f"; stopping {which}{' of this node' if state.lease is not None else ''}"
 
 
 def _all_gone(state: AgentState) -> list[AgentEffect]:

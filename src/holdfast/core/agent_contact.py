@@ -40,6 +40,7 @@ from holdfast.core.messages import (
     Welcomed,
 )
 from holdfast.core.model import NodeInfo, Outcome, Tenure, signal_name
+from holdfast.core.settings import of_job
 
 REDIAL_FIRST_S = 0.1
 REDIAL_MAX_S = 2.0
@@ -142,8 +143,13 @@ def heed(state: AgentState, tenure: Tenure) -> bool:
 
 
 def welcomed(state: AgentState, message: Welcomed) -> list[AgentEffect]:
+    state.name = message.name or state.name
+    said: list[AgentEffect] = []
+    if message.warning and message.warning != state.warned:
+        state.warned = message.warning
+        said.append(Say(message.warning))
     quiet = state.hosting or state.lease is None or not message.waiting
-    return [] if quiet else [Say(message.waiting)]
+    return said if quiet else [*said, Say(message.waiting)]
 
 
 # What a node tells about itself.
@@ -157,6 +163,7 @@ def node_info(state: AgentState) -> NodeInfo:
         role=state.config.role,
         rank_hint=state.config.node_rank,
         topology=state.config.topology_key,
+        name=state.name if state.tenure.instance else "",
     )
 
 
@@ -173,6 +180,7 @@ def greeting(state: AgentState, heartbeat: int = 0) -> NodeGreeted:
         draining=draining,
         heartbeat=heartbeat,
         closing=state.closing,
+        settings={} if state.lease is None else of_job(state.config),
     )
 
 

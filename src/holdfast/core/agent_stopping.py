@@ -80,7 +80,7 @@ def stuck(state: AgentState, processes: tuple[str, ...]) -> list[AgentEffect]:
         return [said, *finish(state)]
     state.phase = Phase.CLOSING
     state.given_up = True
-    reason = f"{named} on {state.host} cannot be killed, so what it holds cannot be reused"
+    reason = f"{named} on {state.name} cannot be killed, so what it holds cannot be reused"
     left = Report(NodeLeft(reason, failures=in_full(state, state.failures.values())))
     if state.lease is None:
         return [said, left]
@@ -143,7 +143,7 @@ def released(state: AgentState) -> list[AgentEffect]:
 
 def depart(state: AgentState) -> list[AgentEffect]:
     """The node's part is done, whatever becomes of the others."""
-    state.outcome = Outcome("succeeded", f"all workers on {state.host} succeeded", 0)
+    state.outcome = Outcome("succeeded", f"all workers on {state.name} succeeded", 0)
     return finish(state)
 
 
@@ -151,7 +151,7 @@ def leave(state: AgentState, number: int, why: str = "") -> list[AgentEffect]:
     """Pass the signal on, give the workers their grace, and go; `why` if none was received."""
     state.interrupted_by = number
     sent = f"{signal_name(number)} was sent to"
-    reason = f"{state.host}: {why}" if why else f"{sent} the agent on {state.host}"
+    reason = f"{state.name}: {why}" if why else f"{sent} the agent on {state.name}"
     state.outcome = Outcome("interrupted", reason, 128 + number)
     already_stopping = state.phase is Phase.STOPPING
     state.phase = Phase.CLOSING
@@ -178,7 +178,7 @@ def launcher_lost(state: AgentState) -> list[AgentEffect]:
 
 def spawner_lost(state: AgentState, reason: str) -> list[AgentEffect]:
     if state.outcome is None:
-        text = f"the spawner on {state.host} {reason}; its workers were killed with it"
+        text = f"the spawner on {state.name} {reason}; its workers were killed with it"
         state.outcome = Outcome("failed", text, 1)
     return finish(state)
 

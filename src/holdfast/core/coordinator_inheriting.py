@@ -17,6 +17,7 @@ from holdfast.core.coordinator_io import CoordinatorEffect, Explain
 from holdfast.core.coordinator_state import UNKNOWN, CoordinatorState, Member, RunningRound
 from holdfast.core.document import roll
 from holdfast.core.messages import Standing
+from holdfast.core.naming import host_of
 
 SAID_AFTER_S = 2.0
 """A takeover that lasts longer is explained: it looks like a hang."""
@@ -61,7 +62,7 @@ def _done(seat: int, current: RunningRound) -> str:
 
 
 def _about(node: str) -> str:
-    return f"{node}, which carried the coordinator, is gone: all its processes have ended"
+    return f"the node that was the coordinator, on {host_of(node)}, is gone with all its processes"
 
 
 def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:

@@ -104,6 +104,8 @@ class Explain(Record, frozen=True):
     """A decision or a wait, in the words that the user reads."""
 
     text: str
+    about: str = ""
+    """The node with whose name the text begins, if it does: on itself it is "this node"."""
 
 
 CoordinatorEvent = (

@@ -10,11 +10,13 @@ Rules
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from holdfast.core import restarts, rootcause, rounds
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain
 from holdfast.core.coordinator_state import EXIT_FAILED, CoordinatorState, RunningRound
 from holdfast.core.document import brief, fit_outcome
-from holdfast.core.model import Outcome
+from holdfast.core.model import EarlyEnd, Outcome
 
 ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
 
@@ -38,7 +40,7 @@ def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[Coo
         present = (state.members.get(name) for name in state.former)
         state.seats = tuple(member.info for member in present if member is not None)
     progressed = _note_progress(state, ended, now)
-    cause = rootcause.name(ended.failures.values())
+    cause = _with_early_ends(rootcause.name(ended.failures.values()), ended)
     if state.closing is not None:
         reason = f"{ended.stop_reason}; {state.closing.reason}"
         return close(state, failed_outcome(reason, cause))
@@ -50,14 +52,24 @@ def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[Coo
         return close(state, failed_outcome(f"{ended.stop_reason}; {reason}", cause))
     if state.config.max_nodes == 1:
         return []
-    lost = _lost(ended)
-    what = (
-        f"{ended.gone[lost]}, and its peers' workers failed as a result"
-        if lost
-        else ended.stop_reason
-    )
-    what = what if ended.ending == "failure" else ended.stop_reason
-    return [Explain(f"{what}; re-forming, not counted against --max-restarts")]
+    lost, free = _lost(ended), "re-forming, not counted against --max-restarts"
+    if lost and ended.ending == "failure":
+        what = f"{ended.gone[lost]}, and its peers' workers failed as a result"
+        return [Explain(f"{what}; {free}")]
+    return [Explain(f"{ended.stop_reason}; {free}", ended.stop_about)]
+
+
+def _with_early_ends(cause: rootcause.Cause | None, ended: RunningRound) -> rootcause.Cause | None:
+    """Name beside the first failure who had ended well before, on whichever node."""
+    if cause is None:
+        return None
+    known = {end.rank: end for each in ended.failures.values() for end in each.ended_before}
+    for node in ended.succeeded:
+        assignment = ended.assignments.get(node)
+        for ranks in assignment.workers if assignment is not None else ():
+            known.setdefault(ranks.rank, EarlyEnd(ranks.rank))
+    first = tuple(known[rank] for rank in sorted(known)[: rootcause.EARLY_ENDS_TOLD])
+    return replace(cause, first=replace(cause.first, ended_before=first))
 
 
 def _lost(ended: RunningRound) -> str:

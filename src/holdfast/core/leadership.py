@@ -71,6 +71,7 @@ from holdfast.core.leadership_state import (
     may_speak,
     next_document,
 )
+from holdfast.core.naming import host_of
 
 
 def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[LeadershipEffect]:
@@ -165,7 +166,7 @@ def _saw(
 def _check_own(state: LeadershipState, document: Document | None) -> list[LeadershipEffect]:
     if document is None or state.leading is None or document.tenure <= state.leading.tenure:
         return []
-    return _step_down(state, f"{document.leader or 'somebody'} has taken over")
+    return _step_down(state, f"{host_of(document.leader) or 'somebody'} has taken over")
 
 
 # Whether it can be reached.

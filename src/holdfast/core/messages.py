@@ -63,6 +63,8 @@ class NodeGreeted(Record, frozen=True):
     """It counts as this one too, so that the lease is good before any round is offered."""
     closing: Outcome | None = None
     """How the job is to end, where whoever runs the node wants no further round."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """What it was told about the job, as far as it is no default (`core.settings`)."""
 
 
 class Heartbeat(Record, frozen=True):
@@ -144,6 +146,10 @@ class Welcomed(Record, frozen=True):
     """The node that carries this coordinator, in jobs where any node can."""
     places: dict[str, Endpoint] = field(default_factory=dict)
     """Where the leader and its successors can be dialled."""
+    name: str = ""
+    """What the node is called (`core.naming`); empty where that was said before."""
+    warning: str = ""
+    """How the node was started otherwise than the job, if it was (`core.settings`)."""
 
 
 class HeartbeatAnswered(Record, frozen=True):
@@ -169,6 +175,8 @@ class StopRound(Record, frozen=True):
 
     round: int
     reason: str
+    about: str = ""
+    """The node with whose name the reason begins, if it does: on itself it is "this node"."""
 
 
 class DescribeFailures(Record, frozen=True):

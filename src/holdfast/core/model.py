@@ -56,6 +56,8 @@ class NodeInfo(Struct, frozen=True):
     """Where the node sits in the cluster: nodes with neighbouring keys get neighbouring ranks."""
     place: Endpoint | None = None
     """Where it can be dialled when it carries the coordinator, in jobs where any node can."""
+    name: str = ""
+    """What an earlier coordinator has called it (`core.naming`), so that it keeps its name."""
 
 
 class Tenure(Struct, frozen=True, order=True):
@@ -147,6 +149,14 @@ class ErrorDetail(Struct, frozen=True, omit_defaults=True):
     non_retryable: bool = False
 
 
+class EarlyEnd(Struct, frozen=True, omit_defaults=True):
+    """A worker that had ended with exit code 0 while others of its round still ran."""
+
+    rank: Count
+    step: int | None = None
+    """The last that it reported, if it reported any."""
+
+
 FailureKind = Literal["failed", "stopped", "victim"]
 
 
@@ -169,6 +179,8 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     error_file: str = ""
     wall_time: float = 0.0
     """Seconds since 1970 on that host's clock: for people, compared with nothing."""
+    ended_before: Annotated[tuple[EarlyEnd, ...], Meta(max_length=8)] = ()
+    """Workers that had ended well by then, the first few: a peer that is missed may be one."""
     brief: bool = False
     """Only the essentials were sent; the node knows more."""
 

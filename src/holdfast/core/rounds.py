@@ -26,7 +26,6 @@ from msgspec import Struct
 
 from holdfast.core.config import Timeouts
 
-
 PAUSING = "pausing before the next round"
 """How long is said where the pause is decided, once."""
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 
 from holdfast.core.model import Failure, Outcome
-from holdfast.core.rootcause import lost_a_peer
+from holdfast.core.rootcause import early_ends, lost_a_peer, shortened
 from holdfast.observe.recoveries import Recovery
 
 MAX_TRACEBACK_LINES = 40
@@ -69,7 +69,9 @@ def _cause(cause: Failure) -> list[str]:
         lines.append(f"    when     {clock}")
     lines.append(f"    how      {_how(cause)}")
     if cause.error.message:
-        lines.append(f"    error    {cause.error.message.splitlines()[0][:MAX_LINE]}")
+        lines.append(f"    error    {shortened(cause.error.message.splitlines()[0], MAX_LINE)}")
+    if cause.ended_before:
+        lines.append(f"    before   {early_ends(cause)}")
     if cause.error.traceback:
         lines += ["", *_indented(cause.error.traceback, MAX_TRACEBACK_LINES)]
     tail = _without(cause.stderr_tail, cause.error.traceback)
