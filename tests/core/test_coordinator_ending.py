@@ -59,6 +59,18 @@ def test_a_node_that_had_succeeded_is_named_where_its_peers_missed_it() -> None:
     assert [end.rank for end in ended.cause.ended_before] == [2, 3]
 
 
+def test_an_end_that_cannot_be_written_down_is_said_to_wait_for_that() -> None:
+    job = running("a", "b")
+    job.state.embedded = job.register_answers = False
+    job.hear("a", WorkersSucceeded(1))
+    assert told(job.hear("b", WorkersSucceeded(1))) == {}
+    assert explained(job.wake(0.5)) == ""
+    waits = "all workers are done; waiting for the register to record it"
+    assert explained(job.wake(1.0)) == waits
+    assert explained(job.wake(1.0)) == "", "it is said once"
+    assert outcome(job.write()).verdict == "succeeded"
+
+
 def test_giving_up_waits_for_everybody() -> None:
     job = running("a", "b", max_restarts=0)
     job.fail("a", failure(0))

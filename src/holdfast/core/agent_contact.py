@@ -28,7 +28,14 @@ from holdfast.core.agent_io import (
     WakeAgent,
 )
 from holdfast.core.agent_reports import in_full
-from holdfast.core.agent_state import HEARTBEAT_TIMER, REDIAL_TIMER, AgentState, Phase, alive
+from holdfast.core.agent_state import (
+    HEARTBEAT_TIMER,
+    REDIAL_TIMER,
+    AgentState,
+    Phase,
+    alive,
+    has_succeeded,
+)
 from holdfast.core.agent_stopping import close, leave
 from holdfast.core.messages import (
     Condition,
@@ -82,6 +89,8 @@ def lost(state: AgentState, reason: str, permanent: bool, now: float) -> list[Ag
     said: list[AgentEffect] = []
     if state.attempts == 0:
         again = "reconnecting" if state.tenure.instance else "trying until it answers"
+        if has_succeeded(state):
+            again = "all workers of this node are done; waiting for that to be recorded"
         said.append(Say(f"no contact with the coordinator: {reason}; {again}"))
     delay_s = min(_redial_delay(state), limit_s - without_s)
     state.attempts += 1

@@ -136,6 +136,7 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     effects += ending.look(state, now)
     effects += judging.settle_round(state, now)
     effects += forming.consider(state, now)
+    effects += judging.say_unrecorded(state, now)
     effects += _retire(state, now)
     effects += _name_successors(state)
     _note_own_seat(state)

@@ -18,6 +18,8 @@ from holdfast.core.coordinator_state import EXIT_FAILED, CoordinatorState, Runni
 from holdfast.core.document import brief, fit_outcome
 from holdfast.core.model import EarlyEnd, Outcome
 
+SAID_AFTER_S = 1.0
+"""An end that takes longer to be written down is explained."""
 ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
 
 
@@ -139,6 +141,21 @@ def close(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:
     state.outcome_version = state.version
     state.unaware = set(state.members)
     return []
+
+
+def say_unrecorded(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """The end is decided, but not written down: it would look like a hang."""
+    if state.outcome is None or state.outcome_told or state.unrecorded_said or state.embedded:
+        return []
+    if state.unrecorded_at is None:
+        state.unrecorded_at = state.looks["unrecorded"] = now + SAID_AFTER_S
+    if now < state.unrecorded_at:
+        return []
+    state.unrecorded_said = True
+    what = "all workers are done"
+    if state.outcome.verdict != "succeeded":
+        what = f"the job is over ({state.outcome.reason})"
+    return [Explain(f"{what}; waiting for the register to record it")]
 
 
 def failed_outcome(reason: str, cause: rootcause.Cause | None) -> Outcome:

@@ -179,6 +179,9 @@ class CoordinatorState(Struct):
     outcome: Outcome | None = None
     outcome_version: int = 0
     outcome_told: bool = False
+    unrecorded_at: float | None = None
+    """When it is said that the outcome is not written down yet."""
+    unrecorded_said: bool = False
     unaware: set[str] = field(default_factory=set)
     """Nodes that may not have taken the outcome yet."""
     close_deadline: float | None = None

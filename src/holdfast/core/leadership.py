@@ -195,7 +195,7 @@ def _out_of_reach(state: LeadershipState, event: RegisterUnclear) -> list[Leader
 def _timer(state: LeadershipState, name: str, now: float) -> list[LeadershipEffect]:
     if name == RENEW_TIMER and state.mute and state.pending and not may_speak(state, now):
         # Its own node, too, has to look for whoever may lead by now.
-        return _step_down(state, "its register is out of reach, and it may not hold any more")
+        return _step_down(state, "its register was out of reach for too long")
     if name == RENEW_TIMER and state.leading is not None:
         return [*_write_next(state, now, renew=True), _renew_later(state)]
     if name == RESIGN_TIMER:
