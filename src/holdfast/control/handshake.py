@@ -30,8 +30,8 @@ KINDS = ("control", "tether", "store")
 NONCE_BYTES = 16
 NAME_LIMIT = 512
 ADVICE = (
-    "no node of that job on its machine shares the port: start one there, or give the job another "
-    "port; with TLS, or for another user, it needs one"
+    "is --rdzv-id right? If so, no node of that job on its machine shares the port: start one "
+    "there, or give the job another port; with TLS, or for another user, it needs one"
 )
 """For who dials an endpoint that serves another job alone."""
 
