@@ -227,7 +227,7 @@ class NetworkContact:
         self._keeper.begin(state.tenure, ledger(state))
         self._share.serve(owner.loop, self._server, owner.say)
         host.post, host.keys = self._server, spaces
-        here = f"this node carries the coordinator, on {self.store_place}"
+        here = f"this node is the coordinator, on {self.store_place}"
         if is_loopback(self._endpoint):
             here += ", which other machines cannot reach"
         self._owner.say(here)

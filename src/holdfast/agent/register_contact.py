@@ -208,7 +208,7 @@ class RegisterContact:
         self._spaces.open(state.round_number)  # Its keys were the last leader's, and are lost.
         self._server.closed_because = ""
         known = f", and goes on from round {state.round_number}" if state.round_number else ""
-        owner.say(f"this node carries the coordinator, on {self._place}{known}")
+        owner.say(f"this node is the coordinator, on {self._place}{known}")
         self._stop_seeking()
         self._client.close()
         owner.post(CoordinatorReached(hosting=True))

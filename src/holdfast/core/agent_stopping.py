@@ -112,7 +112,8 @@ def signalled(state: AgentState, number: int) -> list[AgentEffect]:
         state.draining_by = number
         reason = f"{signal_name(number)} was sent to its agent"
         patience_s = state.config.timeouts.drain_s + DRAIN_MARGIN_S
-        said = Say(f"{signal_name(number)}: leaving the job as soon as it can do without this node")
+        leaving = "this node leaves the job as soon as the job can do without it"
+        said = Say(f"{signal_name(number)}: {leaving}")
         return [said, Report(NodeDraining(reason)), WakeAgent(DRAIN_TIMER, patience_s)]
     return leave(state, number)
 

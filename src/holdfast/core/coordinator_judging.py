@@ -52,8 +52,8 @@ def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[Coo
     if limit and state.fruitless >= limit:
         reason = f"{state.fruitless} rounds in a row ended without progress"
         return close(state, failed_outcome(f"{ended.stop_reason}; {reason}", cause))
-    if state.config.max_nodes == 1:
-        return []
+    if state.config.max_nodes == 1 or not state.members:
+        return []  # Nobody is left who could form another one.
     lost, free = _lost(ended), "re-forming, not counted against --max-restarts"
     if lost and ended.ending == "failure":
         what = f"{ended.gone[lost]}, and its peers' workers failed as a result"

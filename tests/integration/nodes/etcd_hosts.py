@@ -46,7 +46,7 @@ import os, time
 while not os.path.exists(os.environ["WAITS_FOR"]):
     time.sleep(0.02)
 """
-LEADS = "this node carries the coordinator, on"
+LEADS = "this node is the coordinator, on"
 LEADS_NO_MORE = "this node is no longer the coordinator"
 
 
