@@ -177,7 +177,7 @@ def test_the_coordinator_s_port_can_be_named(make_static) -> None:
     static.conf += ",coordinator_port=29999"
     agents = [static.start(host, static.rank_of(host)) for host in job.hosts]
     job.until_stepping(world=2)
-    assert "carries the coordinator, on 10.77.0.1:29999" in agents[0].stderr
+    assert "is the coordinator, on 10.77.0.1:29999" in agents[0].stderr
     assert f":{COORDINATOR_PORT}" not in agents[0].stderr
     job.finish(*agents)
 
