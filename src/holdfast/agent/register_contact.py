@@ -147,7 +147,7 @@ class RegisterContact:
 
     def dial(self) -> None:
         self._stop_seeking()
-        no_answer = partial(self._lose, "nobody carries the coordinator yet", False)
+        no_answer = partial(self._lose, "no node is the coordinator yet", False)
         self._seeking = self._owner.loop.call_later(SEEK_TIMEOUT_S, no_answer)
         self._leading.take(DialWanted())
 

@@ -308,7 +308,8 @@ def _lease_ran_out(state: AgentState) -> list[AgentEffect]:
         return []  # All have succeeded: what is done needs no lease, and is told when it can be.
     state.phase = Phase.STOPPING
     state.stopped_by_us = True
-    said = Say("the lease runs out, because the coordinator does not answer: stopping the workers")
+    limit = f"--lease {state.config.leases.lease_s:g}"
+    said = Say(f"the coordinator has not answered for too long ({limit}): stopping the workers")
     if not alive(state):
         return [said, *kill(state)]
     return [said, WakeAgent(GRACE_TIMER, state.config.leases.stop_reserve_s)]
@@ -365,14 +366,18 @@ def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
         named = ", ".join(name for name in packages if name not in sys.stdlib_module_names)
         return [Say(f"importing {named or 'modules'} once for all workers of this node")]
     if name == BIRTH_TIMER and state.warm and state.phase is Phase.RUNNING and unborn(state):
-        return [Say("the zygote does not fork: killing it"), KillZygote()]
+        return [
+            Say("the process that forks warm workers does not answer: killing it"),
+            KillZygote(),
+        ]
     if name == GRACE_TIMER and state.phase in (Phase.STOPPING, Phase.CLOSING):
         running = alive(state)
         if not running or state.killing:
             return []
         ranks = ", ".join(str(state.workers[local].rank) for local in running)
         limit = f"{state.config.timeouts.shutdown_s:g} s"
-        said = Say(f"rank {ranks} did not stop within {limit}: killing")
+        which = f"rank {ranks}" if len(running) == 1 else f"ranks {ranks}"
+        said = Say(f"{which} did not stop within {limit} (--shutdown-timeout): killing")
         # A zygote that has not forked all this time does not fork at all, and what it may
         # still fork would be waited for.
         hangs = state.phase is Phase.STOPPING and state.warm and bool(unborn(state))

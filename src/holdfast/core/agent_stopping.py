@@ -66,7 +66,11 @@ def not_gone(state: AgentState) -> list[AgentEffect]:
     if state.unanswered == 1:
         return [ListStuck(), again]
     if state.unanswered == 2:
-        return [Say("the spawner does not answer: killing it"), KillSpawner(), again]
+        return [
+            Say("the spawner, the parent of all workers here, does not answer: killing it"),
+            KillSpawner(),
+            again,
+        ]
     return stuck(state, ("the spawner",))
 
 
@@ -106,7 +110,7 @@ def close(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
 def signalled(state: AgentState, number: int) -> list[AgentEffect]:
     if state.interrupted_by is not None or state.phase is Phase.CLOSING:
         if number == signal.SIGINT and not state.killing:
-            return [Say("interrupted again: killing at once"), *kill(state)]
+            return [Say("interrupted again: killing the workers at once"), *kill(state)]
         return []
     if _can_ask_to_leave(state, number):
         state.draining_by = number

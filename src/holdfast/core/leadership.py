@@ -104,7 +104,7 @@ def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[Lea
             return watch(state, now)
         case Outranked():
             state.above = max(state.above, event.tenure)
-            return _step_down(state, f"another coordinator leads (tenure {event.tenure})")
+            return _step_down(state, "another coordinator leads by now")
         case ResignationWanted():
             state.leaves, state.is_over = event.leaves, event.is_over
             return _resign(state, now)
