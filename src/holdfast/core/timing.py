@@ -114,8 +114,8 @@ def _about_silence(leases: Leases) -> Iterator[Relation]:
     )
     yield Relation(
         leases.tether_s < lease,
-        f"a lease of {_s(lease)} is too short: to be sure that a dead node is dead takes "
-        f"{_s(leases.tether_s)} alone",
+        f"a lease of {_s(lease)} is over before the end of a tether proves anything, "
+        f"{_s(leases.tether_s)} later",
         "raise --lease: 1 or more",
     )
     yield Relation(
