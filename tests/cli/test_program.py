@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("script", "package.train", "there is no file package.train", "write -m package.train"),
         ("script", "true", "there is no file true", "write --no-python true"),
         ("script", "empty", "empty is a directory without a __main__.py", "name a file"),
-        ("run_path", "nosuch.py", "there is no file nosuch.py", "[options] SCRIPT"),
+        ("run_path", "nosuch.py", "there is no file nosuch.py", "looked for in"),
         ("module", "nosuchmodule", "there is no module nosuchmodule", "installed packages"),
         ("module", "package.trian", "there is no module package.trian", "installed packages"),
         ("module", "train.py", "there is no module train.py", "leave -m out, or write -m train"),

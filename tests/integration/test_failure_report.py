@@ -269,7 +269,7 @@ def test_workers_that_were_stopped_are_told_apart_from_those_that_failed(run_fai
     cause, _, then = report.partition("Then")
     assert "rank 1" in cause
     assert "rank 0" in then
-    assert "stopped by us" in then
+    assert "stopped by Holdfast" in then
 
 
 def test_the_cause_is_passed_up_to_whoever_launched_the_agent(run_failing) -> None:

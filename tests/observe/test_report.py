@@ -103,7 +103,7 @@ def test_a_failure_names_who_where_how_and_why_and_then_the_others() -> None:
           Then
             rank 5 on node7: failed too (exit code 2)
             rank 0 on node7: failed because it lost a peer (exit code 1)
-            rank 2 on node7: stopped by us (signal 15 (SIGTERM))
+            rank 2 on node7: stopped by Holdfast (signal 15 (SIGTERM))
 
           round 1 → 2: restarted in 151 ms (stop 20, form 1, spawn 30, first step 100)
 

@@ -10,7 +10,6 @@ Rules
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 
 from holdfast.core.config import Program
@@ -32,7 +31,7 @@ def check_program(program: Program) -> None:
 
 def _check_script(path: str) -> None:
     if not os.path.exists(path):
-        hint = f"it was looked for in {os.getcwd()}; {_meant_instead(path)}"
+        hint = f"it was looked for in {os.getcwd()}{_meant_instead(path)}"
         raise UsageError(f"there is no file {path}", hint)
     if os.path.isdir(path) and not os.path.isfile(os.path.join(path, "__main__.py")):
         raise UsageError(
@@ -44,12 +43,12 @@ def _check_script(path: str) -> None:
 
 
 def _meant_instead(path: str) -> str:
-    if shutil.which(path):
-        return f"to run the command, write --no-python {path}"
+    if _is_command(path):
+        return f"; to run the command, write --no-python {path}"
     name = path.removesuffix(".py").strip("/").replace("/", ".")
     if not path.endswith(".py") and name.replace(".", "").isidentifier() and not _why_not(name):
-        return f"to run the module, write -m {name}"
-    return "options come before the script: holdfast run [options] SCRIPT [arguments]"
+        return f"; to run the module, write -m {name}"
+    return ""
 
 
 def _check_module(name: str) -> None:
@@ -83,7 +82,7 @@ def _why_not(module: str) -> str:
 
 
 def _check_command(command: str) -> None:
-    if shutil.which(command):
+    if _is_command(command):
         return
     is_path = "/" in command
     if is_path and os.path.isdir(command):
@@ -96,3 +95,10 @@ def _check_command(command: str) -> None:
     if os.path.exists(command):
         hint = f"for the file of that name, write ./{command}"
     raise UsageError(f"there is no command {command}", hint)
+
+
+def _is_command(name: str) -> bool:
+    """Whether it can be executed; `shutil.which`, whose import takes longer than all of this."""
+    folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
+    paths = (os.path.join(folder, name) for folder in folders)
+    return any(os.path.isfile(path) and os.access(path, os.X_OK) for path in paths)

@@ -100,7 +100,7 @@ def _others(others: tuple[Failure, ...], untold: int) -> list[str]:
         return []
     lines = ["", "  Then"]
     for other in others[:MAX_OTHERS]:
-        fate = "stopped by us" if other.stopped_by_us else "failed too"
+        fate = "stopped by Holdfast" if other.stopped_by_us else "failed too"
         if not other.stopped_by_us and lost_a_peer(other):
             fate = "failed because it lost a peer"
         lines.append(f"    rank {other.rank} on {other.host}: {fate} ({other.status})")
