@@ -88,4 +88,4 @@ def test_jobs_that_share_a_register_need_names_of_their_own(holdfast: Path) -> N
         said = refused(
             holdfast, "--nnodes=2", f"--rdzv-backend={backend}", f"--rdzv-endpoint={place}"
         )
-        assert f"jobs that meet through {backend} are told apart by their --rdzv-id" in said
+        assert f"--rdzv-backend {backend} needs a --rdzv-id" in said

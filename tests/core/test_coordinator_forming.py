@@ -45,7 +45,7 @@ def test_too_few_for_too_long_end_the_job() -> None:
     assert woken_after(job.join("a")) == [600.0]
     ended = outcome(job.wake(600.0))
     assert (ended.verdict, ended.exit_status) == ("not_formed", 3)
-    assert ended.reason == "only 1 of at least 2 nodes came within 600 s"
+    assert ended.reason == "only 1 of at least 2 nodes came within 600 s (--join-timeout)"
 
 
 def test_the_surplus_stands_by_and_takes_over_when_a_member_is_gone() -> None:

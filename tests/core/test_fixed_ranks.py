@@ -67,7 +67,10 @@ def test_a_job_that_fails_for_want_of_a_node_names_its_rank() -> None:
     job.join("a")
     ended = outcome(job.wake(600.0))
     assert (ended.verdict, ended.exit_status) == ("not_formed", 3)
-    assert ended.reason == "only 1 of at least 2 nodes came within 600 s; missing: rank 1"
+    assert (
+        ended.reason
+        == "only 1 of at least 2 nodes came within 600 s (--join-timeout); missing: rank 1"
+    )
 
 
 def test_a_restart_keeps_every_rank() -> None:

@@ -56,6 +56,7 @@ from holdfast.core.leadership_io import (
 )
 from holdfast.core.messages import CloseJob, FromNode, NodeGreeted, NodeJoined, ToNode, Welcomed
 from holdfast.core.model import Endpoint, Outcome, Tenure
+from holdfast.core.naming import host_of
 from holdfast.workers import linux
 from holdfast.workers.event_loop import Cancellable
 
@@ -249,7 +250,8 @@ class RegisterContact:
         elif effect.endpoints:
             self._dial(effect.endpoints)
         else:
-            self._lose(f"it is not known where {', '.join(effect.nodes)} can be dialled", False)
+            hosts = ", ".join(dict.fromkeys(map(host_of, effect.nodes)))
+            self._lose(f"the register does not say where {hosts} can be reached", False)
 
     def _dial(self, endpoints: tuple[Endpoint, ...]) -> None:
         try:

@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one verb; returns the exit status."""
     words = sys.argv[1:] if argv is None else argv
     if not sys.platform.startswith("linux"):
-        print("holdfast: this needs Linux (pidfd, subreaper, process groups)", file=sys.stderr)
+        print("holdfast: this runs on Linux only (it needs pidfd and subreaper)", file=sys.stderr)
         return 2
     verb = words[0] if words else ""
     if verb == "run":

@@ -236,8 +236,8 @@ def _id_of_place(config: JobConfig) -> str:
     place, backend = config.rendezvous.endpoint, config.rendezvous.backend
     if not config.rendezvous.is_embedded and backend != "c10d":
         raise UsageError(
-            f"jobs that meet through {backend} are told apart by their --rdzv-id",
-            "give all nodes of this job the same one, which no other job has",
+            f"--rdzv-backend {backend} needs a --rdzv-id, by which its jobs are told apart",
+            "give all nodes of this job the same one, and no other job that one",
         )
     if config.has_fixed_ranks:
         place = f"static-{config.master_port}"

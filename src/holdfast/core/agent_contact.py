@@ -83,7 +83,7 @@ def lost(state: AgentState, reason: str, permanent: bool, now: float) -> list[Ag
     limit_s = state.config.timeouts.join_s
     without_s = now - state.without_contact_since
     if permanent or without_s >= limit_s:
-        tried = "" if permanent else f" for {limit_s:g} s"
+        tried = "" if permanent else f" for {limit_s:g} s (--join-timeout)"
         why = f"no coordinator could be reached{tried}: {reason}"
         return close(state, Outcome("not_formed", why, EXIT_NOT_FORMED))
     said: list[AgentEffect] = []

@@ -102,7 +102,7 @@ def _too_few(view: View, now: float) -> Wait | Fail:
     fails_at = since + view.timeouts.join_s
     have = f"{view.candidates} of at least {_nodes(view.minimum)}"
     if now >= fails_at:
-        return Fail(f"only {have} came within {view.timeouts.join_s:g} s")
+        return Fail(f"only {have} came within {view.timeouts.join_s:g} s (--join-timeout)")
     return Wait(f"{have}; waiting for {view.minimum - view.candidates} more", fails_at)
 
 
