@@ -189,7 +189,7 @@ def test_a_node_that_has_finished_ends_no_round_when_its_lease_runs_out() -> Non
 
 def test_when_the_lease_runs_out_the_round_is_over_for_this_node() -> None:
     life = on_several_nodes(running())
-    assert "the lease runs out" in said(life.take(LeaseRanOut()))
+    assert "(--lease 10): stopping the workers" in said(life.take(LeaseRanOut()))
     assert life.state.phase is Phase.STOPPING
     standing = greeting(life.take(CoordinatorReached())).standing
     assert standing is not None
