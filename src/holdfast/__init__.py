@@ -48,6 +48,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """What is imported when it is first used is there, too."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.help import USAGE, render_run_help
+from holdfast.cli.help import EXAMPLES, SYNOPSIS, render_run_help
 from holdfast.cli.options import parse_run
 from holdfast.cli.table import GROUPS, OPTIONS
 
@@ -56,11 +56,13 @@ def test_every_option_is_on_the_page_once_with_its_default() -> None:
 
 
 def test_at_80_columns_an_option_takes_one_line() -> None:
-    """But for the one whose default alone takes most of a line."""
+    """But for the one whose default alone takes most of a line, and those with a note below."""
     page = render_run_help(80, color=False)
     options = page[page.index(GROUPS[0]) : page.index("Also read")].splitlines()
     continued = [before for before, line in pairwise(options) if line.startswith(" " * 8)]
-    assert [line.split()[0] for line in continued] == ["--signals-to-handle"]
+    names = [line.split()[0].strip(",") for line in continued if line.startswith("  --")]
+    noted = [f"--{option.name}" for option in OPTIONS if option.note]
+    assert names == [*noted, "--signals-to-handle"]
 
 
 def test_the_groups_come_in_order_and_none_is_empty() -> None:
@@ -70,10 +72,11 @@ def test_the_groups_come_in_order_and_none_is_empty() -> None:
     assert {option.group for option in OPTIONS} == set(GROUPS)
 
 
-def test_the_page_begins_with_two_examples_that_work() -> None:
+def test_the_page_begins_with_a_synopsis_and_two_examples_that_work() -> None:
     lines = render_run_help(80, color=False).splitlines()
-    assert [line[7:] for line in lines[:2]] == list(USAGE)
-    for example in USAGE:
+    assert lines[0] == f"Usage: {SYNOPSIS}"
+    assert [line[9:] for line in lines[2:4]] == list(EXAMPLES)
+    for example in EXAMPLES:
         command, verb, *words = shlex.split(example)
         assert (command, verb) == ("holdfast", "run")
         assert parse_run(words, {}).config.slots >= 1
@@ -83,3 +86,19 @@ def test_exit_statuses_end_the_page() -> None:
     tail = render_run_help(80, color=False).splitlines()[-6:]
     assert tail[0] == "Exit status"
     assert [line.split()[0] for line in tail[1:]] == ["0", "1", "2", "3", "128+n"]
+
+
+def test_without_a_verb_there_is_a_short_help(run_holdfast) -> None:
+    ended = run_holdfast()
+    assert ended.returncode == 2
+    assert "Usage: holdfast run [options] SCRIPT [arguments]" in ended.stderr
+    assert "holdfast run --help" in ended.stderr
+    assert ended.stdout == ""
+    assert run_holdfast("--help").stdout == ended.stderr
+
+
+def test_a_word_that_is_no_verb_is_taken_for_a_program(run_holdfast) -> None:
+    ended = run_holdfast("train.py")
+    assert ended.returncode == 2
+    assert "'train.py' is not a command of holdfast" in ended.stderr
+    assert "hint: to run it, write `holdfast run train.py`" in ended.stderr

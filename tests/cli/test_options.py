@@ -196,6 +196,27 @@ def test_a_flag_on_the_command_line_can_take_back_one_in_the_environment() -> No
     assert parse("--no-warm", HOLDFAST_NO_WARM="0").warm.enabled is False
 
 
+@pytest.mark.parametrize(
+    ("words", "field", "expected"),
+    [
+        (("-n", "4"), "slots", 4),
+        (("-n4",), "slots", 4),
+        (("--nproc", "4"), "slots", 4),
+        (("--nproc_per=4",), "slots", 4),
+        (("--max", "3"), "restarts.max_restarts", 3),
+        (("--stand",), "rendezvous.standalone", True),
+        (("--redirects", "3"), "output.redirects_default", 3),
+    ],
+)
+def test_a_name_may_be_cut_short(words: tuple[str, ...], field: str, expected: object) -> None:
+    assert attrgetter(field)(parse(*words)) == expected
+
+
+def test_help_may_be_cut_short_too() -> None:
+    with pytest.raises(HelpRequested):
+        parse_run(["--hel", "train.py"], {})
+
+
 def test_the_last_of_a_repeated_option_counts() -> None:
     assert parse("--max-restarts=1", "--max_restarts", "2").restarts.max_restarts == 2
 

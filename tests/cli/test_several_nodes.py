@@ -14,7 +14,7 @@ from holdfast.cli.options import parse_run
 def refused(holdfast: Path, *words: str) -> str:
     """What the installed command says as it refuses to run."""
     ended = subprocess.run(
-        [holdfast, "run", *words, "train.py"],
+        [holdfast, "run", *words, __file__],
         check=False,
         capture_output=True,
         text=True,
@@ -88,4 +88,4 @@ def test_jobs_that_share_a_register_need_names_of_their_own(holdfast: Path) -> N
         said = refused(
             holdfast, "--nnodes=2", f"--rdzv-backend={backend}", f"--rdzv-endpoint={place}"
         )
-        assert f"jobs that meet through {backend} are told apart by their --rdzv-id" in said
+        assert f"--rdzv-backend {backend} needs a --rdzv-id" in said

@@ -84,7 +84,10 @@ def test_nodes_of_two_jobs_reach_their_own_coordinators(
     one = joined(stage, place, first, "one", "first")
     two = joined(stage, place, second, "two", "second", security=SECRET)
     stage.until(lambda: second.said)
-    assert second.said == [f"job first holds {place}, and passes on what is for this job"]
+    passing_on = "which passes on what is for this one (second); is --rdzv-id right?"
+    assert second.said == [f"{place} also serves job first, {passing_on}"]
+    stage.until(lambda: first.said)
+    assert first.said == [f"{place} also serves job second from now on; is its --rdzv-id right?"]
     for agent, carrier in ((one, first), (two, second)):
         assert carrier.server.nodes == {agent.node}
         agent.tethers.pop().close()
@@ -169,10 +172,11 @@ def test_one_process_of_this_machine_carries_a_job(place: Endpoint, carry: Carry
 def test_a_job_that_nobody_carries_here_is_told_who_is_served_and_what_to_do(
     stage: Stage, place: Endpoint, carry: Carry
 ) -> None:
-    carry("first")
+    first = carry("first")
     agent = stage.agent("node", job="second")
     agent.client.dial((place,), DEADLINE_S)
     stage.until(lambda: agent.lost)
+    assert first.said == [f"a node of job second dials {place}; is its --rdzv-id right?"]
     words = f"{place}: this coordinator serves job first, not second ({ADVICE})"
     assert agent.lost == [(words, False)]
 

@@ -203,6 +203,13 @@ def test_a_node_that_has_finished_goes_on_renewing_its_lease() -> None:
     assert [type(effect) for effect in effects] == [HoldLease], "its store may serve others"
 
 
+def test_a_node_that_has_finished_says_what_it_still_waits_for() -> None:
+    life = on_several_nodes(running())
+    for local_rank in (0, 1):
+        life.take(exited(local_rank, ExitStatus(code=0)))
+    assert "all workers of this node are done" in said(life.take(CoordinatorLost("gone")))
+
+
 def test_a_node_that_has_finished_ends_no_round_when_its_lease_runs_out() -> None:
     life = finished()
     assert life.take(LeaseRanOut()) == []
@@ -213,7 +220,7 @@ def test_a_node_that_has_finished_ends_no_round_when_its_lease_runs_out() -> Non
 
 def test_when_the_lease_runs_out_the_round_is_over_for_this_node() -> None:
     life = on_several_nodes(running())
-    assert "the lease runs out" in said(life.take(LeaseRanOut()))
+    assert "(--lease 10): stopping the workers" in said(life.take(LeaseRanOut()))
     assert life.state.phase is Phase.STOPPING
     standing = greeting(life.take(CoordinatorReached())).standing
     assert standing is not None

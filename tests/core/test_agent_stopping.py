@@ -69,7 +69,7 @@ def test_stopping_is_the_signal_then_the_grace() -> None:
     life.take(exited(1))
     effects = life.take(Told(StopRound(1, "rank 1 was killed")))
     assert without_words(effects) == [SignalWorkers(signal.SIGTERM, (0,)), WakeAgent("grace", 30.0)]
-    assert said(effects) == "round 1 ends: rank 1 was killed; stopping 1 more on here"
+    assert said(effects) == "round 1 ends: rank 1 was killed; stopping the other worker"
 
 
 def test_after_the_last_exit_everything_below_is_killed_without_waiting_for_the_grace() -> None:
@@ -83,7 +83,7 @@ def test_after_the_grace_come_the_names_and_sigkill() -> None:
     life = stopping()
     effects = life.take(AgentTimerFired("grace"))
     assert without_words(effects) == [KillEverything(), WakeAgent("unkillable", 10.0)]
-    assert said(effects) == "rank 0 did not stop within 30 s: killing"
+    assert said(effects) == "rank 0 did not stop within 30 s (--shutdown-timeout): killing"
 
 
 def test_a_round_has_stopped_when_nothing_is_left_and_the_next_port_is_held() -> None:
@@ -149,7 +149,9 @@ def test_a_spawner_that_does_not_answer_is_killed_and_if_that_fails_left() -> No
     asked = life.take(AgentTimerFired("unkillable"))
     assert asked == [ListStuck(), WakeAgent("unkillable", 10.0)]
     effects = life.take(AgentTimerFired("unkillable"))
-    assert said(effects) == "the spawner does not answer: killing it"
+    assert said(effects) == (
+        "the spawner, the parent of all workers here, does not answer: killing it"
+    )
     assert without_words(effects) == [KillSpawner(), WakeAgent("unkillable", 10.0)]
     (report,) = without_words(life.take(AgentTimerFired("unkillable")))
     assert isinstance(report, Report)
@@ -202,7 +204,7 @@ def test_a_second_interrupt_kills_at_once_and_a_second_sigterm_does_not() -> Non
     assert life.take(SignalReceived(signal.SIGTERM)) == []
     effects = life.take(SignalReceived(signal.SIGINT))
     assert without_words(effects) == [EndSpawner(), WakeAgent("unkillable", 10.0)]
-    assert said(effects) == "interrupted again: killing at once"
+    assert said(effects) == "interrupted again: killing the workers at once"
     assert life.take(SignalReceived(signal.SIGINT)) == []
 
 

@@ -221,7 +221,7 @@ def test_what_cannot_be_helped_by_a_restart_ends_the_job_and_is_said_once() -> N
     ended = outcome(job.fail_and_stop(failure(status=ExitStatus(code=1), error=error)))
     assert ended.reason == (
         "rank 0 on host-a ended with exit code 1 (Broken: config); "
-        "it was marked as not worth a retry"
+        "it was marked as a failure that a restart cannot help"
     )
 
 

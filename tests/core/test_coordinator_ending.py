@@ -43,8 +43,32 @@ def test_the_loss_of_a_member_is_free_and_of_its_victims_too() -> None:
     job.stop("a", failure(0))
     effects = job.take(NodeGone("b", GONE))
     assert members(effects) == ["a", "c"]
-    assert "going on without a charge" in explained(effects)
+    assert "not counted against --max-restarts" in explained(effects)
     assert job.state.charges == 0
+
+
+def test_a_node_that_had_succeeded_is_named_where_its_peers_missed_it() -> None:
+    job = running("a", "b", max_restarts=0)
+    job.hear("b", WorkersSucceeded(1))
+    missed = failure(0, error=ErrorDetail("RuntimeError: Connection closed by peer"))
+    job.fail("a", missed)
+    job.stop("a", missed)
+    ended = outcome(job.stop("b"))
+    assert "after rank 2 and rank 3 had already ended with exit code 0" in ended.reason
+    assert ended.cause is not None
+    assert [end.rank for end in ended.cause.ended_before] == [2, 3]
+
+
+def test_an_end_that_cannot_be_written_down_is_said_to_wait_for_that() -> None:
+    job = running("a", "b")
+    job.state.embedded = job.register_answers = False
+    job.hear("a", WorkersSucceeded(1))
+    assert told(job.hear("b", WorkersSucceeded(1))) == {}
+    assert explained(job.wake(0.5)) == ""
+    waits = "all workers are done; waiting for the register to record it"
+    assert explained(job.wake(1.0)) == waits
+    assert explained(job.wake(1.0)) == "", "it is said once"
+    assert outcome(job.write()).verdict == "succeeded"
 
 
 def test_giving_up_waits_for_everybody() -> None:
@@ -62,7 +86,7 @@ def test_a_node_that_is_lost_never_closes_the_job() -> None:
     assert job.state.outcome is None
 
 
-def test_the_loss_of_a_node_that_has_finished_is_none() -> None:
+def test_losing_a_node_that_has_finished_does_not_count() -> None:
     job = running("a", "b")
     job.hear("b", WorkersSucceeded(1))
     assert told(job.take(NodeGone("b", GONE))) == {}
@@ -88,6 +112,12 @@ def test_a_drain_that_waits_goes_when_a_replacement_comes() -> None:
     job.hear("b", NodeLeft("SIGTERM", signal=15))
     assert members(job.stop("a")) == ["a", "c"]
     assert job.state.charges == 0
+
+
+def test_where_everybody_leaves_nobody_waits_for_a_replacement() -> None:
+    job = running("a", "b")
+    assert told(job.hear("b", NodeDraining("SIGTERM was sent to its agent"))) == {}
+    assert set(told(job.hear("a", NodeDraining("SIGTERM was sent to its agent")))) == {"a", "b"}
 
 
 def test_a_node_that_does_not_stop_loses_its_lease() -> None:

@@ -45,7 +45,7 @@ def test_too_few_for_too_long_end_the_job() -> None:
     assert woken_after(job.join("a")) == [600.0]
     ended = outcome(job.wake(600.0))
     assert (ended.verdict, ended.exit_status) == ("not_formed", 3)
-    assert ended.reason == "only 1 of at least 2 nodes came within 600 s"
+    assert ended.reason == "only 1 of at least 2 nodes came within 600 s (--join-timeout)"
 
 
 def test_the_surplus_stands_by_and_takes_over_when_a_member_is_gone() -> None:
@@ -72,7 +72,9 @@ def test_newcomers_are_taken_in_together_a_moment_later() -> None:
     job.join("c")
     assert set(told(job.wake(0.5))) == {"a"}
     effects = job.stop("a")
-    assert "2 nodes have joined; going on without a charge" in explained(effects)
+    assert "2 nodes have joined; re-forming, not counted against --max-restarts" in explained(
+        effects
+    )
     assert members(effects) == ["a", "b", "c"]
     assert job.state.charges == 0
 

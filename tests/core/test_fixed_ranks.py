@@ -67,7 +67,10 @@ def test_a_job_that_fails_for_want_of_a_node_names_its_rank() -> None:
     job.join("a")
     ended = outcome(job.wake(600.0))
     assert (ended.verdict, ended.exit_status) == ("not_formed", 3)
-    assert ended.reason == "only 1 of at least 2 nodes came within 600 s; missing: rank 1"
+    assert (
+        ended.reason
+        == "only 1 of at least 2 nodes came within 600 s (--join-timeout); missing: rank 1"
+    )
 
 
 def test_a_restart_keeps_every_rank() -> None:
@@ -86,7 +89,7 @@ def test_who_is_missing_is_said_when_a_pause_is_over() -> None:
         job.fail("a", failure(0), round=number)
         job.stop("a", round=number)
         effects = job.stop("b", round=number)
-    assert "pausing" in explained(effects)
+    assert "after a pause of" in explained(effects)
     assert "rank" not in explained(job.take(NodeGone("b", GONE)))
     assert explained(job.wake(60.0)) == "1 of at least 2 nodes; waiting for 1 more: rank 1"
 
@@ -112,8 +115,7 @@ def test_the_later_of_two_with_one_rank_is_told_why_it_stands_by() -> None:
     effects = job.join("b2")
     assert told(effects) == {}
     assert standing_by(effects) == {
-        "b2": "--node-rank 1 is taken by the agent on host-b: this one, on host-b2, "
-        "stands by until that one is gone"
+        "b2": "--node-rank 1 is taken by host-b: this node stands by until that one is gone"
     }
     job.take(NodeGone("b", GONE))
     assert members(job.stop("a")) == ["a", "b2"]
@@ -173,11 +175,11 @@ def test_a_node_that_has_state_goes_before_one_that_came_in_its_place() -> None:
 def test_ranks_that_the_job_does_not_have_are_refused_in_words() -> None:
     job = running("a", "b")
     assert standing_by(job.join("c")) == {
-        "c": "host-c came with --node-rank 2 to a job of 2 nodes: standing by"
+        "c": "this node came with --node-rank 2 to a job of 2 nodes: standing by"
     }
     job.given["d"] = None
     assert standing_by(job.join("d")) == {
-        "d": "this job has fixed ranks, and host-d came without --node-rank: standing by"
+        "d": "this job has fixed ranks, and this node came without --node-rank: standing by"
     }
 
 

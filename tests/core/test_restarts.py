@@ -125,12 +125,16 @@ def test_the_budget_is_told_as_it_is_spent() -> None:
     policy = RestartPolicy(max_restarts=2, backoff_first_s=0.0)
     assert judge(policy, KILLED).reason == "restart 1 of 2"
     assert judge(policy, KILLED, KILLED).reason == "restart 2 of 2"
-    assert judge(policy, KILLED, KILLED, KILLED) == GiveUp("all 2 restarts were used")
+    assert judge(policy, KILLED, KILLED, KILLED) == GiveUp(
+        "all 2 restarts were used (--max-restarts 2)"
+    )
 
 
 def test_the_only_restart_is_told_in_the_singular() -> None:
     policy = RestartPolicy(max_restarts=1, window_s=60.0)
-    assert judge(policy, KILLED, KILLED) == GiveUp("all 1 restart was used within 60 s")
+    assert judge(policy, KILLED, KILLED) == GiveUp(
+        "the only restart was used within 60 s (--max-restarts 1)"
+    )
 
 
 def test_what_is_older_than_the_window_does_not_count() -> None:
@@ -151,14 +155,14 @@ def test_what_is_marked_as_not_worth_a_retry_ends_the_job(
     failures[-1] = structs.replace(failures[-1], non_retryable=True)
     verdict = judge(policy, *failures)
     assert isinstance(verdict, GiveUp)
-    assert "not worth a retry" in verdict.reason
+    assert "a restart cannot help" in verdict.reason
 
 
 def test_a_listed_exit_code_ends_the_job_and_is_named() -> None:
     policy = RestartPolicy(max_restarts=5, non_retryable_exit_codes=(3, 4))
     assert isinstance(judge(policy, structs.replace(RAISED, exit_code=2)), Restart)
     verdict = judge(policy, structs.replace(RAISED, exit_code=4))
-    assert verdict == GiveUp("exit code 4 is listed as not worth a retry")
+    assert verdict == GiveUp("exit code 4 is one of --non-retryable-exit-codes")
 
 
 def test_a_mark_on_an_earlier_failure_is_history() -> None:

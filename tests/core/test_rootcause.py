@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model import ErrorDetail, ExitStatus, Failure
+from holdfast.core.model import EarlyEnd, ErrorDetail, ExitStatus, Failure
 from holdfast.core.rootcause import describe, lost_a_peer, name
 
 LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:4096"
@@ -168,3 +168,16 @@ def test_a_description_is_one_line_whatever_the_error_says(message: str) -> None
     described = describe(failure(message=message))
     assert len(described.splitlines()) == 1
     assert len(described) < 300
+
+
+def test_who_had_ended_well_is_named_beside_a_failure_that_missed_a_peer() -> None:
+    early = (EarlyEnd(1, step=4), EarlyEnd(2))
+    assert describe(failure(message=LOST, ended_before=early)).endswith(
+        "4096), after rank 1 (at step 4) and rank 2 had already ended with exit code 0"
+    )
+    assert "ended with exit code 0" not in describe(failure(message=OWN, ended_before=early))
+
+
+def test_a_long_error_is_cut_at_the_end_of_a_word_and_says_so() -> None:
+    described = describe(failure(message="ValueError: " + "nothing fits " * 30))
+    assert described.endswith(("nothing fits…)", "nothing…)"))

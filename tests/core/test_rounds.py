@@ -53,7 +53,7 @@ def test_2_of_many_that_are_not_back_only_some_are_named() -> None:
 def test_3_a_pause_is_waited_for_until_its_end() -> None:
     paused = structs.replace(FULL, not_before=NOW + 2.5)
     decision = decide(paused, NOW)
-    assert decision == Wait("pausing 2.5 s before the restart", NOW + 2.5)
+    assert decision == Wait("pausing before the next round", NOW + 2.5)
     assert isinstance(decide(paused, NOW + 2.5), Form)
 
 
@@ -72,7 +72,9 @@ def test_5_with_fewer_than_it_needs_a_round_waits_and_counts_the_missing() -> No
 
 def test_5_too_few_for_too_long_fail_the_job() -> None:
     assert isinstance(decide(TOO_FEW, NOW + 499.9), Wait)
-    assert decide(TOO_FEW, NOW + 500) == Fail("only 1 of at least 2 nodes came within 600 s")
+    assert decide(TOO_FEW, NOW + 500) == Fail(
+        "only 1 of at least 2 nodes came within 600 s (--join-timeout)"
+    )
 
 
 def test_5_who_comes_meanwhile_does_not_lengthen_the_wait() -> None:

@@ -27,6 +27,19 @@ while not os.path.exists("ready"):
 open("pid", "w").write(str(os.getpid()))
 """
 
+# Rank 1 ends with 0 after four steps; rank 0 misses it once it is gone.
+EARLY = """
+import os, time, holdfast
+if os.environ["RANK"] == "1":
+    holdfast.progress(4)
+    open("pid", "w").write(str(os.getpid()))
+    os.rename("pid", "left")
+    raise SystemExit(0)
+while not os.path.exists("left") or os.path.exists("/proc/" + open("left").read()):
+    time.sleep(0.002)
+raise RuntimeError("Connection closed by peer")
+"""
+
 
 def report_of(job) -> str:
     """The last thing that the agent said: the report."""
@@ -96,6 +109,30 @@ sys.exit(3)
     assert "exit code 3" in report
     assert "line 99" in report
     assert "line 10\n" not in report
+
+
+@STARTS
+@pytest.mark.parametrize(("how", "has_one"), [("sys.exit(3)", False), ("raise ValueError", True)])
+def test_the_journal_names_an_error_file_only_if_there_is_one(
+    run_failing, start, how, has_one
+) -> None:
+    job, _ = run_failing(how, start, log_dir=True)
+    steps = [json.loads(line) for line in job.journal().read_text().splitlines()[1:]]
+    ends = [step["event"] for step in steps if step["event"]["type"] == "WorkerExited"]
+    named = [end["error_file"] for end in ends if end.get("error_file")]
+    assert bool(named) == has_one
+    assert all(os.path.exists(path) for path in named)
+
+
+@STARTS
+def test_a_worker_that_ended_well_too_early_is_named_beside_the_peer_that_missed_it(
+    run_job, start
+) -> None:
+    job = run_job("--nproc-per-node=2", start, script=EARLY)
+    assert job.process.returncode == 1
+    said = "rank 1 (at step 4) had already ended with exit code 0"
+    assert f"(RuntimeError: Connection closed by peer), after {said}; no restarts" in job.stderr
+    assert f"    before   {said}\n" in job.stderr
 
 
 @STARTS
@@ -232,7 +269,7 @@ def test_workers_that_were_stopped_are_told_apart_from_those_that_failed(run_fai
     cause, _, then = report.partition("Then")
     assert "rank 1" in cause
     assert "rank 0" in then
-    assert "stopped by us" in then
+    assert "stopped by Holdfast" in then
 
 
 def test_the_cause_is_passed_up_to_whoever_launched_the_agent(run_failing) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -102,6 +103,28 @@ def test_a_function_that_leaves_through_exit_has_no_value() -> None:
 
     with pytest.raises(holdfast.JobFailed, match="exit code 3"):
         holdfast.launch(leave, 3)
+
+
+def test_a_failure_names_its_journal(tmp_path) -> None:
+    def leave():
+        raise SystemExit(3)
+
+    with pytest.raises(holdfast.JobFailed) as caught:
+        holdfast.launch(leave, log_dir=str(tmp_path))
+    journal = Path(caught.value.journal)
+    assert journal.is_file()
+    assert journal.is_relative_to(tmp_path)
+    assert f"journal: {journal}" in str(caught.value)
+
+
+def test_what_there_is_to_import_is_listed() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "import holdfast; print(*dir(holdfast))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert set(holdfast.__all__) <= set(ended.stdout.split())
 
 
 def test_what_cannot_be_called_is_refused() -> None:

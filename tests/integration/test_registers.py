@@ -22,7 +22,7 @@ TESTS = Path(__file__).parents[1]
 EXAMPLES = TESTS.parent / "examples"
 TIMES = "last_call_timeout=1"
 STATUS_NOBODY_REACHED = 3
-LEADS = "this node carries the coordinator, on"
+LEADS = "this node is the coordinator, on"
 PASSWORD_NAME = "HOLDFAST_REGISTER_PASSWORD"
 PASSWORD = "correct horse"
 WRONG = "wrong battery staple"

@@ -115,7 +115,7 @@ def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(start_listeners
     job = start_listeners("ignore", *words, env=env)
     job.send(signal.SIGTERM)
     assert job.wait() == 128 + signal.SIGTERM
-    assert "did not stop within 3 s: killing" in job.stderr
+    assert "did not stop within 3 s (--shutdown-timeout): killing" in job.stderr
     assert heard(job) == [["SIGTERM"], ["SIGTERM"]]
     job.expect_nothing_left()
 

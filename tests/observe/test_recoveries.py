@@ -74,7 +74,9 @@ def test_each_part_goes_from_the_end_of_the_one_before_to_its_own() -> None:
         first_step_s=2.0,
     )
     assert found.total_s() == 5.5
-    assert found.in_words() == "5500 ms (stop 500, form 1000, spawn 2000, first step 2000)"
+    assert found.in_words(True) == (
+        "recovered in 5500 ms, to the first step (stop 500, form 1000, spawn 2000, first step 2000)"
+    )
 
 
 def test_a_step_before_the_last_worker_is_there_does_not_make_the_whole_longer() -> None:
@@ -86,7 +88,7 @@ def test_a_step_before_the_last_worker_is_there_does_not_make_the_whole_longer()
 def test_where_workers_report_no_steps_a_recovery_ends_with_their_birth() -> None:
     (found,) = recoveries(steps(*RECOVERY[:6]))
     assert found.first_step_s is None
-    assert found.in_words() == "3500 ms (stop 500, form 1000, spawn 2000)"
+    assert found.in_words(True) == "respawned in 3500 ms (stop 500, form 1000, spawn 2000)"
 
 
 def test_a_job_without_failures_has_no_recoveries() -> None:
@@ -112,7 +114,7 @@ def test_each_failed_round_has_a_recovery_of_its_own() -> None:
     ]
     found = recoveries(steps(*FIRST_ROUND, *RECOVERY, *second))
     assert [(one.from_round, one.to_round) for one in found] == [(1, 2), (2, 3)]
-    assert found[1].in_words() == "3000 ms (stop 1000, form 0, spawn 2000)"
+    assert found[1].in_words(False) == "restarted in 3000 ms (stop 1000, form 0, spawn 2000)"
 
 
 def test_a_round_that_fails_before_it_is_whole_begins_another_recovery() -> None:
@@ -125,7 +127,7 @@ def test_a_round_that_fails_before_it_is_whole_begins_another_recovery() -> None
         (16.0, announced(3)),
     ]
     first, second = recoveries(steps(*hasty))
-    assert (first.spawn_s, first.in_words()) == (None, "2000 ms (stop 1000, form 1000)")
+    assert (first.spawn_s, first.stop_s, first.form_s) == (None, 1.0, 1.0)
     assert (second.known_at, second.stop_s, second.form_s) == (13.0, 1.0, 2.0)
 
 

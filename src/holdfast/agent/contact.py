@@ -318,7 +318,7 @@ class NetworkContact:
             self._look_for_others(self._server)
         self._share.serve(self._owner.loop, self._server, self._owner.say)
         self._host, self._is_opening = host, False
-        here = f"this node carries the coordinator, on {self.store_place}"
+        here = f"this node is the coordinator, on {self.store_place}"
         if is_loopback(self._endpoint):
             here += ", which other machines cannot reach"
         self._owner.say(here)

@@ -40,7 +40,7 @@ def main(folder: str, lifeline: int) -> int:
         shutil.rmtree(folder, ignore_errors=True)
     else:
         with open(os.path.join(folder, OUTCOME), "wb") as result:
-            result.write(msgspec.json.encode(outcome))
+            result.write(msgspec.json.encode((outcome, str(agent.logs.journal or ""))))
     return outcome.exit_status
 
 

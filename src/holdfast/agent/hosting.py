@@ -32,8 +32,17 @@ from holdfast.core.coordinator_io import (
     Written,
 )
 from holdfast.core.coordinator_state import CoordinatorState
-from holdfast.core.messages import CloseJob, FromNode, NodeGreeted, RunRound, StopRound, ToNode
+from holdfast.core.messages import (
+    CloseJob,
+    FromNode,
+    NodeGreeted,
+    RunRound,
+    StopRound,
+    ToNode,
+    Welcomed,
+)
 from holdfast.core.model import Tenure
+from holdfast.core.naming import on_itself
 from holdfast.workers import linux
 from holdfast.workers.event_loop import Cancellable, Inbox, Loop
 
@@ -132,6 +141,8 @@ class CoordinatorHost:
         self._closed = False
         self._refused: set[str] = set()
         """What was refused, by kind, as far as it was said."""
+        self._own_name = ""
+        """What the node is called that this coordinator lives on."""
         self._unsaid: list[Tell] = []
         """What may not be said now, but will be if the tenure is renewed."""
 
@@ -218,7 +229,7 @@ class CoordinatorHost:
             case WakeCoordinator():
                 self._wake(effect.name, effect.after_s)
             case Explain():
-                self._around.say(effect.text)
+                self._around.say(on_itself(effect.text, effect.about, self._own_name))
             case Retire():
                 self._keeper.retire()
             case Disconnect():
@@ -252,6 +263,8 @@ class CoordinatorHost:
         if self.keys is not None:
             self._serve_keys(self.keys, tell.message)
         if tell.node == self._around.node:
+            if isinstance(tell.message, Welcomed):
+                self._own_name = tell.message.name or self._own_name
             self._around.tell_agent(tell.message, self.state.tenure)
         elif self.post is not None:
             self.post.send(tell.node, self.state.tenure, tell.message)

@@ -201,16 +201,20 @@ def _show_output(agent: subprocess.Popen[bytes]) -> None:
 
 
 def _results(folder: str, job: JobConfig) -> dict[int, Any]:
-    outcome = _outcome(folder)
+    outcome, journal = _ended(folder)
     if outcome.verdict != "succeeded":
-        raise JobFailed(outcome, render(outcome, (), None))
+        raise JobFailed(outcome, render(outcome, (), journal or None), journal)
     return dict(_read_results(folder, job.slots))
 
 
-def _outcome(folder: str) -> Outcome:
+def _ended(folder: str) -> tuple[Outcome, str]:
+    """The outcome, and where the journal is."""
     with contextlib.suppress(OSError), open(os.path.join(folder, OUTCOME), "rb") as file:
-        return msgspec.json.decode(file.read(), type=Outcome)
-    raise HoldfastError("the agent of the job ended without an outcome")
+        return msgspec.json.decode(file.read(), type=tuple[Outcome, str])
+    raise HoldfastError(
+        "the agent of the job ended before the job did, so there are no results; "
+        "was it killed? Call launch again"
+    )
 
 
 def _read_results(folder: str, number: int) -> Iterator[tuple[int, Any]]:

@@ -222,7 +222,9 @@ class Agent:
             timer.cancel()
         self._journal.close()
         where = str(self.logs.journal) if self.logs.journal else None
-        report = render(outcome, recoveries(self._journal.steps), where)
+        # Of several nodes each says how the job ended: nobody looks at all of them.
+        quiet = self.config.max_nodes == 1
+        report = render(outcome, recoveries(self._journal.steps), where, quiet)
         if self._print_report:
             self.console.write(2, report.encode("utf-8", "replace"))
         self._finish_files(outcome)

@@ -35,7 +35,7 @@ def with_evidence(
         event,
         stderr_tail=UNREAD,
         out_of_memory=memory.evidence(event.pid) if was_killed else "",
-        error_file=str(error_file or ""),
+        error_file=str(error_file) if error_file is not None and error_file.exists() else "",
         wall_time=time.time(),
     )
 

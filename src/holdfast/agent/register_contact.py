@@ -57,6 +57,7 @@ from holdfast.core.leadership_io import (
 )
 from holdfast.core.messages import CloseJob, FromNode, NodeGreeted, NodeJoined, ToNode, Welcomed
 from holdfast.core.model import Endpoint, Outcome, Tenure
+from holdfast.core.naming import host_of
 from holdfast.workers import linux
 from holdfast.workers.event_loop import Cancellable
 
@@ -150,7 +151,7 @@ class RegisterContact:
 
     def dial(self) -> None:
         self._stop_seeking()
-        no_answer = partial(self._lose, "nobody carries the coordinator yet", False)
+        no_answer = partial(self._lose, "no node is the coordinator yet", False)
         self._seeking = self._owner.loop.call_later(SEEK_TIMEOUT_S, no_answer)
         self._leading.take(DialWanted())
 
@@ -211,7 +212,7 @@ class RegisterContact:
         self._spaces.open(state.round_number)  # Its keys were the last leader's, and are lost.
         self._server.closed_because = ""
         known = f", and goes on from round {state.round_number}" if state.round_number else ""
-        owner.say(f"this node carries the coordinator, on {self._place}{known}")
+        owner.say(f"this node is the coordinator, on {self._place}{known}")
         self._stop_seeking()
         self._client.close()
         owner.post(CoordinatorReached(hosting=True))
@@ -225,7 +226,7 @@ class RegisterContact:
     def step_down(self, reason: str) -> None:
         is_over = self._host is not None and self._host.state.outcome is not None
         if not is_over:
-            self._owner.say(f"this node carries the coordinator no more: {reason}")
+            self._owner.say(f"this node is no longer the coordinator: {reason}")
         if self._host is not None:
             self._host.close()
             self._reception.host = None
@@ -252,7 +253,8 @@ class RegisterContact:
         elif effect.endpoints:
             self._dial(effect.endpoints)
         else:
-            self._lose(f"it is not known where {', '.join(effect.nodes)} can be dialled", False)
+            hosts = ", ".join(dict.fromkeys(map(host_of, effect.nodes)))
+            self._lose(f"the register does not say where {hosts} can be reached", False)
 
     def _dial(self, endpoints: tuple[Endpoint, ...]) -> None:
         self._client.dial(endpoints, DIAL_TIMEOUT_S, self._on_refused)
@@ -269,8 +271,8 @@ class RegisterContact:
         if self._heard == Tenure():
             name = self._owner.config.run_id
             self._owner.say(
-                f"job {name} was over before this node came; under another --rdzv-id, or in a "
-                "minute, it runs anew"
+                f"job {name} has already finished, before this node came; use another --rdzv-id, "
+                "or try again in a minute"
             )
         else:
             self._leading.retire()  # In case whoever wrote it is dead.

@@ -16,7 +16,9 @@ from msgspec import Struct
 from holdfast.cli import table
 from holdfast.cli.table import GROUPS, OPTIONS, Option
 
-USAGE = (
+SYNOPSIS = "holdfast run [options] SCRIPT [arguments]"
+
+EXAMPLES = (
     "holdfast run --nproc-per-node 4 train.py --epochs 3",
     "holdfast run --nproc-per-node auto --max-restarts 3 -m package.train",
 )
@@ -24,10 +26,12 @@ USAGE = (
 ABOUT = (
     (
         "Starts the workers of a job, watches over them, restarts them when one fails, and says"
-        " what happened. Options come first: what follows the script is the script's own."
+        " what happened. Options come first: what follows the script is the script's own. SCRIPT is"
+        " a Python file, with -m a module, with --no-python any command."
     ),
     (
-        "Every option can be written with - or _, as --name value or --name=value, and can be"
+        "Every option can be written with - or _, as --name value or --name=value, shortened as"
+        " long as only one begins so (--max for --max-restarts), and can be"
         " set in the environment as HOLDFAST_NAME or PET_NAME (HOLDFAST_MAX_RESTARTS=3, flags"
         " with 1 or 0). The command line wins, then HOLDFAST_, then PET_."
     ),
@@ -36,12 +40,9 @@ ABOUT = (
 
 NOTES = {
     table.OUTPUT: "WHICH: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank: 0:3,1:2",
-    table.TORCHRUN: (
-        "BACKEND: holdfast or c10d, etcd, etcd-v2, static, file, a registered name."
-        " Packages register event handlers as entry points of holdfast.event_handlers"
-    ),
+    table.TORCHRUN: ("Packages register event handlers as entry points of holdfast.event_handlers"),
 }
-"""What several rows of a group, or a row with no room for it, need to have said."""
+"""What several rows of a group need to have said."""
 
 VARIABLES = (
     ("  PYTHON_EXEC", "the workers' Python [the one running this]"),
@@ -72,7 +73,7 @@ Rows = Sequence[tuple[str, str]]
 def render_run_help(width: int, color: bool) -> str:
     """The whole text, in lines of at most `width` columns, though never less than 40."""
     layout = _Layout(max(width, _NARROWEST), color)
-    options = [[(_left(o), _right(o)) for o in OPTIONS if o.group == group] for group in GROUPS]
+    options = [[row for o in OPTIONS if o.group == group for row in _rows(o)] for group in GROUPS]
     column = max(len(left) for rows in options for left, _ in rows) + 2
     lines = [*layout.usage(), *layout.paragraphs(ABOUT)]
     for group, rows in zip(GROUPS, options, strict=True):
@@ -80,6 +81,13 @@ def render_run_help(width: int, color: bool) -> str:
     lines += layout.section("Also read from the environment", VARIABLES, column)
     lines += layout.section("Exit status", EXIT_STATUSES, max(len(s) for s, _ in EXIT_STATUSES) + 2)
     return "\n".join(lines) + "\n"
+
+
+def _rows(option: Option) -> Iterator[tuple[str, str]]:
+    """What it is, and below that what there is to say besides."""
+    yield _left(option), _right(option)
+    if option.note:
+        yield "", option.note
 
 
 def _left(option: Option) -> str:
@@ -103,10 +111,15 @@ class _Layout(Struct, frozen=True):
         return f"{_BOLD}{text}{_PLAIN}" if self.color else text
 
     def usage(self) -> Iterator[str]:
-        for label, example in zip(("Usage: ", " " * 7), USAGE, strict=True):
-            first, *more = self._wrap(example, len(label) + 4, first_indent=len(label))
-            yield self.bold(label) + self.bold(first.lstrip())
-            yield from map(self.bold, more)
+        yield from self._labelled("Usage: ", SYNOPSIS)
+        yield ""
+        for label, example in zip(("Example: ", " " * 9), EXAMPLES, strict=True):
+            yield from self._labelled(label, example)
+
+    def _labelled(self, label: str, text: str) -> Iterator[str]:
+        first, *more = self._wrap(text, len(label) + 4, first_indent=len(label))
+        yield self.bold(label) + self.bold(first.lstrip())
+        yield from map(self.bold, more)
 
     def paragraphs(self, texts: Iterable[str]) -> Iterator[str]:
         for text in texts:
@@ -122,9 +135,9 @@ class _Layout(Struct, frozen=True):
             beside = self.width >= _SIDE_BY_SIDE and len(left) + 2 <= column
             indent = column if self.width >= _SIDE_BY_SIDE else 8
             words = self._wrap(right, indent)
-            if beside:
+            if beside and left:
                 yield self.bold(left) + words.pop(0)[len(left) :]
-            else:
+            elif left:
                 yield self.bold(left)
             yield from words
 

@@ -12,11 +12,14 @@ import sys
 USAGE = """\
 holdfast: the launcher that holds distributed jobs together
 
-usage: holdfast run [options] SCRIPT [arguments…]
+Usage: holdfast run [options] SCRIPT [arguments]
 
-  run        start, supervise, restart and explain the workers of a job
+  holdfast run         start, supervise, restart and explain the workers of a job
+  holdfast run --help  all its options
+  holdfast --help      this text
+  holdfast --version   the version
 
-`holdfast run --help` shows its options; `holdfast --version` the version.
+For example: holdfast run --nproc-per-node 4 train.py
 """
 
 
@@ -24,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one verb; returns the exit status."""
     words = sys.argv[1:] if argv is None else argv
     if not sys.platform.startswith("linux"):
-        print("holdfast: this needs Linux (pidfd, subreaper, process groups)", file=sys.stderr)
+        print("holdfast: this runs on Linux only (it needs pidfd and subreaper)", file=sys.stderr)
         return 2
     verb = words[0] if words else ""
     if verb == "run":
@@ -44,9 +47,16 @@ def main(argv: list[str] | None = None) -> int:
     if verb in ("--help", "-h", "help"):
         print(USAGE, end="")
         return 0
-    problem = f"{verb!r} is not a verb" if verb else "what should it do?"
-    print(f"holdfast: {problem}\nhint: try `holdfast run --help`", file=sys.stderr)
+    print(f"holdfast: {_unknown(verb)}" if verb else USAGE, end="", file=sys.stderr)
     return 2
+
+
+def _unknown(verb: str) -> str:
+    """What to say of a word that is no verb: most likely the program that should run."""
+    meant = "`holdfast --help` shows what there is"
+    if not verb.startswith("-"):
+        meant = f"to run it, write `holdfast run {verb}`"
+    return f"{verb!r} is not a command of holdfast\nhint: {meant}\n"
 
 
 def _die_of_an_interrupt() -> None:

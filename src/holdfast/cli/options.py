@@ -6,7 +6,8 @@ Rules
 - Options come first. The first word that is none is the program; it and everything after
   it belong to the program, untouched. `--` ends the options too.
 - `--name value`, `--name=value`, `-r3`, `-r 3`; dashes and underscores are the same. A
-  value that starts with a dash, other than a number, needs the `=`.
+  value that starts with a dash, other than a number, needs the `=`. A name may be cut short
+  as long as only one option begins so, as `torchrun` has it.
 - A mistake is a `UsageError` that names its option, or the variable it came from.
 
 How it works: `split` sorts the words, `collect` adds the environment and parses each text
@@ -114,12 +115,26 @@ def split(argv: Sequence[str]) -> tuple[dict[str, Given], tuple[str, ...]]:
 def _find(spelled: str) -> tuple[Option, str]:
     """The option of this spelling, and what of a value is glued to its short form."""
     if spelled.startswith("--"):
-        option = BY_NAME.get(spelled[2:].replace("_", "-"))
+        option = _named(spelled)
         if option is not None:
             return option, ""
     elif (option := BY_SHORT.get(spelled[1:2])) and (not option.is_flag or len(spelled) == 2):
         return option, spelled[2:]
     raise UsageError(f"there is no option {spelled}", _hint_for_unknown(spelled))
+
+
+def _named(spelled: str) -> Option | None:
+    """The option of that name, or the only one whose name begins so."""
+    name = spelled[2:].replace("_", "-")
+    if name in BY_NAME or not name:
+        return BY_NAME.get(name)
+    meant = [known for known in (*BY_NAME, "help") if known.startswith(name)]
+    if len(meant) > 1:
+        names = listed((f"--{known}" for known in meant), "or")
+        raise UsageError(f"{spelled} is short for several options", f"did you mean {names}?")
+    if meant == ["help"]:
+        raise HelpRequested
+    return BY_NAME[meant[0]] if meant else None
 
 
 def _hint_for_unknown(spelled: str) -> str:
@@ -221,8 +236,8 @@ def _id_of_place(config: JobConfig) -> str:
     place, backend = config.rendezvous.endpoint, config.rendezvous.backend
     if not config.rendezvous.is_embedded and backend != "c10d":
         raise UsageError(
-            f"jobs that meet through {backend} are told apart by their --rdzv-id",
-            "give all nodes of this job the same one, which no other job has",
+            f"--rdzv-backend {backend} needs a --rdzv-id, by which its jobs are told apart",
+            "give all nodes of this job the same one, and no other job that one",
         )
     if config.has_fixed_ranks:
         place = f"static-{config.master_port}"

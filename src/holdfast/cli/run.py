@@ -76,9 +76,11 @@ def _import_msgspec() -> None:
 def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) -> int:
     """`secret` are the variables that are in the environment no more."""
     from holdfast.cli import options
+    from holdfast.cli.program import check_program
 
     parsed = options.parse_run(words, os.environ)
     config = parsed.config
+    check_program(config.program)
     for note in parsed.notes:
         print(f"holdfast: {note}", file=sys.stderr)
     if config.max_nodes > 1:

@@ -51,6 +51,8 @@ class Option(Struct, frozen=True):
     short: str = ""
     also_from: tuple[str, ...] = ()
     """Older names in the environment, asked last."""
+    note: str = ""
+    """What else there is to know, below its line in the help."""
     ours: bool = False
     """Whether torchrun lacks it."""
 
@@ -95,7 +97,7 @@ def _logs_specs(name: str) -> str:
 # fmt: off
 OPTIONS: tuple[Option, ...] = (
     Option("nproc-per-node", MACHINES, "workers here: N, cpu, gpu, xpu or auto",
-           values.processes, metavar="N", fields=("slots",)),
+           values.processes, metavar="N", short="n", fields=("slots",)),
     Option("nnodes", MACHINES, "nodes of the job, or their range",
            values.nodes, metavar="N|MIN:MAX", fields=("min_nodes", "max_nodes")),
     Option("standalone", MACHINES, "one node by itself, on a free port",
@@ -103,19 +105,23 @@ OPTIONS: tuple[Option, ...] = (
     Option("rdzv-endpoint", MACHINES, "where all nodes meet",
            values.plain, metavar="HOST[:PORT]", fields=("rendezvous.endpoint",),
            shown=f"port {DEFAULT_PORT}"),
-    Option("rdzv-backend", MACHINES, "etcd, etcd-v2, file, static, c10d",
-           rendezvous.backend, metavar="BACKEND", fields=("rendezvous.backend",)),
+    Option("rdzv-backend", MACHINES, "how they find each other",
+           rendezvous.backend, metavar="BACKEND", fields=("rendezvous.backend",),
+           note="holdfast or c10d: the endpoint's machine coordinates; static: with fixed ranks;"
+                " etcd, etcd-v2, file: any machine may be lost; or a registered name"),
     Option("rdzv-conf", MACHINES, "settings of the backend",
            values.pairs, metavar="KEY=VALUE,...", fields=("rendezvous.options",)),
     Option("rdzv-id", MACHINES, "the job's name, the same on all nodes",
-           values.run_id, metavar="NAME", fields=("run_id",), shown="new"),
+           values.run_id, metavar="NAME", fields=("run_id",),
+           note="without one: a new name for one node, the endpoint for several;"
+                " etcd, etcd-v2 and file need one, unless --nnodes 1"),
     Option("local-addr", MACHINES, "this node's address, as others see it",
            values.host, metavar="ADDRESS", fields=("local_address",)),
     Option("node-rank", MACHINES, "this node's place, a hint unless static",
            values.whole_number(0), metavar="N", fields=("node_rank",)),
     Option("role", MACHINES, "the kind of worker that runs here",
            values.text, metavar="NAME", fields=("role",)),
-    Option("topology-key", MACHINES, "neighbours by this get neighbouring ranks",
+    Option("topology-key", MACHINES, "order ranks by this key, e.g. rack3/node12",
            values.plain, metavar="KEY", fields=("topology_key",), ours=True),
     Option("join-timeout", MACHINES, "give up if the nodes have not met",
            values.positive_seconds, metavar="S", fields=("timeouts.join_s",), ours=True),
@@ -159,9 +165,9 @@ OPTIONS: tuple[Option, ...] = (
            also_from=("TORCHELASTIC_SIGNALS_TO_HANDLE",)),
     Option("restart-window", FAILURE, "count only failures of the last S",
            values.positive_seconds, metavar="S", fields=("restarts.window_s",), ours=True),
-    Option("restart-backoff", FAILURE, "the first pause, at a second failure",
+    Option("restart-backoff", FAILURE, "delay before restart 2; then it doubles",
            values.seconds, metavar="S", fields=("restarts.backoff_first_s",), ours=True),
-    Option("restart-backoff-max", FAILURE, "the longest pause; each is doubled",
+    Option("restart-backoff-max", FAILURE, "the longest such delay",
            values.seconds, metavar="S", fields=("restarts.backoff_max_s",), ours=True),
     Option("same-cause-limit", FAILURE, "give up after N of one cause; 0: never",
            values.whole_number(0), metavar="N", fields=("restarts.same_cause_limit",), ours=True),
@@ -200,7 +206,7 @@ OPTIONS: tuple[Option, ...] = (
            values.inverted_flag, fields=("warm.enabled",), ours=True),
     Option("preload", WARM, "import these too, once for all workers",
            values.modules, metavar="MODULES", fields=("warm.preload",), ours=True),
-    Option("worker-store", WARM, "rank 0 serves PyTorch's store, not we",
+    Option("worker-store", WARM, "let rank 0 host PyTorch's TCPStore",
            values.flag, fields=("worker_store",), ours=True),
     Option("preload-timeout", WARM, "start cold if that takes longer",
            values.seconds, metavar="S", fields=("timeouts.preload_s",), ours=True),

@@ -22,6 +22,7 @@ NUMBER_MAX = 2**31 - 1
 SECONDS_MAX = 1e9  # thirty years; clocks of the system overflow somewhere above
 WORKERS_MAX = 2**22  # what Linux can have of processes
 _NAME_LENGTH_MAX = 200  # a run id names a directory, whose name ends at 255 with our suffix
+_SECONDS = "write a plain number of seconds such as 30 or 2.5"
 _YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 _NO = frozenset({"0", "false", "f", "no", "n", "off"})
 _NOT_FORWARDABLE = {
@@ -65,13 +66,12 @@ def whole_number(minimum: int, maximum: int = NUMBER_MAX) -> Callable[[str], int
 
 
 def _finite(text: str) -> float:
-    hint = "write a plain number of seconds such as 30 or 2.5"
     try:
         number = float(text)
     except ValueError:
-        raise UsageError(f"{text!r} is not a number of seconds", hint) from None
+        raise UsageError(f"{text!r} is not a number of seconds", _SECONDS) from None
     if not abs(number) <= SECONDS_MAX:  # written so that it refuses nan too
-        raise UsageError(f"{text!r} is no length of time", hint)
+        raise UsageError(f"{text!r} is not a length of time", _SECONDS)
     return number
 
 
@@ -79,7 +79,7 @@ def seconds(text: str) -> float:
     """Zero or more seconds."""
     number = _finite(text)
     if number < 0:
-        raise UsageError(f"{text} seconds is less than none", "write 0 or more")
+        raise UsageError(f"{text} is too short: it must be 0 or more", _SECONDS)
     return number
 
 
@@ -87,7 +87,7 @@ def positive_seconds(text: str) -> float:
     """More than zero seconds."""
     number = _finite(text)
     if number <= 0:
-        raise UsageError(f"{text} seconds is too short", "write more than 0")
+        raise UsageError(f"{text} is too short: it must be more than 0", _SECONDS)
     return number
 
 
@@ -96,7 +96,8 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if text not in choices:
-            raise UsageError(f"{text!r} is not a choice", f"choose from {listed(choices, 'or')}")
+            hint = f"choose from {listed(choices, 'or')}"
+            raise UsageError(f"{text!r} is not one of the choices", hint)
         return text
 
     return parse
@@ -144,7 +145,7 @@ def nodes(value: str) -> tuple[int, int]:
     if not 1 <= low <= NUMBER_MAX or high > NUMBER_MAX:
         raise UsageError(f"{value} is not a number of nodes", "a job has at least 1 node")
     if high < low:
-        raise UsageError(f"{value!r} ends below its start", "write the smaller number first")
+        raise UsageError(f"{value!r} has the larger number first", "write the smaller one first")
     return low, high
 
 
@@ -170,7 +171,7 @@ def streams(value: str) -> tuple[int, dict[int, int]]:
     if all(re.fullmatch(r"[0-9]{1,6}", r) and re.fullmatch(r"[0-3]", s) for r, _, s in pairs):
         return 0, {int(rank): int(which) for rank, _, which in pairs}
     raise UsageError(
-        f"{value!r} names no streams",
+        f"{value!r} does not say which streams",
         "0 none, 1 stdout, 2 stderr, 3 both, for all ranks; or by local rank: 0:3,1:2",
     )
 
@@ -193,7 +194,7 @@ def exit_codes(value: str) -> tuple[int, ...]:
     except ValueError:
         raise UsageError(f"{value!r} is not a list of exit codes", hint) from None
     if any(not 1 <= code <= 255 for code in codes):
-        raise UsageError(f"{value!r} holds what is no failing exit code", hint)
+        raise UsageError(f"{value!r} lists what is not the exit code of a failure", hint)
     return tuple(dict.fromkeys(codes))
 
 
@@ -260,7 +261,7 @@ def endpoint(value: str, default_port: int) -> Endpoint:
         # Not shown: what stands before it is often a password.
         raise UsageError("an endpoint has no user or password in it", "write HOST:PORT only")
     if "://" in place:
-        raise UsageError(f"{value!r} is an address of a page", "write HOST:PORT only")
+        raise UsageError(f"{value!r} is a URL", "write HOST:PORT only")
     if place.count(":") > 1 and not place.startswith("["):
         hint = f"put IPv6 in brackets: [{place}]" if _is_ipv6(place) else "write HOST:PORT"
         raise UsageError(f"{value!r} has too many colons", hint)

@@ -36,8 +36,8 @@ SECRET_BYTES = 32
 SEAL_BYTES = 32
 NAME_LIMIT = NAME_MOST
 ADVICE = (
-    "no node of that job on its machine shares the port: start one there, or give the job another "
-    "port; with TLS, or for another user, it needs one"
+    "is --rdzv-id right? If so, no node of that job on its machine shares the port: start one "
+    "there, or give the job another port; with TLS, or for another user, it needs one"
 )
 """For who dials an endpoint that serves another job alone."""
 

@@ -39,6 +39,8 @@ from holdfast.core.model import Endpoint
 BACKLOG = 512
 TRY_AGAIN_S = 0.2
 """Between the end of a door and the next look, where another program has taken the port."""
+STRANGERS_TOLD = 4
+NAME_SHOWN = 200
 ANY, LOOPBACK = "any", "loopback"
 """Who can come to a door: other machines too, or this one only."""
 
@@ -129,7 +131,7 @@ class Share:
             self._server.listen(self._listening)
             self._listening = None
             if self._door is not None:
-                self._door.open(self._loop)
+                self._door.open(self._loop, self._say)
                 self._server.neighbours = self._door
         elif self._watch is not None:
             self._loop.add_reader(self._watch.fileno(), self._on_word_of_door, self._watch)
@@ -169,11 +171,21 @@ class Share:
         except OSError:
             said = b""
         if said:
-            job = said.decode("utf-8", "replace")
-            self._say(f"job {job} holds {self._endpoint}, and passes on what is for this job")
+            self._greet_the_holder(watch, _readable(said))
             return
         self._stop_watching()
         self._move()
+
+    def _greet_the_holder(self, watch: socket.socket, holder: str) -> None:
+        """Each job hears of the other: one of them may have the wrong name."""
+        self._say(
+            f"{self._endpoint} also serves job {holder}, which passes on what is for this one "
+            f"({self._job}); is --rdzv-id right?"
+        )
+        try:
+            watch.send(self._job.encode()[:HANDSHAKE_LIMIT])
+        except OSError:
+            pass  # It is about to end, and we shall see.
 
     def _move(self) -> None:
         """The door has closed: take the port, or find the next door."""
@@ -256,26 +268,29 @@ def take_share(
 class Door:
     """Held by whoever holds the port. Those behind it see it close when that one ends."""
 
-    def __init__(self, sock: socket.socket, port: int, job: str) -> None:
-        self._socket, self._port, self._job = sock, port, job
+    def __init__(self, sock: socket.socket, endpoint: Endpoint, job: str) -> None:
+        self._socket, self._endpoint, self._job = sock, endpoint, job
         self._loop: Loop | None = None
+        self._strangers: set[str] = set()
+        """Jobs that somebody has asked for here in vain."""
         self._lodgers: set[socket.socket] = set()
 
     @classmethod
     def take(cls, endpoint: Endpoint, job: str) -> Door | None:
         """None where another has it."""
         sock = _name_taken(_door_of(endpoint))
-        return None if sock is None else cls(sock, endpoint.port, job)
+        return None if sock is None else cls(sock, endpoint, job)
 
-    def open(self, loop: Loop) -> None:
+    def open(self, loop: Loop, say: Callable[[str], None]) -> None:
         """Let others lodge behind it."""
-        self._loop = loop
+        self._loop, self._say = loop, say
         loop.add_reader(self._socket.fileno(), self._on_knock)
 
     def hand_over(self, job: str, descriptor: int, opening: bytes) -> bool:
         """Hand a connection in where a job has its claim; whether there is one."""
-        line = _connected(_claim_on(self._port, job))
+        line = _connected(_claim_on(self._endpoint.port, job))
         if line is None:
+            self._say_of_stranger(job)
             return False
         try:
             socket.send_fds(line, [opening], [descriptor])
@@ -284,6 +299,14 @@ class Door:
         finally:
             line.close()
         return True
+
+    def _say_of_stranger(self, job: str) -> None:
+        """Once for each job, and for a few only: anybody can ask for anything."""
+        if job in self._strangers or len(self._strangers) >= STRANGERS_TOLD:
+            return
+        self._strangers.add(job)
+        named = _readable(job.encode())
+        self._say(f"a node of job {named} dials {self._endpoint}; is its --rdzv-id right?")
 
     def _on_knock(self) -> None:
         lodger = _accepted(self._socket)
@@ -295,10 +318,23 @@ class Door:
             lodger.close()
             return
         self._lodgers.add(lodger)
-        self._loop.add_reader(lodger.fileno(), self._on_lodger_left, lodger)
+        self._loop.add_reader(lodger.fileno(), self._on_word_of_lodger, lodger)
+
+    def _on_word_of_lodger(self, lodger: socket.socket) -> None:
+        """First its job, then the end."""
+        try:
+            said = lodger.recv(HANDSHAKE_LIMIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        if not said:
+            self._on_lodger_left(lodger)
+            return
+        job = _readable(said)
+        self._say(f"{self._endpoint} also serves job {job} from now on; is its --rdzv-id right?")
 
     def _on_lodger_left(self, lodger: socket.socket) -> None:
-        """They say nothing: what comes is the end."""
         if self._loop is not None:
             self._loop.remove_reader(lodger.fileno())
         self._lodgers.discard(lodger)
@@ -310,6 +346,12 @@ class Door:
         if self._loop is not None:
             self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
+
+
+def _readable(said: bytes) -> str:
+    """The name of a job, as it can be printed."""
+    name = said.decode("utf-8", "replace")[:NAME_SHOWN]
+    return name if name.isprintable() else repr(name)
 
 
 # Names, and sockets that have them.

@@ -23,6 +23,7 @@ import signal
 import sys
 
 from holdfast.core import agent_contact as contact
+from holdfast.core import rootcause
 from holdfast.core.agent_io import (
     AgentEffect,
     AgentEvent,
@@ -102,7 +103,8 @@ from holdfast.core.messages import (
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.model import Assignment, Failure
+from holdfast.core.model import Assignment, EarlyEnd, Failure
+from holdfast.core.naming import on_itself
 from holdfast.core.preload_steps import module_of
 
 
@@ -228,6 +230,7 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
     if worker is None or state.assignment is None:
         return []
     worker.pid, worker.status = event.pid, event.status
+    worker.ended_early = event.status.succeeded and state.phase is Phase.RUNNING
     effects: list[AgentEffect] = []
     if not event.status.succeeded:
         failure = _failure(state, worker, event, now)
@@ -248,7 +251,7 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
 def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: float) -> Failure:
     return Failure(
         node=state.node,
-        host=state.host,
+        host=state.name,
         local_rank=event.local_rank,
         rank=worker.rank,
         role=state.config.role,
@@ -261,7 +264,14 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
         error_file=event.error_file,
         wall_time=event.wall_time,
+        ended_before=_ended_early(state),
     )
+
+
+def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:
+    """The first few that had ended well before anything failed here, or was stopped."""
+    early = [EarlyEnd(one.rank, one.step) for one in state.workers.values() if one.ended_early]
+    return tuple(early[: rootcause.EARLY_ENDS_TOLD])
 
 
 def _failed_on_its_own(state: AgentState, event: WorkerExited) -> bool:
@@ -273,10 +283,12 @@ def _failed_on_its_own(state: AgentState, event: WorkerExited) -> bool:
 
 
 def _step_reported(state: AgentState, event: StepReported) -> list[AgentEffect]:
-    if worker_of(state, event.round, event.local_rank) is None:
+    worker = worker_of(state, event.round, event.local_rank)
+    if worker is None:
         return []
     if not 0 <= event.step <= NUMBER_MOST:
         return []  # No step of anything, and nothing that could be sent.
+    worker.step = event.step
     if state.furthest_step is not None and event.step <= state.furthest_step:
         return []
     state.furthest_step = event.step
@@ -299,7 +311,8 @@ def _lease_ran_out(state: AgentState) -> list[AgentEffect]:
         return []  # All have succeeded: what is done needs no lease, and is told when it can be.
     state.phase = Phase.STOPPING
     state.stopped_by_us = True
-    said = Say("the lease runs out, because the coordinator does not answer: stopping the workers")
+    limit = f"--lease {state.config.leases.lease_s:g}"
+    said = Say(f"the coordinator has not answered for too long ({limit}): stopping the workers")
     if not alive(state):
         return [said, *kill(state)]
     return [said, WakeAgent(GRACE_TIMER, state.config.leases.stop_reserve_s)]
@@ -313,10 +326,20 @@ def _stop_round(state: AgentState, message: StopRound) -> list[AgentEffect]:
     if state.closing is not None and has_succeeded(state):
         return depart(state)  # Nobody will run anything here again.
     state.phase = Phase.STOPPING
-    left = len(alive(state))
-    others = f"; stopping {left} more on {state.host}" if left else ""
-    said = Say(f"round {message.round} ends: {message.reason}{others}")
+    reason = on_itself(message.reason, message.about, state.name)
+    said = Say(f"round {message.round} ends: {reason}{_stopping_others(state)}")
     return [said, *stop_workers(state, signal.SIGTERM)]
+
+
+def _stopping_others(state: AgentState) -> str:
+    """In words, what the end of a round means here, if anything still runs."""
+    left = len(alive(state))
+    if not left:
+        return ""
+    number = "" if left == 1 else f"{left} "
+    workers = f"{number}worker{'s' if left > 1 else ''}"
+    which = f"the other {workers}" if state.failures else (workers if left > 1 else "1 worker")
+    return f"; stopping {which}{' of this node' if state.lease is not None else ''}"
 
 
 def _all_gone(state: AgentState) -> list[AgentEffect]:
@@ -346,14 +369,18 @@ def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
         named = ", ".join(name for name in packages if name not in sys.stdlib_module_names)
         return [Say(f"importing {named or 'modules'} once for all workers of this node")]
     if name == BIRTH_TIMER and state.warm and state.phase is Phase.RUNNING and unborn(state):
-        return [Say("the zygote does not fork: killing it"), KillZygote()]
+        return [
+            Say("the process that forks warm workers does not answer: killing it"),
+            KillZygote(),
+        ]
     if name == GRACE_TIMER and state.phase in (Phase.STOPPING, Phase.CLOSING):
         running = alive(state)
         if not running or state.killing:
             return []
         ranks = ", ".join(str(state.workers[local].rank) for local in running)
         limit = f"{state.config.timeouts.shutdown_s:g} s"
-        said = Say(f"rank {ranks} did not stop within {limit}: killing")
+        which = f"rank {ranks}" if len(running) == 1 else f"ranks {ranks}"
+        said = Say(f"{which} did not stop within {limit} (--shutdown-timeout): killing")
         # A zygote that has not forked all this time does not fork at all, and what it may
         # still fork would be waited for.
         hangs = state.phase is Phase.STOPPING and state.warm and bool(unborn(state))

@@ -29,7 +29,14 @@ from holdfast.core.agent_io import (
     WakeAgent,
 )
 from holdfast.core.agent_reports import in_full
-from holdfast.core.agent_state import HEARTBEAT_TIMER, REDIAL_TIMER, AgentState, Phase, alive
+from holdfast.core.agent_state import (
+    HEARTBEAT_TIMER,
+    REDIAL_TIMER,
+    AgentState,
+    Phase,
+    alive,
+    has_succeeded,
+)
 from holdfast.core.agent_stopping import close, leave
 from holdfast.core.messages import (
     Condition,
@@ -41,6 +48,7 @@ from holdfast.core.messages import (
     Welcomed,
 )
 from holdfast.core.model import NodeInfo, Outcome, Tenure, signal_name
+from holdfast.core.settings import of_job
 
 REDIAL_FIRST_S = 0.1
 REDIAL_MAX_S = 2.0
@@ -76,12 +84,15 @@ def lost(state: AgentState, reason: str, permanent: bool, now: float) -> list[Ag
     limit_s = state.config.timeouts.join_s
     without_s = now - state.without_contact_since
     if permanent or without_s >= limit_s:
-        tried = "" if permanent else f" for {limit_s:g} s"
+        tried = "" if permanent else f" for {limit_s:g} s (--join-timeout)"
         why = f"no coordinator could be reached{tried}: {reason}"
         return close(state, Outcome("not_formed", why, EXIT_NOT_FORMED))
     said: list[AgentEffect] = []
     if state.attempts == 0:
-        said.append(Say(f"no contact with the coordinator: {reason}; dialling until it is there"))
+        again = "reconnecting" if state.tenure.instance else "trying until it answers"
+        if has_succeeded(state):
+            again = "all workers of this node are done; waiting for that to be recorded"
+        said.append(Say(f"no contact with the coordinator: {reason}; {again}"))
     delay_s = min(_redial_delay(state), limit_s - without_s)
     state.attempts += 1
     return [*said, WakeAgent(REDIAL_TIMER, delay_s)]
@@ -142,8 +153,13 @@ def heed(state: AgentState, tenure: Tenure) -> bool:
 
 
 def welcomed(state: AgentState, message: Welcomed) -> list[AgentEffect]:
+    state.name = message.name or state.name
+    said: list[AgentEffect] = []
+    if message.warning and message.warning != state.warned:
+        state.warned = message.warning
+        said.append(Say(message.warning))
     quiet = state.hosting or state.lease is None or not message.waiting
-    return [] if quiet else [Say(message.waiting)]
+    return said if quiet else [*said, Say(message.waiting)]
 
 
 # What a node tells about itself.
@@ -157,6 +173,7 @@ def node_info(state: AgentState) -> NodeInfo:
         role=state.config.role,
         rank_hint=state.config.node_rank,
         topology=state.config.topology_key,
+        name=state.name if state.tenure.instance else "",
     )
 
 
@@ -173,6 +190,7 @@ def greeting(state: AgentState, heartbeat: int = 0) -> NodeGreeted:
         draining=draining,
         heartbeat=heartbeat,
         closing=state.closing,
+        settings={} if state.lease is None else of_job(state.config),
     )
 
 

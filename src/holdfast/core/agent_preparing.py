@@ -54,7 +54,8 @@ def prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
             effects += _started(state, event)
         case SpawnerReady():
             if not event.subreaper:
-                effects.append(Say("this kernel has no subreaper: daemons may outlive the job"))
+                missing = "this kernel has no subreaper"
+                effects.append(Say(f"{missing}: processes that workers detach may outlive the job"))
         case EndpointReserved():
             state.endpoint = event.endpoint
         case StoreFailed():

@@ -56,6 +56,10 @@ class WorkerLife(Struct):
     rank: int
     pid: int | None = None
     status: ExitStatus | None = None
+    step: int | None = None
+    """The last that it reported."""
+    ended_early: bool = False
+    """It ended well while its round still ran."""
 
 
 class AgentState(Struct):
@@ -119,7 +123,13 @@ class AgentState(Struct):
     draining_by: int | None = None
     """The signal that asked the node to go, while its round still runs."""
 
+    name: str = ""
+    """What this node is called: its host, unless another node of the job is there too."""
+    warned: str = ""
+    """What was said about settings that differ from the job's."""
+
     def __post_init__(self) -> None:
+        self.name = self.name or self.host
         if self.config.max_nodes > 1 and self.lease is None:
             self.lease = NodeLease(self.config.leases)
 

@@ -68,7 +68,11 @@ def not_gone(state: AgentState) -> list[AgentEffect]:
     if state.unanswered == 1:
         return [ListStuck(), again]
     if state.unanswered == 2:
-        return [Say("the spawner does not answer: killing it"), KillSpawner(), again]
+        return [
+            Say("the spawner, the parent of all workers here, does not answer: killing it"),
+            KillSpawner(),
+            again,
+        ]
     return stuck(state, ("the spawner",))
 
 
@@ -82,7 +86,7 @@ def stuck(state: AgentState, processes: tuple[str, ...]) -> list[AgentEffect]:
         return [said, *finish(state)]
     state.phase = Phase.CLOSING
     state.given_up = True
-    reason = f"{named} on {state.host} cannot be killed, so what it holds cannot be reused"
+    reason = f"{named} on {state.name} cannot be killed, so what it holds cannot be reused"
     left = Report(NodeLeft(cut(reason), failures=in_full(state, state.failures.values())))
     if state.lease is None:
         return [said, left]
@@ -108,13 +112,14 @@ def close(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
 def signalled(state: AgentState, number: int) -> list[AgentEffect]:
     if state.interrupted_by is not None or state.phase is Phase.CLOSING:
         if number == signal.SIGINT and not state.killing:
-            return [Say("interrupted again: killing at once"), *kill(state)]
+            return [Say("interrupted again: killing the workers at once"), *kill(state)]
         return []
     if _can_ask_to_leave(state, number):
         state.draining_by = number
         reason = f"{signal_name(number)} was sent to its agent"
         patience_s = state.config.timeouts.drain_s + DRAIN_MARGIN_S
-        said = Say(f"{signal_name(number)}: leaving the job as soon as it can do without this node")
+        leaving = "this node leaves the job as soon as the job can do without it"
+        said = Say(f"{signal_name(number)}: {leaving}")
         return [said, Report(NodeDraining(reason)), WakeAgent(DRAIN_TIMER, patience_s)]
     return leave(state, number)
 
@@ -145,7 +150,7 @@ def released(state: AgentState) -> list[AgentEffect]:
 
 def depart(state: AgentState) -> list[AgentEffect]:
     """The node's part is done, whatever becomes of the others."""
-    state.outcome = Outcome("succeeded", f"all workers on {state.host} succeeded", 0)
+    state.outcome = Outcome("succeeded", f"all workers on {state.name} succeeded", 0)
     return finish(state)
 
 
@@ -153,7 +158,7 @@ def leave(state: AgentState, number: int, why: str = "") -> list[AgentEffect]:
     """Pass the signal on, give the workers their grace, and go; `why` if none was received."""
     state.interrupted_by = number
     sent = f"{signal_name(number)} was sent to"
-    reason = f"{state.host}: {why}" if why else f"{sent} the agent on {state.host}"
+    reason = f"{state.name}: {why}" if why else f"{sent} the agent on {state.name}"
     state.outcome = Outcome("interrupted", reason, 128 + number)
     already_stopping = state.phase is Phase.STOPPING
     state.phase = Phase.CLOSING
@@ -180,7 +185,7 @@ def launcher_lost(state: AgentState) -> list[AgentEffect]:
 
 def spawner_lost(state: AgentState, reason: str) -> list[AgentEffect]:
     if state.outcome is None:
-        text = f"the spawner on {state.host} {reason}; its workers were killed with it"
+        text = f"the spawner on {state.name} {reason}; its workers were killed with it"
         state.outcome = Outcome("failed", text, 1)
     return finish(state)
 

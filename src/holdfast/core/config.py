@@ -191,7 +191,7 @@ class JobConfig(Struct, frozen=True):
     topology_key: str = ""
     """Where this node is in the network; nodes with neighbouring keys get neighbouring ranks."""
     is_host: bool | None = None
-    """Whether this node carries the coordinator; None: find out from the endpoint."""
+    """Whether this node is the coordinator; None: find out from the endpoint."""
     snapshot_dir: str | None = None
     """Where the coordinator's host keeps its record; None: a place that the shell chooses."""
     rendezvous: Rendezvous = Rendezvous()

@@ -26,17 +26,20 @@ A round's life, as its members see it:
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from holdfast.core import coordinator_ending as ending
 from holdfast.core import coordinator_forming as forming
 from holdfast.core import coordinator_inheriting as inheriting
 from holdfast.core import coordinator_judging as judging
-from holdfast.core import restarts
+from holdfast.core import restarts, settings
 from holdfast.core.config import JobConfig
 from holdfast.core.coordinator_io import (
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorTimerFired,
     Depose,
+    Explain,
     Heard,
     HeldUp,
     Raise,
@@ -133,6 +136,7 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     effects += ending.look(state, now)
     effects += judging.settle_round(state, now)
     effects += forming.consider(state, now)
+    effects += judging.say_unrecorded(state, now)
     effects += _retire(state, now)
     effects += _name_successors(state)
     _note_own_seat(state)
@@ -227,7 +231,8 @@ def _member(state: CoordinatorState, node: str, message: NodeJoined | NodeGreete
     member = state.members.get(node)
     if member is None:
         state.arrivals += 1
-        member = state.members[node] = Member(message.info, arrival=state.arrivals)
+        name = state.names.give(message.info)
+        member = state.members[node] = Member(message.info, state.arrivals, name)
         state.roles.add(message.info.role)
     member.info = message.info
     return member
@@ -248,7 +253,7 @@ def _greeted(
     if message.standing is not None:
         member.last_round = message.standing.round
         member.last_rank = message.standing.group_rank
-    effects.append(Tell(node, _welcome(state)))
+    effects += _receive(state, member, message)
     effects += _take_standing(state, node, message.standing, now)
     if not member.round:
         effects += ending.reinstate(state, node)
@@ -258,6 +263,20 @@ def _greeted(
         effects += ending.draining(state, node, message.draining, now)
     settle(state, node)
     return effects + forming.stand_by(state, node)
+
+
+def _receive(
+    state: CoordinatorState, member: Member, message: NodeGreeted
+) -> list[CoordinatorEffect]:
+    """Tell a node what it has to know, and where it was started otherwise than the job."""
+    differing = settings.differing(settings.of_job(state.config), message.settings)
+    warning = settings.warn_node(differing)
+    welcome = replace(_welcome(state), name=member.name, warning=warning)
+    effects: list[CoordinatorEffect] = [Tell(member.info.node, welcome)]
+    if differing and member.arrival <= forming.COUNTED_ALOUD and not member.warned:
+        member.warned = True
+        effects.append(Explain(settings.warn_coordinator(member.name, differing), member.name))
+    return effects
 
 
 def _is_outranked(state: CoordinatorState, seen: Seen) -> bool:

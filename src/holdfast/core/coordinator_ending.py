@@ -4,7 +4,7 @@ Rules
 1. Ending is immediate and happens once: whatever comes later is noted, not acted on.
 2. A member is done with when it says that nothing of the round is left on it, when it has
    left, or when it is proven to be gone. A suspicion is no proof.
-3. After the first success the round is closing: the loss of a node that has finished is none.
+3. After the first success the round is closing: losing a node that has finished does not count.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from holdfast.core.coordinator_state import (
     Penalty,
     RunningRound,
     current_round,
+    forget,
     note_done,
     settle,
 )
@@ -65,9 +66,22 @@ def end(
         for name in current.members:
             _is_back(state, current, name)
         return []
-    stop = StopRound(current.number, reason)
+    stop = StopRound(current.number, reason, current.stop_about)
     told = [name for name in current.members if name != UNKNOWN and name not in current.gone]
     return [Tell(name, stop) for name in told if name not in current.back]
+
+
+def _end_for(
+    state: CoordinatorState,
+    current: RunningRound,
+    kind: EndingKind,
+    what: tuple[str, str],
+    now: float,
+) -> list[CoordinatorEffect]:
+    """Stop it because of a node: `what` is its name, and what is with it."""
+    if current.ending is None:
+        current.stop_about = what[0]
+    return end(state, current, kind, " ".join(what), now)
 
 
 def patience_s(timeouts: Timeouts) -> float:
@@ -147,9 +161,8 @@ def stopped(
     _note(current, message.failures, now)
     if not message.ran:
         current.idle.add(node)
-    where = member.info.host
     effects = reinstate(state, node)
-    effects += end(state, current, "loss", f"{where} has stopped its workers on its own", now)
+    effects += _end_for(state, current, "loss", (member.name, "has stopped its workers"), now)
     _is_back(state, current, node)
     return effects
 
@@ -167,12 +180,13 @@ def stands(
         effects = succeeded(state, node, WorkersSucceeded(current.number))
     elif standing.condition != "running":
         _note(current, standing.failures, now)
-        reason = f"{member.info.host} had lost its coordinator and stopped its workers"
-        effects = end(state, current, "loss", reason, now)
+        what = "had lost the coordinator and stopped its workers"
+        effects = _end_for(state, current, "loss", (member.name, what), now)
     if standing.condition == "stopped":
         _is_back(state, current, node)
     elif current.ending is not None and not effects:
-        effects = [Tell(node, StopRound(current.number, current.stop_reason))]
+        stop = StopRound(current.number, current.stop_reason, current.stop_about)
+        effects = [Tell(node, stop)]
     return effects + _first_report(state, current, now) + _whole_again(current, now)
 
 
@@ -197,10 +211,12 @@ def _whole_again(current: RunningRound, now: float) -> list[CoordinatorEffect]:
     current.missing_until, current.started_at = None, now
     if current.ending is not None:
         return []
-    nodes = f"all {len(current.members)} nodes of round {current.number}"
+    nodes = f"all {len(current.members)} nodes of round {current.number} have"
     if current.done:
-        nodes = f"all nodes of round {current.number} that are not done"
-    return [Explain(f"{nodes} have reported: it goes on")]
+        nodes = f"all nodes of round {current.number} that are not done have"
+    elif len(current.members) == 1:
+        nodes = f"the node of round {current.number} has"
+    return [Explain(f"{nodes} reported: it goes on")]
 
 
 def suspected(
@@ -214,8 +230,7 @@ def suspected(
     current = state.round
     if current is None or not current.has(node) or node in current.succeeded:
         return []
-    where = member.info.host
-    stop = end(state, current, "loss", f"{where} may be lost: {reason}", now)
+    stop = _end_for(state, current, "loss", (member.name, f"may be lost: {reason}"), now)
     return stop + _resign(state, current)
 
 
@@ -232,24 +247,20 @@ def _resign(state: CoordinatorState, current: RunningRound) -> list[CoordinatorE
 
 def gone(state: CoordinatorState, node: str, reason: str, now: float) -> list[CoordinatorEffect]:
     """Proof that nothing of the node runs any more."""
-    member = state.members.pop(node, None)
-    state.unaware.discard(node)
+    member = forget(state, node)
     if member is None:
         return []
-    settle(state, node)
     current = state.round
     if current is not None and current.has(node) and node not in current.succeeded:
         _penalise(state, member.info.host, now)
-    lost = _without(state, node, f"{member.info.host} was lost: {reason}", now)
+    lost = _without(state, node, (member.name, f"was lost: {reason}"), now)
     return [Disconnect(node), *lost]
 
 
 def left(
     state: CoordinatorState, node: str, message: NodeLeft, now: float
 ) -> list[CoordinatorEffect]:
-    member = state.members.pop(node, None)
-    state.unaware.discard(node)
-    settle(state, node)
+    member = forget(state, node)
     if member is None or state.outcome is not None:
         return []
     if state.config.max_nodes == 1 and not state.members:
@@ -260,7 +271,7 @@ def left(
     current = state.round
     if current is not None and current.has(node):
         _note(current, message.failures, now)
-    return _without(state, node, f"{member.info.host} has left: {message.reason}", now)
+    return _without(state, node, (member.name, f"has left: {message.reason}"), now)
 
 
 def _outcome_of_the_last(message: NodeLeft) -> Outcome:
@@ -271,7 +282,7 @@ def _outcome_of_the_last(message: NodeLeft) -> Outcome:
 
 
 def _without(
-    state: CoordinatorState, node: str, reason: str, now: float
+    state: CoordinatorState, node: str, what: tuple[str, str], now: float
 ) -> list[CoordinatorEffect]:
     """Go on without a node that is gone or has left."""
     current = state.round
@@ -279,12 +290,12 @@ def _without(
         return []
     if node in current.back:
         return []
-    current.gone[node] = reason
+    current.gone[node] = " ".join(what)
     current.leaving.pop(node, None)
     if node in current.succeeded:
         note_done(state, current, node)
         return []
-    return end(state, current, "loss", reason, now)
+    return _end_for(state, current, "loss", what, now)
 
 
 def _penalise(state: CoordinatorState, host: str, now: float) -> None:
@@ -314,18 +325,21 @@ def draining(
 
 
 def let_out(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
-    """End the round for those who want to leave it, once enough others are there to go on."""
+    """End the round for those who want to leave it, once enough others are there to go on.
+
+    Or none at all, as when the whole job is being ended: a replacement would join nobody.
+    """
     current = state.round
     if current is None or not current.leaving or current.ending is not None:
         return []
     node, until = next(iter(current.leaving.items()))  # Whoever asked first has waited longest.
     staying = len(current.seats) - len(current.gone) - len(current.leaving)
     enough = staying + len(state.ready) >= state.config.min_nodes
-    if not enough and state.config.max_nodes > 1 and now < until:
+    if staying > 0 and not enough and now < until:
         state.looks["drain"] = until
         return []
     member = state.members[node]
-    return end(state, current, "drain", f"{member.info.host} is leaving: {member.draining}", now)
+    return _end_for(state, current, "drain", (member.name, f"is leaving: {member.draining}"), now)
 
 
 # Waiting for everybody.
@@ -377,7 +391,9 @@ def _still_not_stopped(state: CoordinatorState, now: float) -> list[CoordinatorE
         if name in state.members and not state.members[name].revoked:
             state.members[name].revoked = True
             settle(state, name)
-            effects.append(Explain(f"{name} has not stopped its workers: it loses its lease"))
+            about = state.members[name].name
+            told = f"{about} has not stopped its workers, and counts as lost when its lease is over"
+            effects.append(Explain(told, about))
             effects.append(Revoke(name))
     return effects
 

@@ -25,6 +25,7 @@ from holdfast.core.coordinator_state import (
     UNKNOWN,
     CoordinatorState,
     RunningRound,
+    name_of,
     settle,
 )
 from holdfast.core.messages import CloseJob, RunRound, StandBy
@@ -277,7 +278,7 @@ def _make_room(
 
 
 def _is_the_last(state: CoordinatorState, current: RunningRound) -> bool:
-    """As far as can be told: no newcomer is worth to be taken in any more."""
+    """As far as can be told: admitting newcomers no longer pays."""
     return bool(current.succeeded) or state.closing is not None
 
 
@@ -312,7 +313,8 @@ def _missing_ranks(state: CoordinatorState, after: str, now: float) -> str:
     for other in _arrived(state, able):
         holder = seated.get(-1 if other.rank_hint is None else other.rank_hint)
         if holder is not None and holder.node != other.node:
-            said += f"; rank {other.rank_hint} is claimed by {holder.host} and by {other.host}"
+            rivals = f"{name_of(state, holder.node)} and by {name_of(state, other.node)}"
+            said += f"; rank {other.rank_hint} is claimed by {rivals}"
             break
     return said
 
@@ -322,16 +324,14 @@ def _refused_rank(state: CoordinatorState, node: str) -> str:
     info, size = state.members[node].info, state.config.max_nodes
     rank = info.rank_hint
     if rank is None:
-        return f"this job has fixed ranks, and {info.host} came without --node-rank: standing by"
+        return "this job has fixed ranks, and this node came without --node-rank: standing by"
     if not 0 <= rank < size:
-        return f"{info.host} came with --node-rank {rank} to a job of {size} nodes: standing by"
+        return f"this node came with --node-rank {rank} to a job of {size} nodes: standing by"
     holder = _holder(state, rank)
     if holder is None or holder.node == node:
         return ""
-    return (
-        f"--node-rank {rank} is taken by the agent on {holder.host}: this one, on {info.host}, "
-        "stands by until that one is gone"
-    )
+    other = name_of(state, holder.node)
+    return f"--node-rank {rank} is taken by {other}: this node stands by until that one is gone"
 
 
 def _displaced_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:

@@ -19,6 +19,7 @@ from holdfast.core.coordinator_io import CoordinatorEffect, Explain
 from holdfast.core.coordinator_state import UNKNOWN, CoordinatorState, Member, RunningRound
 from holdfast.core.document import roll
 from holdfast.core.messages import Standing
+from holdfast.core.naming import host_of
 
 WITNESSES = 2
 SAID_AFTER_S = 2.0
@@ -78,7 +79,7 @@ def _done(seat: int, current: RunningRound) -> str:
 
 
 def _about(node: str) -> str:
-    return f"{node}, which carried the coordinator, is gone: all its processes have ended"
+    return f"the node that was the coordinator, on {host_of(node)}, is gone with all its processes"
 
 
 def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:

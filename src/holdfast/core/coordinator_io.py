@@ -60,7 +60,7 @@ class Revoke(Record, frozen=True):
 
 
 class Reinstate(Record, frozen=True):
-    """Answer this node again: it has stopped its workers after all."""
+    """Answer this node again: it did stop its workers after all."""
 
     node: str
 
@@ -112,6 +112,8 @@ class Explain(Record, frozen=True):
     """A decision or a wait, in the words that the user reads."""
 
     text: str
+    about: str = ""
+    """The node with whose name the text begins, if it does: on itself it is "this node"."""
 
 
 CoordinatorEvent = (

@@ -10,13 +10,17 @@ Rules
 
 from __future__ import annotations
 
-from holdfast.core import restarts, rootcause
+from msgspec.structs import replace
+
+from holdfast.core import restarts, rootcause, rounds
 from holdfast.core.bounds import cut
 from holdfast.core.coordinator_io import CoordinatorEffect, Explain
 from holdfast.core.coordinator_state import EXIT_FAILED, CoordinatorState, RunningRound
 from holdfast.core.document import brief, fit_outcome
-from holdfast.core.model import Outcome
+from holdfast.core.model import EarlyEnd, Outcome
 
+SAID_AFTER_S = 1.0
+"""An end that takes longer to be written down is explained."""
 ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
 
 
@@ -39,7 +43,7 @@ def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[Coo
         present = (state.members.get(name) for name in state.former)
         state.seats = tuple(member.info for member in present if member is not None)
     progressed = _note_progress(state, ended, now)
-    cause = rootcause.name(ended.failures.values())
+    cause = _with_early_ends(rootcause.name(ended.failures.values()), ended)
     if state.closing is not None:
         reason = f"{ended.stop_reason}; {state.closing.reason}"
         return close(state, failed_outcome(reason, cause))
@@ -48,12 +52,26 @@ def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[Coo
     reason = _fruitless_for_too_long(state)
     if reason:
         return close(state, failed_outcome(f"{ended.stop_reason}; {reason}", cause))
-    if state.config.max_nodes == 1:
-        return []
-    lost = _lost(ended)
-    what = f"{ended.gone[lost]}, and workers failed of it" if lost else ended.stop_reason
-    what = what if ended.ending == "failure" else ended.stop_reason
-    return [Explain(f"{what}; going on without a charge")]
+    if state.config.max_nodes == 1 or not state.members:
+        return []  # Nobody is left who could form another one.
+    lost, free = _lost(ended), "re-forming, not counted against --max-restarts"
+    if lost and ended.ending == "failure":
+        what = f"{ended.gone[lost]}, and its peers' workers failed as a result"
+        return [Explain(f"{what}; {free}")]
+    return [Explain(f"{ended.stop_reason}; {free}", ended.stop_about)]
+
+
+def _with_early_ends(cause: rootcause.Cause | None, ended: RunningRound) -> rootcause.Cause | None:
+    """Name beside the first failure who had ended well before, on whichever node."""
+    if cause is None:
+        return None
+    known = {end.rank: end for each in ended.failures.values() for end in each.ended_before}
+    for node in ended.succeeded:
+        assignment = ended.assignments.get(node)
+        for ranks in assignment.workers if assignment is not None else ():
+            known.setdefault(ranks.rank, EarlyEnd(ranks.rank))
+    first = tuple(known[rank] for rank in sorted(known)[: rootcause.EARLY_ENDS_TOLD])
+    return replace(cause, first=replace(cause.first, ended_before=first))
 
 
 def _who_has_state(state: CoordinatorState, ended: RunningRound) -> tuple[str, ...]:
@@ -123,6 +141,7 @@ def _charge(
         return close(state, failed_outcome(f"{what}; {verdict.reason}", cause))
     state.restart_count += 1
     state.not_before = now + verdict.delay_s
+    state.waiting_for = rounds.PAUSING if verdict.delay_s else ""
     return [Explain(f"{what}; {verdict.reason}")]
 
 
@@ -142,6 +161,21 @@ def close(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:
     state.outcome_version = state.version
     state.unaware = set(state.members)
     return []
+
+
+def say_unrecorded(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """The end is decided, but not written down: it would look like a hang."""
+    if state.outcome is None or state.outcome_told or state.unrecorded_said or state.embedded:
+        return []
+    if state.unrecorded_at is None:
+        state.unrecorded_at = state.looks["unrecorded"] = now + SAID_AFTER_S
+    if now < state.unrecorded_at:
+        return []
+    state.unrecorded_said = True
+    what = "all workers are done"
+    if state.outcome.verdict != "succeeded":
+        what = f"the job is over ({state.outcome.reason})"
+    return [Explain(f"{what}; waiting for the register to record it")]
 
 
 def failed_outcome(reason: str, cause: rootcause.Cause | None) -> Outcome:

@@ -10,6 +10,7 @@ from holdfast.core import restarts
 from holdfast.core.config import JobConfig
 from holdfast.core.document import DONE_KEPT, Ledger, brief, roll
 from holdfast.core.model import Assignment, Endpoint, Failure, NodeInfo, Outcome, Tenure
+from holdfast.core.naming import Names, host_of
 
 EXIT_FAILED = 1
 EXIT_NOT_FORMED = 3
@@ -32,6 +33,8 @@ class Member(Struct):
 
     info: NodeInfo
     arrival: int
+    name: str = ""
+    """What it is called in every sentence."""
     endpoint: Endpoint | None = None
     round: int = 0
     """It may still have processes of this round; 0 where it has none."""
@@ -42,6 +45,8 @@ class Member(Struct):
     drain_until: float = 0.0
     suspected: str = ""
     revoked: bool = False
+    warned: bool = False
+    """It was said that it was started with other settings."""
 
     @property
     def ready(self) -> bool:
@@ -70,6 +75,8 @@ class RunningRound(Struct):
     """At least one node has: from then on an older coordinator holds nobody's lease for long."""
     ending: EndingKind | None = None
     stop_reason: str = ""
+    stop_about: str = ""
+    """The name of the node with which that begins, if it does."""
     stop_deadline: float | None = None
     back: set[str] = field(default_factory=set)
     """Members that have said that no process of the round is left."""
@@ -143,6 +150,7 @@ class CoordinatorState(Struct):
     departed_at: float = 0.0
     began_at: float | None = None
     members: dict[str, Member] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
     ready: dict[str, None] = field(default_factory=dict)
     arrivals: int = 0
     round: RunningRound | None = None
@@ -175,6 +183,9 @@ class CoordinatorState(Struct):
     outcome: Outcome | None = None
     outcome_version: int = 0
     outcome_told: bool = False
+    unrecorded_at: float | None = None
+    """When it is said that the outcome is not written down yet."""
+    unrecorded_said: bool = False
     unaware: set[str] = field(default_factory=set)
     """Nodes that may not have taken the outcome yet."""
     close_deadline: float | None = None
@@ -213,6 +224,22 @@ def note_done(state: CoordinatorState, current: RunningRound, node: str) -> None
     if node not in current.done and len(current.done) < DONE_KEPT:
         current.done[node] = current.seats[node]
         state.version += 1
+
+
+def forget(state: CoordinatorState, node: str) -> Member | None:
+    """The node is gone, or has left; what was known of it."""
+    member = state.members.pop(node, None)
+    state.unaware.discard(node)
+    if member is not None:
+        state.names.release(member.name)
+        settle(state, node)
+    return member
+
+
+def name_of(state: CoordinatorState, node: str) -> str:
+    """What a node is called; its host, if it is none of ours."""
+    member = state.members.get(node)
+    return member.name if member is not None else host_of(node)
 
 
 def settle(state: CoordinatorState, node: str) -> None:

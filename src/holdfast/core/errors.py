@@ -26,11 +26,12 @@ class UsageError(HoldfastError):
 
 
 class JobFailed(HoldfastError):
-    """The job ended without success."""
+    """The job ended without success. `journal` is the path of the whole story."""
 
-    def __init__(self, outcome: Outcome, report: str) -> None:
+    def __init__(self, outcome: Outcome, report: str, journal: str = "") -> None:
         super().__init__(report)
         self.outcome = outcome
+        self.journal = journal
 
 
 class UnsupportedPlatform(HoldfastError):

@@ -71,6 +71,7 @@ from holdfast.core.leadership_state import (
     may_speak,
     next_document,
 )
+from holdfast.core.naming import host_of
 
 
 def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[LeadershipEffect]:
@@ -103,7 +104,7 @@ def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[Lea
             return watch(state, now)
         case Outranked():
             state.above = max(state.above, event.tenure)
-            return _step_down(state, f"another coordinator leads (tenure {event.tenure})")
+            return _step_down(state, "another coordinator leads by now")
         case ResignationWanted():
             state.leaves, state.is_over = event.leaves, event.is_over
             return _resign(state, now)
@@ -165,7 +166,7 @@ def _saw(
 def _check_own(state: LeadershipState, document: Document | None) -> list[LeadershipEffect]:
     if document is None or state.leading is None or document.tenure <= state.leading.tenure:
         return []
-    return _step_down(state, f"{document.leader or 'somebody'} has taken over")
+    return _step_down(state, f"{host_of(document.leader) or 'somebody'} has taken over")
 
 
 # Whether it can be reached.
@@ -194,7 +195,7 @@ def _out_of_reach(state: LeadershipState, event: RegisterUnclear) -> list[Leader
 def _timer(state: LeadershipState, name: str, now: float) -> list[LeadershipEffect]:
     if name == RENEW_TIMER and state.mute and state.pending and not may_speak(state, now):
         # Its own node, too, has to look for whoever may lead by now.
-        return _step_down(state, "its register is out of reach, and it may not hold any more")
+        return _step_down(state, "its register was out of reach for too long")
     if name == RENEW_TIMER and state.leading is not None:
         return [*_write_next(state, now, renew=True), _renew_later(state)]
     if name == RESIGN_TIMER:

@@ -160,7 +160,7 @@ class LeaseBook(Struct):
             self.watches[node].revoked = True
 
     def reinstate(self, node: str) -> None:
-        """It has stopped after all what it was to stop."""
+        """It did stop its workers after all."""
         if node in self.watches:
             self.watches[node].revoked = False
 

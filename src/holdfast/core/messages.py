@@ -74,6 +74,10 @@ class NodeGreeted(Record, frozen=True):
     """It counts as this one too, so that the lease is good before any round is offered."""
     closing: Outcome | None = None
     """How the job is to end, where whoever runs the node wants no further round."""
+    settings: Annotated[dict[NameOrNone, NameOrNone], Meta(max_length=64)] = field(
+        default_factory=dict
+    )
+    """What it was told about the job, as far as it is no default (`core.settings`)."""
 
 
 class Heartbeat(Record, frozen=True):
@@ -157,6 +161,10 @@ class Welcomed(Record, frozen=True):
     """The node that carries this coordinator, in jobs where any node can."""
     places: Annotated[dict[Name, Endpoint], Meta(max_length=FEW)] = field(default_factory=dict)
     """Where the leader and its successors can be dialled."""
+    name: NameOrNone = ""
+    """What the node is called (`core.naming`); empty where that was said before."""
+    warning: Text = ""
+    """How the node was started otherwise than the job, if it was (`core.settings`)."""
 
 
 class HeartbeatAnswered(Record, frozen=True):
@@ -182,6 +190,8 @@ class StopRound(Record, frozen=True):
 
     round: Number
     reason: Text
+    about: NameOrNone = ""
+    """The node with whose name the reason begins, if it does: on itself it is "this node"."""
 
 
 class DescribeFailures(Record, frozen=True):

@@ -72,6 +72,8 @@ class NodeInfo(Struct, frozen=True):
     """Where the node sits in the cluster: nodes with neighbouring keys get neighbouring ranks."""
     place: Endpoint | None = None
     """Where it can be dialled when it carries the coordinator, in jobs where any node can."""
+    name: NameOrNone = ""
+    """What an earlier coordinator has called it (`core.naming`), so that it keeps its name."""
 
 
 class Tenure(Struct, frozen=True, order=True):
@@ -163,6 +165,14 @@ class ErrorDetail(Struct, frozen=True, omit_defaults=True):
     non_retryable: bool = False
 
 
+class EarlyEnd(Struct, frozen=True, omit_defaults=True):
+    """A worker that had ended with exit code 0 while others of its round still ran."""
+
+    rank: Rank
+    step: Number | None = None
+    """The last that it reported, if it reported any."""
+
+
 FailureKind = Literal["failed", "stopped", "victim"]
 
 
@@ -185,6 +195,8 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     error_file: Path = ""
     wall_time: Seconds = 0.0
     """Seconds since 1970 on that host's clock: for people, compared with nothing."""
+    ended_before: Annotated[tuple[EarlyEnd, ...], Meta(max_length=8)] = ()
+    """Workers that had ended well by then, the first few: a peer that is missed may be one."""
     brief: bool = False
     """Only the essentials were sent; the node knows more."""
 

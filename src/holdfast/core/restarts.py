@@ -59,12 +59,13 @@ def decide(
     """Judge the last entry of `history`, the job's failed rounds in order."""
     latest = history[-1]
     if latest.non_retryable:
-        return GiveUp("it was marked as not worth a retry")
+        return GiveUp("it was marked as a failure that a restart cannot help")
     if latest.exit_code is not None and latest.exit_code in policy.non_retryable_exit_codes:
-        return GiveUp(f"exit code {latest.exit_code} is listed as not worth a retry")
+        return GiveUp(f"exit code {latest.exit_code} is one of --non-retryable-exit-codes")
     alike = _same_cause_in_a_row(policy, history)
     if policy.same_cause_limit and alike >= policy.same_cause_limit:
-        return GiveUp(f"the same failure came {alike} times in a row without progress")
+        again = f"the same failure came {alike} times in a row without progress"
+        return GiveUp(f"{again} (--same-cause-limit {policy.same_cause_limit})")
     counted = _counted(policy, history, now)
     if counted > policy.max_restarts:
         return GiveUp(_budget_spent(policy))
@@ -136,8 +137,10 @@ def _delay(policy: RestartPolicy, history: tuple[RoundFailure, ...], job: str) -
 def _budget_spent(policy: RestartPolicy) -> str:
     if policy.max_restarts == 0:
         return "no restarts were allowed (--max-restarts 0)"
-    times = "restart was" if policy.max_restarts == 1 else "restarts were"
-    return f"all {policy.max_restarts} {times} used{_within(policy)}"
+    if policy.max_restarts == 1:
+        return f"the only restart was used{_within(policy)} (--max-restarts 1)"
+    limit = policy.max_restarts
+    return f"all {limit} restarts were used{_within(policy)} (--max-restarts {limit})"
 
 
 def _within(policy: RestartPolicy) -> str:

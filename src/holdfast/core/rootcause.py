@@ -27,6 +27,8 @@ LOST_PEER = (
     r"|nccl.*(?:remote error|system error)|failed to recv, got 0 bytes|distnetworkerror"
 )
 
+EARLY_ENDS_TOLD = 3
+
 
 class Cause(Struct, frozen=True):
     """The failures of one round, told apart."""
@@ -59,7 +61,7 @@ def lost_a_peer(failure: Failure) -> bool:
 
 def describe(failure: Failure) -> str:
     """One failure in a few words: who, where, how."""
-    words = next(iter(failure.error.message.splitlines()), "")[:200]
+    words = shortened(next(iter(failure.error.message.splitlines()), ""), 200)
     if not failure.status.is_known:
         return f"{failure.host}: {words}"
     how = f"was killed by {_signal_words(failure)}"
@@ -67,7 +69,26 @@ def describe(failure: Failure) -> str:
         how = f"ended with exit code {failure.status.code}"
     if words:
         how += f" ({words})"
+    if failure.ended_before and lost_a_peer(failure):
+        how += f", after {early_ends(failure)}"
     return f"rank {failure.rank} on {failure.host} {how}"
+
+
+def early_ends(failure: Failure) -> str:
+    """Who had ended well before a worker failed: the peer that it missed may be one of them."""
+    ends = [
+        f"rank {end.rank}" + ("" if end.step is None else f" (at step {end.step})")
+        for end in failure.ended_before
+    ]
+    return f"{' and '.join(ends)} had already ended with exit code 0"
+
+
+def shortened(text: str, limit: int) -> str:
+    """As much as fits, up to the end of a word, and a sign that there was more."""
+    if len(text) <= limit:
+        return text
+    kept = text[: limit - 1]
+    return f"{kept[: kept.rfind(' ', limit // 2)] if ' ' in kept[limit // 2 :] else kept}…"
 
 
 def _signal_words(failure: Failure) -> str:

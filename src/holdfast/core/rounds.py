@@ -26,6 +26,9 @@ from msgspec import Struct
 
 from holdfast.core.config import Timeouts
 
+PAUSING = "pausing before the next round"
+"""How long is said where the pause is decided, once."""
+
 
 class View(Struct, frozen=True):
     """What the decision to form rests on."""
@@ -79,7 +82,7 @@ def decide(view: View, now: float) -> Form | Wait | Refuse | Fail:
     if view.not_back:
         return Wait(f"waiting until {names(view.not_back)} has stopped its workers")
     if now < view.not_before:
-        return Wait(f"pausing {view.not_before - now:.1f} s before the restart", view.not_before)
+        return Wait(PAUSING, view.not_before)
     if view.candidates >= view.maximum:
         return Form(view.maximum)
     if view.candidates < view.minimum:
@@ -99,7 +102,7 @@ def _too_few(view: View, now: float) -> Wait | Fail:
     fails_at = since + view.timeouts.join_s
     have = f"{view.candidates} of at least {_nodes(view.minimum)}"
     if now >= fails_at:
-        return Fail(f"only {have} came within {view.timeouts.join_s:g} s")
+        return Fail(f"only {have} came within {view.timeouts.join_s:g} s (--join-timeout)")
     return Wait(f"{have}; waiting for {view.minimum - view.candidates} more", fails_at)
 
 

@@ -367,7 +367,9 @@ def read(path: Path) -> tuple[Header, list[Step]]:
     try:
         schema = msgspec.json.decode(lines[0], type=_Schema).schema
     except msgspec.DecodeError:
-        raise UsageError(f"{path} is not a journal", "it begins with another line") from None
+        raise UsageError(
+            f"{path} is not a journal", "name the journal.jsonl in a job's log directory"
+        ) from None
     if schema != SCHEMA:
         hint = "read it with the version of Holdfast that wrote it"
         raise UsageError(f"{path} has schema {schema}, not {SCHEMA}", hint)

@@ -37,15 +37,26 @@ class Recovery(msgspec.Struct):
         parts = (self.stop_s, self.form_s, self.spawn_s, self.first_step_s)
         return sum(part for part in parts if part is not None)
 
-    def in_words(self) -> str:
+    def in_words(self, has_lasted: bool) -> str:
+        """What was measured, under a name that promises no more than that.
+
+        A job has recovered when it steps again, and when that `has_lasted`.
+        """
+        took = f"{self.total_s() * 1000:.0f} ms"
+        if not has_lasted:
+            return f"restarted in {took} ({self._parts()})"
+        if self.first_step_s is None:
+            return f"respawned in {took} ({self._parts()})"
+        return f"recovered in {took}, to the first step ({self._parts()})"
+
+    def _parts(self) -> str:
         named = (
             ("stop", self.stop_s),
             ("form", self.form_s),
             ("spawn", self.spawn_s),
             ("first step", self.first_step_s),
         )
-        parts = [f"{name} {seconds * 1000:.0f}" for name, seconds in named if seconds is not None]
-        return f"{self.total_s() * 1000:.0f} ms ({', '.join(parts)})"
+        return ", ".join(f"{name} {took * 1000:.0f}" for name, took in named if took is not None)
 
 
 def recoveries(steps: Iterable[Step]) -> list[Recovery]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from holdfast.core.bounds import clean, clean_lines
 from holdfast.core.model import Failure, Outcome
-from holdfast.core.rootcause import lost_a_peer
+from holdfast.core.rootcause import early_ends, lost_a_peer, shortened
 from holdfast.observe.recoveries import Recovery
 
 MAX_TRACEBACK_LINES = 40
@@ -26,10 +26,15 @@ RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
 """What PyTorch puts before each line of a traceback, from `init_process_group` on."""
 
 
-def render(outcome: Outcome, recovered: Iterable[Recovery], journal: str | None) -> str:
-    """The report as text, ending in a newline; empty where there is nothing to tell."""
-    history = _history(list(recovered))
-    if outcome.verdict == "succeeded" and not history:
+def render(
+    outcome: Outcome, recovered: Iterable[Recovery], journal: str | None, quiet: bool = True
+) -> str:
+    """The report as text, ending in a newline.
+
+    Empty, if it is to be `quiet`, where all went well and there is nothing to tell.
+    """
+    history = _history(list(recovered), outcome.verdict == "succeeded")
+    if quiet and outcome.verdict == "succeeded" and not history:
         return ""
     lines = [_headline(outcome)]
     if outcome.cause is not None:
@@ -42,13 +47,13 @@ def render(outcome: Outcome, recovered: Iterable[Recovery], journal: str | None)
     return "\n".join(lines) + "\n"
 
 
-def _history(recovered: list[Recovery]) -> list[str]:
+def _history(recovered: list[Recovery], has_lasted: bool) -> list[str]:
     lines = [
-        f"  round {one.from_round} → {one.to_round}: recovered in {one.in_words()}"
+        f"  round {one.from_round} → {one.to_round}: {one.in_words(has_lasted)}"
         for one in recovered[-MAX_RECOVERIES:]
     ]
     left_out = len(recovered) - len(lines)
-    return [f"  … {left_out} recoveries left out", *lines] if left_out else lines
+    return [f"  … {left_out} restarts left out", *lines] if left_out else lines
 
 
 def _headline(outcome: Outcome) -> str:
@@ -71,7 +76,9 @@ def _cause(cause: Failure) -> list[str]:
     lines.append(f"    how      {_how(cause)}")
     if cause.error.message:
         first = next(iter(clean_lines(cause.error.message).splitlines()), "")
-        lines.append(f"    error    {first[:MAX_LINE]}")
+        lines.append(f"    error    {shortened(first, MAX_LINE)}")
+    if cause.ended_before:
+        lines.append(f"    before   {early_ends(cause)}")
     if cause.error.traceback:
         lines += ["", *_indented(cause.error.traceback, MAX_TRACEBACK_LINES)]
     tail = _without(cause.stderr_tail, cause.error.traceback)
@@ -92,7 +99,7 @@ def _without(tail: str, traceback: str) -> str:
 
 def _how(cause: Failure) -> str:
     if not cause.status.is_known:
-        return "as the program says that runs it"
+        return "as reported by the program that runs it"
     if cause.status.signal is None:
         return f"ended with exit code {cause.status.code}"
     words = f"killed by {cause.status}"
@@ -104,7 +111,7 @@ def _others(others: tuple[Failure, ...], untold: int) -> list[str]:
         return []
     lines = ["", "  Then"]
     for other in others[:MAX_OTHERS]:
-        fate = "stopped by us" if other.stopped_by_us else "failed too"
+        fate = "stopped by Holdfast" if other.stopped_by_us else "failed too"
         if not other.stopped_by_us and lost_a_peer(other):
             fate = "failed because it lost a peer"
         lines.append(f"    rank {other.rank} on {other.host}: {fate} ({other.status})")

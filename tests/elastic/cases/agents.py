@@ -32,7 +32,7 @@ from . import entrypoints
 DEADLINE_S = 60.0
 PRELOADED = ("torch.distributed.rpc", "pytest", __name__)
 OWN_VARIABLES = ("HOLDFAST_", "PET_", "TORCHELASTIC_", "TORCH_NCCL_ASYNC")
-LEADS = "this node carries the coordinator"
+LEADS = "this node is the coordinator"
 FAILED = 1
 Entrypoint = Callable[..., Any] | str
 

@@ -46,8 +46,8 @@ import os, time
 while not os.path.exists(os.environ["WAITS_FOR"]):
     time.sleep(0.02)
 """
-LEADS = "this node carries the coordinator, on"
-LEADS_NO_MORE = "this node carries the coordinator no more"
+LEADS = "this node is the coordinator, on"
+LEADS_NO_MORE = "this node is no longer the coordinator"
 
 
 def boot_time() -> float:

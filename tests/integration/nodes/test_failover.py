@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.root, pytest.mark.torch]
 
 NO_RESTARTS = "--max-restarts=0"
 STATUS_FAILED = 1
-USED_UP = "all 1 restart was used"
+USED_UP = "the only restart was used"
 # How long after the death of a worker: it is not known yet, its round stops, the next one forms.
 INSTANTS_S = (0.0, 0.01, 0.05, 0.15)
 # Short leases, where a test waits for the end of one and nothing is measured.

@@ -125,13 +125,6 @@ def test_a_folder_runs_cold_in_the_same_way(program) -> None:
     assert endings == endings[:1] * 3
 
 
-def test_a_program_that_is_missing_is_reported_in_the_same_way(program) -> None:
-    each = program.each("missing.py", hows=("plain", "cold", "cold all the same"))
-    endings = [run.ending for run in each.values()]
-    assert endings[0][0] == 2
-    assert endings == endings[:1] * 3
-
-
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="`cgi` is there up to Python 3.12")
 def test_a_deprecated_module_is_complained_about_at_the_line_that_imports_it(same) -> None:
     warm = same("program.py", files={"program.py": "import os\nimport cgi\n"})

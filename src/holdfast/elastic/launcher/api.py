@@ -86,7 +86,7 @@ class LaunchConfig:
             said = os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", SHUTDOWN_TIMEOUT_S)
             self.shutdown_timeout = int(said)
         elif self.shutdown_timeout < 0:
-            raise ValueError(f"a shutdown_timeout of {self.shutdown_timeout} s is less than none")
+            raise ValueError(f"shutdown_timeout is {self.shutdown_timeout}: it must be 0 or more")
 
 
 class elastic_launch:  # noqa: N801 - the name that callers know

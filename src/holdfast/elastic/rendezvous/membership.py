@@ -73,7 +73,7 @@ class Membership:
 
     @property
     def is_hosting(self) -> bool:
-        """Whether this node carries the coordinator."""
+        """Whether this node is the coordinator."""
         return self._node.state.hosting
 
     @property
@@ -149,7 +149,7 @@ class Membership:
     def leave(self, timeout_s: float) -> bool:
         """Take no further part; whether all that was to be said could be said.
 
-        Where this node carries the coordinator, it stays until the others are done; in any case
+        Where this node is the coordinator, it stays until the others are done; in any case
         not longer than `timeout_s`, or, if it has failed, than others may take to stop their
         workers: without it they would not learn that the job is over.
         """

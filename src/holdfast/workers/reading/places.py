@@ -114,6 +114,16 @@ class Places:
             above = spec
         return owner
 
+    def may_have(self, module: str) -> bool:
+        """Whether an import of it may succeed: it is there, or something may make it up."""
+        above: ModuleSpec | None = None
+        for name in prefixes(module):
+            spec = self.find(name)
+            if spec is None:
+                return self._says(above, MADE_UP) if above else self._is_hooked(name)
+            above = spec
+        return True
+
     def loads_late(self, module: str, name: str) -> bool:
         """Whether taking a name from an installed module may import something."""
         if module.partition(".")[0] in sys.stdlib_module_names:
