@@ -134,19 +134,22 @@ def test_who_can_wait_is_told_when_there_is_room_again(stage: Stage) -> None:
 
 @pytest.mark.usefixtures("soon")
 def test_a_stall_is_said_once_for_a_place_and_its_end_once(stage: Stage) -> None:
+    lanes = [
+        stage.disk.lane("logs", "/logs", "training goes on"),
+        stage.disk.lane("journal", "/logs"),
+        stage.disk.lane("record", "/record", "decisions wait"),
+    ]
     releases = []
-    for purpose in ("logs", "journal"):
+    for lane in lanes:
         read, release = stage.stalled_read()
         releases.append(release)
-        stage.disk.lane(purpose, "/logs", "training goes on").do(read)
-    other, release_other = stage.stalled_read()
-    stage.disk.lane("record", "/record", "decisions wait").do(other)
-    stage.until(lambda: len(stage.said) == 2)
-    assert stage.said == [
+        lane.do(read)
+    stage.until(lambda: all(map(stage.disk.is_stalled, lanes)))
+    assert sorted(stage.said) == [
         "the disk of /logs does not answer: training goes on",
         "the disk of /record does not answer: decisions wait",
     ]
-    for release in (*releases, release_other):
+    for release in releases:
         release()
     stage.until(lambda: len(stage.said) == 4)
     assert sorted(line.partition(",")[0] for line in stage.said[2:]) == [
@@ -155,10 +158,10 @@ def test_a_stall_is_said_once_for_a_place_and_its_end_once(stage: Stage) -> None
     ]
 
 
-@pytest.mark.usefixtures("soon")
-def test_work_that_keeps_coming_is_no_stall(stage: Stage) -> None:
+def test_work_that_keeps_coming_is_no_stall(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STALLED_S", 0.7)
     lane = stage.disk.lane("logs", "/logs")
-    until = time.monotonic() + 5 * module.STALLED_S
+    until = time.monotonic() + 2 * module.STALLED_S
     while time.monotonic() < until:
         lane.do(lambda: time.sleep(0.001))
         stage.until(lambda: lane.is_idle)
@@ -185,12 +188,14 @@ def test_an_end_that_waits_says_for_what_and_then_what_was_lost(stage: Stage) ->
     assert stage.said[-1] == "gave up waiting for the disk of /logs: 5 KiB are lost there"
 
 
-@pytest.mark.usefixtures("soon")
-def test_an_end_is_patient_while_anything_moves(stage: Stage) -> None:
+def test_an_end_is_patient_while_anything_moves(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.7)
     lane = stage.disk.lane("logs", "/logs")
     done: list[bool] = []
     for _ in range(20):
-        lane.do(lambda: time.sleep(module.PATIENCE_S / 5))
+        lane.do(lambda: time.sleep(module.PATIENCE_S / 10))
     lane.do(lambda: done.append(True))
     stage.loop.run_until(stage.disk.all_done())
     assert done

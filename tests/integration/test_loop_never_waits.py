@@ -41,6 +41,14 @@ def calls_of_the_loop(trace: Path) -> list[str]:
     return [line for line in lines[begin:] if line.startswith(f"{main} ")]
 
 
+def names_looked_up(trace: Path, loops: bool) -> list[str]:
+    """Where names were looked up: on the first thread, which runs the loop, or on another."""
+    lines = trace.read_text(errors="replace").splitlines()
+    main = lines[0].split()[0]
+    looks = [line for line in lines if '"/etc/hosts"' in line]
+    return [line for line in looks if line.startswith(f"{main} ") == loops]
+
+
 def on_a_disk(line: str) -> bool:
     """Whether a call names a file, by path or by descriptor, that is on a disk."""
     names_a_file = re.search(r'[<"]/', line) is not None
@@ -64,6 +72,8 @@ def test_the_loop_does_nothing_to_a_disk_while_workers_run(
     for number, node in enumerate(nodes):
         assert node.wait() == 0, node.stderr
         assert "round 2" in node.stderr
+        assert names_looked_up(tmp_path / f"trace{number}", loops=True) == []
+        assert names_looked_up(tmp_path / f"trace{number}", loops=False), "the endpoint has a name"
         seen = calls_of_the_loop(tmp_path / f"trace{number}")
         assert len(seen) > 20, "it does write to its console"
         agents_own = re.escape(str(node.folder / "agent.std"))  # Its console is a file here.

@@ -257,7 +257,7 @@ class PipedStream:
             self._view.feed(block)
         elif self._plan.to_console:
             self._console.write(self._plan.number, block, self._worker)
-        if self._lane.congested:
+        if (self._file or self._filter) and self._lane.congested:
             self._wait_for_disk()
 
     def _finish(self) -> None:
