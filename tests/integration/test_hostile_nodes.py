@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import time
@@ -214,3 +215,36 @@ def test_the_report_of_a_failed_job_shows_what_others_say_on_lines_of_its_own(
     assert "\x1b" not in said
     assert not [line for line in said.splitlines() if line.startswith("holdfast: the job succ")]
     liar.socket.close()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
+def test_with_tls_a_coordinator_s_death_is_not_believed_because_a_connection_ended(
+    job: Besieged,
+) -> None:
+    """What looks like it may be forged: its tenure is waited for, and its workers' lease."""
+    certificate, key = job.folder / "node.pem", job.folder / "node.key"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-days", "1"),
+            *("-keyout", key, "-out", certificate, "-subj", "/CN=127.0.0.1"),
+            *("-addext", "subjectAltName=IP:127.0.0.1"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    words = (f"--tls-cert={certificate}", f"--tls-key={key}", f"--tls-ca={certificate}")
+    (job.folder / "register").mkdir()
+    place = f"--rdzv-endpoint={job.folder / 'register'}"
+    for _ in range(3):
+        job.start("--rdzv-backend=file", place, "--local-addr=127.0.0.1", "--nnodes=2:3", *words)
+    job.until(lambda: any("-3-" in name for name in job.runs()), "a round of three")
+    (leader,) = [n for n in range(3) if "this node carries the coordinator" in job.said(n)]
+    survivors = [n for n in range(3) if n != leader]
+    job.agents[leader].kill()
+    job.agents[leader].wait()
+    del job.agents[leader]
+    is_reformed = "did not report to the new coordinator"
+    job.until(lambda: any(is_reformed in job.said(n) for n in survivors), "the next round")
+    assert not any("all its processes have ended" in job.said(n) for n in survivors)
+    (job.folder / "go").touch()
+    assert [agent.wait(DEADLINE_S) for agent in job.agents] == [0, 0]

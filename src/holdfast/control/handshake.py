@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from holdfast.control.auth import Proven, Security, is_proof, proof, seal
 from holdfast.control.frames import VERSION, Decoder, ProtocolError, encode
-from holdfast.core.bounds import NAME_MOST
+from holdfast.core.bounds import NAME_MOST, Line, NameOrNone, Number, cut
 
 Kind = Literal["control", "tether", "store"]
 KINDS = ("control", "tether", "store")
@@ -52,7 +52,7 @@ class Opening(Struct, frozen=True, tag=True, omit_defaults=True):
     nonce: bytes = b""
     has_token: bool = False
     ticket: bytes = b""
-    round: int = 0
+    round: Number = 0
     """Whose key space a store connection is for."""
 
 
@@ -79,8 +79,8 @@ class Welcome(Struct, frozen=True, tag=True):
 class Refusal(Struct, frozen=True, tag=True):
     """Why the server will not talk, and whether trying again is of no use."""
 
-    kind: str
-    reason: str
+    kind: NameOrNone
+    reason: Line
     permanent: bool
 
 
@@ -103,7 +103,7 @@ def job_of(payload: bytes | bytearray) -> str:
 
 
 def refusal_of(error: ProtocolError) -> bytes:
-    return encode(Refusal(error.kind, error.reason, error.permanent))
+    return encode(Refusal(error.kind, cut(error.reason), error.permanent))
 
 
 class ServerSide(Struct, frozen=True):
