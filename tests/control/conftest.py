@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.control import listener
 from holdfast.control.auth import TlsFiles
 
 from .stage import DEADLINE_S, Stage
@@ -26,6 +27,12 @@ def no_descriptor_left() -> Iterator[None]:
         assert time.monotonic() < deadline, "descriptors are left open"
         gc.collect()  # One held by a dead cycle is not a leak.
         time.sleep(0.01)  # Nor one of a thread that looks up a name, and comes to its end.
+
+
+@pytest.fixture(autouse=True)
+def patience_with_the_mute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most agents of these tests never greet, and a busy machine takes its time with them."""
+    monkeypatch.setattr(listener, "GREETING_TIMEOUT_S", 10 * DEADLINE_S)
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ def good(stage: Stage) -> Iterator[Agent]:
     """An agent that was there before, and that must not be disturbed."""
     stage.serve(SECRET)
     agent = stage.connect("good", SECRET)
+    agent.greet()
     yield agent
     stage.assert_undisturbed(agent)
     stage.assert_undisturbed(stage.connect("newcomer", SECRET))
@@ -117,6 +118,7 @@ def test_unfinished_messages_of_many_take_a_bounded_room(
 ) -> None:
     monkeypatch.setattr(buffers, "UNFINISHED_BYTES", 4 << 20)
     monkeypatch.setattr(buffers, "FRAME_TIMEOUT_S", DEADLINE_S)
+    monkeypatch.setattr(buffers, "PATIENCE_S", 0.1)
     raws = [admitted(stage, f"node{number}") for number in range(30)]
     most = 0
     for raw in raws:
