@@ -99,4 +99,6 @@ def test_a_slow_import_is_worth_a_line_that_names_what_is_not_python_s_own() -> 
 def test_a_kernel_without_subreapers_is_told_of() -> None:
     life = Life()
     assert life.take(SpawnerReady(7, subreaper=True, pidfd=True)) == []
-    assert "daemons" in said(life.take(SpawnerReady(7, subreaper=False, pidfd=True)))
+    assert "processes that workers detach" in said(
+        life.take(SpawnerReady(7, subreaper=False, pidfd=True))
+    )

@@ -103,7 +103,7 @@ def test_a_second_sigint_kills_at_once(start_listeners, first) -> None:
     job.until_files("heard.0", "heard.1")
     job.send(signal.SIGINT)
     assert job.wait() == 128 + first
-    assert "killing at once" in job.stderr
+    assert "killing the workers at once" in job.stderr
     assert not (job.folder / "ended.0").exists()
     job.expect_nothing_left()
 
