@@ -63,11 +63,10 @@ def test_a_token_that_cannot_be_read_is_refused_before_anything_runs(
 
 
 def test_the_worst_cases_and_the_state_of_the_token_are_said_at_the_start(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_TOKEN", "secret")
     words = ("--nnodes=2", "--rdzv-endpoint=node0", "--lease=4", "train.py")
-    run._print_about_several_nodes(parse_run(words, {}).config)
+    run._print_about_several_nodes(parse_run(words, {}).config, {"HOLDFAST_TOKEN": "secret"})
     said = capsys.readouterr()
     assert said.out == ""
     assert "(lease 4 s)" in said.err

@@ -38,6 +38,7 @@ from holdfast.core.messages import (
 from holdfast.core.model import Assignment, Endpoint, ExitStatus, Failure, NodeInfo, Tenure
 from holdfast.workers import linux
 from holdfast.workers.event_loop import Cancellable
+from holdfast.workers.log_files import AT_ONCE
 
 from .stage import DEADLINE_S, JOB, LOOPBACK, Raw, Stage
 
@@ -147,7 +148,7 @@ class Hosted:
         self.events: list[CoordinatorEvent] = []
         """What the coordinator took a step for."""
         around = Surroundings(loop, HOST, self.said.append, self._tell, self._journal)
-        keeper = RecordKeeper(self.record, HOST, loop, self.said.append)
+        keeper = RecordKeeper(self.record, AT_ONCE, HOST, loop, self.said.append)
         self.host = CoordinatorHost(state, around, keeper)
         self.server = Server(loop, JOB, security, self.host, stage.spaces)
         self.server.own_node = HOST
@@ -156,8 +157,7 @@ class Hosted:
         for part in (self.server, self.host, keeper):
             stage.closing(part.close)
         self.host.post, self.host.keys = self.server, stage.spaces
-        keeper.begin(state.tenure, ledger(state))
-        self.host.begin()
+        keeper.begin(state.tenure, ledger(state), self.host.begin)
 
     def _tell(self, message: ToNode, tenure: Tenure) -> None:
         self.nodes[HOST].hear(message)
