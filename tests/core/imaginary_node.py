@@ -31,6 +31,7 @@ from holdfast.core.agent_io import (
     Finish,
     KillSpawner,
     LauncherLost,
+    Remember,
     Report,
     ReserveEndpoint,
     Say,
@@ -328,7 +329,7 @@ class Node:
             case ReserveEndpoint():
                 port = 29500 if self.held is None else self.held.port + 1
                 self.held = Endpoint("127.0.0.1", port, serves_store=effect.store)
-            case Say() | Dial():
+            case Say() | Dial() | Remember():
                 pass
             case Finish():
                 self.finished = effect.outcome

@@ -23,6 +23,7 @@ from holdfast.core.agent_io import (
     Finish,
     HangUp,
     Released,
+    Remember,
     Report,
     ReserveEndpoint,
     Say,
@@ -147,7 +148,7 @@ class Process(Turns):
                 self._report(effect.message)
             case WakeAgent():
                 self.set_timer(("agent", effect.name), effect.after_s, self._agent_timer)
-            case ReserveEndpoint():
+            case ReserveEndpoint() | Remember():
                 pass
             case Say():
                 self.cluster.tell_story(self.machine, f"agent: {effect.text}")
