@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -42,6 +43,7 @@ from holdfast.core.agent_state import Phase
 from holdfast.core.messages import (
     CloseJob,
     ClosingWanted,
+    FromNode,
     NodeGreeted,
     NodeLeft,
     RoundStopped,
@@ -325,6 +327,15 @@ def test_that_no_further_round_is_wanted_is_told_and_told_again_on_a_new_connect
         if isinstance(effect, Report) and isinstance(effect.message, NodeGreeted)
     ]
     assert [greeting.closing for greeting in greetings] == [NO_MORE]
+
+
+def test_a_long_reason_is_told_within_its_bounds() -> None:
+    """Else the coordinator would take an honest node for a liar."""
+    life = running()
+    (report,) = life.take(ClosingAsked(Outcome("failed", "x" * 200_000, 1)))
+    assert isinstance(report, Report)
+    sent = msgspec.msgpack.encode(report.message)
+    assert msgspec.msgpack.decode(sent, type=FromNode) == report.message
 
 
 def test_a_node_that_is_released_after_its_workers_succeeded_has_succeeded() -> None:

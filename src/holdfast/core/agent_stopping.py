@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import signal
 
+from msgspec.structs import replace
+
 from holdfast.core import agent_warming
 from holdfast.core.agent_io import (
     AgentEffect,
@@ -135,8 +137,8 @@ def closing_asked(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
     """Pass it on; until the job is over it is told again on every new connection."""
     if state.closing is not None or state.phase is Phase.CLOSING:
         return []
-    state.closing = outcome
-    return [Report(ClosingWanted(outcome))]
+    state.closing = replace(outcome, reason=cut(outcome.reason))
+    return [Report(ClosingWanted(state.closing))]
 
 
 def released(state: AgentState) -> list[AgentEffect]:
