@@ -75,7 +75,8 @@ class Record:
         except OSError as error:
             if folder != default_folder():
                 words = f"the coordinator's record cannot be kept in {folder}: {error.strerror}"
-                raise UsageError(words, HINT) from None
+                ours = f"chmod go-w {folder}, or " if isinstance(error, NotPrivate) else ""
+                raise UsageError(words, ours + HINT) from None
 
     def read(self, valid_for_s: float) -> Document | None:
         """What an earlier coordinator of this job left, unless it is too old to matter."""
