@@ -15,7 +15,15 @@ from holdfast.core.document import (
     digest,
     encode,
 )
-from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Failure, Outcome, Tenure
+from holdfast.core.model import (
+    EarlyEnd,
+    Endpoint,
+    ErrorDetail,
+    ExitStatus,
+    Failure,
+    Outcome,
+    Tenure,
+)
 
 LONG = "x" * 100_000
 HUGE = Failure(
@@ -32,6 +40,7 @@ HUGE = Failure(
     out_of_memory=LONG,
     error_file="/" + "f" * 4000,
     wall_time=1e9,
+    ended_before=(EarlyEnd(100_000, 2**62),) * 8,
 )
 WORST = Outcome("interrupted", LONG, 255, HUGE, (HUGE,) * 1000)
 
@@ -147,6 +156,15 @@ def test_a_digest_keeps_what_a_failure_is_judged_by() -> None:
     kept = digest(HUGE)
     assert kept.brief
     assert (kept.rank, kept.status, kept.error.non_retryable) == (100_000, HUGE.status, True)
-    assert HUGE.error.message.startswith(kept.error.message)
-    assert HUGE.stderr_tail.endswith(kept.stderr_tail)
+    assert HUGE.error.message.startswith(kept.error.message.removesuffix("…"))
+    assert HUGE.stderr_tail.endswith(kept.stderr_tail.removeprefix("…"))
     assert kept.error.traceback == ""
+
+
+def test_what_was_cut_off_a_text_shows() -> None:
+    words = "the batch does not fit " * 100
+    short = brief(Outcome("failed", words, 1))
+    assert short is not None
+    assert short.reason.endswith("…")
+    assert words.startswith(short.reason.removesuffix("…"))
+    assert brief(Outcome("failed", "short", 1)) == Outcome("failed", "short", 1)

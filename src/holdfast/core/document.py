@@ -148,7 +148,10 @@ def _cut(text: str, *, end: bool = False) -> str:
     while len(msgspec.json.encode(kept)) > TEXT_KEPT + 2:
         shorter = len(kept) * 3 // 4
         kept = kept[-shorter:] if end else kept[:shorter]
-    return kept
+    if kept == text:
+        return text
+    # As many bytes as the sign takes make room for it.
+    return f"…{kept[3:]}" if end else f"{kept[:-3]}…"
 
 
 def digest(failure: Failure) -> Failure:
