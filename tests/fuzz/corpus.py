@@ -1,4 +1,4 @@
-"""Attacks that are kept: one or two of each kind of answer that was ever got.
+"""Attacks that are kept: the shortest of each kind of answer that was ever got.
 
 An attack is what one client says. Names stand in it for what differs from job to job: `@host` and
 `@peer` are the honest nodes, `@self` is the attacker.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ import msgspec
 from msgspec import Struct
 
 FOLDER = Path(__file__).parent / "corpus"
-KEPT_OF_A_KIND = 2
-PAYLOAD_LIMIT = 200_000
+LENGTH_LIMIT = 1_500
+"""Characters of a line: longer attacks are drawn anew in each run, and not kept."""
+_VARIES = re.compile(r"the name \S+|[0-9]+|regex '.*")
 
 
 class Attack(Struct, frozen=True):
@@ -44,10 +44,12 @@ def filled(value: Any, names: dict[str, str]) -> Any:
 
 
 def kind_of(attack: Attack, answer: str) -> str:
-    """Attacks of one kind got the same answer to the same type of message."""
+    """Attacks of one kind got the same answer; what was taken is told by its type too."""
+    if answer != "taken":
+        return _VARIES.sub("#", answer)[:90]
     last = attack.messages[-1]
     name = last.get("type", "?") if isinstance(last, dict) else type(last).__name__
-    return f"{str(name)[:30]}: {re.sub('[0-9]+', '#', answer)[:90]}"
+    return f"{str(name)[:30]} was taken"
 
 
 class Corpus:
@@ -55,25 +57,21 @@ class Corpus:
 
     def __init__(self, name: str) -> None:
         self.path = FOLDER / f"{name}.txt"
-        self._counts: Counter[str] = Counter()
-        self._lines = self.path.read_text().splitlines() if self.path.exists() else []
-        for line in self._lines:
-            self._counts[line.partition("\t")[0]] += 1
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        self._kept = dict(line.split("\t") for line in lines)
 
-    def attacks(self) -> list[tuple[str, Attack]]:
-        return [
-            (kind, _read(text)) for kind, _, text in (line.partition("\t") for line in self._lines)
-        ]
+    def attacks(self) -> list[Attack]:
+        return [_read(text) for _, text in sorted(self._kept.items())]
 
     def keep(self, kind: str, attack: Attack) -> None:
-        written = _write(attack)
-        if self._counts[kind] < KEPT_OF_A_KIND and len(written) < PAYLOAD_LIMIT:
-            self._counts[kind] += 1
-            self._lines.append(f"{kind}\t{written}")
+        known, text = self._kept.get(kind, ""), _write(attack)
+        if len(text) <= (len(known) or LENGTH_LIMIT):
+            self._kept[kind] = text
 
     def save(self) -> None:
         FOLDER.mkdir(exist_ok=True)
-        self.path.write_text("".join(f"{line}\n" for line in sorted(self._lines)))
+        lines = [f"{kind}\t{text}\n" for kind, text in sorted(self._kept.items())]
+        self.path.write_text("".join(lines))
 
 
 def _write(attack: Attack) -> str:
