@@ -12,7 +12,7 @@ from holdfast.control.auth import Security
 from holdfast.control.frames import FRAME_LIMIT, FrameReader, encode
 from holdfast.control.handshake import ClientSide, Kind, Proof
 from holdfast.control.server import TETHERS_OF_A_NODE
-from holdfast.control.store_messages import Get
+from holdfast.control.store_messages import Done, Get, Set, answers
 from holdfast.core.config import Leases
 from holdfast.core.messages import Heartbeat, NodeGreeted, NodeLeft, StopRound
 from holdfast.core.model import NodeInfo
@@ -127,9 +127,11 @@ def test_unfinished_messages_of_many_take_a_bounded_room(
         most = max(most, stage.server.buffers.unfinished_bytes)
     assert most <= (4 << 20) + 30 * (1 << 16)
     # A message of one who means it gets through, large as it is.
-    honest = stage.connect("honest", SECRET)
-    honest.client.send(NodeLeft("y" * 500_000))
-    stage.until(lambda: any(node == "honest" for node, _ in stage.coordinator.messages))
+    stage.spaces.open(1)
+    honest = let_in(stage, "honest", kind="store")
+    send_all(stage, honest, encode(Set((("key", bytes(500_000)),))))
+    stage.until(lambda: len(honest.frames) == 3)
+    assert answers.decode(honest.frames[2]) == Done()
     stage.until(lambda: sum(raw.is_ended for raw in raws) >= 26)
     assert stage.server.rejected["slow message"] >= 26
 
