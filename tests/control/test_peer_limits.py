@@ -12,10 +12,10 @@ from holdfast.control.auth import Security
 from holdfast.control.frames import FRAME_LIMIT, FrameReader, encode
 from holdfast.control.handshake import ClientSide, Kind, Proof
 from holdfast.control.server import TETHERS_OF_A_NODE
-from holdfast.control.store_messages import Get
+from holdfast.control.store_messages import Done, Get, Set, answers
 from holdfast.core.config import Leases
-from holdfast.core.messages import FailuresDescribed, Heartbeat, NodeGreeted, NodeLeft, StopRound
-from holdfast.core.model import ExitStatus, Failure, NodeInfo
+from holdfast.core.messages import Heartbeat, NodeGreeted, NodeLeft, StopRound
+from holdfast.core.model import NodeInfo
 
 from .stage import DEADLINE_S, JOB, LOOPBACK, TENURE, Agent, Raw, Stage
 from .test_hostile_clients import admitted, refusal
@@ -127,12 +127,11 @@ def test_unfinished_messages_of_many_take_a_bounded_room(
         most = max(most, stage.server.buffers.unfinished_bytes)
     assert most <= (4 << 20) + 30 * (1 << 16)
     # A message of one who means it gets through, large as it is.
-    honest = stage.connect("honest", SECRET)
-    died = Failure(
-        "honest", "host", 0, 0, "", 1, ExitStatus(code=1), 0.0, stderr_tail="y" * 100_000
-    )
-    honest.client.send(FailuresDescribed(1, (died,) * 5))
-    stage.until(lambda: any(node == "honest" for node, _ in stage.coordinator.messages))
+    stage.spaces.open(1)
+    honest = let_in(stage, "honest", kind="store")
+    send_all(stage, honest, encode(Set((("key", bytes(500_000)),))))
+    stage.until(lambda: len(honest.frames) == 3)
+    assert answers.decode(honest.frames[2]) == Done()
     stage.until(lambda: sum(raw.is_ended for raw in raws) > 20)
     assert stage.server.rejected["slow message"] > 15
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from holdfast.control import connection, store_waiting
 from holdfast.control import store as stores
-from holdfast.control import store_waiting
 from holdfast.control.auth import OPEN
 from holdfast.control.frames import encode
 from holdfast.control.handshake import ClientSide
@@ -115,7 +115,10 @@ def test_those_who_wait_for_the_same_keys_share_them(
     assert (waiting.bytes_held, waiting.by_key, waiting._lists) == (0, {}, {})
 
 
-def test_one_that_asks_on_without_reading_is_dropped(stage: Stage) -> None:
+def test_one_that_asks_on_without_reading_is_dropped(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "OUTPUT_LIMIT", 1 << 30)
     stage.spaces.open(1)
     stage.serve()
     good = stage.connect("good")

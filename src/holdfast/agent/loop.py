@@ -90,6 +90,7 @@ class Agent:
         self.console = Console(loop)
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id)
         self._disk = Disk(loop, self._say)
+        self.console.use_lane(self._disk.lane("console"))
         self.workplace = Workplace(config, self.logs, self.console, self._disk, self.post)
         self._journal_lane = self._disk.lane("journal", str(self.logs.root or ""))
         if config.event_log_handler == "console":
@@ -230,6 +231,7 @@ class Agent:
         self._finish_files(outcome)
         self._loop.run_until(self._console_done(CONSOLE_PATIENCE_S))
         self.console.close()
+        self._disk.close()
         # The outcome stands: a signal that comes before we have ended must not become our status.
         self._loop.close(then=signal.SIG_IGN)
 
@@ -244,7 +246,6 @@ class Agent:
         if outcome.verdict == "succeeded" and self.logs.temporary and not self._hurried:
             files.do(self.logs.remove_if_untouched)
             self._wait_for_disks()
-        self._disk.close()
 
     def _wait_for_disks(self) -> None:
         all_done = self._disk.all_done()

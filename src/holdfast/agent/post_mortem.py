@@ -26,16 +26,13 @@ PATIENCE_S = 2.0
 UNREAD = "(what it left could not be read: its disk did not answer)"
 
 
-def with_evidence(
-    event: WorkerExited, error_file: Path | None, memory: OutOfMemoryWatch
-) -> WorkerExited:
+def with_evidence(event: WorkerExited, memory: OutOfMemoryWatch) -> WorkerExited:
     """The event with what is known of it without a disk: as it is told if that does not answer."""
     was_killed = event.status.signal == SIGKILL
     return replace(
         event,
         stderr_tail=UNREAD,
         out_of_memory=memory.evidence(event.pid) if was_killed else "",
-        error_file=str(error_file) if error_file is not None and error_file.exists() else "",
         wall_time=time.time(),
     )
 
@@ -46,7 +43,8 @@ def with_details(
     """The event with all that can be found out about it, now that its output is in."""
     tail = read_stderr(SEARCHED_LINES)
     error = ErrorDetail() if error_file is None else failures.read_error(error_file)
+    there = str(error_file) if error_file is not None and error_file.exists() else ""
     if not error.traceback and event.status.signal is None:
         error = failures.completed_from_stderr(error, tail)
     shown = "\n".join(tail.splitlines()[-SHOWN_LINES:])
-    return replace(event, error=error, stderr_tail=shown)
+    return replace(event, error=error, stderr_tail=shown, error_file=there)

@@ -365,7 +365,7 @@ class Workplace:
         if ended.succeeded:
             self._post(event)
             return
-        event = with_evidence(event, worker.error_file, self._memory)
+        event = with_evidence(event, self._memory)
         complete = self._outbox.put_incomplete(event, self._loop, PATIENCE_S)
         read_stderr = member.streams.stderr_reader()
         self.file_lane.do(partial(with_details, event, worker.error_file, read_stderr), complete)

@@ -16,8 +16,9 @@ transmits depends on what is there:
                           that does not block
       … if that is refused  the inherited descriptor, a little at a time, when it has room
     socket                `send` with MSG_DONTWAIT
-    file, other device    the inherited descriptor: these do not wait for a reader, and a
-                          second description of a file would have its own offset
+    file                  the inherited descriptor, since a second description would have its own
+                          offset; in a lane for disk work, where there is one (`use_lane`)
+    other device          the inherited descriptor: these wait for nobody
 
 What does not go out at once is queued and follows when the loop says there is room. The
 queue has no limit of its own: those who can wait (readers of workers' pipes) ask
@@ -40,9 +41,14 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.workers.event_loop import Cancellable, Loop
+
+if TYPE_CHECKING:
+    from holdfast.workers.log_files import Lane
 
 CONGESTED_BYTES = 4 * 1024 * 1024
 CLEAR_BYTES = 1024 * 1024
@@ -68,6 +74,11 @@ class Console:
             if key not in by_destination:
                 by_destination[key] = Outlet(loop, descriptor)
             self._outlets[number] = by_destination[key]
+
+    def use_lane(self, lane: Lane) -> None:
+        """Where stdout or stderr is a file, write to it there: a disk may not answer."""
+        for outlet in set(self._outlets.values()):
+            outlet.use_lane(lane)
 
     def write(self, fd: int, data: bytes, source: object = None) -> None:
         """Write `data` to stdout (1) or stderr (2), now or as soon as there is room.
@@ -135,7 +146,7 @@ class Outlet:
         self._loop = loop
         self._waiting: deque[bytearray] = deque()
         self._head_sent = 0
-        self._gone = False
+        self._gone = self._is_file = False
         self._on_clear: list[Callable[[], None]] = []
         self._own: socket.socket | int | None = None
         """What we opened ourselves, and close again."""
@@ -154,6 +165,30 @@ class Outlet:
             self._queue(data)
         else:
             self._queue(self._send(memoryview(data)))
+
+    def use_lane(self, lane: Lane) -> None:
+        def transmit(view: memoryview) -> int:
+            data = bytes(view)
+            self.queued_bytes += len(data)
+            if self.queued_bytes > CONGESTED_BYTES:
+                self._judge_later()
+            lane.do(partial(_write_all, self.descriptor, data), self._on_written, len(data))
+            return len(data)
+
+        if self._is_file:
+            self._transmit = transmit
+
+    def _on_written(self, done: tuple[int, int, OSError | None]) -> None:
+        size, written, error = done
+        if self._gone:
+            return
+        self.queued_bytes -= size
+        self._sent_bytes += written
+        self.dropped_bytes += size - written
+        if error is not None and error.errno not in _NO_SPACE:
+            self._give_up()
+        else:
+            self._tell_waiters()
 
     def when_clear(self, callback: Callable[[], None]) -> None:
         if self.queued_bytes > CONGESTED_BYTES:
@@ -184,6 +219,7 @@ class Outlet:
         if stat.S_ISSOCK(mode):
             self._own = peer = socket.socket(fileno=os.dup(self.descriptor))
             return lambda view: peer.send(view, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        self._is_file = stat.S_ISREG(mode)
         if not (stat.S_ISFIFO(mode) or self.is_terminal):
             return lambda view: os.write(self.descriptor, view)
         try:
@@ -311,6 +347,17 @@ def _destination(descriptor: int) -> tuple[int, ...]:
 def _in_words(count: int) -> str:
     """A number of bytes, as people say it."""
     return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.1f} kB"
+
+
+def _write_all(descriptor: int, data: bytes) -> tuple[int, int, OSError | None]:
+    """How much there was to write, how much was written, and what ended it. Waits for the disk."""
+    written = 0
+    try:
+        while written < len(data):
+            written += os.write(descriptor, data[written:])
+    except OSError as error:
+        return len(data), written, error
+    return len(data), written, None
 
 
 def _when_ready(descriptor: int) -> Transmit:
