@@ -40,7 +40,7 @@ HUGE = Failure(
     out_of_memory=LONG,
     error_file="/" + "f" * 4000,
     wall_time=1e9,
-    ended_before=(EarlyEnd(100_000, 2**62),) * 8,
+    ended_before=(EarlyEnd(100_000, 2**53),) * 8,
 )
 WORST = Outcome("interrupted", LONG, 255, HUGE, (HUGE,) * 1000)
 

@@ -21,13 +21,22 @@ class Attacker:
         self.refusal = ""
         self._reader = FrameReader(1 << 20)
         self._socket = self._connect(endpoint)
+        self._tether: socket.socket | None = None
+        try:
+            self._tether = self._come_in(endpoint, job, node)
+        except BaseException:
+            self.close()
+            raise
+
+    def _come_in(self, endpoint: Endpoint, job: str, node: str) -> socket.socket:
         side = ClientSide(job, node, "control", OPEN)
         self._socket.sendall(side.opening())
         side.read_challenge(self._next())
         self._socket.sendall(side.prove())
         side.read_welcome(self._next())
-        self._tether = self._connect(endpoint)
-        self._tether.sendall(tether_opening(job, node, side.ticket))
+        tether = self._connect(endpoint)
+        tether.sendall(tether_opening(job, node, side.ticket))
+        return tether
 
     def say(self, payload: bytes) -> None:
         """Raises OSError once the server has hung up."""
@@ -62,7 +71,8 @@ class Attacker:
 
     def close(self) -> None:
         self._socket.close()
-        self._tether.close()
+        if self._tether is not None:
+            self._tether.close()
 
     def _connect(self, endpoint: Endpoint) -> socket.socket:
         return socket.create_connection((endpoint.address, endpoint.port), ANSWER_S)

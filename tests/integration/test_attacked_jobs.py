@@ -55,7 +55,7 @@ class Attacked:
         self.port = free_port()
         self._held: list[socket.socket] = []
         self.host = self.start()
-        self.host.until(lambda: "carries the coordinator" in self.host.stderr, "the coordinator")
+        self.host.until(lambda: "is the coordinator" in self.host.stderr, "the coordinator")
         self.host.until(lambda: self.has_begun(1), "a round")
 
     def start(self) -> Job:
@@ -165,7 +165,7 @@ def test_wrong_tokens_are_slowed_down(
         *meet, f"--snapshot-dir={tmp_path}", script="pass", env={"HOLDFAST_TOKEN": token}
     )
     host = start()
-    host.until(lambda: "carries the coordinator" in host.stderr, "the coordinator")
+    host.until(lambda: "is the coordinator" in host.stderr, "the coordinator")
     for _ in range(10):
         with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as sock:
             sock.sendall(ClientSide(RUN_ID, "x", "control", Security(b"wrong")).opening())

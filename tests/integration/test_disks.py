@@ -166,7 +166,7 @@ def test_with_a_record_that_cannot_be_written_now_the_round_goes_on_and_the_next
     (tmp_path / "fail0").touch()
     for node in pair.nodes:
         node.until(lambda node=node: said(node, "round 1 ends"), "the end of round 1")
-    host = next(node for node in pair.nodes if said(node, "carries the coordinator"))
+    host = next(node for node in pair.nodes if said(node, "is the coordinator"))
     host.until(lambda: said(host, "does not answer"), "a word on the record's disk")
     assert pair.rounds() == {"1"}
     disk.answer()

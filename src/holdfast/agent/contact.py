@@ -341,7 +341,7 @@ class NetworkContact:
             return  # The job is over, and this is where they learn how.
         self._close_host()
         self._has_asked = False
-        self.on_lost(f"another machine carries the coordinator, at {other}", permanent=False)
+        self.on_lost(f"another machine is the coordinator, at {other}", permanent=False)
 
     def _state(self, record: Record | None, written: Document | None) -> CoordinatorState:
         """Go on from the record of an earlier coordinator of this job, or begin."""

@@ -55,10 +55,10 @@ def test_who_has_only_one_of_the_addresses_gives_way_to_who_has_all(
     for host in job.hosts:
         on(host, "ip", "address", "add", f"{BRIDGE}/32", "dev", "lo")
     other = job.start(job.hosts[1], *TWO)
-    job.until(lambda: "carries the coordinator" in other.stderr, "the wrong one to host")
+    job.until(lambda: "is the coordinator" in other.stderr, "the wrong one to host")
     meant = job.start(job.hosts[0], *TWO)
     job.until_stepping(world=2)
-    assert "another machine carries the coordinator, at 10.77.0.1" in other.stderr
+    assert "another machine is the coordinator, at 10.77.0.1" in other.stderr
     job.finish(meant, other)
 
 
@@ -77,7 +77,7 @@ def test_who_can_bind_the_address_of_another_does_not_host(make_job) -> None:
     job.until(lambda: "the coordinator" in other.stderr, "it to look for the coordinator")
     meant = job.start(job.hosts[0], *TWO)
     job.until_stepping(world=2)
-    assert "carries the coordinator" not in other.stderr
+    assert "is the coordinator" not in other.stderr
     job.finish(meant, other)
 
 

@@ -155,7 +155,8 @@ def test_errors_of_modules_are_shown_in_the_same_way(same, module) -> None:
 
 
 def test_a_missing_module_is_reported_in_the_same_way(same) -> None:
-    assert b"No module named absent" in same("-m", "absent", files={}).stderr
+    files = {"there.py": "import absent"}
+    assert b"No module named 'absent'" in same("-m", "there", files=files).stderr
 
 
 @pytest.mark.parametrize("what", SYNTAX)
