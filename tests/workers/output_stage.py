@@ -14,12 +14,30 @@ from pathlib import Path
 
 from holdfast.core.config import Output
 from holdfast.workers.console import Console
-from holdfast.workers.event_loop import Cancellable, EventLoop
+from holdfast.workers.event_loop import Cancellable, EventLoop, Loop
 from holdfast.workers.log_files import FilterFiles
 from holdfast.workers.output import Surroundings, WorkerStreams, open_planned
 from holdfast.workers.stream_plans import WorkerIdentity, place_by_options, plan_stream
 
 DEADLINE_S = 100.0
+
+
+def turn_until(
+    loop: Loop, run_until: Callable[[Callable[[], bool]], None], condition: Callable[[], bool]
+) -> None:
+    """Let a loop turn until the condition holds; fail when it never does."""
+    deadline = time.monotonic() + DEADLINE_S
+    glances: list[Cancellable] = []
+
+    def look() -> None:
+        assert time.monotonic() < deadline, "the condition never held"
+        glances[:] = [loop.call_later(0.002, look)]
+
+    look()
+    run_until(condition)
+    glances[0].cancel()
+
+
 TEE = Output(tee_default=3)
 REDIRECT = Output(redirects_default=3)
 PLAIN = Output()
@@ -87,17 +105,7 @@ class Stage:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Let the loop turn until the condition holds."""
-        deadline = time.monotonic() + DEADLINE_S
-
-        glances: list[Cancellable] = []
-
-        def look() -> None:
-            assert time.monotonic() < deadline, "the condition never held"
-            glances[:] = [self.loop.call_later(0.002, look)]
-
-        look()
-        self.loop.run_until(condition)
-        glances[0].cancel()
+        turn_until(self.loop, self.loop.run_until, condition)
 
     def turn(self, times: int) -> None:
         """Let the loop turn a number of times, and no more."""

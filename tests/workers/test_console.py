@@ -12,7 +12,6 @@ import resource
 import socket
 import subprocess
 import sys
-import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.workers.console import CLEAR_BYTES, CONGESTED_BYTES, Console
-from holdfast.workers.event_loop import Cancellable, EventLoop, Loop
+from holdfast.workers.event_loop import EventLoop, Loop
+
+from .output_stage import turn_until
 
 DEADLINE_S = 60.0
 
@@ -43,17 +44,7 @@ class Stage:
             console.close()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-
-        glances: list[Cancellable] = []
-
-        def look() -> None:
-            assert time.monotonic() < deadline, "the condition never held"
-            glances[:] = [self.loop.call_later(0.002, look)]
-
-        look()
-        self._run_until(condition)
-        glances[0].cancel()
+        turn_until(self.loop, self._run_until, condition)
 
     def turn(self, times: int) -> None:
         turns = iter(range(times))
