@@ -9,13 +9,21 @@ EXISTING = $(wildcard src tests examples benchmarks)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-pythons test-pythons-quick lint format sim bench clean stacks test-stacks
+.PHONY: help demo check test test-pythons test-pythons-quick lint format sim bench clean stacks test-stacks
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.ready ## Show a real job of 4 workers that loses one and recovers
 	@$(BIN)/python examples/demo.py
+
+# What tells soonest that something is wrong: decisions, stories, clusters, words.
+QUICK ?= tests/core tests/scenarios tests/observe tests/runtime tests/cli tests/test_import_arrows.py \
+  tests/test_protocol_tables.py
+check: $(VENV)/.ready-test $(VENV)/.ready-lint ## Style, and the tests that tell soonest; under a minute
+	$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
+	$(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal -m "not slow" $(QUICK)
+	$(BIN)/python -m holdfast.testing --seeds 0:300 --jobs 2
 
 # Most tests wait for processes, so that there may be more of them than cores.
 WORKERS ?= 4
@@ -41,7 +49,7 @@ test-pythons: ## Run the tests that need no PyTorch on Python 3.11, 3.12 and 3.1
 
 # What depends most on the interpreter: the processes, and what runs in them.
 test-pythons-quick: ## The same for what depends most on the interpreter; a few minutes
-	$(ON_PYTHONS) tests/core tests/worker tests/workers tests/integration/warm \
+	$(ON_PYTHONS) tests/core tests/worker tests/processes tests/integration/warm \
 	  tests/elastic/test_multiprocessing.py tests/elastic/test_multiprocessing_functions.py
 
 lint: $(VENV)/.ready-lint ## Check style, format and types

@@ -20,11 +20,8 @@ from collections import deque
 from collections.abc import Callable
 
 from benchmarks.jobs import RunFailed
-from holdfast.control.auth import OPEN
-from holdfast.control.frames import FRAME_LIMIT, FrameReader, encode, orders
-from holdfast.control.handshake import ClientSide, tether_opening
-from holdfast.core.config import Leases
-from holdfast.core.messages import (
+from holdfast.core.policy.config import Leases
+from holdfast.core.protocol.messages import (
     Heartbeat,
     HeartbeatAnswered,
     NodeGreeted,
@@ -35,7 +32,10 @@ from holdfast.core.messages import (
     Welcomed,
     WorkersFailed,
 )
-from holdfast.core.model import Endpoint, ExitStatus, Failure, NodeInfo
+from holdfast.core.protocol.model import Endpoint, ExitStatus, Failure, NodeInfo
+from holdfast.transport.auth import OPEN
+from holdfast.transport.frames import FRAME_LIMIT, FrameReader, encode, orders
+from holdfast.transport.handshake import ClientSide, tether_opening
 
 AT_ONCE = 512
 EVENTS_AT_ONCE = 1024

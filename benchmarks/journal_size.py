@@ -10,11 +10,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast.core import desk
-from holdfast.core.beginning import Beginning
-from holdfast.core.config import JobConfig, Program, RestartPolicy
-from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorTimerFired, Write, Written
-from holdfast.core.messages import (
+from holdfast.core.coordinator import liveness as desk
+from holdfast.core.coordinator.bootstrap import Beginning
+from holdfast.core.coordinator.io import (
+    CoordinatorEffect,
+    CoordinatorTimerFired,
+    Write,
+    Written,
+)
+from holdfast.core.policy.config import JobConfig, Program, RestartPolicy
+from holdfast.core.protocol.messages import (
     NodeGreeted,
     NodeJoined,
     RoundStopped,
@@ -22,7 +27,14 @@ from holdfast.core.messages import (
     WorkersFailed,
     WorkersProgressed,
 )
-from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Failure, NodeInfo, Tenure
+from holdfast.core.protocol.model import (
+    Endpoint,
+    ErrorDetail,
+    ExitStatus,
+    Failure,
+    NodeInfo,
+    Tenure,
+)
 from holdfast.observe.journal import SCHEMA, Header, Journal
 
 SLOTS = 8

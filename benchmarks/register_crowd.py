@@ -20,10 +20,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from holdfast.agent.contact import Owner, Secrets
-from holdfast.agent.register_contact import RegisterContact
-from holdfast.core import agent
-from holdfast.core.agent_io import (
+from holdfast.node.contact import Owner, Secrets
+from holdfast.node.register_contact import RegisterContact
+
+from holdfast.core.node import step as agent
+from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
     AgentStarted,
@@ -47,12 +48,12 @@ from holdfast.core.agent_io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.agent_state import AgentState
-from holdfast.core.config import JobConfig, Program, Rendezvous, RestartPolicy
-from holdfast.core.model import Endpoint, ExitStatus
+from holdfast.core.node.state import AgentState
+from holdfast.core.policy.config import JobConfig, Program, Rendezvous, RestartPolicy
+from holdfast.core.protocol.model import Endpoint, ExitStatus
 from holdfast.observe.journal import SCHEMA, Header, Journal
-from holdfast.workers import linux
-from holdfast.workers.event_loop import Cancellable, EventLoop, Inbox
+from holdfast.processes.bare import linux
+from holdfast.runtime.loop import Cancellable, EventLoop, Inbox
 
 LEASE_TIMER = "the spawner's"
 MASTER_PORT = 1
@@ -63,7 +64,7 @@ OnRound = Callable[[int], None]
 
 
 class SimulatedAgent:
-    """A node as `agent.loop.Agent` composes it, with a workplace in which nothing runs."""
+    """A node as `node.agent.Agent` composes it, with a workplace in which nothing runs."""
 
     def __init__(self, config: JobConfig, loop: EventLoop, number: int, on_round: OnRound) -> None:
         host = f"simulated-{number}-".ljust(HOST_NAME_LENGTH, "x")

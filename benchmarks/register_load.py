@@ -28,8 +28,8 @@ from benchmarks.jobs import Job
 from benchmarks.launchers import Launcher, free_port, holdfast, torchrun
 from benchmarks.session import Session
 from benchmarks.takeover import KILLED, SILENT, Blow, await_leader, strike
-from holdfast.core.document import LIMIT_BYTES, SUCCESSORS, Document, Ledger, brief, encode
-from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Failure, Outcome
+from holdfast.core.protocol.document import LIMIT_BYTES, SUCCESSORS, Document, Ledger, brief, encode
+from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Failure, Outcome
 
 SIZES = (10, 100, 1000)
 REAL = 1 + SUCCESSORS

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from holdfast.core.agent_state import MOVES, Phase
-from holdfast.core.coordinator_state import ENDINGS
-from holdfast.core.messages import FromNode, ToNode
+from holdfast.core.coordinator.state import ENDINGS
+from holdfast.core.node.state import MOVES, Phase
+from holdfast.core.protocol.messages import FromNode, ToNode
 
 PAGE = Path(__file__).resolve().parent.parent / "ARCHITECTURE.md"
 BEGIN = "<!-- made by docs/protocol_tables.py: begin -->"
@@ -23,13 +23,13 @@ END = "<!-- made by docs/protocol_tables.py: end -->"
 
 def render() -> str:
     parts = [
-        "The life of a node (`agent_state.MOVES`):",
+        "The life of a node (`core/node/state.py`: MOVES):",
         _phases(),
-        "What a node tells the coordinator (`messages.FromNode`):",
+        "What a node tells the coordinator (`core/protocol/messages.py`: FromNode):",
         _messages(get_args(FromNode)),
-        "What the coordinator tells a node (`messages.ToNode`):",
+        "What the coordinator tells a node (`core/protocol/messages.py`: ToNode):",
         _messages(get_args(ToNode)),
-        "What ends a round (`coordinator_state.ENDINGS`):",
+        "What ends a round (`core/coordinator/state.py`: ENDINGS):",
         _endings(),
     ]
     return "\n\n".join(parts)

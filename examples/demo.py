@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from holdfast.core.agent_io import WorkerExited
+from holdfast.core.node.io import WorkerExited
 from holdfast.observe.journal import AgentStep, Step, read
 from holdfast.observe.recoveries import recoveries
 

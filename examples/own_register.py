@@ -6,7 +6,7 @@ and a job on many machines survives the loss of any of them.
 
 Register it by name, in the process that launches:
 
-    from holdfast.control.registers.opening import register_backend
+    from holdfast.registers.opening import register_backend
     register_backend("sqlite", SqliteRegister)
 
 or let your package offer it, and `holdfast run --rdzv-backend sqlite --rdzv-endpoint PATH …`
@@ -33,11 +33,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast.control.registers.register import (
-    RegisterRefused,
-    RegisterSettings,
-    RegisterUnreachable,
-)
+from holdfast.registers.register import RegisterRefused, RegisterSettings, RegisterUnreachable
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS documents (run TEXT PRIMARY KEY, version INTEGER, state BLOB)"
 READ = "SELECT state, version FROM documents WHERE run = ?"

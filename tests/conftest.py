@@ -38,7 +38,9 @@ TESTS = Path(__file__).parent
 LONGEST = TESTS / "integration" / "nodes"
 LONG_TIMEOUT_S = 300
 """For tests of several hosts or with PyTorch, whose import takes a busy machine a minute."""
-CHECKED_FOLDERS = frozenset({"cli", "control", "elastic", "integration", "stacks", "workers"})
+CHECKED_FOLDERS = frozenset(
+    {"cli", "elastic", "integration", "processes", "registers", "stacks", "store", "transport"}
+)
 LEFTOVER_DEADLINE_S = 20.0
 PR_SET_CHILD_SUBREAPER = 36
 SETTINGS_PREFIXES = ("HOLDFAST_", "PET_", "TORCHELASTIC_")

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple, Self
 
 import pytest
 
-from holdfast.control.auth import TlsFiles
+from holdfast.transport.auth import TlsFiles
 
 from .free_ports import free_ports
 

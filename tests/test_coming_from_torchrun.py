@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.cli.table import OPTIONS
 from holdfast.elastic.agent.server.worker_environment import PASSED_ON
-from holdfast.workers import environment, own_environment
+from holdfast.processes import environment, own_environment
 
 REPOSITORY = Path(__file__).parent.parent
 PAGE = REPOSITORY / "docs" / "coming-from-torchrun.md"

@@ -14,7 +14,8 @@ How it works: the modules are parsed, never imported. Every import counts: insid
 under `TYPE_CHECKING`, and as a literal name given to `import_module` or `__import__`. The
 single exception is a package's `__init__` on the way to another module: only what runs at
 its import is pulled in, since a lazy import in there is not executed. A plain name that
-is a file beside the importing one means that file: so do scripts import their neighbours.
+is a file beside the importing one, or in the folder `bare` beside that one's, means that file: so
+do scripts import their neighbours.
 """
 
 from __future__ import annotations
@@ -36,15 +37,27 @@ SOURCE = REPOSITORY / "src" / PACKAGE
 LAYERS = {
     "core": set(),
     "worker": set(),
+    "runtime": {"core"},
     "observe": {"core"},
-    "workers": {"core", "worker"},
-    "control": {"core"},
-    "testing": {"core"},
-    "agent": {"control", "workers", "observe", "core", "worker"},
-    "elastic": {"agent", "control", "workers", "observe", "core", "worker"},
-    "cli": {"agent", "workers", "observe", "core", "worker"},
-}
-STANDARD_LIBRARY_ONLY = ("holdfast.worker", "holdfast.workers.spawner", "holdfast.workers.zygote")
+    "transport": {"core", "runtime"},
+    "registers": {"core", "runtime", "transport"},
+    "store": {"core", "runtime", "transport"},
+    "processes": {"core", "runtime", "worker"},
+    "node": {
+        "core", "runtime", "worker", "observe", "transport", "registers", "store", "processes",
+    },
+    "testing": {"core", "runtime", "node", "registers", "transport"},
+    "elastic": {
+        "core", "runtime", "worker", "observe", "transport", "registers", "store", "processes",
+        "node",
+    },
+    "cli": {"core", "runtime", "worker", "observe", "processes", "node"},
+}  # fmt: skip
+STANDARD_LIBRARY_ONLY = (
+    "holdfast.worker",
+    "holdfast.processes.spawner.spawner",
+    "holdfast.processes.zygote.zygote",
+)
 FREE_NAMES = {"holdfast.__version__"}
 THIRD_PARTY_OF_CORE = {"msgspec"}
 
@@ -58,7 +71,7 @@ def declared_dependencies() -> set[str]:
 
 
 class Import(NamedTuple):
-    """One name that a module imports: `holdfast.core.model.Record`, `os.path`, `torch`."""
+    """One name that a module imports: `holdfast.core.protocol.model.Record`, `os.path`, `torch`."""
 
     target: str
     line: int
@@ -99,9 +112,18 @@ class ImportCollector(ast.NodeVisitor):
         self.deferred = False
 
     def add(self, target: str, node: ast.AST) -> None:
-        if is_third_party(target) and (self.folder / f"{target.partition('.')[0]}.py").exists():
-            target = f"{self.package}.{target}"
+        if is_third_party(target):
+            target = self.neighbour(target)
         self.found.append(Import(target, getattr(node, "lineno", 0), self.deferred))
+
+    def neighbour(self, target: str) -> str:
+        """The file of that plain name beside the importing one, or in `bare` beside its folder."""
+        file = f"{target.partition('.')[0]}.py"
+        if (self.folder / file).exists():
+            return f"{self.package}.{target}"
+        if (self.folder.parent / "bare" / file).exists():
+            return f"{self.package.rpartition('.')[0]}.bare.{target}"
+        return target
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -204,8 +226,8 @@ def outward_arrows(module: Module) -> Iterator[str]:
 
 
 MADE_OF_TORCH = {
-    "holdfast.workers.store_host",
-    "holdfast.control.registers.torch_store",
+    "holdfast.processes.zygote.store_host",
+    "holdfast.registers.torch_store",
     "holdfast.elastic.control_plane",
     "holdfast.elastic.rendezvous.c10d_rendezvous_backend",
     "holdfast.elastic.rendezvous.torchrun",
@@ -265,9 +287,13 @@ def test_imports_point_inward_only() -> None:
 
 def test_the_walk_sees_the_real_package() -> None:
     modules = read_modules(SOURCE)
-    assert {"holdfast", "holdfast.core.model", "holdfast.core.errors"} <= modules.keys()
-    errors = {i.target for i in modules["holdfast.core.errors"].imports}
-    assert "holdfast.core.model.Outcome" in errors
+    assert {
+        "holdfast",
+        "holdfast.core.protocol.model",
+        "holdfast.core.protocol.errors",
+    } <= modules.keys()
+    errors = {i.target for i in modules["holdfast.core.protocol.errors"].imports}
+    assert "holdfast.core.protocol.model.Outcome" in errors
 
 
 def plant(root: Path, files: dict[str, str]) -> Path:
@@ -281,16 +307,16 @@ def plant(root: Path, files: dict[str, str]) -> Path:
 
 
 BAD_MODULES = {
-    "an outward import": ("core/bad.py", "import holdfast.agent.loop", "may not import the layer"),
-    "an outward name": ("workers/bad.py", "from holdfast.agent import loop", "the layer agent"),
-    "a sideways import": ("observe/bad.py", "from holdfast.workers import x", "the layer workers"),
-    "a layer as a name": ("core/bad.py", "from holdfast import agent", "the layer agent"),
-    "a relative import": ("core/bad.py", "from ..agent import loop", "the layer agent"),
+    "an outward import": ("core/bad.py", "import holdfast.node.agent", "may not import the layer"),
+    "an outward name": ("processes/bad.py", "from holdfast.node import agent", "the layer node"),
+    "a sideways import": ("observe/bad.py", "from holdfast.processes import x", "layer processes"),
+    "a layer as a name": ("core/bad.py", "from holdfast import node", "the layer node"),
+    "a relative import": ("core/bad.py", "from ..node import agent", "the layer node"),
     "a deep relative import": ("core/deep/bad.py", "from ...cli import x", "the layer cli"),
     "an import in a function": (
         "core/bad.py",
-        "async def f():\n    from holdfast.agent import loop",
-        "the layer agent",
+        "async def f():\n    from holdfast.node import agent",
+        "the layer node",
     ),
     "an import in a method": (
         "core/bad.py",
@@ -299,26 +325,34 @@ BAD_MODULES = {
     ),
     "an import for types": (
         "core/bad.py",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import holdfast.agent",
-        "the layer agent",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import holdfast.node",
+        "the layer node",
     ),
     "an import by name": (
         "core/bad.py",
-        "import importlib\nimportlib.import_module('holdfast.agent')",
-        "the layer agent",
+        "import importlib\nimportlib.import_module('holdfast.node')",
+        "the layer node",
     ),
-    "the face": ("agent/bad.py", "import holdfast", "the face of the package"),
-    "a name of the face": ("agent/bad.py", "from holdfast import launch", "the face of the"),
+    "the face": ("node/bad.py", "import holdfast", "the face of the package"),
+    "a name of the face": ("node/bad.py", "from holdfast import launch", "the face of the"),
     "the worker's side reaching in": ("worker/bad.py", "import holdfast.core", "the layer core"),
     "an unknown layer": ("helpers/bad.py", "", "not in the table of layers"),
-    "torch": ("agent/bad.py", "def f():\n    import torch.distributed", "imports torch"),
-    "torch by name": ("agent/bad.py", "__import__('torch')", "imports torch"),
+    "torch": ("node/bad.py", "def f():\n    import torch.distributed", "imports torch"),
+    "torch by name": ("node/bad.py", "__import__('torch')", "imports torch"),
     "an undeclared package": ("cli/bad.py", "import numpy", "may not import numpy"),
     "a declared package in core": ("core/bad.py", "import cloudpickle", "may not import cloudp"),
     "a package in the worker": ("worker/bad.py", "import msgspec", "would pull in msgspec"),
     "a package in the hook": ("worker/hook/bad.py", "import msgspec", "would pull in msgspec"),
-    "a package in the spawner": ("workers/spawner.py", "import msgspec", "pull in msgspec"),
-    "a package in the zygote": ("workers/zygote.py", "import cloudpickle", "in cloudpickle"),
+    "a package in the spawner": (
+        "processes/spawner/spawner.py",
+        "import msgspec",
+        "pull in msgspec",
+    ),
+    "a package in the zygote": (
+        "processes/zygote/zygote.py",
+        "import cloudpickle",
+        "in cloudpickle",
+    ),
 }
 
 
@@ -334,49 +368,50 @@ def test_a_package_that_the_spawner_pulls_in_through_others_is_caught(tmp_path: 
     source = plant(
         tmp_path,
         {
-            "workers/spawner.py": "def f():\n    from holdfast.workers import frames",
-            "workers/frames.py": "from holdfast.core.model import Record",
-            "core/model.py": "import msgspec",
+            "processes/spawner/spawner.py": "def f():\n    from holdfast.processes import frames",
+            "processes/frames.py": "from holdfast.core.protocol.model import Record",
+            "core/protocol/model.py": "import msgspec",
         },
     )
     found = violations(source)
     assert len(found) == 1, found
-    assert "core/model.py:1" in found[0]
-    assert "holdfast.workers.spawner would pull in msgspec" in found[0]
+    assert "core/protocol/model.py:1" in found[0]
+    assert "holdfast.processes.spawner.spawner would pull in msgspec" in found[0]
 
 
 def test_a_package_that_the_spawner_pulls_in_through_a_neighbour_is_caught(tmp_path: Path) -> None:
     source = plant(
-        tmp_path, {"workers/spawner.py": "import wire", "workers/wire.py": "import msgspec"}
+        tmp_path,
+        {"processes/spawner/spawner.py": "import wire", "processes/bare/wire.py": "import msgspec"},
     )
     found = violations(source)
     assert len(found) == 1, found
-    assert "workers/wire.py:1" in found[0]
+    assert "processes/bare/wire.py:1" in found[0]
 
 
 def test_a_package_that_a_parent_of_the_spawner_imports_is_caught(tmp_path: Path) -> None:
     source = plant(
-        tmp_path, {"__init__.py": "import cloudpickle", "workers/spawner.py": "import os"}
+        tmp_path, {"__init__.py": "import cloudpickle", "processes/spawner/spawner.py": "import os"}
     )
     found = violations(source)
     assert len(found) == 1, found
-    assert "holdfast.workers.spawner would pull in cloudpickle" in found[0]
+    assert "holdfast.processes.spawner.spawner would pull in cloudpickle" in found[0]
 
 
 def test_what_is_allowed_passes(tmp_path: Path) -> None:
     source = plant(
         tmp_path,
         {
-            "__init__.py": "def launch():\n    from holdfast.agent import loop\n",
-            "core/model.py": "import signal\nimport msgspec",
+            "__init__.py": "def launch():\n    from holdfast.node import agent\n",
+            "core/protocol/model.py": "import signal\nimport msgspec",
             "worker/frames.py": "import os.path\nfrom . import record",
             "worker/record.py": "from holdfast import __version__",
-            "workers/linux.py": "import ctypes",
-            "workers/spawner.py": "import linux\nfrom holdfast.worker.frames import encode",
-            "workers/client.py": "from holdfast.workers import spawner\nimport cloudpickle",
-            "agent/loop.py": "import asyncio\nfrom ..workers.client import Client",
-            "elastic/api.py": "from holdfast.agent import loop",
-            "cli/main.py": "from holdfast import __version__\nimport holdfast.agent.loop",
+            "processes/bare/linux.py": "import ctypes",
+            "processes/spawner/spawner.py": "import linux\nfrom holdfast.worker import frames",
+            "processes/client.py": "from .spawner import spawner\nimport cloudpickle",
+            "node/agent.py": "import asyncio\nfrom ..processes.client import Client",
+            "elastic/api.py": "from holdfast.node import agent",
+            "cli/main.py": "from holdfast import __version__\nimport holdfast.node.agent",
         },
     )
     assert violations(source) == []

@@ -102,6 +102,7 @@ def main() -> None:
     first = training.step
     training.run()
     stepping.finished(digest(training.model), first_step=first, steps=training.step)
+    dist.barrier()  # Else gloo may still hold the last step's work when its group is torn down.
     dist.destroy_process_group()
 
 

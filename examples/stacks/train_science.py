@@ -108,6 +108,7 @@ def main(config: DictConfig) -> None:
     if dist.get_rank() == 0:
         plot(losses, config.folder)
     stepping.finished(digest(model), first_step=0, steps=len(losses), test_loss=test_loss)
+    dist.barrier()  # Else gloo may still hold the last step's work when its group is torn down.
     dist.destroy_process_group()
 
 

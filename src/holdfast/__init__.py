@@ -16,9 +16,9 @@ TYPE_CHECKING = False  # As in `typing`, whose import would cost every worker mi
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.agent.launch import launch
-    from holdfast.control.registers.opening import register_backend
-    from holdfast.core.errors import HoldfastError, JobFailed, UsageError
+    from holdfast.core.protocol.errors import HoldfastError, JobFailed, UsageError
+    from holdfast.node.launch import launch
+    from holdfast.registers.opening import register_backend
     from holdfast.worker.channel import progress
     from holdfast.worker.non_retryable import NonRetryable
     from holdfast.worker.record import record
@@ -37,14 +37,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "HoldfastError": "holdfast.core.errors",
-    "JobFailed": "holdfast.core.errors",
+    "HoldfastError": "holdfast.core.protocol.errors",
+    "JobFailed": "holdfast.core.protocol.errors",
     "NonRetryable": "holdfast.worker.non_retryable",
-    "UsageError": "holdfast.core.errors",
-    "launch": "holdfast.agent.launch",
+    "UsageError": "holdfast.core.protocol.errors",
+    "launch": "holdfast.node.launch",
     "progress": "holdfast.worker.channel",
     "record": "holdfast.worker.record",
-    "register_backend": "holdfast.control.registers.opening",
+    "register_backend": "holdfast.registers.opening",
 }
 
 

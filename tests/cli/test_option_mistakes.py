@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.cli.options import parse_run
-from holdfast.core.errors import UsageError
+from holdfast.core.protocol.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("plugins")
 
@@ -130,7 +130,7 @@ def test_a_mistake_names_the_option_as_it_was_written() -> None:
 
 
 def test_all_known_settings_are_named_for_an_unknown_one() -> None:
-    from holdfast.cli.rendezvous import SETTINGS
+    from holdfast.core.policy.rendezvous_settings import SETTINGS
 
     hint = refusal("--rdzv-conf", "x=1", "train.py").hint
     assert all(key in hint for key in SETTINGS)

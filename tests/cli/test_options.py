@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast.cli.options import HelpRequested, ParsedRun, parse_run
 from holdfast.cli.table import BY_NAME, OPTIONS, UNCHANGED, Option
-from holdfast.core.config import DEFAULT_SIGNALS, JobConfig, Timeouts
-from holdfast.core.errors import UsageError
+from holdfast.core.policy.config import DEFAULT_SIGNALS, JobConfig, Timeouts
+from holdfast.core.protocol.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("plugins")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.program import check_program
-from holdfast.core.config import Program, ProgramKind
-from holdfast.core.errors import UsageError
+from holdfast.core.policy.config import Program, ProgramKind
+from holdfast.core.protocol.errors import UsageError
 
 FILES = {
     "train.py": "",
@@ -97,7 +97,7 @@ def test_an_unreadable_file_is_refused() -> None:
     check = (
         "import os\n"
         "from holdfast.cli.program import check_program\n"
-        "from holdfast.core.config import Program\n"
+        "from holdfast.core.policy.config import Program\n"
         "if os.geteuid() == 0: os.setuid(65534)\n"
         "check_program(Program('script', '/etc/shadow'))"
     )

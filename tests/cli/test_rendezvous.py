@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli.options import parse_run
-from holdfast.core.config import JobConfig, Leases, Rendezvous
-from holdfast.core.errors import UsageError
+from holdfast.core.policy.config import JobConfig, Leases, Rendezvous
+from holdfast.core.protocol.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("plugins")
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.cli.options import parse_run
-from holdfast.core.config import JobConfig
-from holdfast.core.errors import UsageError
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.errors import UsageError
 
 pytestmark = pytest.mark.torch
 
@@ -185,9 +185,9 @@ def test_what_torchrun_refuses_is_refused(torchrun: ModuleType, options: tuple[s
 def test_endpoints_mean_the_same(torchrun: ModuleType, endpoint: str) -> None:
     from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-    from holdfast.cli.values import endpoint as parse_endpoint
+    from holdfast.core.protocol.endpoint import Endpoint
 
-    found = parse_endpoint(endpoint, 29400)
+    found = Endpoint.parse(endpoint, 29400)
     assert (found.address, found.port) == parse_rendezvous_endpoint(endpoint, 29400)
 
 
@@ -195,12 +195,12 @@ def test_endpoints_mean_the_same(torchrun: ModuleType, endpoint: str) -> None:
 def test_bad_endpoints_are_refused_by_both(torchrun: ModuleType, endpoint: str) -> None:
     from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-    from holdfast.cli.values import endpoint as parse_endpoint
+    from holdfast.core.protocol.endpoint import Endpoint
 
     with pytest.raises(ValueError, match="endpoint"):
         parse_rendezvous_endpoint(endpoint, 29400)
     with pytest.raises(UsageError):
-        parse_endpoint(endpoint, 29400)
+        Endpoint.parse(endpoint, 29400)
 
 
 def test_every_option_of_torchrun_is_an_option_here(torchrun: ModuleType) -> None:

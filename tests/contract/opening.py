@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from holdfast.control.registers.opening import open_register, register_backend
-from holdfast.control.registers.register import Register, RegisterSettings
+from holdfast.registers.opening import open_register, register_backend
+from holdfast.registers.register import Register, RegisterSettings
 
 TESTS = Path(__file__).parents[1]
 EXAMPLES = TESTS.parent / "examples"

@@ -1,6 +1,6 @@
 """Each register with a real server, or a real disk, and what may be demanded of it.
 
-The embedded register is not among them: `control.record` is written by one host only, and has
+The embedded register is not among them: `registers.record` is written by one host only, and has
 no comparison. The contract is about stores that several machines write to.
 """
 
@@ -14,11 +14,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from holdfast.control.registers.register import (
-    Register,
-    RegisterSettings,
-    RegisterUnreachable,
-)
+from holdfast.registers.register import Register, RegisterSettings, RegisterUnreachable
 
 from ..etcd_cluster import EtcdCluster, EtcdOptions
 from ..free_ports import free_port

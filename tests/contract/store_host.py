@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.control.registers.register import RegisterSettings
-from holdfast.control.registers.torch_store import TorchStoreRegister
+from holdfast.registers.register import RegisterSettings
+from holdfast.registers.torch_store import TorchStoreRegister
 
 if __name__ == "__main__":
     options = {"store_type": "tcp", "is_host": "true"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.control.registers.register import RegisterUnreachable
+from holdfast.registers.register import RegisterUnreachable
 
 from .stages import ServedStage, eventually
 

@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.registers import opening
-from holdfast.control.registers.opening import open_register, register_backend
-from holdfast.control.registers.register import (
-    RegisterRefused,
-    RegisterSettings,
-    RegisterUnreachable,
-)
-from holdfast.core.errors import UsageError
+from holdfast.core.protocol.errors import UsageError
+from holdfast.registers import opening
+from holdfast.registers.opening import open_register, register_backend
+from holdfast.registers.register import RegisterRefused, RegisterSettings, RegisterUnreachable
 
 from .opening import EXAMPLES, own_register
 

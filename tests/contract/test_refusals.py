@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from holdfast.control.registers.register import (
+from holdfast.registers.register import (
     Credentials,
     RegisterRefused,
     RegisterSettings,

@@ -15,11 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.control.registers.register import (
-    Register,
-    RegisterSettings,
-    RegisterUnreachable,
-)
+from holdfast.registers.register import Register, RegisterSettings, RegisterUnreachable
 
 from .history import Operation
 from .opening import open_for_test

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.registers.register import Credentials
 from holdfast.elastic.rendezvous import etcd_errors
 from holdfast.elastic.rendezvous.api import RendezvousParameters, RendezvousStateError
 from holdfast.elastic.rendezvous.etcd_client import EtcdClient
@@ -28,6 +27,7 @@ from holdfast.elastic.rendezvous.etcd_server import EtcdServer
 from holdfast.elastic.rendezvous.etcd_store import EtcdStore, settings_of
 from holdfast.elastic.rendezvous.holdfast_rendezvous import create_handler
 from holdfast.elastic.rendezvous.store import StoreTimeoutError
+from holdfast.registers.register import Credentials
 
 from ..etcd_cluster import EtcdCluster, EtcdOptions, etcd_program
 from ..free_ports import free_port

@@ -16,8 +16,8 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import timing
-from holdfast.core.config import JobConfig, Leases, Rendezvous
+from holdfast.core.policy import timing
+from holdfast.core.policy.config import JobConfig, Leases, Rendezvous
 from holdfast.elastic.rendezvous.membership import Membership, NotMet
 from holdfast.elastic.rendezvous.settings import (
     RendezvousSettings,

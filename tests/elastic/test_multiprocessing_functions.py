@@ -251,7 +251,7 @@ def test_the_options_of_pytorch_are_understood(
 def test_a_process_is_bound_to_its_processors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    from holdfast.workers import numa
+    from holdfast.processes.host import numa
 
     own = sorted(os.sched_getaffinity(0))
     sets = ((own[0],), (own[-1],))

@@ -25,7 +25,7 @@ from holdfast.elastic.multiprocessing import (
     forking,
     start_processes,
 )
-from holdfast.workers import linux
+from holdfast.processes.bare import linux
 
 sys.path.append(str(Path(__file__).parent))
 import entrypoints

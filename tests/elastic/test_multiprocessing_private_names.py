@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.workers import private_names
+from holdfast.processes.bare import private_names
 
 from ..taking_away import write_sitecustomize
 
 DEADLINE_S = 100.0
 PROGRAM = """
 import sys
-from holdfast.core.errors import UnsupportedPlatform
+from holdfast.core.protocol.errors import UnsupportedPlatform
 from holdfast.elastic.multiprocessing import DefaultLogsSpecs, start_processes
 
 def twice(number):

@@ -12,10 +12,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.auth import OPEN
-from holdfast.control.server import Server
-from holdfast.control.store import KeySpaces
-from holdfast.control.store_client import Lines
 from holdfast.elastic.rendezvous import RendezvousStoreInfo
 from holdfast.elastic.rendezvous.store import (
     CoordinatorStore,
@@ -26,7 +22,11 @@ from holdfast.elastic.rendezvous.store import (
     StoreTimeoutError,
 )
 from holdfast.elastic.utils.store import barrier
-from holdfast.workers.event_loop import EventLoop
+from holdfast.runtime.loop import EventLoop
+from holdfast.store.client import Lines
+from holdfast.store.key_spaces import KeySpaces
+from holdfast.transport.auth import OPEN
+from holdfast.transport.server import Server
 
 DEADLINE_S = 60.0
 SHORT, LONG = timedelta(milliseconds=20), timedelta(seconds=DEADLINE_S)

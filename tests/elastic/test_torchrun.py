@@ -216,6 +216,6 @@ def test_a_wrong_setting_is_named_in_the_error(launchers: Launchers) -> None:
         for setting in ("join_timeout=soon", "scale_up_dealy=3")
     ]
     assert [node.wait(DEADLINE_S) for node in nodes] == [FAILED, FAILED]
-    assert "join_timeout is not a whole number: 'soon'" in launchers.output()
+    assert "join_timeout: 'soon' is not a number of seconds" in launchers.output()
     assert "'scale_up_dealy'" in launchers.output()
     assert "scale_up_delay" in launchers.output(), "the known ones are named"

@@ -147,7 +147,7 @@ def look():
         "warnings": [str(one) for one in warnings.filters],
         "collector": [gc.isenabled(), gc.get_threshold()],
         "seeded": [random.seed(3), random.random()],
-        "ours": [n for n in ("wire", "linux", "zygote_server", "run_as_main", "shelf")
+        "ours": [n for n in ("wire", "linux", "zygote_server", "run_as_main", "private_messages")
                  if n in sys.modules],
         "locale": [locale.getpreferredencoding(), sys.getfilesystemencoding()],
         "recursion": sys.getrecursionlimit(),

@@ -6,10 +6,10 @@ import socket
 import struct
 from contextlib import suppress
 
-from holdfast.control.auth import OPEN
-from holdfast.control.frames import FrameReader, ProtocolError
-from holdfast.control.handshake import ClientSide, read_refusal, tether_opening
-from holdfast.core.model import Endpoint
+from holdfast.core.protocol.model import Endpoint
+from holdfast.transport.auth import OPEN
+from holdfast.transport.frames import FrameReader, ProtocolError
+from holdfast.transport.handshake import ClientSide, read_refusal, tether_opening
 
 ANSWER_S = 20.0
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.control.registers.register import RegisterSettings
-from holdfast.control.registers.shared_file import SharedFileRegister
-from holdfast.core.document import Document, decode
-from holdfast.core.errors import HoldfastError
+from holdfast.core.protocol.document import Document, decode
+from holdfast.core.protocol.errors import HoldfastError
+from holdfast.registers.register import RegisterSettings
+from holdfast.registers.shared_file import SharedFileRegister
 
 from .corpus import Attack, Corpus, filled, kind_of
 from .jobs import JOB, Broken, HonestJob

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.core.model import Endpoint
+from holdfast.core.protocol.model import Endpoint
 
 from ..free_ports import free_port
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from holdfast.control.frames import ProtocolError
-from holdfast.core.messages import FromNode, NodeGreeted
+from holdfast.core.protocol.messages import FromNode, NodeGreeted
+from holdfast.transport.frames import ProtocolError
 
 from .attacker import Attacker
 from .corpus import Attack, Corpus, kind_of

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.auth import OPEN, Security
-from holdfast.control.frames import FRAME_LIMIT, FrameReader, ProtocolError, encode
-from holdfast.control.handshake import ClientSide, Kind, Proof
-from holdfast.control.store_messages import Wait
+from holdfast.store.messages import Wait
+from holdfast.transport.auth import OPEN, Security
+from holdfast.transport.frames import FRAME_LIMIT, FrameReader, ProtocolError, encode
+from holdfast.transport.handshake import ClientSide, Kind, Proof
 
 from ..free_ports import free_port
 from .conftest import DEADLINE_S, Job, StartJob

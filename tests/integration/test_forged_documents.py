@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.control.registers.opening import open_register
-from holdfast.control.registers.register import RegisterSettings
+from holdfast.registers.opening import open_register
+from holdfast.registers.register import RegisterSettings
 
 from ..etcd_cluster import EtcdCluster
 from .test_registers import STATUS_NOBODY_REACHED, TwoAgents, two

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.control.record import Record
-from holdfast.core.document import Document, Ledger
+from holdfast.core.protocol.document import Document, Ledger
+from holdfast.registers.record import Record
 
 from ..free_ports import free_port
 from .conftest import Job, StartJob

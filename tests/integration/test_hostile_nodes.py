@@ -16,10 +16,7 @@ import pytest
 from msgspec import msgpack
 from msgspec.structs import replace
 
-from holdfast.control.auth import Security
-from holdfast.control.frames import FrameReader, ProtocolError, encode
-from holdfast.control.handshake import ClientSide
-from holdfast.core.messages import (
+from holdfast.core.protocol.messages import (
     FromNode,
     NodeGreeted,
     NodeLeft,
@@ -27,10 +24,13 @@ from holdfast.core.messages import (
     WorkersFailed,
     WorkersSucceeded,
 )
-from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Failure, NodeInfo
+from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Failure, NodeInfo
+from holdfast.transport.auth import Security
+from holdfast.transport.frames import FrameReader, ProtocolError, encode
+from holdfast.transport.handshake import ClientSide
 
-from ..control.test_hostile_nodes import GREETING, INFO, PLACE, REFUSED
 from ..free_ports import free_port
+from ..transport.test_hostile_nodes import GREETING, INFO, PLACE, REFUSED
 
 DEADLINE_S = 100.0
 TOKEN = "a token that is long enough"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import UsageError
+from holdfast.core.protocol.errors import UsageError
 from holdfast.observe import event_handlers
 from holdfast.observe.event_handlers import EventLog, open_event_log
 

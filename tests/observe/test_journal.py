@@ -15,8 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from holdfast.core import agent
-from holdfast.core.agent_io import (
+from holdfast.core.coordinator.io import (
+    CoordinatorEffect,
+    CoordinatorEvent,
+    CoordinatorTimerFired,
+    Heard,
+)
+from holdfast.core.coordinator.liveness import check_leases, decide, open_desk, receive
+from holdfast.core.node import step as agent
+from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
     AgentStarted,
@@ -33,18 +40,11 @@ from holdfast.core.agent_io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.agent_state import AgentState
-from holdfast.core.config import JobConfig, Output, Program, Rendezvous, RestartPolicy
-from holdfast.core.coordinator_io import (
-    CoordinatorEffect,
-    CoordinatorEvent,
-    CoordinatorTimerFired,
-    Heard,
-)
-from holdfast.core.desk import check_leases, decide, open_desk, receive
-from holdfast.core.document import Ledger
-from holdfast.core.errors import UsageError
-from holdfast.core.messages import (
+from holdfast.core.node.state import AgentState
+from holdfast.core.policy.config import JobConfig, Output, Program, Rendezvous, RestartPolicy
+from holdfast.core.protocol.document import Ledger
+from holdfast.core.protocol.errors import UsageError
+from holdfast.core.protocol.messages import (
     FromNode,
     Heartbeat,
     HeartbeatAnswered,
@@ -55,7 +55,7 @@ from holdfast.core.messages import (
     Welcomed,
     WorkersProgressed,
 )
-from holdfast.core.model import NodeInfo, Tenure
+from holdfast.core.protocol.model import NodeInfo, Tenure
 from holdfast.observe.journal import (
     SCHEMA,
     AgentStep,
@@ -70,7 +70,7 @@ from holdfast.observe.journal import (
     replay,
 )
 
-from ..core.imaginary_node import BLOWS, CHANCES, NODE, Node
+from ..core.node.imaginary_node import BLOWS, CHANCES, NODE, Node
 from .samples import fields_at_default, samples
 
 JOB = JobConfig(

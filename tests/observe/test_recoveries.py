@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.agent_io import (
+from holdfast.core.coordinator.io import CoordinatorTimerFired
+from holdfast.core.node.io import (
     AgentEvent,
     AllGone,
     StepReported,
@@ -12,9 +13,8 @@ from holdfast.core.agent_io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.coordinator_io import CoordinatorTimerFired
-from holdfast.core.messages import RunRound
-from holdfast.core.model import Assignment, Endpoint, ExitStatus, Ranks
+from holdfast.core.protocol.messages import RunRound
+from holdfast.core.protocol.model import Assignment, Endpoint, ExitStatus, Ranks
 from holdfast.observe.journal import AgentStep, CoordinatorStep, Step
 from holdfast.observe.recoveries import Recovery, recoveries
 

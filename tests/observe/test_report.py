@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model import ErrorDetail, ExitStatus, Failure, Outcome
+from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Failure, Outcome
 from holdfast.observe.recoveries import Recovery
 from holdfast.observe.report import render
 

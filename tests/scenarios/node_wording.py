@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator_io import (
+from holdfast.core.coordinator.bootstrap import Beginning
+from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     CoordinatorEvent,
     Depose,
@@ -12,12 +13,11 @@ from holdfast.core.coordinator_io import (
     Tell,
     Write,
 )
-from holdfast.core.coordinator_state import CoordinatorState
-from holdfast.core.desk import Taken
-from holdfast.core.document import Ledger
-from holdfast.core.leases import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.messages import CloseJob, RunRound, StopRound
-from holdfast.core.model import Outcome
+from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.coordinator.liveness import Taken
+from holdfast.core.protocol.document import Ledger
+from holdfast.core.protocol.messages import CloseJob, RunRound, StopRound
+from holdfast.core.protocol.model import Outcome
 
 from .wording import failures
 
@@ -36,12 +36,11 @@ def host_of(node: str) -> str:
     return name if life == "1" else node
 
 
-def beginning(host: str, state: CoordinatorState) -> str:
-    if state.round_number or state.outcome is not None:
-        size = len(state.round.members) if state.round is not None else 0
-        known = ledger(Ledger(state.round_number, size, state.charges, state.outcome))
-        return f"begins on {host}, under tenure {state.tenure}, and knows: {known}"
-    return f"begins on {host}, under tenure {state.tenure}"
+def begins(host: str, beginning: Beginning) -> str:
+    begun, known = f"begins on {host}, under tenure {beginning.tenure}", beginning.ledger
+    if known is not None and (known.round or known.outcome is not None):
+        return f"{begun}, and knows: {ledger(known)}"
+    return begun
 
 
 def ledger(known: Ledger) -> str:
@@ -64,9 +63,14 @@ def ending(outcome: Outcome) -> list[str]:
     return lines
 
 
-def step_in_words(taken: Taken) -> list[str]:
-    """One step of the coordinator: what it heard of silence, decided, wrote and said."""
-    lines = [_verdict(taken.event), *map(_effect, taken.effects), *_announcements(taken.effects)]
+def step_in_words(taken: Taken, is_mute: bool = False) -> list[str]:
+    """One step of the coordinator: what it heard of silence, decided, wrote and said.
+
+    A mute one may say nothing until its tenure is renewed.
+    """
+    verb = "would tell" if is_mute else "tells"
+    announced = [f"{verb} {text}" for text in _announcements(taken.effects)]
+    lines = [_verdict(taken.event), *map(_effect, taken.effects), *announced]
     return [line for line in lines if line]
 
 
@@ -108,7 +112,7 @@ def _announcements(effects: list[CoordinatorEffect]) -> list[str]:
             text = _told(effect)
             if text:
                 told.setdefault(text, []).append(host_of(effect.node))
-    return [f"tells {', '.join(names)}: {text}" for text, names in told.items()]
+    return [f"{', '.join(names)}: {text}" for text, names in told.items()]
 
 
 def _told(tell: Tell) -> str:

@@ -1,41 +1,51 @@
 """A stage for stories of several nodes: hosts that start, die, fall silent and come back.
 
-Between the commands of a story everything goes its way at once: workers start when they are
-told to, and end when they are asked to (`stop=` makes them slow). What a story does not mention
-does not happen.
+Between the commands of a story everything goes its way, and takes no more than a moment: workers
+start when they are told to, and end when they are asked to (`stop=` makes them slow). What a story
+does not mention does not happen.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from holdfast.core.config import JobConfig, Program, Rendezvous, RestartPolicy, Timeouts
-from holdfast.core.model import ErrorDetail, ExitStatus
+from holdfast.core.node.io import ClosingAsked, Released
+from holdfast.core.policy.config import JobConfig, Program, Rendezvous, RestartPolicy, Timeouts
+from holdfast.core.protocol.model import ExitStatus, Outcome
+from holdfast.testing.plan import HostPlan
 
-from .host import KILLED, Host
+from .quiet_world import Host, World
 from .stage import Command
-from .world import Register, World
+
+MOMENT_S = 0.05
+"""In which all that follows from a command at once has happened; less than the shortest pause
+before a node dials again."""
+ONE_BY_ONE_S = 0.02
+"""Between two hosts that are started by one command."""
 
 
 class NodesStage:
     """The world of a story, told what happens by commands."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self._now = 0.0
+        self._world: World | None = None
+
+    @property
+    def world(self) -> World:
+        assert self._world is not None, "a story of several nodes begins with `job`"
+        return self._world
 
     def play(self, text: str) -> list[str]:
         """Do what a command says; returns what came of it, in lines."""
-        command = Command(text)
-        action = COMMANDS.get(command.verb)
-        if action is None:
-            raise ValueError(f"no such command: {text!r}; there are {', '.join(sorted(COMMANDS))}")
-        self.world.seen = []
-        action(self, command)
-        self.world.advance(0.0)
-        return self.world.seen or ["(nothing)"]
+        command = Command(text, COMMANDS)
+        COMMANDS[command.verb](self, command)
+        if command.verb not in ("job", "advance"):
+            self.world.pass_time(MOMENT_S)
+        seen, self.world.seen = self.world.seen, []
+        return seen or ["(nothing)"]
 
     def host(self, command: Command) -> Host:
         return self.world.hosts[command.words[-1]]
@@ -53,7 +63,7 @@ class NodesStage:
             shutdown_s=command.number("grace", 30.0),
             join_s=command.number("join_timeout", 600.0),
         )
-        self.world.config = JobConfig(
+        config = JobConfig(
             "story",
             Program("script", "train.py"),
             min_nodes=int(least),
@@ -63,99 +73,103 @@ class NodesStage:
         ).validate()
         if "static" in command.words:
             static = Rendezvous(backend="static")
-            self.world.config = replace(
-                self.world.config, rendezvous=static, master_address="a", master_port=29500
-            )
-        if "register" in command.words:
-            self.world.register = Register()
+            config = replace(config, rendezvous=static, master_address="a", master_port=29500)
+        self._world = World(config, has_register="register" in command.words)
 
     def start(self, command: Command) -> None:
+        plan = HostPlan(
+            slots=int(command.number("slots", 1)),
+            role=command.settings.get("role", "default"),
+            clock_offset_s=command.number("clock", 0.0),
+        )
+        rank = command.settings.get("rank")
         for name in command.words:
-            host = self.world.hosts.setdefault(name, Host(self.world, name))
-            host.start(command)
+            host = self.world.hosts[name]
+            host.equip(plan, None if rank is None else int(rank), command.number("stop", 0.0))
+            if command.settings.get("record") == "lost":
+                host.disk = None
+            host.boot()
+            host.start_agent()
+            self.world.pass_time(ONE_BY_ONE_S)
 
     def advance(self, command: Command) -> None:
-        self.world.advance(float(command.words[0].removesuffix("s")))
+        """The moments that other commands have taken since the last one are part of it."""
+        self._now += float(command.words[0].removesuffix("s"))
+        self.world.timeline.run_until(self._now + MOMENT_S)
 
     def kill(self, command: Command) -> None:
         """`kill worker 1 on b`, or `kill node b` with every process of it."""
+        agent = self.host(command).agent
         if command.words[0] == "worker":
-            self.host(command).exit(int(command.words[1]), KILLED)
+            agent.below.exit(int(command.words[1]), ExitStatus(signal=signal.SIGKILL))
         else:
-            self.host(command).die()
+            agent.die()
+            agent.below.die("killed")
 
     def fail(self, command: Command) -> None:
-        error = ErrorDetail(command.settings.get("error", ""))
         status = ExitStatus(code=int(command.number("code", 1)))
-        self.host(command).exit(int(command.words[1]), status, error)
+        below = self.host(command).agent.below
+        below.exit(int(command.words[1]), status, command.settings.get("error", ""))
 
     def finish(self, command: Command) -> None:
         for name in command.words:
-            host = self.world.hosts[name]
-            for local_rank in list(host.alive):
-                host.exit(local_rank, ExitStatus(code=0))
+            self.world.hosts[name].agent.below.finish()
 
     def step(self, command: Command) -> None:
-        self.world.hosts[command.words[0]].step(int(command.words[1]))
+        self.world.hosts[command.words[0]].agent.below.step(int(command.words[1]))
 
     def switch_off(self, command: Command) -> None:
-        host = self.host(command)
-        host.die(silently=True)
-        self.world.forget_what_is_on_the_way_to(host)
+        self.host(command).crash()
 
     def silence(self, command: Command) -> None:
-        self.host(command).cut_off = True
+        for one, other in self._ways(command):
+            self.world.network.cut(one, other)
 
     def heal(self, command: Command) -> None:
-        self.host(command).cut_off = False
-        self.world.healed()
+        for one, other in self._ways(command):
+            self.world.network.mend(one, other)
+
+    def _ways(self, command: Command) -> list[tuple[int, int]]:
+        """To a host and from it."""
+        here = self.host(command).number
+        others = [machine.number for machine in self.world.machines if machine.number != here]
+        return [(here, other) for other in others] + [(other, here) for other in others]
 
     def reset(self, command: Command) -> None:
         """Something on the way resets the connections: both sides are told, nobody has died."""
-        host = self.host(command)
-        link = host.link
-        assert link is not None, f"{host.name} has no connection"
-        link.hang_up()
-        link.drop("the connection was reset")
+        line = self.host(command).agent.line
+        connection = line.connection if line is not None else None
+        assert connection is not None, "it has no connection"
+        self.world.network.reset(connection)
 
     def pause(self, command: Command) -> None:
-        self.host(command).pause()
+        self.host(command).pause_agent()
 
     def resume(self, command: Command) -> None:
-        self.host(command).resume()
+        self.host(command).resume_agent()
 
     def drain(self, command: Command) -> None:
-        self.host(command).signal(signal.SIGTERM)
+        self.host(command).agent.signal(signal.SIGTERM)
 
     def close(self, command: Command) -> None:
         """`close a`, or `close and release a` where the node goes, too."""
-        self.host(command).close(release="release" in command.words)
+        host = self.host(command)
+        closed = Outcome("failed", f"{host.name} has closed the job", 1)
+        host.agent.post_agent(ClosingAsked(closed))
+        if "release" in command.words:
+            host.agent.post_agent(Released())
 
     def register(self, command: Command) -> None:
         register = self.world.register
-        assert register is not None, "this story has no register"
         what = " ".join(command.words)
         if what == "loses the next reply":
-            register.loses_reply = True
+            register.mute = 1
         else:
-            register.down = what == "is down"
+            register.down = int(what == "is down")
 
 
-COMMANDS: dict[str, Callable[[NodesStage, Command], None]] = {
-    "job": NodesStage.job,
-    "start": NodesStage.start,
-    "advance": NodesStage.advance,
-    "kill": NodesStage.kill,
-    "fail": NodesStage.fail,
-    "finish": NodesStage.finish,
-    "step": NodesStage.step,
-    "switch-off": NodesStage.switch_off,
-    "silence": NodesStage.silence,
-    "heal": NodesStage.heal,
-    "reset": NodesStage.reset,
-    "pause": NodesStage.pause,
-    "resume": NodesStage.resume,
-    "drain": NodesStage.drain,
-    "close": NodesStage.close,
-    "register": NodesStage.register,
-}
+VERBS = (
+    *("job", "start", "advance", "kill", "fail", "finish", "step", "switch-off", "silence", "heal"),
+    *("reset", "pause", "resume", "drain", "close", "register"),
+)
+COMMANDS = {verb: getattr(NodesStage, verb.replace("-", "_")) for verb in VERBS}

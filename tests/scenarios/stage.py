@@ -1,35 +1,31 @@
 """A stage on which a story is played: one node, told what happens by commands.
 
-Both machines of the core are here, joined by one inbox as in the agent's loop, and a clock
-that only `advance` moves. Everything else that a node has (processes, a zygote, a spawner) is
-what the story says of it: the stage answers nothing by itself, except that a port can always
-be reserved, the coordinator (it lives in the agent's own process) always be reached, and its
-record always be written.
+The engine that ships is here, with its coordinator in the same process, and a clock that only
+`advance` moves. Everything else that a node has (processes, a zygote, a spawner) is what the story
+says of it: the stage answers nothing by itself, except that a port can always be reserved.
 """
 
 from __future__ import annotations
 
 import shlex
 import signal
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
-from holdfast.core import agent, coordinator
-from holdfast.core.agent_io import (
+from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
+from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
     AgentStarted,
     AgentTimerFired,
     AllGone,
-    CoordinatorReached,
-    Dial,
     EndpointReserved,
     ImportsLearned,
     LauncherLost,
     ModuleRejected,
     ModulesUnfit,
     ProcessesStuck,
-    Report,
     ReserveEndpoint,
     SignalReceived,
     SpawnerEnded,
@@ -37,38 +33,31 @@ from holdfast.core.agent_io import (
     StartWorkers,
     StepReported,
     StoreFailed,
-    Told,
-    WakeAgent,
     WorkerExited,
     WorkerStarted,
     ZygoteLost,
     ZygoteReady,
 )
-from holdfast.core.agent_state import AgentState
-from holdfast.core.config import JobConfig, Program, RestartPolicy, Timeouts
-from holdfast.core.coordinator_io import (
-    CoordinatorEffect,
-    CoordinatorEvent,
-    CoordinatorTimerFired,
-    Heard,
-    Tell,
-    WakeCoordinator,
-    Write,
-    Written,
-)
-from holdfast.core.coordinator_state import CoordinatorState
-from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus
+from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
+from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus
+from holdfast.node.engine import Engine
+from holdfast.node.ports import Ports
+from holdfast.runtime.loop import Call
+from holdfast.testing.timeline import Timeline
 
 from .wording import line
 
 Event = AgentEvent | CoordinatorEvent
+Effect = AgentEffect | CoordinatorEffect
 
 
 class Command:
     """One line of a story: a verb, words, and settings of the form `name=value`."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, known: Collection[str]) -> None:
         self.verb, *rest = shlex.split(text)
+        if self.verb not in known:
+            raise ValueError(f"no such command: {text!r}; there are {', '.join(sorted(known))}")
         self.words = [word for word in rest if "=" not in word]
         self.settings = dict(word.split("=", 1) for word in rest if "=" in word)
 
@@ -76,26 +65,47 @@ class Command:
         return float(self.settings.get(name, default))
 
 
-class Stage:
-    """The node, and what has been seen of it since the last command."""
+class StoryClock:
+    """Only `advance` moves it."""
 
     def __init__(self) -> None:
-        self._now = 0.0
+        self.timeline = Timeline()
+
+    def now(self) -> float:
+        return self.timeline.now
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Call:
+        return self.call_later(0.0, callback, *args)
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Call:
+        call = Call(callback, args)
+        self.timeline.after(delay, call.run)
+        return call
+
+    def advance(self, by_s: float) -> None:
+        """What is due on the way happens, in order."""
+        self.timeline.run_until(self.timeline.now + by_s)
+
+
+class Stage:
+    """The node, and what has been seen of it since the last command.
+
+    It is the node's journal, and all that the node has of processes.
+    """
+
+    def __init__(self) -> None:
+        self._clock = StoryClock()
         self._port = 29500
         self._round = 0
         self._local_ranks: tuple[int, ...] = ()
-        self._inbox: deque[Event] = deque()
-        self._timers: dict[str, tuple[float, Event]] = {}
         self._seen: list[str] = []
 
     def play(self, text: str) -> list[str]:
         """Do what a command says; returns what came of it, in lines."""
-        command = Command(text)
-        action = COMMANDS.get(command.verb)
-        if action is None:
-            raise ValueError(f"no such command: {text!r}; there are {', '.join(sorted(COMMANDS))}")
+        command = Command(text, COMMANDS)
         self._seen = []
-        action(self, command)
+        COMMANDS[command.verb](self, command)
+        self._clock.advance(0.0)
         return self._seen or ["(nothing)"]
 
     # Commands.
@@ -114,22 +124,22 @@ class Stage:
             restarts=restarts,
             timeouts=Timeouts(shutdown_s=command.number("grace", 30.0)),
         )
-        self._agent = AgentState(config, "here-1", "here")
-        self._coordinator = CoordinatorState(config)
+        ports = Ports(self._clock, self, self, say=lambda text: None, instance=lambda: 1)
+        self._engine = Engine(config, "here-1", "here", ports)
         cold = "" if "preload" in command.settings else "not wanted"
-        self._take(AgentStarted(preload=self._steps(command), cold=cold))
-
-    def _steps(self, command: Command) -> tuple[str, ...]:
-        return tuple(f"import {module}" for module in _list(command, "preload"))
+        preload = tuple(f"import {module}" for module in _list(command, "preload"))
+        self._engine.post(AgentStarted(preload, cold=cold))
 
     def ready(self, command: Command) -> None:
-        steps = self._agent.preload
+        steps = self._engine.state.preload
         late, beside = tuple(_list(command, "late")), "beside" in command.words
-        self._take(ZygoteReady(steps, late=late, has_torch="import torch" in steps, beside=beside))
+        self._engine.post(
+            ZygoteReady(steps, late=late, has_torch="import torch" in steps, beside=beside)
+        )
 
     def started(self, command: Command) -> None:
         for local_rank in map(int, command.words or self._local_ranks):
-            self._take(WorkerStarted(self._round, local_rank, self._pid(local_rank)))
+            self._engine.post(WorkerStarted(self._round, local_rank, self._pid(local_rank)))
 
     def exit(self, command: Command) -> None:
         local_rank = int(command.words[0])
@@ -138,7 +148,7 @@ class Stage:
             signal=int(command.settings["signal"]) if "signal" in command.settings else None,
         )
         message = command.settings.get("error", "")
-        self._take(
+        self._engine.post(
             WorkerExited(
                 self._round,
                 local_rank,
@@ -151,57 +161,32 @@ class Stage:
 
     def step(self, command: Command) -> None:
         local_rank, step = map(int, command.words)
-        self._take(StepReported(self._round, local_rank, step))
+        self._engine.post(StepReported(self._round, local_rank, step))
 
     def advance(self, command: Command) -> None:
-        """Move the clock, and fire on the way what is due, in order."""
-        until = self._now + float(command.words[0].removesuffix("s"))
-        while due := [(at, name) for name, (at, _) in self._timers.items() if at <= until]:
-            at, name = min(due)
-            self._now = at
-            self._seen.append(f"clock        the {name} timer fires")
-            self._take(self._timers.pop(name)[1])
-        self._now = until
+        self._clock.advance(float(command.words[0].removesuffix("s")))
 
-    # The machines.
+    # As the journal.
 
-    def _take(self, event: Event) -> None:
-        self._inbox.append(event)
-        while self._inbox:
-            following = self._inbox.popleft()
-            if isinstance(following, Heard | Written | CoordinatorTimerFired):
-                for decided in coordinator.step(self._coordinator, following, self._now):
-                    self._seen.append(line(decided))
-                    self._coordinate(decided)
-            else:
-                for effect in agent.step(self._agent, following, self._now):
-                    self._seen.append(line(effect))
-                    self._carry_out(effect)
+    def agent(self, at: float, event: Event, effects: Sequence[Effect]) -> None:
+        if isinstance(event, AgentTimerFired | CoordinatorTimerFired):
+            self._seen.append(f"clock        the {event.name} timer fires")
+        self._seen += map(line, effects)
 
-    def _coordinate(self, effect: CoordinatorEffect) -> None:
-        if isinstance(effect, Tell):
-            self._inbox.append(Told(effect.message))
-        elif isinstance(effect, Write):
-            self._inbox.append(Written(effect.version))
-        elif isinstance(effect, WakeCoordinator):
-            due = self._now + effect.after_s
-            self._timers[effect.name] = (due, CoordinatorTimerFired(effect.name))
+    def taken(self, at: float, desk: Desk) -> None:
+        for taken in desk.taken:
+            self.agent(at, taken.event, taken.effects)
+        desk.taken.clear()
 
-    def _carry_out(self, effect: AgentEffect) -> None:
-        match effect:
-            case Dial():
-                self._inbox.append(CoordinatorReached(hosting=True))
-            case Report():
-                self._inbox.append(Heard("here-1", effect.message))
-            case ReserveEndpoint():
-                self._port += 1
-                endpoint = Endpoint("127.0.0.1", self._port, serves_store=effect.store)
-                self._inbox.append(EndpointReserved(endpoint))
-            case WakeAgent():
-                due = self._now + effect.after_s
-                self._timers[effect.name] = (due, AgentTimerFired(effect.name))
-            case StartWorkers():
-                self._round, self._local_ranks = effect.assignment.round, effect.local_ranks
+    # As the processes.
+
+    def do(self, effect: AgentEffect) -> None:
+        if isinstance(effect, ReserveEndpoint):
+            self._port += 1
+            endpoint = Endpoint("127.0.0.1", self._port, serves_store=effect.store)
+            self._engine.post(EndpointReserved(endpoint))
+        elif isinstance(effect, StartWorkers):
+            self._round, self._local_ranks = effect.assignment.round, effect.local_ranks
 
     def _pid(self, local_rank: int) -> int:
         return 100 * self._round + local_rank
@@ -212,7 +197,7 @@ def _list(command: Command, name: str) -> list[str]:
 
 
 def _event(make: Callable[[Command], AgentEvent]) -> Callable[[Stage, Command], None]:
-    return lambda stage, command: stage._take(make(command))
+    return lambda stage, command: stage._engine.post(make(command))
 
 
 COMMANDS: dict[str, Callable[[Stage, Command], None]] = {

@@ -1,10 +1,10 @@
-"""Every story beside this file, played on the real core, gives the transcript in it.
+"""Every story beside this file, played by the engine that ships, gives the transcript in it.
 
 The stories here are of one node, those in `nodes/` of several.
 
 A story is a text file: what it tells, then commands, each with what came of it below `----`.
-After a change of the core, `HOLDFAST_REWRITE=1 pytest tests/scenarios` writes the transcripts
-anew; the difference is there to be read. How to read and write a story: README.md.
+After a change of the engine or its core, `HOLDFAST_REWRITE=1 pytest tests/scenarios` writes the
+transcripts anew; the difference is there to be read. How to read and write a story: README.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def stage_for(path: Path) -> Stage | NodesStage:
 
 
 def retold(text: str, stage: Stage | NodesStage) -> str:
-    """The story with the transcript that the core gives today."""
+    """The story with the transcript that the engine gives today."""
     told: list[str] = []
     skipping = False
     for line in text.splitlines():
@@ -55,7 +55,7 @@ def commands(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
-def test_the_core_tells_the_story_as_it_is_written(path: Path) -> None:
+def test_the_engine_tells_the_story_as_it_is_written(path: Path) -> None:
     written = path.read_text(encoding="utf-8")
     told = retold(written, stage_for(path))
     if os.environ.get("HOLDFAST_REWRITE") == "1":
@@ -88,7 +88,7 @@ def test_every_node_of_a_story_that_is_not_dead_comes_to_its_end(path: Path) -> 
     written = path.read_text(encoding="utf-8")
     living: set[str] = set()
     for line in commands(written):
-        command = Command(line)
+        command = Command(line, COMMANDS_FOR_NODES)
         if command.verb == "start":
             living.update(command.words)
         elif command.verb == "switch-off" or command.words[:1] == ["node"]:
@@ -103,7 +103,7 @@ def test_every_node_of_a_story_that_is_not_dead_comes_to_its_end(path: Path) -> 
 )
 def test_every_command_is_used_in_a_story(stories: list[Path], known: dict[str, object]) -> None:
     told = [path.read_text(encoding="utf-8") for path in stories]
-    used = {Command(line).verb for story in told for line in commands(story)}
+    used = {Command(line, known).verb for story in told for line in commands(story)}
     assert used == set(known)
 
 

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.agent_io import (
+from holdfast.core.coordinator.io import (
+    CoordinatorEffect,
+    Explain,
+    Retire,
+    Tell,
+    WakeCoordinator,
+    Write,
+)
+from holdfast.core.node.io import (
     AgentEffect,
     Dial,
     DropZygote,
@@ -28,16 +36,8 @@ from holdfast.core.agent_io import (
     StartZygote,
     WakeAgent,
 )
-from holdfast.core.agent_warming import module_of
-from holdfast.core.coordinator_io import (
-    CoordinatorEffect,
-    Explain,
-    Retire,
-    Tell,
-    WakeCoordinator,
-    Write,
-)
-from holdfast.core.messages import (
+from holdfast.core.node.warming import module_of
+from holdfast.core.protocol.messages import (
     CloseJob,
     FromNode,
     NodeGreeted,
@@ -52,7 +52,7 @@ from holdfast.core.messages import (
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.model import Failure, Outcome, signal_name
+from holdfast.core.protocol.model import Failure, Outcome, signal_name
 
 
 def line(effect: AgentEffect | CoordinatorEffect) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .mutants_of_coordinator import MUTANTS as OF_THE_COORDINATOR
+from .mutants_of_engine import MUTANTS as OF_THE_ENGINE
 from .mutants_of_fencing import MUTANTS as OF_FENCING
 from .mutants_of_forming import MUTANTS as OF_FORMING
 from .mutants_of_hearing import MUTANTS as OF_HEARING
@@ -15,6 +16,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *OF_THE_COORDINATOR,
     *OF_SUCCESSION,
     *OF_HEARING,
+    *OF_THE_ENGINE,
 )
 
 __all__ = ["MUTANTS", "Mutant", "planted"]

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a round is announced before it is written",
         "§5.10",
-        "coordinator_forming:_prepare",
+        "core.coordinator.forming:_prepare",
         "    return []",
         "    return written(state, state.version, now)",
         "one failure",
@@ -17,10 +17,10 @@ MUTANTS = (
     Mutant(
         "the end is announced before it is written",
         "§5.10",
-        "coordinator_judging:close",
+        "core.coordinator.judging:close",
         "    return []",
         "    state.outcome_told = True\n"
-        "    from holdfast.core.messages import CloseJob\n"
+        "    from holdfast.core.protocol.messages import CloseJob\n"
         "    return [Tell(name, CloseJob(outcome)) for name in sorted(state.unaware)]",
         "one failure",
         (0, 1, 2),
@@ -28,7 +28,7 @@ MUTANTS = (
     Mutant(
         "an unclear write is taken for done",
         "§5.11",
-        "leadership:_unclear",
+        "core.election.step:_unclear",
         "    state.pending.unclear = True\n    return effects + _read(state)",
         "    return _succeeded(state, state.pending, state.token + 1, now)",
         "register",
@@ -37,7 +37,7 @@ MUTANTS = (
     Mutant(
         "an unclear write is taken for failed",
         "§5.11",
-        "leadership:_unclear",
+        "core.election.step:_unclear",
         "    state.pending.unclear = True\n    return effects + _read(state)",
         "    return _failed(state, state.pending, state.seen, state.token, now)",
         "register",
@@ -46,16 +46,16 @@ MUTANTS = (
     Mutant(
         "the tenure counts from the reply",
         "§5.12",
-        "leadership:_succeeded",
+        "core.election.step:_succeeded",
         "max(state.written_at, pending.sent_at)",
         "now",
         "register",
-        (22, 28, 37, 59),
+        (19, 33, 47),
     ),
     Mutant(
         "the leader speaks on after its tenure",
         "§5.12",
-        "leadership_state:may_speak",
+        "core.election.state:may_speak",
         "and now < state.written_at + state.terms.tenure_s",
         "",
         "leader",
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "others take over too early",
         "§5.12",
-        "leadership_claiming:claim_in_turn",
+        "core.election.claiming:claim_in_turn",
         "state.moved_at + state.terms.takeover_s",
         "state.moved_at + 0.3 * state.terms.takeover_s",
         "register",
@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "a claim goes on under the same epoch",
         "§5.12",
-        "leadership_claiming:claim",
+        "core.election.claiming:claim",
         "epoch=above.epoch + 1",
         "epoch=above.epoch",
         "leader",
@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "nobody asks the register who leads",
         "§5.13",
-        "leadership:_whom_to_dial",
+        "core.election.step:_whom_to_dial",
         "    state.tried, state.calling = False, True\n    return _read(state)",
         "    return []",
         "leader",
@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant(
         "a new leader forms before all have reported",
         "§5.14",
-        "coordinator:take_over",
+        "core.coordinator.step:take_over",
         "if written.size and written.outcome is None:",
         "if False:",
         "leader",
@@ -100,7 +100,7 @@ MUTANTS = (
     Mutant(
         "a new leader forgets the charges",
         "§5.14",
-        "coordinator:take_over",
+        "core.coordinator.step:take_over",
         "state.charges = state.restart_count = written.charges",
         "state.charges = state.restart_count = 0",
         "mixed",
@@ -109,7 +109,7 @@ MUTANTS = (
     Mutant(
         "leases are held although a member is silent",
         "§5.15",
-        "leadership_state:may_answer",
+        "core.election.state:may_answer",
         "not (all_heard and now",
         "not (now",
         "register",
@@ -118,7 +118,7 @@ MUTANTS = (
     Mutant(
         "leases are held for ever",
         "§5.15",
-        "leadership_state:may_answer",
+        "core.election.state:may_answer",
         "not (all_heard and now < state.unheld_at + state.terms.hold_s)",
         "not all_heard",
         "register",
@@ -127,7 +127,7 @@ MUTANTS = (
     Mutant(
         "a leader that resigned takes part in the next election",
         "§5.16",
-        "leadership:_resign",
+        "core.election.step:_resign",
         "state.sits_out_until = now + 2 * state.terms.takeover_s",
         "state.sits_out_until = 0.0",
         "leader",
@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant(
         "a host without its record does not ask what nodes have seen",
         "§5, embedded",
-        "coordinator:_inherit",
+        "core.coordinator.step:_inherit",
         "    effects: list[CoordinatorEffect] = []\n",
         "    return []\n",
         "embedded",
@@ -145,16 +145,16 @@ MUTANTS = (
     Mutant(
         "a new leader forgets the last round",
         "§5.14",
-        "coordinator:take_over",
+        "core.coordinator.step:take_over",
         "    state.version = 1\n",
         "    state.version = 1\n    written = Ledger(0, 0, written.charges, written.outcome)\n",
         "leader",
-        (0, 1, 2),
+        (10, 11, 12),
     ),
     Mutant(
         "the document lists every node",
         "§5.9",
-        "coordinator:_name_successors",
+        "core.coordinator.step:_name_successors",
         "[: SUCCESSORS - len(known)]",
         "",
         "large",

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "nobody holds the deadline of the lease",
         "§4.1",
-        "agent_contact:hold",
+        "core.node.contact:hold",
         "return [HoldLease(state.lease.stop_at, state.lease.kill_at)]",
         "return []",
         "network",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "a node whose lease ran out goes on as if nothing had happened",
         "§4.4",
-        "agent:_lease_ran_out",
+        "core.node.step:_lease_ran_out",
         "if state.phase is not Phase.RUNNING:",
         "if True:",
         "network",
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "a suspicion is taken for death",
         "§4.5",
-        "leases:LeaseBook._judge",
+        "core.coordinator.leases:LeaseBook._judge",
         "now >= watch.heard_at + self.terms.gone_after_s",
         "now >= watch.heard_at + self.terms.suspect_s",
         "network",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "a suspicion does not end the round",
         "§4.5",
-        "coordinator_ending:suspected",
+        "core.coordinator.ending:suspected",
         "    current = state.round\n",
         "    return []\n",
         "embedded",
@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "a broken connection is taken for death",
         "§4.6",
-        "desk:disconnected",
+        "core.coordinator.liveness:disconnected",
         "desk.book.disconnected(node, now)",
         "desk.book.tether_ended(node, now)",
         "network",
@@ -53,36 +53,36 @@ MUTANTS = (
     Mutant(
         "the coordinator's own stall expires nodes",
         "§4.7",
-        "leases:LeaseBook.check",
+        "core.coordinator.leases:LeaseBook.check",
         "if stalled_s > self.terms.tether_s:",
         "if False:",
         "sleep",
-        (534,),
+        (352, 1016),
     ),
     Mutant(
         "the coordinator's own stall lets deadlines pass",
         "§4.7",
-        "coordinator:_held_up",
+        "core.coordinator.step:_held_up",
         "    current = state.round\n",
         "    return\n",
         "sleep",
-        (1092,),
+        (3946,),
     ),
     Mutant(
         "the lease counts from the reply",
         "§4.1",
-        "agent_contact:answered",
+        "core.node.contact:answered",
         "    return hold(state) if",
         "    late_s = max(state.lease.sent.values(), default=state.lease.good_from)\n"
         "    state.lease.good_from = late_s + state.config.leases.heartbeat_s\n"
         "    return hold(state) if",
         "network",
-        (42, 96, 194),
+        (277, 283, 394),
     ),
     Mutant(
         "the lease lasts longer than was agreed",
         "§4.1",
-        "leases:NodeLease.kill_at",
+        "core.coordinator.leases:NodeLease.kill_at",
         "self.good_from + self.terms.lease_s",
         "self.good_from + 1.5 * self.terms.lease_s",
         "network",
@@ -91,14 +91,14 @@ MUTANTS = (
     Mutant(
         "an older coordinator is obeyed",
         "§4.2",
-        "agent_contact:heed",
+        "core.node.contact:heed",
         "if tenure < state.tenure:",
         "if False:",
         "forgetful",
         (3, 7, 13),
         (
             (
-                "coordinator:_inherit",
+                "core.coordinator.step:_inherit",
                 "    effects: list[CoordinatorEffect] = []\n",
                 "    return []\n",
             ),
@@ -108,14 +108,14 @@ MUTANTS = (
     Mutant(
         "a round that it ran already is started again",
         "§4.3",
-        "agent:_run",
+        "core.node.step:_run",
         "or assignment.round <= state.last_round",
         "",
         "one failure",
         (0, 2, 4),
         (
             (
-                "coordinator_forming:_prepare",
+                "core.coordinator.forming:_prepare",
                 "state.round_number += 1",
                 "state.round_number = max(state.round_number, 1)",
             ),
@@ -125,19 +125,19 @@ MUTANTS = (
     Mutant(
         "a round is started without a lease, and nobody minds",
         "§4.3",
-        "agent:_run",
+        "core.node.step:_run",
         "not state.lease.good(now)",
         "False",
         "leader",
         (0, 2, 6),
         (
             (
-                "leases:NodeLease.kill_at",
+                "core.coordinator.leases:NodeLease.kill_at",
                 "0.0 if self.good_from is None else",
                 "1e9 if self.good_from is None else",
             ),
             (
-                "desk:receive",
+                "core.coordinator.liveness:receive",
                 "        effects += _heartbeat(desk, node, Heartbeat(message.heartbeat), now)\n",
                 "",
             ),
@@ -146,7 +146,7 @@ MUTANTS = (
     Mutant(
         "what was sent SIGKILL is taken for reaped",
         "§4.8",
-        "agent:_timer",
+        "core.node.step:_timer",
         "if hangs else []), *kill(state)]",
         "if hangs else []), *kill(state), *_all_gone(state)]",
         "slow",

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a round forms while a member is neither back nor gone",
         "§3.2",
-        "coordinator_judging:settle_round",
+        "core.coordinator.judging:settle_round",
         "not current.is_over",
         "not (current.back or current.gone)",
         "mixed",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "the seat of a slow survivor goes to a spare",
         "§3.2",
-        "coordinator_judging:settle_round",
+        "core.coordinator.judging:settle_round",
         "not current.is_over",
         "len(current.back) + len(current.gone) < state.config.min_nodes",
         "slow",
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "the surplus gets a seat too",
         "§3.4",
-        "coordinator_forming:_seated",
+        "core.coordinator.forming:_seated",
         "state.seats, state.config.max_nodes",
         "state.seats, len(infos)",
         "slow",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "a surplus node fails the job",
         "§3.4",
-        "rounds:decide",
+        "core.policy.rounds:decide",
         "    if view.candidates >= view.maximum:\n",
         "    if view.candidates > view.maximum:\n        return Fail('too many nodes')\n"
         "    if view.candidates >= view.maximum:\n",
@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant(
         "arrivals start the wait for too few nodes again",
         "§3.5",
-        "coordinator_forming:_count",
+        "core.coordinator.forming:_count",
         "if state.short_since is None:",
         "if True:",
         "shortage",
@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "too few nodes are enough",
         "§3.5",
-        "rounds:decide",
+        "core.policy.rounds:decide",
         "view.candidates < view.minimum",
         "view.candidates < 1",
         "shortage",
@@ -63,7 +63,7 @@ MUTANTS = (
     Mutant(
         "the last call is waited for on every restart",
         "§3.6",
-        "rounds:decide",
+        "core.policy.rounds:decide",
         "if view.first_round:",
         "if True:",
         "one failure",
@@ -72,7 +72,7 @@ MUTANTS = (
     Mutant(
         "a newcomer ends the round at once",
         "§3.7",
-        "rounds:make_room",
+        "core.policy.rounds:make_room",
         "0.0 if is_full else view.timeouts.scale_up_delay_s",
         "0.0",
         "growth",
@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant(
         "a newcomer ends a round that has just begun",
         "§3.7",
-        "rounds:make_room",
+        "core.policy.rounds:make_room",
         "view.started_at + wait_s",
         "view.started_at",
         "growth",
@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         "newcomers are never taken in",
         "§3.7",
-        "rounds:make_room",
+        "core.policy.rounds:make_room",
         "if view.closing or",
         "if True or",
         "growth",
@@ -99,7 +99,7 @@ MUTANTS = (
     Mutant(
         "a round number is used again",
         "§3",
-        "coordinator_forming:_prepare",
+        "core.coordinator.forming:_prepare",
         "state.round_number += 1",
         "state.round_number = max(state.round_number, 1)",
         "one failure",
@@ -108,25 +108,16 @@ MUTANTS = (
     Mutant(
         "rank 0 of the next round is anybody",
         "§3",
-        "coordinator_forming:_in_order",
+        "core.coordinator.forming:_in_order",
         "return (*state.former, *(name for _, _, name in sorted(others)))",
         "return ()",
         "growth",
         (2, 8, 10),
     ),
     Mutant(
-        "who was told to run has state, though it ran nothing",
-        "§3",
-        "coordinator_judging:_who_has_state",
-        "if name not in ended.idle or",
-        "if True or",
-        "",
-        (512732,),
-    ),
-    Mutant(
         "a node that leaves closes the job",
         "§3",
-        "coordinator_ending:left",
+        "core.coordinator.ending:left",
         "    return _without(",
         "    return close(state, Outcome('failed', message.reason, 1))\n    return _without(",
         "drains",
@@ -135,7 +126,7 @@ MUTANTS = (
     Mutant(
         "a lost node closes the job",
         "§3",
-        "coordinator_ending:gone",
+        "core.coordinator.ending:gone",
         "    return [Disconnect(node), *lost]",
         "    return close(state, Outcome('failed', reason, 1))",
         "deaths",
@@ -144,7 +135,7 @@ MUTANTS = (
     Mutant(
         "the victims of a lost node are charged",
         "§6",
-        "coordinator_judging:_judge",
+        "core.coordinator.judging:_judge",
         " and not _lost(ended)",
         "",
         "deaths",
@@ -153,7 +144,7 @@ MUTANTS = (
     Mutant(
         "failures are not charged",
         "§6",
-        "coordinator_judging:_charge",
+        "core.coordinator.judging:_charge",
         "state.charges += 1",
         "pass",
         "one failure",
@@ -162,7 +153,7 @@ MUTANTS = (
     Mutant(
         "the budget is one restart larger than it is",
         "§6",
-        "restarts:decide",
+        "core.policy.restarts:decide",
         "counted > policy.max_restarts",
         "counted > policy.max_restarts + 1",
         "workers",
@@ -171,7 +162,7 @@ MUTANTS = (
     Mutant(
         "every ending that comes with a failure is charged",
         "§6",
-        "coordinator_judging:_judge",
+        "core.coordinator.judging:_judge",
         'ended.ending == "failure" and cause is not None and not _lost(ended)',
         "cause is not None",
         "mixed",
@@ -180,7 +171,7 @@ MUTANTS = (
     Mutant(
         "a node says that it has stopped before its workers have",
         "§3.3",
-        "agent:_stop_round",
+        "core.node.step:_stop_round",
         "return [said, *stop_workers",
         "early = Report(RoundStopped(message.round, (), state.assignment.master))\n"
         "    return [said, early, *stop_workers",
@@ -190,7 +181,7 @@ MUTANTS = (
     Mutant(
         "a hung import holds the job up",
         "§3.3",
-        "agent:_timer",
+        "core.node.step:_timer",
         "if name == PRELOAD_TIMER and preparing:",
         "if False:",
         "one failure",
@@ -199,16 +190,16 @@ MUTANTS = (
     Mutant(
         "the loss of a node that has finished is a loss",
         "§3",
-        "coordinator_ending:_without",
+        "core.coordinator.ending:_without",
         "if node in current.succeeded:",
         "if False:",
         "endings",
-        (59, 101),
+        (30, 272),
     ),
     Mutant(
         "a round forms although none is wanted",
         "§4, closing",
-        "coordinator_forming:consider",
+        "core.coordinator.forming:consider",
         "        if state.closing is not None:\n"
         "            return judging.close(state, state.closing)\n",
         "",
@@ -218,7 +209,7 @@ MUTANTS = (
     Mutant(
         "a new leader forgets that no further round is wanted",
         "§5, closing",
-        "coordinator:take_over",
+        "core.coordinator.step:take_over",
         "    state.closing = written.closing\n",
         "",
         "closings",

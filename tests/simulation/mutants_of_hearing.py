@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "words count before a greeting",
         "§7.1",
-        "hearing:objection",
+        "core.coordinator.hearing:objection",
         "if not (has_greeted and node in state.members) and state.outcome is None:",
         "if False:",
         "liars",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "a greeting counts for every later connection",
         "§7.1",
-        "hearing:objection",
+        "core.coordinator.hearing:objection",
         "has_greeted and node in state.members",
         "node in state.members",
         "liars",
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "a node speaks under any name",
         "§7.2",
-        "hearing:_name",
+        "core.coordinator.hearing:_name",
         "if said == node:",
         "if True:",
         "liars",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "whatever a node remembers is believed",
         "§7.3",
-        "hearing:_memory",
+        "core.coordinator.hearing:_memory",
         "    if is_true:",
         "    if True:",
         "liars",
@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "whoever remembers more than we do is taken for a liar",
         "§7.3",
-        "hearing:_memory",
+        "core.coordinator.hearing:_memory",
         "seen.round <= state.round_number + LEAP",
         "seen.round <= state.round_number",
         "forgetful",
@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "one node alone remembers charges for all",
         "§7.3",
-        "coordinator_inheriting:remembered",
+        "core.coordinator.inheriting:remembered",
         "if len(known) < WITNESSES:\n        return 0\n    believed = sorted(known)[-WITNESSES]",
         "believed = max(known, default=0)",
         "liars",
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "a node may want the job to have succeeded",
         "§7.4",
-        "hearing:_closing",
+        "core.coordinator.hearing:_closing",
         'if outcome.verdict == "succeeded":',
         "if False:",
         "liars",
@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "a round is spoken of by one who is not in it",
         "§7.5",
-        "coordinator_ending:failed",
+        "core.coordinator.ending:failed",
         "or not current.has(node) ",
         "",
         "liars",

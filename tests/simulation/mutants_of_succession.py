@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "a silent leader's seat is taken as that of a dead one",
         "§5.12",
-        "leadership_claiming:claim",
+        "core.election.claiming:claim",
         'dead = last.left or (last.leader if last.leader == state.dead else "")',
         "dead = last.left or last.leader",
         "leader",
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "the seat of a leader that is proven dead is waited for",
         "§5.14",
-        "leadership_claiming:claim",
+        "core.election.claiming:claim",
         "dead_seat=last.ledger.leader_seat if dead else None",
         "dead_seat=None",
         "takeover",
@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "the end of the leader's tether is not taken for its death",
         "§5.12",
-        "leadership:_leader_died",
+        "core.election.step:_leader_died",
         "    state.dead = leader\n",
         "    return []\n",
         "takeover",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "a document that has moved is not seen to have moved",
         "§5.12",
-        "leadership:_saw",
+        "core.election.step:_saw",
         "if state.moved_at is None or token != state.token:",
         "if state.moved_at is None:",
         "watching",
@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "what the register knows of the last writer is kept for the next",
         "§5.12",
-        "leadership:_saw",
+        "core.election.step:_saw",
         "    if expired:\n",
         "    state.mute |= expired\n    if state.mute:\n",
         "watching",
@@ -53,33 +53,33 @@ MUTANTS = (
     Mutant(
         "nobody may hold after a silence",
         "§5.15",
-        "leadership_claiming:claim_in_turn",
+        "core.election.claiming:claim_in_turn",
         "claim(state, now, holder_possible=True)",
         "claim(state, now, holder_possible=False)",
         "register",
         (),
         cases=(
-            "spares follow, the round is held/plain/its node is killed/56",
-            "spares follow, the round is held/plain/its host loses power/56",
+            "spares follow, the round is held/plain/its node is killed/51",
+            "spares follow, the round is held/plain/its node is killed/59",
         ),
     ),
     Mutant(
         "a second takeover forgets that the first leader may hold",
         "§5.15",
-        "leadership_claiming:claim",
+        "core.election.claiming:claim",
         "(holder_possible or last.ledger.held)",
         "holder_possible",
         "register",
         (),
         cases=(
-            "spares follow, the round is held/pushing/its node is killed/63",
-            "spares follow, the round is held/pushing/its node is killed/68",
+            "spares follow, the round is held/pushing/its node is killed/57",
+            "spares follow, the round is held/pushing/its node is killed/60",
         ),
     ),
     Mutant(
         "a leader without its register and without a hold keeps its own node",
         "§5.15",
-        "leadership:_timer",
+        "core.election.step:_timer",
         "if name == RENEW_TIMER and state.mute and",
         "if False and",
         "takeover",
@@ -92,7 +92,7 @@ MUTANTS = (
     Mutant(
         "an empty register is claimed at once",
         "§5.12",
-        "leadership:_saw",
+        "core.election.step:_saw",
         'free = document.leader in ("", state.dead) and not lost',
         'free = document.leader in ("", state.dead) or lost',
         "emptied",
@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "a claim of an empty register begins at nothing",
         "§5.12",
-        "leadership_claiming:claim",
+        "core.election.claiming:claim",
         "last = state.seen or",
         "last = (state.seen if state.token else None) or",
         "emptied",
@@ -110,7 +110,7 @@ MUTANTS = (
     Mutant(
         "a leader gives up because its register was emptied",
         "§5.12",
-        "leadership:_resolve",
+        "core.election.step:_resolve",
         "if document is None and certain and may_speak(state, now):",
         "if False:",
         "emptied",
@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         "a claim goes below a tenure that nodes have heard of",
         "§5.12",
-        "leadership_claiming:claim",
+        "core.election.claiming:claim",
         "above = max(state.above, last.tenure)",
         "above = last.tenure",
         "emptied",
@@ -128,11 +128,14 @@ MUTANTS = (
     Mutant(
         "who is told of changes does not look when they stop",
         "§5.12",
-        "leadership_claiming:watch",
+        "core.election.claiming:watch",
         "    return [*effects, WakeLeadership(WATCH_TIMER, after_s)]",
         "    return effects if state.pushes else [*effects, WakeLeadership(WATCH_TIMER, after_s)]",
         "watching",
         (),
-        cases=("worker failure/pushing/its host loses power/37",),
+        cases=(
+            "worker failure/pushing/its host loses power/33",
+            "worker failure/pushing/its host loses power/34",
+        ),
     ),
 )

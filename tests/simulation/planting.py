@@ -1,4 +1,4 @@
-"""Bugs, planted one at a time into the core: what each breaks, where it goes, what shows it.
+"""Bugs, planted one at a time: what each breaks, where it goes, what shows it.
 
 A mutant replaces a piece of one function's source; the function's code is exchanged in place, so
 that everybody who holds the function runs the mutated one. If the piece is not there any more,
@@ -24,7 +24,7 @@ class Mutant(NamedTuple):
     """Of the design: §3 forming, §4 leases and fencing, §5 the coordinator, §6 restarts,
     §7 who may say what."""
     target: str
-    """module:function, or module:Class.method."""
+    """module:function, or module:Class.method, below `holdfast`."""
     old: str
     new: str
     profile: str
@@ -40,7 +40,7 @@ class Mutant(NamedTuple):
 
 def _function(target: str) -> FunctionType:
     module_name, _, path = target.partition(":")
-    found: object = importlib.import_module(f"holdfast.core.{module_name}")
+    found: object = importlib.import_module(f"holdfast.{module_name}")
     for part in path.split("."):
         found = inspect.getattr_static(found, part)
     if isinstance(found, property):
@@ -63,7 +63,7 @@ def _mutated(target: str, old: str, new: str) -> tuple[FunctionType, CodeType]:
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
-    """The core with the bug in it."""
+    """Holdfast with the bug in it."""
     places = ((mutant.target, mutant.old, mutant.new), *mutant.also)
     exchanged = [_mutated(*place) for place in places]
     originals = [(function, function.__code__) for function, _ in exchanged]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.config import Leases
-from holdfast.core.document import Document, Ledger
-from holdfast.core.messages import CloseJob, HeartbeatAnswered, RunRound
-from holdfast.core.model import Assignment, Endpoint, Outcome, Ranks, Tenure
+from holdfast.core.policy.config import Leases
+from holdfast.core.protocol.document import Document, Ledger
+from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, RunRound
+from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks, Tenure
 from holdfast.testing import Fault, make_plan, simulate
 from holdfast.testing.checkers import CHECKERS, check
 from holdfast.testing.facts import (

@@ -6,9 +6,7 @@ from random import Random
 
 import pytest
 
-from holdfast.core.config import Leases
-from holdfast.core.document import Document
-from holdfast.core.leadership_io import (
+from holdfast.core.election.io import (
     LeadershipEvent,
     ReadRegister,
     RegisterRead,
@@ -16,6 +14,8 @@ from holdfast.core.leadership_io import (
     RegisterWrote,
     WriteRegister,
 )
+from holdfast.core.policy.config import Leases
+from holdfast.core.protocol.document import Document
 from holdfast.testing.plan import RegisterKind, RegisterPlan
 from holdfast.testing.register import Register
 from holdfast.testing.timeline import Timeline
@@ -56,7 +56,7 @@ class Stage:
         asker = asker or self.writer
         self.written += 1
         document = Document(1, 1, self.written, f"n/{self.written}", "n")
-        self.register.ask(asker, WriteRegister(document, asker.token))
+        self.register.ask(asker, WriteRegister(document, asker.token), asker.answered)
         self.run(0.1)
 
     def run(self, for_s: float) -> None:
@@ -83,7 +83,7 @@ def test_a_token_never_comes_again_after_the_content_was_lost() -> None:
 
 def test_who_watches_is_told_in_order() -> None:
     stage = Stage("pushing")
-    stage.register.watch(stage.watcher, True)
+    stage.register.watch(stage.watcher, stage.watcher.answered)
     for _ in range(20):
         stage.write()
     tokens = [read.token for read in stage.watcher.reads()]
@@ -94,7 +94,7 @@ def test_who_watches_is_told_in_order() -> None:
 def test_jumbled_pushes_come_twice_and_in_any_order() -> None:
     stage = Stage("pushing")
     stage.register.watches.jumbled = 1
-    stage.register.watch(stage.watcher, True)
+    stage.register.watch(stage.watcher, stage.watcher.answered)
     for _ in range(20):
         stage.write()
     stage.run(10.0)
@@ -105,7 +105,7 @@ def test_jumbled_pushes_come_twice_and_in_any_order() -> None:
 
 def test_a_watch_that_broke_is_told_of_when_it_is_found_out() -> None:
     stage = Stage("pushing")
-    stage.register.watch(stage.watcher, True)
+    stage.register.watch(stage.watcher, stage.watcher.answered)
     stage.register.watches.break_silently(stage.watcher.host, 3.0)
     stage.write()
     assert stage.watcher.told == []
@@ -115,20 +115,20 @@ def test_a_watch_that_broke_is_told_of_when_it_is_found_out() -> None:
 
 def test_a_writer_expires_only_when_its_tenure_is_over() -> None:
     stage = Stage("holding")
-    stage.register.watch(stage.watcher, True)
+    stage.register.watch(stage.watcher, stage.watcher.answered)
     stage.write()
     stage.run(TERMS.tenure_s * (1 + TERMS.drift))
     assert not any(read.expired for read in stage.watcher.reads())
     stage.run(TERMS.takeover_s - TERMS.tenure_s + 0.1)
     assert stage.watcher.reads()[-1].expired
-    stage.register.ask(stage.watcher, ReadRegister())
+    stage.register.ask(stage.watcher, ReadRegister(), stage.watcher.answered)
     stage.run(0.1)
     assert stage.watcher.reads()[-1].expired
 
 
 def test_a_writer_that_writes_on_does_not_expire() -> None:
     stage = Stage("holding")
-    stage.register.watch(stage.watcher, True)
+    stage.register.watch(stage.watcher, stage.watcher.answered)
     for _ in range(10):
         stage.write()
         stage.run(1.0)

@@ -16,7 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.core.preload_steps import module_of
+from holdfast.core.protocol.preload_steps import module_of
 
 from .environments import Stack, command, script
 

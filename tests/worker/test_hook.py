@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.workers.failures import HOOK_DIRECTORY, hook_environment
+from holdfast.processes.failures import HOOK_DIRECTORY, hook_environment
 
 OLDEST, NEWEST = 8, 15
 WHAT_A_SCRIPT_SEES = """
@@ -324,5 +324,5 @@ def test_processes_of_the_multiprocessing_module_see_nothing(runner: Runner) -> 
 
 
 def test_an_agent_whose_path_cannot_be_named_sets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.workers.failures.HOOK_DIRECTORY", "/odd:place/hook")
+    monkeypatch.setattr("holdfast.processes.failures.HOOK_DIRECTORY", "/odd:place/hook")
     assert hook_environment({"PYTHONPATH": "x"}) == {}

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from holdfast.cli import table
 from holdfast.cli.table import GROUPS, OPTIONS, Option
+from holdfast.core.protocol import exit_status
 
 SYNOPSIS = "holdfast run [options] SCRIPT [arguments]"
 
@@ -55,11 +56,11 @@ VARIABLES = (
 )
 
 EXIT_STATUSES = (
-    ("  0", "all workers succeeded"),
-    ("  1", "the job failed for good"),
-    ("  2", "the command line cannot be accepted"),
-    ("  3", "the nodes did not meet in time"),
-    ("  128+n", "ended by signal n"),
+    (f"  {exit_status.SUCCEEDED}", "all workers succeeded"),
+    (f"  {exit_status.FAILED}", "the job failed for good"),
+    (f"  {exit_status.USAGE}", "the command line cannot be accepted"),
+    (f"  {exit_status.NOT_FORMED}", "the nodes did not meet in time"),
+    (f"  {exit_status.BY_SIGNAL}+n", "ended by signal n"),
 )
 
 _NARROWEST = 40

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+from holdfast.core.protocol import exit_status
+
 USAGE = """\
 holdfast: the launcher that holds distributed jobs together
 
@@ -28,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if not sys.platform.startswith("linux"):
         print("holdfast: this runs on Linux only (it needs pidfd and subreaper)", file=sys.stderr)
-        return 2
+        return exit_status.USAGE
     verb = words[0] if words else ""
     if verb == "run":
         if argv is None:
@@ -43,12 +45,12 @@ def main(argv: list[str] | None = None) -> int:
         from holdfast import __version__
 
         print(f"holdfast {__version__}")
-        return 0
+        return exit_status.SUCCEEDED
     if verb in ("--help", "-h", "help"):
         print(USAGE, end="")
-        return 0
+        return exit_status.SUCCEEDED
     print(f"holdfast: {_unknown(verb)}" if verb else USAGE, end="", file=sys.stderr)
-    return 2
+    return exit_status.USAGE
 
 
 def _unknown(verb: str) -> str:

@@ -28,14 +28,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from holdfast.cli import rendezvous
 from holdfast.cli.table import BY_NAME, BY_SHORT, OPTIONS, UNCHANGED, Option
-from holdfast.cli.values import closest, listed
-from holdfast.core import timing
-from holdfast.core.config import JobConfig, Program, ProgramKind
-from holdfast.core.errors import UsageError
+from holdfast.cli.values import closest
+from holdfast.core.policy import rendezvous_settings, timing
+from holdfast.core.policy.config import JobConfig, Program, ProgramKind
+from holdfast.core.policy.rendezvous_settings import COMMAND_LINE
+from holdfast.core.policy.texts import listed
+from holdfast.core.protocol.errors import UsageError
 
 PREFIX_TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 INTERPRETER = "PYTHON_EXEC"
@@ -75,12 +77,9 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedRun:
     values = collect(given, environ)
     program = _program(words, values, environ)
     notes = _count_workers(values, environ)
-    # What has an option of its own is stronger than a setting in --rdzv-conf.
+    config = replace(UNCHANGED, run_id=_unique_id(program), program=program)
     settings = values.get("rdzv-conf", {})
-    fields = {**rendezvous.fields_of(settings), **_fields_of(values)}
-    rendezvous.hear_keep_alive(fields, settings)
-    _derive_times(fields)
-    config = _fill(replace(UNCHANGED, run_id=_unique_id(program), program=program), fields)
+    config = rendezvous_settings.apply(config, settings, _fields_of(values), COMMAND_LINE)
     if template := environ.get(PREFIX_TEMPLATE):
         config = replace(config, output=replace(config.output, prefix_template=template))
     config, more = rendezvous.settle(config, values.get("rdzv-backend"))
@@ -213,7 +212,7 @@ def _count_workers(values: dict[str, Any], environ: Mapping[str, str]) -> tuple[
     wanted = values.get("nproc-per-node")
     if not isinstance(wanted, str):
         return ()
-    from holdfast.workers import accelerators
+    from holdfast.processes.host import accelerators
 
     found = accelerators.count(cast(accelerators.Kind, wanted), environ)
     values["nproc-per-node"] = found.number
@@ -251,29 +250,6 @@ def _fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
         paths = BY_NAME[name].fields
         fields.update(zip(paths, value if len(paths) > 1 else (value,), strict=False))
     return fields
-
-
-def _derive_times(fields: dict[str, Any]) -> None:
-    """Let the times that go together follow the one or two that were given."""
-    section = "leases."
-    chosen = {path: value for path, value in fields.items() if path.startswith(section)}
-    chosen = {path.removeprefix(section): value for path, value in chosen.items()}
-    derived = timing.derive(UNCHANGED.leases, chosen)
-    fields.update({section + name: value for name, value in asdict(derived).items()})
-    least, most = "timeouts.min_round_s", "timeouts.min_round_max_s"
-    fields[most] = max(UNCHANGED.timeouts.min_round_max_s, fields.get(least, 0.0))
-
-
-def _fill(config: JobConfig, fields: Mapping[str, Any]) -> JobConfig:
-    """Put the values into the configuration, by the paths of their fields."""
-    sections: dict[str, dict[str, Any]] = {"": {}}
-    for path, value in fields.items():
-        section, _, field = path.rpartition(".")
-        sections.setdefault(section, {})[field] = value
-    whole = sections.pop("")
-    for section, changes in sections.items():
-        whole[section] = replace(getattr(config, section), **changes)
-    return replace(config, **whole)
 
 
 def _check_backoff(config: JobConfig) -> None:

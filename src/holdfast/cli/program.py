@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import sys
 
-from holdfast.core.config import Program
-from holdfast.core.errors import UsageError
+from holdfast.core.policy.config import Program
+from holdfast.core.protocol.errors import UsageError
 
 STANDARD_INPUT = "-"
 
@@ -69,7 +69,7 @@ def _as_module(path: str) -> str:
 
 def _why_not(module: str) -> str:
     """Why `python -m` cannot run it; empty if it can, as far as can be told."""
-    from holdfast.workers.reading.places import Places
+    from holdfast.processes.zygote.reading.places import Places
 
     places = Places(os.getcwd())
     if not places.may_have(module):

@@ -13,79 +13,26 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import cast
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from holdfast.cli import values
-from holdfast.core.config import (
+from holdfast.core.policy import rendezvous_settings, texts
+from holdfast.core.policy.config import (
+    BACKENDS,
     DEFAULT_PORT,
-    EMBEDDED_BACKENDS,
-    ETCD_PORT,
     STATIC_BACKEND,
     STATIC_MASTER,
     JobConfig,
     Rendezvous,
+    port_beside,
 )
-from holdfast.core.errors import UsageError
-from holdfast.core.model import Endpoint
+from holdfast.core.policy.rendezvous_settings import COMMAND_LINE
+from holdfast.core.protocol.errors import UsageError
+from holdfast.core.protocol.model import Endpoint
 
-ETCD = ("etcd", "etcd-v2")
-BACKENDS = (*EMBEDDED_BACKENDS, *ETCD, STATIC_BACKEND, "file")
 REGISTERS, HANDLERS = "holdfast.registers", "torchrun.handlers"
-
-BESIDE_THE_MASTER = 100
-"""How far below the master's port a static job's coordinator listens: 29400 for 29500."""
-UNPRIVILEGED = 1024
-
-_positive_number = values.whole_number(1)
-SETTINGS: Mapping[str, values.Parser] = {
-    "join_timeout": values.positive_seconds,
-    "last_call_timeout": values.positive_seconds,
-    "close_timeout": values.positive_seconds,
-    "heartbeat_timeout": values.positive_seconds,
-    "keep_alive_interval": values.positive_seconds,
-    "keep_alive_max_attempt": _positive_number,
-    "timeout": values.positive_seconds,
-    "read_timeout": values.positive_seconds,
-    "is_host": values.flag,
-    "store_type": values.one_of("tcp", "file"),
-    "rank": values.whole_number(0),
-    "protocol": values.one_of("http", "https"),
-    "etcd_prefix": values.text,
-    "cert": values.text,
-    "key": values.text,
-    "cacert": values.text,
-    "ssl_cert": values.text,
-    "ssl_cert_key": values.text,
-    "ca_cert": values.text,
-    "lease": values.positive_seconds,
-    "heartbeat": values.positive_seconds,
-    "suspect": values.positive_seconds,
-    "scale_up_delay": values.seconds,
-    "min_round_time": values.seconds,
-    "token_file": values.text,
-    "coordinator_port": values.whole_number(1, values.PORT_MAX),
-    "user": values.text,
-    "password_file": values.text,
-}
-"""The keys of `--rdzv-conf`: what torch's own backends read, and below that our own."""
-
-FIELDS: Mapping[str, str] = {
-    "join_timeout": "timeouts.join_s",
-    "timeout": "timeouts.join_s",
-    "last_call_timeout": "timeouts.last_call_s",
-    "close_timeout": "timeouts.close_s",
-    "lease": "leases.lease_s",
-    "heartbeat": "leases.heartbeat_s",
-    "suspect": "leases.suspect_s",
-    "scale_up_delay": "timeouts.scale_up_delay_s",
-    "min_round_time": "timeouts.min_round_s",
-    "token_file": "security.token_file",
-    "is_host": "is_host",
-}
-"""Where settings go, as paths into `JobConfig`; of two for one field the upper one wins."""
 
 
 def settle(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[str, ...]]:
@@ -99,7 +46,7 @@ def settle(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[str, 
         return _standalone(config, named)
     backend = named or _default_backend(config)
     if backend in BACKENDS:
-        check_settings(config.rendezvous.options)
+        rendezvous_settings.check(config.rendezvous.options, COMMAND_LINE)
     endpoint = _endpoint(backend, config)
     rendezvous = replace(config.rendezvous, backend=backend, endpoint=endpoint)
     settled = replace(config, rendezvous=rendezvous)
@@ -110,11 +57,11 @@ def backend(name: str) -> str:
     """A parser: one of ours, or one that this process or an installed package registered."""
     if name in BACKENDS:
         return name
-    from holdfast.agent.register_contact import registered_backends
+    from holdfast.node.meeting import registered_backends
 
     known = (*BACKENDS, *registered_backends())
     try:
-        return known_or_registered(values.text(name), "backend", known, [REGISTERS])
+        return known_or_registered(texts.text(name), "backend", known, [REGISTERS])
     except UsageError:
         _refuse_a_handler(name)
         raise
@@ -145,53 +92,9 @@ def known_or_registered(name: str, what: str, known: Iterable[str], groups: Iter
     if name in found:
         return name
     names = [*known, *found]
-    hint = f"known: {values.listed(names)}" if names else "no installed package registers any"
+    hint = f"known: {texts.listed(names)}" if names else "no installed package registers any"
     near = values.closest(name, names)
     raise UsageError(f"there is no {what} {name!r}", f"{near} {hint}" if near else hint)
-
-
-def check_settings(settings: Mapping[str, str]) -> None:
-    """Refuse a key or a value of `--rdzv-conf` that means nothing to our backends."""
-    for key in settings:
-        if key not in SETTINGS:
-            known = f"the known ones are {values.listed(sorted(SETTINGS))}"
-            raise UsageError(f"--rdzv-conf has no setting {key!r}", known)
-        read_setting(settings, key)
-
-
-def read_setting(settings: Mapping[str, str], key: str) -> object:
-    """The parsed value of a known key of `--rdzv-conf`."""
-    try:
-        return SETTINGS[key](settings[key])
-    except UsageError as error:
-        raise UsageError(f"--rdzv-conf {key}: {error.message}", error.hint) from None
-
-
-def fields_of(settings: Mapping[str, str]) -> dict[str, object]:
-    """What the settings ask of the configuration, by field."""
-    fields: dict[str, object] = {}
-    for key, field in FIELDS.items():
-        if key in settings:
-            fields.setdefault(field, read_setting(settings, key))
-    return fields
-
-
-def hear_keep_alive(fields: dict[str, object], settings: Mapping[str, str]) -> None:
-    """Let torch's words for heartbeat and silence count, as far as nothing of ours is said.
-
-    They are wishes: torch lets them be anything, so none of them may make a job fail that
-    torchrun would run. A lease that was given decides alone; a silence below two heartbeats
-    is raised to that.
-    """
-    if "leases.lease_s" in fields:
-        return
-    if "keep_alive_interval" in settings:
-        interval = cast(float, read_setting(settings, "keep_alive_interval"))
-        fields.setdefault("leases.heartbeat_s", interval)
-    if "heartbeat_timeout" in settings:
-        silence = cast(float, read_setting(settings, "heartbeat_timeout"))
-        heartbeat = cast(float, fields.get("leases.heartbeat_s", 0.0))
-        fields.setdefault("leases.suspect_s", max(silence, 2 * heartbeat))
 
 
 def _standalone(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[str, ...]]:
@@ -205,7 +108,7 @@ def _standalone(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[
         notes.append(f"--standalone runs on one node and waits for no other of {config.max_nodes}")
     unused = {"--rdzv-backend": named, "--rdzv-endpoint": config.rendezvous.endpoint}
     notes += [f"--standalone makes {name} {said} unused" for name, said in unused.items() if said]
-    check_settings(config.rendezvous.options)
+    rendezvous_settings.check(config.rendezvous.options, COMMAND_LINE)
     rendezvous = replace(config.rendezvous, backend=Rendezvous().backend, endpoint="localhost:0")
     return replace(config, max_nodes=1, rendezvous=rendezvous), tuple(notes)
 
@@ -228,8 +131,7 @@ def _default_backend(config: JobConfig) -> str:
 
 def _endpoint(backend: str, config: JobConfig) -> str:
     said = config.rendezvous.endpoint
-    store = config.rendezvous.options.get("store_type")
-    on_disk = backend == "file" or (backend == "c10d" and store == "file")
+    on_disk = rendezvous_settings.is_on_disk(backend, config.rendezvous.options)
     if on_disk and not said:
         raise UsageError(
             "a meeting on a shared disk needs a path", "for instance --rdzv-endpoint /shared/job"
@@ -238,22 +140,16 @@ def _endpoint(backend: str, config: JobConfig) -> str:
         return said
     if not said and (config.max_nodes == 1 or backend == "static"):
         return ""
-    places = _places(said or "localhost", backend)
+    try:
+        places = rendezvous_settings.places(backend, said or "localhost")
+    except UsageError as error:
+        raise UsageError(f"--rdzv-endpoint: {error.message}", error.hint) from None
     if config.max_nodes > 1 and any(place.port == 0 for place in places):
         raise UsageError(
             "--rdzv-endpoint: port 0 picks a port that the other nodes cannot know",
             f"name one, such as {DEFAULT_PORT}",
         )
     return ",".join(str(place) for place in places)
-
-
-def _places(said: str, backend: str) -> list[Endpoint]:
-    try:
-        if backend in ETCD:
-            return [values.endpoint(place, ETCD_PORT) for place in said.split(",")]
-        return [values.endpoint(said, DEFAULT_PORT)]
-    except UsageError as error:
-        raise UsageError(f"--rdzv-endpoint: {error.message}", error.hint) from None
 
 
 def _static(config: JobConfig) -> tuple[JobConfig, tuple[str, ...]]:
@@ -285,7 +181,7 @@ def _static(config: JobConfig) -> tuple[JobConfig, tuple[str, ...]]:
 def _static_master(config: JobConfig) -> Endpoint | None:
     """Where the workers meet; None if a single node may choose for itself."""
     if config.rendezvous.endpoint:
-        return values.endpoint(config.rendezvous.endpoint, DEFAULT_PORT)
+        return Endpoint.parse(config.rendezvous.endpoint, DEFAULT_PORT)
     if config.max_nodes == 1:
         return None
     port = STATIC_MASTER.port if config.master_port is None else config.master_port
@@ -298,15 +194,11 @@ def _static_master(config: JobConfig) -> Endpoint | None:
 
 
 def _coordinator_port(config: JobConfig, master: Endpoint) -> int:
-    """Beside the master's, so that jobs with masters of their own on one host do not clash."""
-    settings = config.rendezvous.options
-    if "coordinator_port" not in settings:
-        below = master.port - BESIDE_THE_MASTER
-        return below if below >= UNPRIVILEGED else master.port + BESIDE_THE_MASTER
-    port = cast(int, read_setting(settings, "coordinator_port"))
+    said = rendezvous_settings.read(config.rendezvous.options, "coordinator_port", COMMAND_LINE)
+    port: int = said or port_beside(master.port)
     if port == master.port:
         raise UsageError(
-            f"--rdzv-conf coordinator_port: {port} is the master's port, which is the workers'",
+            f"{COMMAND_LINE} coordinator_port: {port} is the master's port, which is the workers'",
             "name another one",
         )
     return port

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 
-from holdfast.workers.own_environment import take_secrets
-from holdfast.workers.spawner_process import SpawnerProcess, fill_standard_streams, start_spawner
+from holdfast.core.protocol import exit_status
+from holdfast.processes.own_environment import take_secrets
+from holdfast.processes.spawner_process import SpawnerProcess, fill_standard_streams, start_spawner
 
 TYPE_CHECKING = False  # As in `typing`, which the spawner's start does not wait for.
 if TYPE_CHECKING:
-    from holdfast.agent.contact import Secrets
-    from holdfast.core.config import JobConfig
+    from holdfast.core.policy.config import JobConfig
+    from holdfast.node.secrets import Secrets
     from holdfast.observe.event_handlers import EventLog
-    from holdfast.workers.round_logs import Layout
+    from holdfast.processes.output.round_logs import Layout
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
 EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 """Too many open files: each worker takes a few descriptors of the agent."""
 COLD = ("--no-warm", "--no_warm", "--no-python", "--no_python")
@@ -34,7 +34,7 @@ def run(words: list[str]) -> int:
     # Imported while the spawner's interpreter starts: these take most of our own start.
     _import_msgspec()
     from holdfast.cli import options
-    from holdfast.core.errors import UsageError
+    from holdfast.core.protocol.errors import UsageError
 
     try:
         return _run_job(words, spawner, secrets)
@@ -44,15 +44,15 @@ def run(words: list[str]) -> int:
         print(f"holdfast: {error.message}", file=sys.stderr)
         if error.hint:
             print(f"hint: {error.hint}", file=sys.stderr)
-        return EXIT_USAGE
+        return exit_status.USAGE
     except KeyboardInterrupt:
-        return 130
+        return exit_status.BY_SIGNAL + signal.SIGINT
     except OSError as error:
         if error.errno not in EXHAUSTED:
             raise
         print(f"holdfast: {error.strerror}; the job cannot go on", file=sys.stderr)
         print("hint: raise the limit (`ulimit -n`), or start fewer workers", file=sys.stderr)
-        return EXIT_FAILED
+        return exit_status.FAILED
     finally:
         spawner.socket.close()
 
@@ -85,9 +85,9 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
         print(f"holdfast: {note}", file=sys.stderr)
     if config.max_nodes > 1:
         _print_about_several_nodes(config, secret)
-    from holdfast.agent.commands import how_to_start
-    from holdfast.agent.loop import Agent
-    from holdfast.workers.event_loop import EventLoop
+    from holdfast.node.agent import Agent
+    from holdfast.processes.commands import how_to_start
+    from holdfast.runtime.loop import EventLoop
 
     if config.slots > 1 and "OMP_NUM_THREADS" not in os.environ:
         print("holdfast: workers get OMP_NUM_THREADS=1; set it to change that", file=sys.stderr)
@@ -108,7 +108,7 @@ def _registered_layout(config: JobConfig) -> Layout | None:
     """Where workers write, if a registered class is to say so."""
     if config.logs_specs is None:
         return None
-    from holdfast.workers.registered_logs import registered_layout
+    from holdfast.processes.output.registered_logs import registered_layout
 
     return registered_layout(config)
 
@@ -128,17 +128,18 @@ def _secrets(config: JobConfig, secret: dict[str, str]) -> Secrets | None:
     """A job of one node needs none, and does not wait for what reads them."""
     if config.max_nodes == 1:
         return None
-    from holdfast.cli.secrets import read_secrets
+    from holdfast.node.secret_sources import read_secrets
 
-    return read_secrets(config, {**os.environ, **secret})
+    environ = {**os.environ, **secret}
+    return read_secrets(config.security.token_file, config.rendezvous.options, environ)
 
 
 def _print_about_several_nodes(config: JobConfig, secret: dict[str, str]) -> None:
     """How long each loss takes at worst, and what there is to know about the token."""
     from holdfast.cli.secrets import token_notes
-    from holdfast.core import timing
+    from holdfast.core.policy import timing
 
-    notes = token_notes(config, {**os.environ, **secret})
+    notes = token_notes(config.security.token_file, {**os.environ, **secret})
     for line in (*notes, *timing.describe(config)):
         print(f"holdfast: {line}", file=sys.stderr)
 
@@ -154,4 +155,4 @@ def _print_help() -> int:
     except BrokenPipeError:
         # Whoever was reading has seen enough; nor may the interpreter's own flush complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return 0
+    return exit_status.SUCCEEDED

@@ -3,7 +3,7 @@
 Rules
 - One row is one option. Parsing, help and the reference are made from these rows, so an
   option is added here and nowhere else (and, if it is a new setting, as a field of
-  `core.config`, where its default is written).
+  `core.policy.config`, where its default is written).
 - `name` is spelled with dashes. Underscores on the command line and the names in the
   environment follow from it.
 - `fields` says where the value goes: paths into `JobConfig`. A row without fields takes
@@ -17,7 +17,10 @@ from operator import attrgetter
 from msgspec import Struct
 
 from holdfast.cli import rendezvous, values
-from holdfast.core.config import DEFAULT_PORT, STATIC_MASTER, JobConfig, Program
+from holdfast.core.policy import texts
+from holdfast.core.policy.config import DEFAULT_PORT, STATIC_MASTER, JobConfig, Program
+from holdfast.core.protocol.bounds import PORT_MOST
+from holdfast.core.protocol.endpoint import host
 
 MACHINES = "Which machines"
 PROGRAM = "What to run"
@@ -41,7 +44,7 @@ class Option(Struct, frozen=True):
     name: str
     group: str
     help: str
-    parse: values.Parser
+    parse: texts.Parser
     metavar: str = ""
     """What stands for the value; empty for a flag."""
     fields: tuple[str, ...] = ()
@@ -85,12 +88,12 @@ UNCHANGED = JobConfig(run_id="", program=Program(kind="script", target=""))
 
 def _event_handler(name: str) -> str:
     return rendezvous.known_or_registered(
-        values.text(name), "event handler", EVENT_HANDLERS, EVENT_HANDLER_GROUPS
+        texts.text(name), "event handler", EVENT_HANDLERS, EVENT_HANDLER_GROUPS
     )
 
 
 def _logs_specs(name: str) -> str:
-    return rendezvous.known_or_registered(values.text(name), "logs spec", (), LOGS_SPECS_GROUPS)
+    return rendezvous.known_or_registered(texts.text(name), "logs spec", (), LOGS_SPECS_GROUPS)
 
 
 # A table is read by its rows; the formatter would give every cell a line of its own.
@@ -101,7 +104,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("nnodes", MACHINES, "nodes of the job, or their range",
            values.nodes, metavar="N|MIN:MAX", fields=("min_nodes", "max_nodes")),
     Option("standalone", MACHINES, "one node by itself, on a free port",
-           values.flag, fields=("rendezvous.standalone",)),
+           texts.flag, fields=("rendezvous.standalone",)),
     Option("rdzv-endpoint", MACHINES, "where all nodes meet",
            values.plain, metavar="HOST[:PORT]", fields=("rendezvous.endpoint",),
            shown=f"port {DEFAULT_PORT}"),
@@ -110,34 +113,34 @@ OPTIONS: tuple[Option, ...] = (
            note="holdfast or c10d: the endpoint's machine coordinates; static: with fixed ranks;"
                 " etcd, etcd-v2, file: any machine may be lost; or a registered name"),
     Option("rdzv-conf", MACHINES, "settings of the backend",
-           values.pairs, metavar="KEY=VALUE,...", fields=("rendezvous.options",)),
+           texts.pairs, metavar="KEY=VALUE,...", fields=("rendezvous.options",)),
     Option("rdzv-id", MACHINES, "the job's name, the same on all nodes",
            values.run_id, metavar="NAME", fields=("run_id",),
            note="without one: a new name for one node, the endpoint for several;"
                 " etcd, etcd-v2 and file need one, unless --nnodes 1"),
     Option("local-addr", MACHINES, "this node's address, as others see it",
-           values.host, metavar="ADDRESS", fields=("local_address",)),
+           host, metavar="ADDRESS", fields=("local_address",)),
     Option("node-rank", MACHINES, "this node's place, a hint unless static",
-           values.whole_number(0), metavar="N", fields=("node_rank",)),
+           texts.whole_number(0), metavar="N", fields=("node_rank",)),
     Option("role", MACHINES, "the kind of worker that runs here",
-           values.text, metavar="NAME", fields=("role",)),
+           texts.text, metavar="NAME", fields=("role",)),
     Option("topology-key", MACHINES, "order ranks by this key, e.g. rack3/node12",
            values.plain, metavar="KEY", fields=("topology_key",), ours=True),
     Option("join-timeout", MACHINES, "give up if the nodes have not met",
-           values.positive_seconds, metavar="S", fields=("timeouts.join_s",), ours=True),
+           texts.positive_seconds, metavar="S", fields=("timeouts.join_s",), ours=True),
     Option("last-call", MACHINES, "wait for more once MIN nodes are there",
-           values.seconds, metavar="S", fields=("timeouts.last_call_s",), ours=True),
+           texts.seconds, metavar="S", fields=("timeouts.last_call_s",), ours=True),
 
     Option("module", PROGRAM, "run a module, as python -m does",
-           values.flag, short="m"),
+           texts.flag, short="m"),
     Option("no-python", PROGRAM, "run a command that is not Python",
-           values.flag),
+           texts.flag),
     Option("run-path", PROGRAM, "run a file through runpy.run_path",
-           values.flag),
+           texts.flag),
     Option("virtual-local-rank", PROGRAM, "LOCAL_RANK 0 and one GPU for each worker",
-           values.flag, fields=("virtual_local_rank",)),
+           texts.flag, fields=("virtual_local_rank",)),
     Option("numa-binding", PROGRAM, "node, socket, exclusive or core-complex",
-           values.one_of("node", "socket", "exclusive", "core-complex"),
+           texts.one_of("node", "socket", "exclusive", "core-complex"),
            metavar="HOW", fields=("numa_binding",)),
 
     Option("log-dir", OUTPUT, "where logs and the journal go",
@@ -156,40 +159,40 @@ OPTIONS: tuple[Option, ...] = (
            values.filters, metavar="WORDS", fields=("output.stderr_filters",)),
 
     Option("max-restarts", FAILURE, "restarts allowed to the whole job",
-           values.whole_number(0), metavar="N", fields=("restarts.max_restarts",)),
+           texts.whole_number(0), metavar="N", fields=("restarts.max_restarts",)),
     Option("shutdown-timeout", FAILURE, "grace between signal and SIGKILL",
-           values.seconds, metavar="S", fields=("timeouts.shutdown_s",),
+           texts.seconds, metavar="S", fields=("timeouts.shutdown_s",),
            also_from=("TORCH_ELASTIC_SHUTDOWN_TIMEOUT",)),
     Option("signals-to-handle", FAILURE, "passed on to the workers",
            values.signals, metavar="NAMES", fields=("signals",),
            also_from=("TORCHELASTIC_SIGNALS_TO_HANDLE",)),
     Option("restart-window", FAILURE, "count only failures of the last S",
-           values.positive_seconds, metavar="S", fields=("restarts.window_s",), ours=True),
+           texts.positive_seconds, metavar="S", fields=("restarts.window_s",), ours=True),
     Option("restart-backoff", FAILURE, "delay before restart 2; then it doubles",
-           values.seconds, metavar="S", fields=("restarts.backoff_first_s",), ours=True),
+           texts.seconds, metavar="S", fields=("restarts.backoff_first_s",), ours=True),
     Option("restart-backoff-max", FAILURE, "the longest such delay",
-           values.seconds, metavar="S", fields=("restarts.backoff_max_s",), ours=True),
+           texts.seconds, metavar="S", fields=("restarts.backoff_max_s",), ours=True),
     Option("same-cause-limit", FAILURE, "give up after N of one cause; 0: never",
-           values.whole_number(0), metavar="N", fields=("restarts.same_cause_limit",), ours=True),
+           texts.whole_number(0), metavar="N", fields=("restarts.same_cause_limit",), ours=True),
     Option("progress-after", FAILURE, "a round this long counts as progress",
-           values.positive_seconds, metavar="S", fields=("restarts.progress_after_s",), ours=True),
+           texts.positive_seconds, metavar="S", fields=("restarts.progress_after_s",), ours=True),
     Option("non-retryable-exit-codes", FAILURE, "give up at once on these",
            values.exit_codes, metavar="CODES", fields=("restarts.non_retryable_exit_codes",),
            ours=True),
     Option("unkillable-timeout", FAILURE, "wait for a process stuck in the kernel",
-           values.seconds, metavar="S", fields=("timeouts.unkillable_s",), ours=True,
+           texts.seconds, metavar="S", fields=("timeouts.unkillable_s",), ours=True,
            also_from=("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",)),
 
     Option("lease", LOSS, "a node cut off this long stops itself",
-           values.positive_seconds, metavar="S", fields=("leases.lease_s",), ours=True),
+           texts.positive_seconds, metavar="S", fields=("leases.lease_s",), ours=True),
     Option("heartbeat", LOSS, "how often a node says it is there",
-           values.positive_seconds, metavar="S", fields=("leases.heartbeat_s",), ours=True),
+           texts.positive_seconds, metavar="S", fields=("leases.heartbeat_s",), ours=True),
     Option("scale-up-delay", LOSS, "newcomers wait for more newcomers",
-           values.seconds, metavar="S", fields=("timeouts.scale_up_delay_s",), ours=True),
+           texts.seconds, metavar="S", fields=("timeouts.scale_up_delay_s",), ours=True),
     Option("min-round-time", LOSS, "no newcomer ends a round sooner",
-           values.seconds, metavar="S", fields=("timeouts.min_round_s",), ours=True),
+           texts.seconds, metavar="S", fields=("timeouts.min_round_s",), ours=True),
     Option("drain-timeout", LOSS, "a leaving node awaits a replacement",
-           values.seconds, metavar="S", fields=("timeouts.drain_s",), ours=True),
+           texts.seconds, metavar="S", fields=("timeouts.drain_s",), ours=True),
     Option("snapshot-dir", LOSS, "the endpoint's host keeps its record here",
            values.optional_text, metavar="DIR", fields=("snapshot_dir",), ours=True),
 
@@ -207,20 +210,20 @@ OPTIONS: tuple[Option, ...] = (
     Option("preload", WARM, "import these too, once for all workers",
            values.modules, metavar="MODULES", fields=("warm.preload",), ours=True),
     Option("worker-store", WARM, "let rank 0 host PyTorch's TCPStore",
-           values.flag, fields=("worker_store",), ours=True),
+           texts.flag, fields=("worker_store",), ours=True),
     Option("preload-timeout", WARM, "start cold if that takes longer",
-           values.seconds, metavar="S", fields=("timeouts.preload_s",), ours=True),
+           texts.seconds, metavar="S", fields=("timeouts.preload_s",), ours=True),
 
     Option("master-addr", TORCHRUN, "rank 0's address",
-           values.host, metavar="HOST", fields=("master_address",),
+           host, metavar="HOST", fields=("master_address",),
            shown=STATIC_MASTER.address),
     Option("master-port", TORCHRUN, "rank 0's port",
-           values.whole_number(0, values.PORT_MAX), metavar="PORT", fields=("master_port",),
+           texts.whole_number(0, PORT_MOST), metavar="PORT", fields=("master_port",),
            shown=str(STATIC_MASTER.port)),
     Option("monitor-interval", TORCHRUN, "accepted; nothing here polls",
-           values.positive_seconds, metavar="S", fields=("monitor_interval_s",)),
+           texts.positive_seconds, metavar="S", fields=("monitor_interval_s",)),
     Option("start-method", TORCHRUN, "functions: spawn, fork, forkserver",
-           values.one_of("spawn", "fork", "forkserver"), metavar="HOW", fields=("start_method",)),
+           texts.one_of("spawn", "fork", "forkserver"), metavar="HOW", fields=("start_method",)),
     Option("event-log-handler", TORCHRUN, "null, console or a registered name",
            _event_handler, metavar="NAME", fields=("event_log_handler",)),
     Option("logs-specs", TORCHRUN, "a registered torchrun.logs_specs name",

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from queue import SimpleQueue
 from typing import Any
 
-from holdfast.core.errors import UsageError
+from holdfast.core.protocol.errors import UsageError
 
 ENTRY_POINTS = "holdfast.event_handlers"
 PATIENCE_S = 10.0

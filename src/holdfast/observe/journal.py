@@ -13,8 +13,8 @@ Schema (one object a line):
     {"seq", "at", "machine": "coordinator began", "beginning": {"tenure", "ledger", …}}
     {"seq", "at", "machine": "leadership", "event": {"type", …}, "effects": [{"type", …}, …]}
 
-The fields of events and effects are those of the types in `core.agent_io`,
-`core.messages` and `core.coordinator_io`; one that has its default may be missing. The
+The fields of events and effects are those of the types in `core.node.io`,
+`core.protocol.messages` and `core.coordinator.io`; one that has its default may be missing. The
 program's arguments are left out: they may hold a secret.
 
 Rules
@@ -40,9 +40,14 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from holdfast.core import agent, coordinator
-from holdfast.core.agent_contact import UNANSWERED
-from holdfast.core.agent_io import (
+from holdfast.core.coordinator import step as coordinator
+from holdfast.core.coordinator.bootstrap import Beginning
+from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, Heard
+from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.node import step as agent
+from holdfast.core.node.contact import UNANSWERED
+from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
     AgentTimerFired,
@@ -55,14 +60,10 @@ from holdfast.core.agent_io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.agent_state import HEARTBEAT_TIMER, AgentState
-from holdfast.core.beginning import Beginning
-from holdfast.core.config import JobConfig
-from holdfast.core.coordinator_io import CoordinatorEffect, CoordinatorEvent, Heard
-from holdfast.core.coordinator_state import CoordinatorState
-from holdfast.core.desk import Desk
-from holdfast.core.errors import UsageError
-from holdfast.core.messages import (
+from holdfast.core.node.state import HEARTBEAT_TIMER, AgentState
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.errors import UsageError
+from holdfast.core.protocol.messages import (
     Heartbeat,
     HeartbeatAnswered,
     NodeGreeted,
@@ -70,10 +71,13 @@ from holdfast.core.messages import (
     StopRound,
     WorkersProgressed,
 )
-from holdfast.core.model import Tenure
+from holdfast.core.protocol.model import Tenure
 from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
 SCHEMA = 1
+NOTEWORTHY_EVENTS = ("LeaderTetherEnded", "Outranked", "ResignationWanted")
+NOTEWORTHY_EFFECTS = ("Lead", "StepDown", "Call", "NobodyFound", "LearnOutcome", "Announce")
+"""Of `core.election.io`, by name: a job without a register does not load it."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -126,7 +130,7 @@ class LeadershipStep(msgspec.Struct, frozen=True, tag="leadership", tag_field="m
     at: float
     event: Any
     effects: list[Any]
-    """As in `core.leadership_io`, which a job without a register does not load."""
+    """As in `core.election.io`, which a job without a register does not load."""
 
 
 class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
@@ -218,9 +222,10 @@ class Journal:
         """This node carries the coordinator from now on."""
         self._add(CoordinatorBegan(0, at, beginning))
 
-    def leadership(self, at: float, event: Any, effects: list[Any]) -> None:
-        """A step that changed something about who leads."""
-        self._add(LeadershipStep(0, at, event, effects))
+    def election(self, at: float, event: Any, effects: list[Any]) -> None:
+        """A step about who leads; written if it changed something."""
+        if _is_noteworthy(event, effects):
+            self._add(LeadershipStep(0, at, event, effects))
 
     def taken(self, at: float, desk: Desk) -> None:
         """All steps that the coordinator at this desk has taken since it was last asked."""
@@ -300,6 +305,12 @@ class Journal:
 
             plain = msgspec.to_builtins(line)
             return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _is_noteworthy(event: object, effects: list[Any]) -> bool:
+    """Whether it changed something: a quiet job would write little else than renewals."""
+    told = any(type(effect).__name__ in NOTEWORTHY_EFFECTS for effect in effects)
+    return told or type(event).__name__ in NOTEWORTHY_EVENTS
 
 
 def heartbeat_number(step: AgentStep) -> int | None:

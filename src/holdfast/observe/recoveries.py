@@ -17,8 +17,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.core.agent_io import AllGone, StepReported, Told, WorkerExited, WorkerStarted
-from holdfast.core.messages import RunRound, StopRound
+from holdfast.core.node.io import AllGone, StepReported, Told, WorkerExited, WorkerStarted
+from holdfast.core.protocol.messages import RunRound, StopRound
 from holdfast.observe.journal import AgentStep, Step
 
 

@@ -11,9 +11,9 @@ import re
 import time
 from collections.abc import Iterable
 
-from holdfast.core.bounds import clean, clean_lines
-from holdfast.core.model import Failure, Outcome
-from holdfast.core.rootcause import early_ends, lost_a_peer, shortened
+from holdfast.core.policy.root_cause import early_ends, lost_a_peer, shortened
+from holdfast.core.protocol.bounds import clean, clean_lines
+from holdfast.core.protocol.model import Failure, Outcome
 from holdfast.observe.recoveries import Recovery
 
 MAX_TRACEBACK_LINES = 40

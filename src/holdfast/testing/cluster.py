@@ -13,7 +13,7 @@ from random import Random
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.model import Outcome
+from holdfast.core.protocol.model import Outcome
 from holdfast.testing import faults
 from holdfast.testing.checkers import check
 from holdfast.testing.facts import Fact, Healed, History, Late, Recorded, Violation
@@ -45,9 +45,10 @@ class Run(Struct):
 class Cluster:
     """All hosts, and what lies between them."""
 
-    def __init__(self, plan: Plan, with_story: bool) -> None:
+    def __init__(self, plan: Plan, with_story: bool, random: Random | None = None) -> None:
+        """`random` decides what the plan leaves open; by default its seed does."""
         self.plan = plan
-        self.random = Random(plan.seed)
+        self.random = random or Random(plan.seed)
         self.timeline = Timeline()
         self.network = Network(self.timeline, self.random)
         leases = plan.config.leases
@@ -81,6 +82,7 @@ class Cluster:
             self.story.append(f"{self.timeline.now:9.3f}  {machine.name:>7}  {text}")
 
     def host_of(self, node: str) -> int:
+        """Of a node, or of a host, by its name."""
         return int(node.removeprefix("host").partition("-")[0])
 
     def leader(self) -> Machine | None:
@@ -88,7 +90,7 @@ class Cluster:
         found, highest = None, None
         for machine in self.machines:
             process = machine.process
-            desk = process.leading.desk if process is not None else None
+            desk = process.desk if process is not None else None
             if desk is not None and (highest is None or desk.state.tenure > highest):
                 found, highest = machine, desk.state.tenure
         return found
@@ -96,28 +98,36 @@ class Cluster:
     def target(self, host: int) -> Machine | None:
         return self.leader() if host == LEADER else self.machines[host]
 
-    def reached_point(self, process: Process) -> None:
-        """A process that leads is about to say, ask or take in something."""
+    def reached_point(self, process: Process) -> float:
+        """A process that leads is about to say, ask or take in something.
+
+        Returns for how long it sleeps, if that is what strikes it.
+        """
         self.points.append(self.timeline.now)
         strike = self.plan.strike
         if strike is not None and strike.point == len(self.points):
             faults.strike(self, replace(strike.fault, at=self.timeline.now, host=process.host))
         if not process.alive:
             raise Gone
+        if strike is None:
+            return 0.0
+        return min(strike.fault.lasts_s, max(self.plan.heal_at - self.timeline.now, 0.0))
 
     def is_outcome_of_the_job(self, outcome: Outcome) -> bool:
         return self.outcome is not None and self.outcome.verdict == outcome.verdict
 
-    def interrupts(self, machine: Machine) -> bool:
-        return machine.number in self.mid_word
-
-    def pause_mid_word(self, machine: Machine) -> None:
-        lasts_s = self.mid_word.pop(machine.number)
+    def pause_mid_word(self, process: Process) -> float:
+        """A leader falls asleep between what it has decided and what it says of it."""
+        machine = process.machine
+        # When everything is healed it wakes up, whatever is left of it.
+        lasts_s = min(self.mid_word.pop(process.host), self.plan.heal_at - self.timeline.now)
+        if lasts_s <= 0:
+            return 0.0
         machine.pause_agent()
-        self.tell_story(
-            machine, f"the agent is paused before it has sent that, for {lasts_s:.1f} s"
-        )
+        text = f"the agent is paused in the middle of what it does, for {lasts_s:.1f} s"
+        self.tell_story(machine, text)
         self.timeline.after(lasts_s, machine.resume_agent)
+        return lasts_s
 
     # The users' program.
 

@@ -15,8 +15,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core import timing
-from holdfast.core.config import (
+from holdfast.core.policy import timing
+from holdfast.core.policy.config import (
     JobConfig,
     Leases,
     Program,

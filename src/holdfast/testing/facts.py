@@ -9,9 +9,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from holdfast.core.document import Document
-from holdfast.core.messages import CloseJob, HeartbeatAnswered, RunRound, StopRound
-from holdfast.core.model import Outcome, Tenure
+from holdfast.core.protocol.document import Document
+from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, RunRound, StopRound
+from holdfast.core.protocol.model import Outcome, Tenure
 
 WorkerEnd = Literal["failed", "victim", "stopped", "killed", "succeeded", "suspended"]
 

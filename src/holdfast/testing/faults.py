@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.testing.facts import FaultStruck, NodeDrained
-from holdfast.testing.leading import EMBEDDED_HOST
 from holdfast.testing.network import TO_CLIENT, TO_SERVER
 from holdfast.testing.plan import Fault
+from holdfast.testing.ports import EMBEDDED_HOST
 from holdfast.testing.spawner import NEVER_RETRY, RAISED
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _start_again(cluster: Cluster, machine: Machine, fault: Fault) -> None:
 
 def _boot(machine: Machine) -> None:
     cluster = machine.cluster
-    over = cluster.outcome is not None and cluster.plan.embedded and not cluster.plan.keeps_record
+    over = cluster.outcome is not None and cluster.plan.embedded and machine.disk is None
     if cluster.timeline.now < machine.away_until or over:
         return  # Nobody starts the host of a job that is over, and that would not remember it.
     if not machine.up:
@@ -180,15 +180,17 @@ def _connection_reset(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     process = machine.process
     if process is None:
         return
-    if process.connection is not None:
-        cluster.network.reset(process.connection)
-    else:
-        for connection in list(process.leading.latest.values()):
+    own = process.line.connection if process.line is not None else None
+    if own is not None:
+        cluster.network.reset(own)
+    elif process.exchange is not None:
+        for connection in process.exchange.roster.controls():
             cluster.network.reset(connection)
 
 
 def _half_open(cluster: Cluster, machine: Machine, fault: Fault) -> None:
-    connection = machine.process.connection if machine.process is not None else None
+    line = machine.process.line if machine.process is not None else None
+    connection = line.connection if line is not None else None
     if connection is not None:
         connection.swallows[TO_SERVER] |= fault.other % 3 != 1
         connection.swallows[TO_CLIENT] |= fault.other % 3 != 2
@@ -294,7 +296,7 @@ def _a_liar_speaks(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     """To whoever carries the coordinator, wherever it strikes."""
     for other in cluster.machines:
         if other.process is not None:
-            other.process.post(other.process.leading.hear_liar, fault.other)
+            other.process.post(other.process.hear_liar, fault.other)
 
 
 KINDS: dict[str, Happen] = {

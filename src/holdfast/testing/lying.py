@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator_state import UNKNOWN, CoordinatorState
-from holdfast.core.messages import (
+from holdfast.core.coordinator.state import UNKNOWN, CoordinatorState
+from holdfast.core.protocol.messages import (
     ClosingWanted,
     FailuresDescribed,
     FromNode,
@@ -15,7 +15,7 @@ from holdfast.core.messages import (
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.model import Endpoint, ExitStatus, Failure, NodeInfo, Outcome, Tenure
+from holdfast.core.protocol.model import Endpoint, ExitStatus, Failure, NodeInfo, Outcome, Tenure
 
 LIAR = "liar"
 _INFO = NodeInfo(LIAR, LIAR, slots=1)

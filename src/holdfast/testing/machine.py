@@ -83,8 +83,11 @@ class Machine:
             return
         self.lives += 1
         self.agent_paused = 0
-        self.process = Process(self, f"{self.name}-{self.lives}")
+        self.process = self.new_process(f"{self.name}-{self.lives}")
         self.process.begin()
+
+    def new_process(self, node: str) -> Process:
+        return Process(self, node)
 
     def crash(self) -> None:
         """Power off: nobody is told."""

@@ -1,13 +1,14 @@
 """Connections between hosts: in order each, late, cut, reset, or half open.
 
 A connection has four lanes, each in order and none ordered with another: the frames of either
-side, and the two tethers, whose end means that everything on that side's node is gone.
+side, and the two ends of its tether, whose end means that everything that held it is gone.
 
 Rules
 1. What is sent while the way is cut arrives after the cut, if the connection is still there.
 2. A process that dies ends its connections in order; a host that crashes says nothing, and
    answers with a reset once it is back.
 3. A connection that is half open swallows what is sent, in one direction or both.
+4. A tether that is reset proves nothing, whatever comes on its lane later.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Party(Protocol):
     """A process at one end of a connection."""
 
     host: int
+    node: str
     alive: bool
 
     def host_is_up(self) -> bool: ...
@@ -35,26 +37,39 @@ class Party(Protocol):
 
     def broken(self, connection: Connection, reason: str) -> None: ...
 
+    def tie(self, connection: Connection) -> None:
+        """The client's tether has come."""
+        ...
+
+    def tether_reset(self, connection: Connection) -> None: ...
+
 
 class Connection:
     """Two ends, four lanes."""
 
-    __slots__ = ("client", "last", "number", "open", "server", "swallows", "tethers", "waiting")
+    __slots__ = (
+        "client",
+        "last",
+        "number",
+        "open",
+        "server",
+        "swallows",
+        "tethered",
+        "waiting",
+    )
 
-    numbers = itertools.count()
-
-    def __init__(self, client: Party, server: Party) -> None:
+    def __init__(self, number: int, client: Party, server: Party) -> None:
         self.client = client
         self.server = server
-        self.number = next(self.numbers)
-        """In the order in which the server admits them."""
+        self.number = number
+        """In the order in which servers admit them; by which a tether is known on either side."""
         self.open = [True, True]
         """Whether the server's end, and the client's, takes what comes."""
         self.last = [0.0] * 4
         self.waiting: tuple[deque[Any], ...] = (deque(), deque(), deque(), deque())
         self.swallows = [False, False]
-        self.tethers = [True, True]
-        """Whether the client's tether, and the server's, still proves anything."""
+        self.tethered = False
+        """Whether there is a tether whose end still proves something."""
 
     def receiver(self, lane: int) -> Party:
         return self.server if lane in (TO_SERVER, CLIENT_TETHER) else self.client
@@ -72,9 +87,13 @@ class Network:
     def __init__(self, timeline: Timeline, random: Random) -> None:
         self._timeline = timeline
         self._random = random
+        self._numbers = itertools.count(1)
         self._cut: dict[tuple[int, int], int] = {}
         self._slow: dict[int, int] = {}
         self._stalled: dict[Connection, None] = {}
+
+    def connect(self, client: Party, server: Party) -> Connection:
+        return Connection(next(self._numbers), client, server)
 
     # What is wrong with it.
 
@@ -137,7 +156,7 @@ class Network:
     def _hand_over(self, connection: Connection, lane: int, payload: Any) -> None:
         receiver = connection.receiver(lane)
         if lane in (CLIENT_TETHER, SERVER_TETHER):
-            if connection.tethers[lane - CLIENT_TETHER] and receiver.alive:
+            if connection.tethered and receiver.alive:
                 receiver.received(connection, lane, payload)
             return
         if connection.swallows[lane]:
@@ -162,20 +181,19 @@ class Network:
     # The end of a connection.
 
     def hang_up(self, connection: Connection, lane: int) -> None:
-        """The process that sends on this lane closes its end, and its tether proves nothing."""
+        """The process that sends on this lane closes its end of the frames. The tether stays."""
         back = TO_CLIENT if lane == TO_SERVER else TO_SERVER
         if connection.open[back]:
             connection.open[back] = False
-            connection.tethers[0 if lane == TO_SERVER else 1] = False
             self.send(connection, lane, END)
 
     def process_ended(self, connection: Connection, lane: int) -> None:
-        """The process is dead; the kernel closes for it. The tether lives as long as others do."""
+        """The process is dead; the kernel closes for it."""
         self.send(connection, lane, END)
 
     def reset(self, connection: Connection) -> None:
-        """Both ends are told, and neither tether proves anything."""
-        connection.tethers = [False, False]
+        """Something between the two resets it, frames and tether: both ends are told."""
+        self.reset_tether(connection)
         for lane in (TO_SERVER, TO_CLIENT):
             receiver = connection.receiver(lane)
             if connection.open[lane]:
@@ -183,6 +201,13 @@ class Network:
                 if receiver.alive:
                     receiver.broken(connection, "the connection was reset")
 
-    def node_gone(self, connection: Connection, lane: int) -> None:
-        """Everything on the node that sends on this tether's lane has ended."""
+    def reset_tether(self, connection: Connection) -> None:
+        """It proves nothing any more; the server, which may not have done it, is told."""
+        if connection.tethered:
+            connection.tethered = False
+            if connection.server.alive:
+                connection.server.tether_reset(connection)
+
+    def tether_ended(self, connection: Connection, lane: int) -> None:
+        """The last that held this end of the tether is gone."""
         self.send(connection, lane, END)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from holdfast.core.config import JobConfig
+from holdfast.core.policy.config import JobConfig
 
 LEADER = -1
 """In place of a host's number: whoever leads when the fault strikes."""

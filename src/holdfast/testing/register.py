@@ -16,12 +16,11 @@ Tokens are never used twice, whatever is forgotten; 0 is that of nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from holdfast.core.config import Leases
-from holdfast.core.document import Document
-from holdfast.core.leadership_io import (
+from holdfast.core.election.io import (
     LeadershipEvent,
     ReadRegister,
     RegisterRead,
@@ -29,6 +28,8 @@ from holdfast.core.leadership_io import (
     RegisterWrote,
     WriteRegister,
 )
+from holdfast.core.policy.config import Leases
+from holdfast.core.protocol.document import Document
 from holdfast.testing.plan import RegisterPlan
 from holdfast.testing.timeline import Timeline
 from holdfast.testing.watching import Content, Watches
@@ -42,8 +43,11 @@ TAKEN_UP = 0.6
 VERSIONS_KEPT = 32
 
 
+Tell = Callable[[LeadershipEvent], None]
+
+
 class Caller(Protocol):
-    """Who asks the register: replies are posted to it."""
+    """Who asks the register."""
 
     @property
     def host(self) -> int: ...
@@ -52,8 +56,6 @@ class Caller(Protocol):
     def token(self) -> int:
         """Of the version that it knows."""
         ...
-
-    def answered(self, event: LeadershipEvent) -> None: ...
 
     def recorded(self, document: Document, blank: bool) -> None: ...
 
@@ -108,20 +110,21 @@ class Register:
     def pushes(self) -> bool:
         return self.kind in ("pushing", "holding")
 
-    # Asking.
+    # RegisterThread.
 
-    def ask(self, caller: Caller, request: ReadRegister | WriteRegister) -> None:
+    def ask(self, caller: Caller, request: ReadRegister | WriteRegister, tell: Tell) -> None:
+        """`tell` is told the answer, once."""
         if self.refuses:
             unclear = _unclear(request, "permission denied", refused=True)
-            self._timeline.after(self._short(), caller.answered, unclear)
+            self._timeline.after(self._short(), tell, unclear)
             return
         fate = self._fate(caller.host)
         told = fate.answers and fate.at_s is not None and fate.at_s < self._patience_s
         if not told:
             unclear = _unclear(request, "no answer came")
-            self._timeline.after(self._patience_s, caller.answered, unclear)
+            self._timeline.after(self._patience_s, tell, unclear)
         if fate.at_s is not None:
-            self._timeline.after(fate.at_s, self._serve, caller, request, told)
+            self._timeline.after(fate.at_s, self._serve, caller, request, tell if told else None)
         if isinstance(request, WriteRegister) and self.kind == "holding":
             self._live_later(caller, fate)
 
@@ -151,15 +154,17 @@ class Register:
     def hang_until(self, time: float) -> None:
         self._hangs_until = max(self._hangs_until, time)
 
-    def _serve(self, caller: Caller, request: ReadRegister | WriteRegister, told: bool) -> None:
+    def _serve(
+        self, caller: Caller, request: ReadRegister | WriteRegister, tell: Tell | None
+    ) -> None:
         event: LeadershipEvent
         if isinstance(request, WriteRegister):
             event = self._write(caller, request)
         else:
             document, token = self._read()
             event = RegisterRead(document, token, self._expired and token == self.token)
-        if told:
-            self._timeline.after(self._short(), caller.answered, event)
+        if tell is not None:
+            self._timeline.after(self._short(), tell, event)
 
     def _read(self) -> tuple[Document | None, int]:
         if not self.stale or self._random.random() < 0.5:
@@ -195,14 +200,14 @@ class Register:
 
     # Watching.
 
-    def watch(self, caller: Caller, on: bool) -> None:
+    def watch(self, caller: Caller, tell: Tell | None) -> None:
         """Tell this caller of every change from now on, or no longer."""
-        if not on:
+        if tell is None:
             self.watches.end(caller)
         elif self.unreachable(caller.host) or self.refuses:
-            self._timeline.after(self._patience_s, caller.answered, RegisterUnclear(False))
+            self._timeline.after(self._patience_s, tell, RegisterUnclear(False))
         else:
-            self.watches.begin(caller)
+            self.watches.begin(caller, tell)
             if caller.token != self.token or self._expired:
                 self.watches.tell(self._content(), self.unreachable, caller)
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from holdfast.core.agent_io import (
+from holdfast.core.node.io import (
     AgentEffect,
+    AgentEvent,
     AllGone,
     DropZygote,
+    EndpointReserved,
     EndSpawner,
     HoldLease,
     KillEverything,
@@ -24,6 +26,8 @@ from holdfast.core.agent_io import (
     LeaseRanOut,
     ListStuck,
     ProcessesStuck,
+    Remember,
+    ReserveEndpoint,
     SignalWorkers,
     SpawnerEnded,
     SpawnerLost,
@@ -35,7 +39,7 @@ from holdfast.core.agent_io import (
     ZygoteLost,
     ZygoteReady,
 )
-from holdfast.core.model import ErrorDetail, ExitStatus
+from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus
 from holdfast.testing.facts import (
     StartedBeforeReaped,
     WorkerBegan,
@@ -67,10 +71,13 @@ class Worker:
         "round",
         "stopping",
         "suspended",
+        "tether",
     )
 
-    def __init__(self, round: int, local_rank: int, rank: int, instance: int) -> None:
+    def __init__(self, round: int, local_rank: int, rank: int, instance: int, tether: int) -> None:
         self.round = round
+        self.tether = tether
+        """The one that it holds: its node's when it was started."""
         self.instance = instance
         self.local_rank = local_rank
         self.rank = rank
@@ -98,10 +105,39 @@ class Spawner:
         self.ran_out = False
         self.clearing = False
         self.ending = False
+        self.tether = 0
+        self.tethers: set[int] = set()
+        """All that anything on this node still holds."""
+        self.shared: frozenset[int] = frozenset()
+        """Those of other nodes to this one that it holds too."""
+
+    # As the processes of its agent's engine.
+
+    def do(self, effect: AgentEffect) -> None:
+        if isinstance(effect, ReserveEndpoint):
+            self.machine.ports += 1
+            self._tell(EndpointReserved(Endpoint(self.machine.name, self.machine.ports)))
+        elif not isinstance(effect, Remember):
+            self.machine.after(self.process.lag_s, self._do, effect)
+
+    def hold_tether(self, tether: int) -> None:
+        """What runs already holds the one before, and so does nobody else from now on."""
+        before, self.tether = self.tether, tether
+        self.tethers.add(tether)
+        self._let_go(before)
+
+    def share_tethers(self, tethers: list[int]) -> None:
+        self.shared = frozenset(tethers)
+
+    def _let_go(self, tether: int) -> None:
+        held = tether == self.tether or any(worker.tether == tether for worker in self.workers)
+        if tether in self.tethers and not held:
+            self.tethers.discard(tether)
+            self.process.let_go_of_tether(tether)
 
     # Requests.
 
-    def do(self, request: AgentEffect) -> None:
+    def _do(self, request: AgentEffect) -> None:
         if not self.alive:
             return
         match request:
@@ -134,7 +170,7 @@ class Spawner:
             case _:
                 raise AssertionError(f"nothing for a spawner: {request}")
 
-    def _tell(self, event: object) -> None:
+    def _tell(self, event: AgentEvent) -> None:
         self.process.post_agent(event)
 
     # The zygote.
@@ -165,7 +201,7 @@ class Spawner:
         ranks = {ranks.local_rank: ranks.rank for ranks in request.assignment.workers}
         instance = self.process.state.tenure.instance
         workers = [
-            Worker(request.assignment.round, local, ranks[local], instance)
+            Worker(request.assignment.round, local, ranks[local], instance, self.tether)
             for local in request.local_ranks
         ]
         if request.warm and not self.zygote:
@@ -266,6 +302,7 @@ class Spawner:
         worker.reaped = True
         if worker in self.workers:
             self.workers.remove(worker)
+            self._let_go(worker.tether)
         if self.alive:
             self._tell(
                 WorkerExited(worker.round, worker.local_rank, worker.pid, status, error=error)

@@ -1,9 +1,12 @@
-"""How a simulated process gets its turns.
+"""How a simulated process gets its turns, and its clock.
 
 Rules
 1. The process does one thing at a time: what comes while it works waits in line.
 2. A process that is paused does nothing. When it wakes up, it takes in all that has come before
    any timer that should have fired.
+3. It may be paused in the middle of a turn, between any two looks at its clock. All that it does in
+   the rest of that turn happens when it is awake again: its clock says so, and so do those to whom
+   it sends something.
 """
 
 from __future__ import annotations
@@ -24,42 +27,122 @@ class Gone(Exception):
     """The process was struck dead in the middle of what it did."""
 
 
+class Call:
+    """A call that is to come, until it is cancelled."""
+
+    __slots__ = ("arguments", "callback")
+
+    def __init__(self, callback: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.callback: Callable[..., Any] | None = callback
+        self.arguments = arguments
+
+    def cancel(self) -> None:
+        self.callback = None
+
+    def run(self) -> None:
+        if self.callback is not None:
+            self.callback(*self.arguments)
+
+
 class Turns:
-    """The line of what a process has to do, and its timers."""
+    """The line of what a process has to do, and its clock."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.cluster = machine.cluster
         self.host = machine.number
         self.alive = True
-        self._timers: dict[tuple[str, str], int] = {}
-        self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._late: list[tuple[tuple[str, str], int, Callable[[str], None]]] = []
+        self.lag_s = 0.0
+        """By how much the rest of this turn happens later, in true time."""
+        self.falls_asleep_s = 0.0
+        """For how long it sleeps when it next looks at its clock in this turn."""
+        self._looks = 0
+        self._queue: deque[Call] = deque()
+        self._late: list[Call] = []
         self._working = False
 
     @property
     def frozen(self) -> bool:
         return bool(self.machine.agent_paused or self.machine.paused)
 
+    # Its clock.
+
+    def now(self) -> float:
+        self._looks += 1
+        if self._looks > 1 and self.host in self.cluster.mid_word:
+            self.falls_asleep_s += self.pause_mid_word()
+        self.lag_s, self.falls_asleep_s = self.lag_s + self.falls_asleep_s, 0.0
+        return self.reading()
+
+    def reading(self) -> float:
+        """What its clock shows, to somebody who looks from outside."""
+        return self.machine.clock.now() + self.machine.clock.rate * self.lag_s
+
+    def call_soon(self, callback: Callable[..., Any], *arguments: Any) -> Call:
+        call = Call(callback, arguments)
+        self.post(call.run)
+        return call
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *arguments: Any) -> Call:
+        call = Call(callback, arguments)
+        # Never early, as no timer is: not even by the rounding of a large number.
+        after_s = max(delay_s, 0.0) / self.machine.clock.rate + NEVER_EARLY_S
+        self.cluster.timeline.after(after_s + self.lag_s, self._fire, call)
+        return call
+
+    def _fire(self, call: Call) -> None:
+        if not self.alive or call.callback is None:
+            return
+        if self.frozen:
+            self._late.append(call)
+        else:
+            self.post(call.run)
+
+    # Its turns.
+
     def post(self, happen: Callable[..., None], *arguments: Any) -> None:
         if not self.alive:
             return
-        self._queue.append((happen, arguments))
+        self._queue.append(Call(happen, arguments))
         if not self._working and not self.frozen:
             self._work()
+
+    def when_awake(self, happen: Callable[..., None], *arguments: Any) -> None:
+        """Do to the world what this turn does: now, or when a pause in its middle is over."""
+        if self.lag_s:
+            self.cluster.timeline.after(self.lag_s, self._if_alive, happen, arguments)
+        else:
+            happen(*arguments)
+
+    def _if_alive(self, happen: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        if self.alive:
+            happen(*arguments)
 
     def _work(self) -> None:
         self._working = True
         try:
             while self._queue and self.alive and not self.frozen:
-                happen, arguments = self._queue.popleft()
-                happen(*arguments)
+                self._queue.popleft().run()
+                self._turn_over()
+                self.after_turn()
         except Gone:
             pass
         except Exception as error:  # noqa: BLE001 - a finding: told with the story that led to it.
             self._raised(error)
         finally:
+            self._turn_over()
             self._working = False
+
+    def _turn_over(self) -> None:
+        self.lag_s = self.falls_asleep_s = 0.0
+        self._looks = 0
+
+    def pause_mid_word(self) -> float:
+        """How long it is to sleep in the middle of this turn, which begins."""
+        return 0.0
+
+    def after_turn(self) -> None:
+        """Called when a turn is over."""
 
     def _raised(self, error: Exception) -> None:
         import traceback
@@ -76,23 +159,5 @@ class Turns:
             return
         self._work()
         late, self._late = self._late, []
-        for key, number, fire in late:
-            self._fire(key, number, fire)
-
-    def set_timer(self, key: tuple[str, str], after_s: float, fire: Callable[[str], None]) -> None:
-        number = self._timers[key] = self._timers.get(key, 0) + 1
-        # Never early, as no timer is: not even by the rounding of a large number.
-        delay_s = max(after_s, 0.0) / self.machine.clock.rate + NEVER_EARLY_S
-        self.cluster.timeline.after(delay_s, self._fire, key, number, fire)
-
-    def _fire(self, key: tuple[str, str], number: int, fire: Callable[[str], None]) -> None:
-        if not self.alive or self._timers[key] != number:
-            return
-        if self.frozen:
-            self._late.append((key, number, fire))
-        else:
-            self.post(self._fire_if_set, key, number, fire)
-
-    def _fire_if_set(self, key: tuple[str, str], number: int, fire: Callable[[str], None]) -> None:
-        if self._timers[key] == number:
-            fire(key[1])
+        for call in late:
+            self._fire(call)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from holdfast.core.document import Document
-from holdfast.core.leadership_io import RegisterRead, RegisterUnclear
+from holdfast.core.election.io import RegisterRead, RegisterUnclear
+from holdfast.core.protocol.document import Document
 from holdfast.testing.timeline import Timeline
 
 if TYPE_CHECKING:
-    from holdfast.testing.register import Caller
+    from holdfast.testing.register import Caller, Tell
 
 TWICE = 0.3
 """How often something is told twice where pushes are jumbled."""
@@ -38,10 +38,10 @@ class Content(Struct, frozen=True):
 class Watch:
     """One caller's."""
 
-    __slots__ = ("broken", "caller", "last_at")
+    __slots__ = ("broken", "caller", "last_at", "tell")
 
-    def __init__(self, caller: Caller) -> None:
-        self.caller = caller
+    def __init__(self, caller: Caller, tell: Tell) -> None:
+        self.caller, self.tell = caller, tell
         self.last_at = 0.0
         self.broken = False
 
@@ -60,8 +60,8 @@ class Watches:
         self.late = 0
         self.jumbled = 0
 
-    def begin(self, caller: Caller) -> None:
-        self._watches[caller] = Watch(caller)
+    def begin(self, caller: Caller, tell: Tell) -> None:
+        self._watches[caller] = Watch(caller, tell)
 
     def end(self, caller: Caller) -> None:
         self._watches.pop(caller, None)
@@ -92,7 +92,7 @@ class Watches:
             watch.broken = True
             self._timeline.after(self._patience_s, self._found_broken, watch)
         else:
-            caller.answered(RegisterRead(content.document, content.token, content.expired))
+            watch.tell(RegisterRead(content.document, content.token, content.expired))
 
     # What goes wrong.
 
@@ -106,4 +106,4 @@ class Watches:
     def _found_broken(self, watch: Watch) -> None:
         if self._watches.get(watch.caller) is watch:
             del self._watches[watch.caller]
-            watch.caller.answered(RegisterUnclear(False, reason="the watch broke off"))
+            watch.tell(RegisterUnclear(False, reason="the watch broke off"))

@@ -26,9 +26,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.core.agent_io import Told
-from holdfast.core.document import LIMIT_BYTES, Document, decode
-from holdfast.core.model import Tenure
+from holdfast.core.node.io import Told
+from holdfast.core.protocol.document import LIMIT_BYTES, Document, decode
+from holdfast.core.protocol.model import Tenure
 from holdfast.observe import journal
 
 from ...etcd_cluster import QUICK_ELECTIONS, EtcdCluster, EtcdOptions, EtcdPlace

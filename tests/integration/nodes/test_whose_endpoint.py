@@ -83,9 +83,9 @@ def test_who_can_bind_the_address_of_another_does_not_host(make_job) -> None:
 
 PLACES = """
 import socket
-from holdfast.control import hosting
-from holdfast.control.resolving import Address
-from holdfast.core.model import Endpoint
+from holdfast.transport import own_endpoint as hosting
+from holdfast.transport.resolving import Address
+from holdfast.core.protocol.model import Endpoint
 
 def both(endpoint):
     families = {"::1": socket.AF_INET6, "127.0.0.1": socket.AF_INET, "fd99::9": socket.AF_INET6}

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from holdfast.workers import preload
+from holdfast.processes.zygote import preload
 
 SHADOWS = {
     "one that the program imports": ("queue", "import queue\nprint(queue.MINE)"),
@@ -36,10 +36,10 @@ def test_a_module_beside_the_program_wins_as_it_does_cold(program, what) -> None
 
 def test_modules_named_like_ours_do_not_keep_a_program_cold(same) -> None:
     names = ("linux", "wire", "fitness", "run_as_main", "zygote", "zygote_server", "preload")
-    names += ("private_names",)
+    names += ("private_names", "private_messages")
     files = {f"{name}.py": f"print({name!r})" for name in names}
     text = "\n".join(f"import {name}" for name in names)
-    assert same("program.py", files={**files, "program.py": text}).stdout.count(b"\n") == 8
+    assert same("program.py", files={**files, "program.py": text}).stdout.count(b"\n") == 9
 
 
 def test_a_module_that_hides_one_that_is_loaded_already_is_a_reason_to_start_cold(program) -> None:
@@ -94,10 +94,10 @@ def test_a_folder_that_the_program_puts_first_counts(same) -> None:
 
 def test_a_launcher_behind_a_symbolic_link_leaves_nothing_on_the_path(program) -> None:
     link = program.folder.parent / "link"
-    link.symlink_to(preload.__file__.removesuffix("/holdfast/workers/preload.py"))
+    link.symlink_to(preload.__file__.removesuffix("/holdfast/processes/zygote/preload.py"))
     program.write({"program.py": "import sys\nprint(sys.path)"})
     run = program.run("warm", "program.py", env={"PYTHONPATH": str(link)})
-    assert b"holdfast/workers" not in run.stdout
+    assert b"holdfast/processes" not in run.stdout
     assert run.stdout == program.run("plain", "program.py", env={"PYTHONPATH": str(link)}).stdout
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from holdfast.workers import private_names
+from holdfast.processes.bare import private_names
 
 from ...taking_away import write_sitecustomize
 

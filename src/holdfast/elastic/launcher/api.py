@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from holdfast.core.policy.config import DEFAULT_SIGNALS, STATIC_BACKEND, Timeouts
 from holdfast.elastic import events, metrics
 from holdfast.elastic.agent.server import handler_calls
 from holdfast.elastic.agent.server.api import RunResult, WorkerSpec
@@ -28,15 +29,13 @@ from holdfast.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, Signal
 from holdfast.elastic.multiprocessing.errors import ChildFailedError
 from holdfast.elastic.rendezvous import RendezvousParameters
 from holdfast.elastic.rendezvous import registry as rdzv_registry
-from holdfast.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from holdfast.elastic.rendezvous.utils import static_master
 from holdfast.elastic.utils.logging import get_logger
 
 __all__ = ["LaunchConfig", "elastic_launch", "launch_agent"]
 
 RENDEZVOUS_TIMEOUT_S = 900
-SHUTDOWN_TIMEOUT_S = "30"
 NO_TIMEOUT = -1
-NO_PORT = -1
 
 Entrypoint = Callable[..., Any] | str | None
 
@@ -69,7 +68,7 @@ class LaunchConfig:
     local_addr: str | None = None
     event_log_handler: str = "null"
     numa_options: Any = None
-    signals_to_handle: str = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+    signals_to_handle: str = ",".join(DEFAULT_SIGNALS)
     duplicate_stdout_filters: list[str] | None = None
     duplicate_stderr_filters: list[str] | None = None
     virtual_local_rank: bool = False
@@ -83,7 +82,7 @@ class LaunchConfig:
         if self.logs_specs is None:
             self.logs_specs = DefaultLogsSpecs()
         if self.shutdown_timeout is None:
-            said = os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", SHUTDOWN_TIMEOUT_S)
+            said = os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", Timeouts().shutdown_s)
             self.shutdown_timeout = int(said)
         elif self.shutdown_timeout < 0:
             raise ValueError(f"shutdown_timeout is {self.shutdown_timeout}: it must be 0 or more")
@@ -238,12 +237,6 @@ def _get_entrypoint_name(entrypoint: Entrypoint, args: Sequence[Any]) -> str:
 
 def _get_addr_and_port(rdzv_parameters: RendezvousParameters) -> tuple[str | None, int | None]:
     """The master that a static endpoint names; ValueError if it names none or no port."""
-    if rdzv_parameters.backend != "static":
+    if rdzv_parameters.backend != STATIC_BACKEND:
         return None, None
-    endpoint = rdzv_parameters.endpoint.strip()
-    if not endpoint:
-        raise ValueError("a static rendezvous needs an endpoint: the master's host:port")
-    address, port = parse_rendezvous_endpoint(endpoint, default_port=NO_PORT)
-    if port == NO_PORT:
-        raise ValueError(f"the endpoint {endpoint} of a static rendezvous needs a port")
-    return address, port
+    return static_master(rdzv_parameters.endpoint)

@@ -26,11 +26,11 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from holdfast.core.errors import UnsupportedPlatform
+from holdfast.core.protocol.errors import UnsupportedPlatform
 from holdfast.elastic.multiprocessing.errors import record
-from holdfast.workers import function as functions
-from holdfast.workers import private_names
-from holdfast.workers.own_environment import SECRETS
+from holdfast.processes.bare import private_names
+from holdfast.processes.own_environment import SECRETS
+from holdfast.processes.zygote import function as functions
 
 SIZE = struct.Struct("!Q")
 _CANNOT_PICKLE = (pickle.PicklingError, AttributeError, TypeError)
@@ -88,7 +88,7 @@ class Shipment(Struct, frozen=True):
     command: list[str]
     descriptors: tuple[int, ...]
     """What the process is to have. They belong to the call, and must be open until it has."""
-    numbers: list[int]
+    numbers: tuple[int, ...]
     """Where it finds them."""
     cargo: bytes
     """What it reads first from its socket."""
@@ -153,7 +153,7 @@ def ship(name: str, call: Call, reply: socket.socket) -> Shipment:
         return Shipment(
             command=private_names.spawn_command(tracker, read_from.fileno()),
             descriptors=tuple(packing.descriptors.values()),
-            numbers=list(packing.descriptors),
+            numbers=tuple(packing.descriptors),
             cargo=cargo,
         )
 

@@ -10,8 +10,8 @@ Rules
    a zygote that waits for the next context (`nursery.py`).
 4. When this process ends, however it does, they are killed.
 
-How it works: a spawner is the parent of all of them (`workers.spawner`), and a thread watches
-them and their output (`processes.py`).
+How it works: a spawner is the parent of all of them (`processes.spawner.spawner`), and a thread
+watches them and their output (`processes.py`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from holdfast.elastic.multiprocessing.processes import Exit, Processes, Start
 from holdfast.elastic.multiprocessing.result import RunProcsResult
 from holdfast.elastic.multiprocessing.signals import held_back, raise_on_signals
 from holdfast.elastic.multiprocessing.streams import StreamPlans
-from holdfast.workers.environment import without_secrets
-from holdfast.workers.spawner_process import SpawnerProcess
+from holdfast.processes.bare.private_messages import Call, Execute
+from holdfast.processes.environment import without_secrets
+from holdfast.processes.spawner_process import SpawnerProcess
 
 __all__ = ["MultiprocessContext", "PContext", "RunProcsResult", "SubprocessContext"]
 
@@ -130,7 +131,7 @@ class PContext(ABC):
             spawner = self._ready_to_start(starts)
             try:
                 filtered = self._streams.filtered_files()
-                made = Processes(self.name, starts, filtered, by_group=self._signals_groups)
+                made = Processes(starts, filtered, by_group=self._signals_groups)
                 made.start(spawner, self._nest)
             except BaseException:
                 spawner.drop()
@@ -235,14 +236,26 @@ class PContext(ABC):
             failure.message = ended.error
         return failure
 
-    def _start_of(self, local_rank: int, request: dict[str, Any]) -> Start:
+    def _start_of(self, local_rank: int, request: Execute | Call) -> Start:
         return Start(
             local_rank=local_rank,
-            request={"cpus": self._processor_sets[local_rank], **request},
+            request=request,
             reads_our_stdin=self._reads_our_stdin,
             stdout=self._streams.of(local_rank, 1),
             stderr=self._streams.of(local_rank, 2),
         )
+
+    def _to_execute(self, local_rank: int, command: list[str]) -> Execute:
+        return Execute(
+            name=self._name_of(local_rank),
+            argv=command,
+            env=self._environment(local_rank),
+            cpus=self._processor_sets[local_rank],
+        )
+
+    def _name_of(self, local_rank: int) -> str:
+        """By which the spawner knows it."""
+        return f"{self.name}:{local_rank}"
 
     def _environment(self, local_rank: int) -> dict[str, str]:
         return {**without_secrets(os.environ), **self.envs[local_rank]}
@@ -281,14 +294,11 @@ class SubprocessContext(PContext):
 
     def _ready_to_start(self, starts: list[Start]) -> SpawnerProcess:
         for rank in range(self.nprocs):
-            starts.append(self._start_of(rank, self._request(rank)))
+            command = [self.entrypoint, *map(str, self.args[rank])]
+            request = self._to_execute(rank, command)
+            _check_command(self.entrypoint, request.env)
+            starts.append(self._start_of(rank, request))
         return forking.new_spawner()
-
-    def _request(self, local_rank: int) -> dict[str, Any]:
-        environment = self._environment(local_rank)
-        command = [self.entrypoint, *map(str, self.args[local_rank])]
-        _check_command(self.entrypoint, environment)
-        return {"do": "exec", "argv": command, "env": environment}
 
     def _failed(self, before: Collection[int]) -> Iterator[Exit]:
         """All that did not end with 0, those that were told to end among them."""
@@ -340,7 +350,7 @@ class MultiprocessContext(PContext):
                 self._ship(starts, rank)
             return self._spawner_for(starts)
         made = {
-            f"{self.name}:{rank}": calls.process_object("fork", self._title(rank), call, -1)
+            self._name_of(rank): calls.process_object("fork", self._title(rank), call, -1)
             for rank, call in enumerate(map(self._call, range(self.nprocs)))
         }
         spawner = forking.fork_spawner(made)
@@ -355,8 +365,8 @@ class MultiprocessContext(PContext):
     def _spawner_for(self, starts: list[Start]) -> SpawnerProcess:
         """One with a zygote, if that is of use."""
         wanted = None
-        if starts:
-            command = starts[0].request["argv"]
+        if starts and isinstance(starts[0].request, Execute):
+            command = starts[0].request.argv
             arguments = self.args.values()
             wanted = warm_plan.plan(self.entrypoint, arguments, self.envs, command)
         self._nest = nursery.take(wanted) if wanted is not None else None
@@ -365,22 +375,21 @@ class MultiprocessContext(PContext):
     def _fork(self, starts: list[Start], local_rank: int) -> None:
         paths = {1: self.stdouts[local_rank], 2: self.stderrs[local_rank]}
         own = [number for number, path in paths.items() if path]
-        start = self._start_of(local_rank, {"do": "call", "own_streams": own})
+        cpus = self._processor_sets[local_rank]
+        request = Call(name=self._name_of(local_rank), cpus=cpus, own_streams=own)
+        start = self._start_of(local_rank, request)
         starts.append(start)
         start.ends = forking.reply_pair()
         start.given = (start.ends[1].fileno(),)
 
     def _ship(self, starts: list[Start], local_rank: int) -> None:
-        start = self._start_of(local_rank, {"do": "exec"})
+        request = self._to_execute(local_rank, [])
+        start = self._start_of(local_rank, request)
         starts.append(start)
         start.ends = forking.reply_pair()
         shipment = calls.ship(self._title(local_rank), self._call(local_rank), start.ends[1])
         start.given, start.cargo = shipment.descriptors, shipment.cargo
-        start.request |= {
-            "argv": shipment.command,
-            "env": self._environment(local_rank),
-            "keep": shipment.numbers,
-        }
+        request.argv, request.keep = shipment.command, shipment.numbers
 
     def _call(self, local_rank: int) -> calls.Call:
         return calls.Call(self.entrypoint, self.args[local_rank], self.envs[local_rank])

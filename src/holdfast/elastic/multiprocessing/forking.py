@@ -17,11 +17,13 @@ import socket
 import sys
 import threading
 import weakref
+from functools import partial
 from multiprocessing.process import BaseProcess
-from typing import Any
 
-from holdfast.workers import births, linux, private_names, spawner
-from holdfast.workers.spawner_process import SpawnerProcess, run_spawner
+from holdfast.processes.bare import linux, private_names
+from holdfast.processes.bare.private_messages import Call, Message
+from holdfast.processes.spawner import births, spawner
+from holdfast.processes.spawner_process import SpawnerProcess, run_spawner
 
 _starting = threading.Lock()
 """Else a spawner could inherit another's socket, and hold it open after that one's end."""
@@ -52,10 +54,7 @@ def reply_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def fork_spawner(calls: dict[str, BaseProcess]) -> SpawnerProcess:
-    """A spawner that can fork these calls, by name: `{"do": "call", "id", "cpus", "own_streams"}`.
-
-    Descriptors of that request: stdin, stdout, stderr, and the socket for the reply.
-    """
+    """A spawner that can fork these calls, by name, when it is asked to `Call`."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()  # Else each copy would write it again.
@@ -117,19 +116,23 @@ def _spawner_of_calls(calls: dict[str, BaseProcess]) -> type[spawner.Spawner]:
     class SpawnerOfCalls(spawner.Spawner):
         """A spawner that can also fork itself to carry out a call."""
 
-        def do_call(self, request: dict[str, Any], descriptors: list[int]) -> None:
-            self.bear(self.become_call, request, descriptors)
+        def do(self, request: Message, descriptors: list[int]) -> None:
+            if isinstance(request, Call):
+                become = partial(self.become_call, request, descriptors)
+                self.bear(request.name, become, descriptors)
+            else:
+                super().do(request, descriptors)
 
-        def become_call(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
+        def become_call(self, request: Call, descriptors: list[int], parent: int) -> None:
             code = 125
             try:
                 self.let_go()
                 linux.set_title(title)
                 *standard_streams, reply = descriptors
-                linux.become_worker(parent, standard_streams, request["cpus"])
+                linux.become_worker(parent, standard_streams, request.cpus)
                 births.close_all(standard_streams)
-                _renew_streams(request["own_streams"])
-                code = _run(calls[request["id"]], reply)
+                _renew_streams(request.own_streams)
+                code = _run(calls[request.name], reply)
             except BaseException:  # noqa: BLE001 - as above
                 sys.excepthook(*sys.exc_info())
             finally:

@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import TextIO
 
 from holdfast.elastic.multiprocessing.calls import SIZE
-from holdfast.workers.event_loop import EventLoop
+from holdfast.runtime.loop import EventLoop
 
 _READ_BYTES = 65536
 

@@ -1,7 +1,7 @@
 """Which CPUs each process is bound to, where that is wished for.
 
 The wish is PyTorch's `NumaOptions` (any object with its fields), or the name of the mode alone.
-What the modes mean, and what they need, is in `workers.numa`.
+What the modes mean, and what they need, is in `processes.host.numa`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def processor_sets(options: Any, nprocs: int) -> list[tuple[int, ...] | None]:
     """
     if options is None:
         return [None] * nprocs
-    from holdfast.core.errors import UsageError
-    from holdfast.workers import numa
+    from holdfast.core.protocol.errors import UsageError
+    from holdfast.processes.host import numa
 
     mode = getattr(options, "affinity_mode", options)
     binding = str(getattr(mode, "value", mode))

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from holdfast.elastic.multiprocessing import forking
 from holdfast.elastic.multiprocessing.warm_plan import Plan
-from holdfast.workers import linux
-from holdfast.workers.spawner_process import SpawnerProcess
+from holdfast.processes.bare import linux
+from holdfast.processes.spawner_process import SpawnerProcess
 
 MOST_IDLE = 2
 MOST_FINDINGS = 100

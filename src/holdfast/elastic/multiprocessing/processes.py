@@ -25,21 +25,21 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
-from holdfast.agent.crew import Crew, Member
 from holdfast.elastic.multiprocessing import nursery
 from holdfast.elastic.multiprocessing.lines import Bell, News, Relay, Reply
 from holdfast.elastic.multiprocessing.nursery import Nest
-from holdfast.elastic.multiprocessing.warming import Warming, common, forked, in_parts
-from holdfast.workers.births import close_all
-from holdfast.workers.console import Console
-from holdfast.workers.event_loop import Cancellable, EventLoop
-from holdfast.workers.log_files import FilterFiles, LogFile
-from holdfast.workers.output import StreamPlan, Surroundings, open_planned
-from holdfast.workers.spawner_process import SpawnerProcess
+from holdfast.elastic.multiprocessing.warming import Warming, forked, in_parts, to_fork
+from holdfast.processes.bare import private_messages as messages
+from holdfast.processes.crew import Crew, Member
+from holdfast.processes.output.console import Console
+from holdfast.processes.output.log_files import FilterFiles, LogFile
+from holdfast.processes.output.output import StreamPlan, Surroundings, open_planned
+from holdfast.processes.spawner.births import close_all
+from holdfast.processes.spawner_process import SpawnerProcess
+from holdfast.runtime.loop import Cancellable, EventLoop
 
 NOT_MADE = 126
 LOST = -9
@@ -55,8 +55,7 @@ class Start(Struct):
     """One process to be started."""
 
     local_rank: int
-    request: dict[str, Any]
-    """To the spawner, but for its id."""
+    request: messages.Execute | messages.Call
     reads_our_stdin: bool
     stdout: StreamPlan | None
     stderr: StreamPlan | None
@@ -91,13 +90,11 @@ class Exit(Struct, frozen=True):
 class Processes:
     """Started once, closed once; see the rules above."""
 
-    def __init__(
-        self, name: str, starts: list[Start], filtered: dict[int, str], *, by_group: bool
-    ) -> None:
+    def __init__(self, starts: list[Start], filtered: dict[int, str], *, by_group: bool) -> None:
         self.exits: dict[int, Exit] = {}
         self.values: dict[int, bytes] = {}
         self.pids: dict[int, int] = {}
-        self._by_name = {f"{name}:{start.local_rank}": start for start in starts}
+        self._by_name = {start.request.name: start for start in starts}
         self._filtered = filtered
         self._by_group = by_group
         self._streams = (sys.stdout, sys.stderr)
@@ -222,22 +219,19 @@ class Processes:
     def _execute(self) -> None:
         """Start those that have not been, each by itself."""
         for name in [name for name in self._given if self._is_wanted(name)]:
-            request, descriptors = self._by_name[name].request, self._given.pop(name)
-            self._crew.request({**request, "id": name}, descriptors)
+            self._crew.request(self._by_name[name].request, self._given.pop(name))
 
     def _fork(self, nest: Nest) -> None:
         """Have the zygote fork them all; what they are given is kept until they are there."""
-        wanted = [name for name in self._given if self._is_wanted(name)]
-        requests = [
-            (forked(nest.plan, name, self._by_name[name].request, self._given[name]), name)
-            for name in wanted
-        ]
-        for part in in_parts(requests):
-            descriptors = [os.dup(one) for _, name in part for one in self._given[name]]
-            orders = [order for order, _ in part]
-            self._crew.request(
-                {"do": "fork", "common": common(nest), "workers": orders}, descriptors
-            )
+        workers = []
+        for name, descriptors in self._given.items():
+            request = self._by_name[name].request
+            assert isinstance(request, messages.Execute), "a copy of this process has no zygote"
+            if self._is_wanted(name):
+                workers.append(forked(nest.plan, request, descriptors))
+        for part in in_parts(workers):
+            copies = [os.dup(one) for worker in part for one in self._given[worker.name]]
+            self._crew.request(to_fork(nest, part), copies)
 
     def _is_wanted(self, name: str) -> bool:
         return not self._has_ended(self._by_name[name])
@@ -291,7 +285,7 @@ class Processes:
         if not self._is_ending:
             self._is_ending = True
             is_kept = self._warming is not None and self._warming.is_worth_keeping
-            self._crew.request({"do": "kill" if is_kept else "end"})
+            self._crew.request(messages.Kill() if is_kept else messages.End())
             self._loop.call_later(STUCK_AFTER_S, self._give_up)
 
     def _give_up(self) -> None:
@@ -332,11 +326,11 @@ class Processes:
         local_rank = self._by_name[member.name].local_rank
         self._note(Exit(local_rank, 0, NOT_MADE, f"the process could not be made: {error}"))
 
-    def spawner_said(self, message: dict[str, Any]) -> None:
-        if message["say"] == "groups_gone":
+    def spawner_said(self, message: messages.Message) -> None:
+        if isinstance(message, messages.GroupsGone):
             self._groups_left = False
             self._end_if_done()
-        elif message["say"] == "gone":
+        elif isinstance(message, messages.Gone):
             self._on_gone()
         elif self._warming is not None:
             self._warming.said(message)
@@ -346,7 +340,7 @@ class Processes:
         if self._warming is not None and self._warming.is_worth_keeping:
             self._is_gone = self._is_kept = True
         else:
-            self._crew.request({"do": "end"})
+            self._crew.request(messages.End())
 
     def spawner_ended(self, how: str) -> None:
         self._is_gone = True

@@ -15,7 +15,7 @@ import signal
 import threading
 from types import FrameType, TracebackType
 
-from holdfast.core.config import DEFAULT_SIGNALS
+from holdfast.core.policy.config import DEFAULT_SIGNALS
 
 __all__ = ["SignalException"]
 

@@ -7,8 +7,8 @@ import os
 from msgspec import Struct
 
 from holdfast.elastic.multiprocessing.logs_specs import LogsDest
-from holdfast.workers import destinations
-from holdfast.workers.stream_plans import StreamPlan, WorkerIdentity, pipe_bytes
+from holdfast.processes.output import destinations
+from holdfast.processes.output.stream_plans import StreamPlan, WorkerIdentity, pipe_bytes
 
 
 class StreamPlans(Struct, frozen=True):

@@ -5,7 +5,7 @@ Rules
 2. What is imported ahead is what each worker would import before it can call the function: the
    main module's imports, where `multiprocessing` has it imported again, then those of the
    function's own module. What the function names or imports when it runs is imported ahead too,
-   but is not there until a worker asks for it (`workers/shelf.py`).
+   but is not there until a worker asks for it (`processes/zygote/shelf.py`).
 3. A zygote is for functions that need more than the standard library: without that a fresh
    interpreter is there as soon.
 4. Two contexts may have the same zygote if all that a fresh interpreter would take from its
@@ -23,9 +23,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.core.preload_steps import module_of
-from holdfast.workers import environment, function_imports, preload, private_names
-from holdfast.workers.reading.places import installed_folders
+from holdfast.core.protocol.preload_steps import module_of
+from holdfast.processes import environment
+from holdfast.processes.bare import private_names
+from holdfast.processes.zygote import function_imports, preload
+from holdfast.processes.zygote.reading.places import installed_folders
 
 OUR_OWN = ("holdfast", "msgspec", "cloudpickle")
 """What every worker imports for our sake, and soon has."""

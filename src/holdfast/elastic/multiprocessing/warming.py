@@ -14,12 +14,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from holdfast.core.preload_steps import module_of, without
+from holdfast.core.protocol.preload_steps import module_of, without
 from holdfast.elastic.multiprocessing.nursery import Nest
 from holdfast.elastic.multiprocessing.warm_plan import Plan
-from holdfast.workers.event_loop import Cancellable, EventLoop
+from holdfast.processes.bare import private_messages as messages
+from holdfast.runtime.loop import Cancellable, EventLoop
 
 MOST_ATTEMPTS = 8
 LONGEST_S = 120.0
@@ -36,7 +36,7 @@ class Warming:
     def __init__(
         self,
         nest: Nest,
-        request: Callable[[dict[str, Any]], None],
+        request: Callable[[messages.Message], None],
         fork: Callable[[Nest], None],
         execute: Callable[[], None],
     ) -> None:
@@ -67,35 +67,34 @@ class Warming:
         self._is_lost = self._is_lost or was_pending
         return was_pending
 
-    def said(self, message: dict[str, Any]) -> None:
+    def said(self, message: messages.Message) -> None:
         """What the spawner says that is about no process."""
-        if message["say"] == "ready":
-            self.nest.spawner_pid = message["pid"]
-        elif message["say"] == "zygote" and not self._is_lost:
+        if isinstance(message, messages.Ready):
+            self.nest.spawner_pid = message.pid
+        elif isinstance(message, messages.OfZygote) and not self._is_lost:
             self._on_zygote(message)
 
-    def _on_zygote(self, message: dict[str, Any]) -> None:
+    def _on_zygote(self, message: messages.OfZygote) -> None:
         findings = self.nest.findings
-        match message["event"]:
-            case "ready" if self._is_pending:
+        match message:
+            case messages.Preloaded() if self._is_pending:
                 self.nest.is_ready = True
                 self._go()
-            case "rejected" if self._is_pending:
-                step = message["module"]
+            case messages.StepRejected(step=step, reason=reason) if self._is_pending:
                 rest = without(findings.steps, step)
-                findings.avoid.setdefault(module_of(step) or step, message["reason"])
+                findings.avoid.setdefault(module_of(step) or step, reason)
                 if rest == findings.steps:
-                    self._fail(f"there is no doing without {step}: {message['reason']}")
+                    self._fail(f"there is no doing without {step}: {reason}")
                 else:
                     findings.steps = rest
                     self._prepare()
-            case "unfit" if self._is_pending:
-                findings.avoid.update(message["unfit"])
+            case messages.LateUnfit() if self._is_pending:
+                findings.avoid.update(message.reasons)
                 self._prepare()
-            case "unsuitable":
-                self._fail(message["reason"])
+            case messages.Unsuitable():
+                self._fail(message.reason)
             case _:
-                self._lose(message.get("reason", ""))
+                self._lose(message.reason)
 
     def _prepare(self) -> None:
         self._attempts += 1
@@ -112,7 +111,7 @@ class Warming:
         """It is of no use, now or later."""
         self.nest.findings.why_cold = reason
         if self._is_pending:
-            self._request({"do": "drop_zygote"})
+            self._request(messages.DropZygote())
         self._lose(reason)
 
     def _lose(self, reason: str) -> None:
@@ -127,71 +126,69 @@ class Warming:
             self._timer.cancel()
 
 
-def _to_prepare(nest: Nest) -> dict[str, Any]:
+def _to_prepare(nest: Nest) -> messages.Preload:
     plan, findings = nest.plan, nest.findings
-    return {
-        "do": "zygote",
-        "interpreter": plan.interpreter,
-        "options": plan.options,
-        "env": plan.environment,
-        "steps": findings.steps,
-        "late": plan.late,
-        "avoid": tuple(findings.avoid),
-        "under": {},
-        "beside": False,
-        "trusted": (),
-        "per_worker_names": plan.per_worker,
-        "always_set": plan.always_set,
-        "program_folder": None,
-        "sys_path": plan.sys_path,
-        "own_folders": list(plan.own_folders),
-        "not_own": ("holdfast",),
-    }
+    return messages.Preload(
+        interpreter=plan.interpreter,
+        options=plan.options,
+        env=plan.environment,
+        steps=findings.steps,
+        late=plan.late,
+        avoid=tuple(findings.avoid),
+        under={},
+        trusted=(),
+        per_worker_names=plan.per_worker,
+        always_set=plan.always_set,
+        program_folder=None,
+        sys_path=plan.sys_path,
+        own_folders=list(plan.own_folders),
+        not_own=("holdfast",),
+    )
 
 
 # Orders to the zygote.
 
-Order = dict[str, Any]
+
+def to_fork(nest: Nest, workers: list[messages.WarmWorker]) -> messages.Fork:
+    plan = nest.plan
+    return messages.Fork(
+        common=messages.InCommon(
+            shared_env=plan.environment,
+            spawner=nest.spawner_pid,
+            argv_while_importing=plan.argv,
+        ),
+        workers=workers,
+    )
 
 
-def common(nest: Nest) -> Order:
-    """What all workers of a request have in common."""
-    return {
-        "shared_env": nest.plan.environment,
-        "spawner": nest.spawner_pid,
-        "error_writer": "",
-        "kind": "code",
-        "interpreter": (nest.plan.interpreter,),
-        "argv_while_importing": nest.plan.argv,
-        "learn": False,
-    }
-
-
-def forked(plan: Plan, name: str, cold: dict[str, Any], descriptors: list[int]) -> Order:
-    """The order for a worker that would be started by the request `cold` otherwise."""
-    command = [os.fsdecode(word) for word in cold["argv"][1:]]
+def forked(plan: Plan, cold: messages.Execute, descriptors: list[int]) -> messages.WarmWorker:
+    """The worker that would be started by the request `cold` otherwise."""
+    command = [os.fsdecode(word) for word in cold.argv[1:]]
     code = command.index("-c") + 1
     shared = plan.environment
-    return {
-        "id": name,
-        "target": command[code],
-        "command": command,
-        "argv": ["-c", *command[code + 1 :]],
-        "env": {key: text for key, text in cold["env"].items() if shared.get(key) != text},
-        "cpus": cold["cpus"],
-        "descriptors": len(descriptors),
-        "keep": cold["keep"],
-    }
+    return messages.WarmWorker(
+        name=cold.name,
+        kind="code",
+        target=command[code],
+        interpreter=(plan.interpreter,),
+        command=command,
+        argv=["-c", *command[code + 1 :]],
+        env={key: text for key, text in cold.env.items() if shared.get(key) != text},
+        learns=False,
+        descriptors=len(descriptors),
+        cpus=cold.cpus,
+        keep=cold.keep,
+    )
 
 
-def in_parts(orders: list[tuple[Order, str]]) -> Iterator[list[tuple[Order, str]]]:
+def in_parts(workers: list[messages.WarmWorker]) -> Iterator[list[messages.WarmWorker]]:
     """As many as one request can carry at once."""
-    part: list[tuple[Order, str]] = []
-    for entry in orders:
-        attached = sum(order["descriptors"] for order, _ in (*part, entry))
+    part: list[messages.WarmWorker] = []
+    for worker in workers:
+        attached = sum(one.descriptors for one in (*part, worker))
         if part and (attached > DESCRIPTORS_PER_REQUEST or len(part) == WORKERS_PER_REQUEST):
             yield part
             part = []
-        part.append(entry)
+        part.append(worker)
     if part:
         yield part

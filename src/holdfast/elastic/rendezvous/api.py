@@ -95,7 +95,7 @@ class RendezvousStoreInfo:
 
 
 def _held_port() -> Any:
-    from holdfast.workers.ports import ReservedPort
+    from holdfast.processes.host.ports import ReservedPort
 
     return ReservedPort()
 
@@ -106,7 +106,7 @@ def _own_name() -> str:
     try:
         socket.getaddrinfo(name, None)
     except OSError:
-        from holdfast.control.addresses import usable_addresses
+        from holdfast.transport.addresses import usable_addresses
 
         return next(iter(usable_addresses()), name)
     return name

@@ -1,7 +1,7 @@
 """What the thread of a node shows to those of its caller.
 
 Others read the board, or wait for a change of it. What they want of the node they hand to its loop
-(`control.calls`).
+(`runtime.thread_calls`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from holdfast.core.model import Endpoint, Outcome
+from holdfast.core.protocol.model import Endpoint, Outcome
 
 
 class Seat(Struct, frozen=True):

@@ -13,6 +13,8 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
+from holdfast.core.policy.config import DEFAULT_PORT
+from holdfast.core.policy.rendezvous_settings import read
 from holdfast.elastic.events import NodeState, construct_and_record_rdzv_event
 from holdfast.elastic.rendezvous.api import (
     RendezvousConnectionError,
@@ -21,15 +23,15 @@ from holdfast.elastic.rendezvous.api import (
     RendezvousStateError,
 )
 from holdfast.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
+from holdfast.elastic.rendezvous.settings import READ_TIMEOUT_S, given_in
 from holdfast.elastic.rendezvous.utils import (
     _matches_machine_hostname,
     parse_rendezvous_endpoint,
+    told_as_value_errors,
 )
 
 __all__ = ["C10dRendezvousBackend", "create_backend"]
 
-DEFAULT_PORT = 29400
-READ_TIMEOUT_S = 60
 NOTHING = b"?"
 """Which is not base64, and so no document."""
 
@@ -86,11 +88,10 @@ def create_backend(params: RendezvousParameters) -> tuple[C10dRendezvousBackend,
     `store_type` is `tcp` or `file`; for the first, `read_timeout` is in seconds, and `is_host`
     says whether this process serves it, which is found out where nothing is said.
     """
-    kind = params.get("store_type", "tcp").strip().lower()
     try:
-        if kind not in ("tcp", "file"):
-            raise ValueError(f"the store type {kind!r} is neither tcp nor file")
-        store = _file_store(params) if kind == "file" else _tcp_store(params)
+        with told_as_value_errors():
+            on_disk = read(given_in(params), "store_type") == "file"
+            store = _file_store(params) if on_disk else _tcp_store(params)
         return C10dRendezvousBackend(store, params.run_id), store
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
@@ -100,10 +101,9 @@ def create_backend(params: RendezvousParameters) -> tuple[C10dRendezvousBackend,
 
 def _tcp_store(params: RendezvousParameters) -> Any:
     host, port = parse_rendezvous_endpoint(params.endpoint, DEFAULT_PORT)
-    timeout_s = params.get_as_int("read_timeout", READ_TIMEOUT_S)
-    if timeout_s is None or timeout_s <= 0:
-        raise ValueError("the read timeout has to be above zero")
-    said = params.get_as_bool("is_host")
+    given = given_in(params)
+    timeout_s = read(given, "read_timeout") or READ_TIMEOUT_S
+    said = read(given, "is_host")
     is_host = _matches_machine_hostname(host) if said is None else said
     # Another process of this machine may serve it already.
     turns = [True, False] if is_host and said is None else [is_host]

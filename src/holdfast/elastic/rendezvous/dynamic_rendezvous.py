@@ -28,9 +28,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.agent.contact import Secrets, security_of
-from holdfast.control.registers.register import Register
-from holdfast.core.config import JobConfig, Rendezvous
+from holdfast.core.policy.config import JobConfig, Rendezvous
 from holdfast.elastic.events import NodeState, construct_and_record_rdzv_event
 from holdfast.elastic.rendezvous.api import (
     RendezvousClosedError,
@@ -54,6 +52,8 @@ from holdfast.elastic.rendezvous.settings import (
     settings_from,
 )
 from holdfast.elastic.rendezvous.store import CoordinatorStore, PrefixStore
+from holdfast.node.secrets import Secrets, security_of
+from holdfast.registers.register import Register
 
 __all__ = [
     "DynamicRendezvousHandler",

@@ -14,14 +14,7 @@ from time import monotonic
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from holdfast.control.registers.http import HttpClient
-from holdfast.control.registers.http_connection import Answer, Request
-from holdfast.control.registers.register import (
-    Credentials,
-    RegisterRefused,
-    RegisterSettings,
-    RegisterUnreachable,
-)
+from holdfast.core.policy.config import ETCD_PORT
 from holdfast.elastic.rendezvous.etcd_errors import (
     EtcdConnectionFailed,
     EtcdException,
@@ -29,6 +22,14 @@ from holdfast.elastic.rendezvous.etcd_errors import (
     EtcdWatchTimedOut,
     error_of,
     raised,
+)
+from holdfast.registers.http import HttpClient
+from holdfast.registers.http_connection import Answer, Request
+from holdfast.registers.register import (
+    Credentials,
+    RegisterRefused,
+    RegisterSettings,
+    RegisterUnreachable,
 )
 
 __all__ = ["EtcdClient", "EtcdResult"]
@@ -115,7 +116,7 @@ class EtcdClient:
     def __init__(
         self,
         host: str = "127.0.0.1",
-        port: int = 2379,
+        port: int = ETCD_PORT,
         *,
         read_timeout: float = 60,
         protocol: str = "http",

@@ -1,4 +1,4 @@
-"""A backend in etcd, over its v2 API: a face of `control.registers.etcd_v2`."""
+"""A backend in etcd, over its v2 API: a face of `registers.etcd_v2`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from holdfast.control.registers.etcd_v2 import EtcdV2Register
-from holdfast.control.registers.register import RegisterRefused, RegisterUnreachable
-from holdfast.core.config import ETCD_PORT
+from holdfast.core.policy.config import ETCD_PORT
+from holdfast.core.policy.rendezvous_settings import read
 from holdfast.elastic.rendezvous.api import (
     RendezvousConnectionError,
     RendezvousParameters,
@@ -17,12 +16,14 @@ from holdfast.elastic.rendezvous.api import (
 from holdfast.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend, Token
 from holdfast.elastic.rendezvous.etcd_client import EtcdClient
 from holdfast.elastic.rendezvous.etcd_store import KEEP_S, EtcdStore, settings_of
-from holdfast.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from holdfast.elastic.rendezvous.settings import READ_TIMEOUT_S, given_in
+from holdfast.elastic.rendezvous.utils import parse_rendezvous_endpoint, told_as_value_errors
+from holdfast.registers.etcd_v2 import EtcdV2Register
+from holdfast.registers.register import RegisterRefused, RegisterUnreachable
 
 __all__ = ["EtcdRendezvousBackend", "create_backend"]
 
 T = TypeVar("T")
-READ_TIMEOUT_S = 60
 KEY_PREFIX, STORE_PREFIX = "/torch/elastic/rendezvous", "/torch/elastic/store"
 
 
@@ -69,21 +70,19 @@ def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend,
     The settings: `read_timeout` in seconds, `protocol` (http or https), `ssl_cert`,
     `ssl_cert_key` and `ca_cert`.
     """
-    timeout_s = params.get_as_int("read_timeout", READ_TIMEOUT_S)
-    if timeout_s is None or timeout_s <= 0:
-        raise ValueError("the read timeout has to be above zero")
-    protocol = params.get("protocol", "http").strip().lower()
-    if protocol not in ("http", "https"):
-        raise ValueError(f"the protocol {protocol!r} is neither http nor https")
+    given = given_in(params)
+    with told_as_value_errors():
+        timeout_s = read(given, "read_timeout") or READ_TIMEOUT_S
+        protocol = read(given, "protocol") or "http"
     host, port = parse_rendezvous_endpoint(params.endpoint, ETCD_PORT)
-    certificate, key = params.get("ssl_cert"), params.get("ssl_cert_key")
+    certificate, key = given.get("ssl_cert"), given.get("ssl_cert_key")
     client = EtcdClient(
         host,
         port,
         read_timeout=timeout_s,
         protocol=protocol,
         cert=(certificate, key) if certificate and key else certificate,
-        ca_cert=params.get("ca_cert"),
+        ca_cert=given.get("ca_cert"),
     )
     backend = EtcdRendezvousBackend(client, params.run_id, KEY_PREFIX)
     return backend, EtcdStore(client, STORE_PREFIX)

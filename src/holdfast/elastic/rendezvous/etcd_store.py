@@ -1,7 +1,7 @@
 """A store in etcd, over its v2 API: every key is a document of its own.
 
 A register already has what a store needs (compare-and-set, and a wait for what is not there yet),
-so a key is a register (`control.registers.etcd_v2`), and nothing else speaks to etcd here. What a
+so a key is a register (`registers.etcd_v2`), and nothing else speaks to etcd here. What a
 register holds is unique, by which a writer knows its own: a few random bytes lead each value.
 Keys live for two hours after they were last written. `delete_key` and `num_keys` are not offered.
 """
@@ -18,15 +18,15 @@ from urllib.parse import quote, urlsplit
 
 from msgspec.structs import replace
 
-from holdfast.control.registers.etcd_v2 import EtcdV2Register
-from holdfast.control.registers.register import (
+from holdfast.elastic.rendezvous.etcd_client import EtcdClient
+from holdfast.elastic.rendezvous.store import Span, Store, StoreError, StoreTimeoutError, Value
+from holdfast.registers.etcd_v2 import EtcdV2Register
+from holdfast.registers.register import (
     Credentials,
     RegisterRefused,
     RegisterSettings,
     RegisterUnreachable,
 )
-from holdfast.elastic.rendezvous.etcd_client import EtcdClient
-from holdfast.elastic.rendezvous.store import Span, Store, StoreError, StoreTimeoutError, Value
 
 __all__ = ["EtcdClient", "EtcdStore"]
 

@@ -1,10 +1,10 @@
-"""A node without a workplace: the very core of the agent, in touch with a real coordinator.
+"""A node without a workplace: the engine of `holdfast run`, with a board in place of processes.
 
 Where the core would start workers, the board shows the node's seat; where it would stop them, the
 board says that the round is over.
 
 Rules
-1. One thread alone touches core, contact and sockets: the one that calls `live`. Others hand it
+1. One thread alone touches engine and sockets: the one that calls `live`. Others hand it
    calls (`Calls`), and read the board.
 2. A node is a candidate for a round only while its caller waits for one.
 """
@@ -16,66 +16,55 @@ import os
 import signal
 import socket
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from holdfast.agent.contact import Contact, NetworkContact, Owner, Secrets
-from holdfast.agent.disk import Disk
-from holdfast.control.calls import Calls
-from holdfast.control.registers.register import Register
-from holdfast.control.tether_end import reset_tether
-from holdfast.core import agent
-from holdfast.core.agent_io import (
+from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
     AgentStarted,
-    AgentTimerFired,
     AllGone,
     ClosingAsked,
     CoordinatorLost,
-    Dial,
     EndpointReserved,
     EndSpawner,
-    Finish,
-    HangUp,
     HoldLease,
     KillEverything,
     LeaseRanOut,
     Released,
-    Report,
     ReserveEndpoint,
-    Say,
     SignalWorkers,
     SpawnerEnded,
     StartWorkers,
     Told,
-    WakeAgent,
     WorkerExited,
 )
-from holdfast.core.agent_state import GRACE_TIMER, UNKILLABLE_TIMER, AgentState, Phase, alive
-from holdfast.core.bounds import clean
-from holdfast.core.config import JobConfig
-from holdfast.core.errors import HoldfastError
-from holdfast.core.messages import CloseJob, StandBy, ToNode
-from holdfast.core.model import Endpoint, ErrorDetail, ExitStatus, Outcome
+from holdfast.core.node.state import AgentState, Phase, alive
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.bounds import clean
+from holdfast.core.protocol.errors import HoldfastError
+from holdfast.core.protocol.messages import CloseJob, StandBy, ToNode
+from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Outcome
 from holdfast.elastic.rendezvous.board import Board, Seat
-from holdfast.observe.journal import SCHEMA, Header, Journal
-from holdfast.workers import linux
-from holdfast.workers.event_loop import Cancellable, EventLoop, Inbox
-from holdfast.workers.ports import ReservedPort
+from holdfast.node.engine import Engine
+from holdfast.node.meeting import Means, add_network
+from holdfast.node.ports import Ports
+from holdfast.node.secrets import Secrets
+from holdfast.processes.host.ports import ReservedPort
+from holdfast.registers.register import Register
+from holdfast.runtime.disk import Disk
+from holdfast.runtime.loop import Cancellable, EventLoop
+from holdfast.runtime.thread_calls import Calls
+from holdfast.transport.tether_end import reset_tether
+
+if TYPE_CHECKING:
+    from holdfast.core.coordinator.bootstrap import Beginning
+    from holdfast.core.coordinator.liveness import Desk
+    from holdfast.core.election.io import LeadershipEffect, LeadershipEvent
 
 log = logging.getLogger(__name__)
 
-NOT_OURS = (GRACE_TIMER, UNKILLABLE_TIMER)
-"""Waits for workers to die of a kill: nobody kills here."""
 TROUBLE = (CoordinatorLost, LeaseRanOut)
 """What is said of it is for everybody to see: the caller may have to wait long."""
-
-
-class _MeetingContact(Contact, Protocol):
-    """A contact whose coordinator has a store."""
-
-    @property
-    def store_place(self) -> Endpoint | None: ...
 
 
 class MemberNode:
@@ -88,29 +77,24 @@ class MemberNode:
         self.config, self.board = config, board
         self.node = f"{host}-{os.urandom(4).hex()}"
         self._secrets, self._register = secrets, register
-        self.state = AgentState(config, self.node, host)
-        self._inbox: Inbox[AgentEvent] = Inbox(self._take)
-        self._timers: dict[str, Cancellable] = {}
+        self._host_name = host
         self._lease: Cancellable | None = None
         self._port: ReservedPort | None = None
         self._tether: int | None = None
         self._owes_endpoint = self._is_waiting = self._may_go = False
         self._go_by = 0.0
         self._level = logging.INFO
-        self._contact: _MeetingContact | None = None
+        self._engine: Engine | None = None
         self._loop = EventLoop()
         self.calls = Calls(self._loop)
         self._disk = Disk(self._loop, self._say)
-        started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        header = Header(SCHEMA, config.run_id, self.node, host, started, config)
-        self._journal = Journal(None, header)
 
     def live(self) -> None:
         """Be a node of the job until it is let go."""
         problem = ""
         try:
-            self._contact = self._make_contact()
-            self.post(AgentStarted(cold="others start the workers"))
+            self._engine = self._make_engine()
+            self.post(AgentStarted(cold="others start the workers", foreign=True))
             self._loop.run_until(self._is_over)
         except (HoldfastError, OSError) as error:
             problem = str(error)
@@ -130,48 +114,46 @@ class MemberNode:
             self._tether = None
         self._close()
 
-    def _make_contact(self) -> _MeetingContact:
-        owner = Owner(
-            config=self.config,
-            loop=self._loop,
-            node=self.node,
-            post=self.post,
+    def _make_engine(self) -> Engine:
+        ports = Ports(
+            clock=self._loop,
+            processes=self,
+            journal=self,
             say=self._say,
-            journal=self._journal,
-            disk=self._disk,
-            on_tether=self._hold_tether,
-            share_tethers=_close_all,
+            instance=lambda: int(time.time()),
+            finished=self._finish,
         )
-        if self._register is None and self.config.rendezvous.is_embedded:
-            return NetworkContact(owner, self._secrets.token)
-        from holdfast.agent.register_contact import RegisterContact
+        means = Means(self._loop, self._disk, self._secrets, self._register)
+        add_network(ports, self.config, self.node, means)
+        return Engine(self.config, self.node, self._host_name, ports)
 
-        return RegisterContact(owner, self._secrets, self._register)
+    @property
+    def state(self) -> AgentState:
+        assert self._engine is not None, "it has not begun to live"
+        return self._engine.state
 
     def _is_over(self) -> bool:
-        if not self._may_go or self._contact is None:
+        if not self._may_go or self._engine is None:
             return False
         # A single node has nobody to whom it could owe the outcome.
-        is_needed = self.config.max_nodes > 1 and self._contact.is_needed
+        is_needed = self.config.max_nodes > 1 and self._engine.is_needed
         return not is_needed or time.monotonic() >= self._go_by
 
     def let_go(self, deadline: float) -> None:
         self._may_go, self._go_by = True, deadline
-        if self._contact is not None:
-            self._contact.leave()
+        if self._engine is not None:
+            self._engine.leave()
         self._loop.call_later(max(deadline - time.monotonic(), 0.0), lambda: None)
 
     def _close(self) -> None:
-        for timer in (*self._timers.values(), self._lease):
-            if timer is not None:
-                timer.cancel()
-        if self._contact is not None:
-            self._contact.close()
+        if self._lease is not None:
+            self._lease.cancel()
+        if self._engine is not None:
+            self._engine.close()
         if self._port is not None:
             self._port.release()
         if self._tether is not None:
             os.close(self._tether)
-        self._journal.close()
         self._loop.run_until(self._disk.all_done())
         self._disk.close()
         self.calls.close()
@@ -179,19 +161,26 @@ class MemberNode:
 
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it."""
-        self._inbox.put(event)
+        if self._engine is not None:
+            self._engine.post(event)
 
-    def _take(self, event: AgentEvent) -> None:
-        now = linux.now()
+    # Who is told of every step.
+
+    def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None:
         if isinstance(event, Told):
             self._note(event.message)
-        effects = agent.step(self.state, event, now)
-        self._journal.agent(now, event, effects)
         self._level = logging.WARNING if isinstance(event, TROUBLE) else logging.INFO
-        for effect in effects:
-            self._carry_out(effect)
         if self.board.is_in_touch != self.state.connected:
             self.board.show(is_in_touch=self.state.connected)
+
+    def began(self, at: float, beginning: Beginning) -> None:
+        pass
+
+    def taken(self, at: float, desk: Desk) -> None:
+        desk.taken.clear()
+
+    def election(self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]) -> None:
+        pass
 
     def _note(self, message: ToNode) -> None:
         if isinstance(message, CloseJob):
@@ -199,9 +188,8 @@ class MemberNode:
         elif isinstance(message, StandBy):
             self.board.show(stood_by=True)
 
-    def _carry_out(self, effect: AgentEffect) -> None:
-        contact = self._contact
-        assert contact is not None, "an agent stepped before it had a contact"
+    def do(self, effect: AgentEffect) -> None:
+        """Carry it out, as far as there is anything to do where somebody else runs the workers."""
         match effect:
             case ReserveEndpoint():
                 self._owes_endpoint = True
@@ -214,20 +202,8 @@ class MemberNode:
                 self.post(AllGone())
             case EndSpawner():
                 self.post(SpawnerEnded())
-            case WakeAgent():
-                self._wake(effect)
-            case Dial():
-                contact.dial()
-            case HangUp():
-                contact.hang_up()
             case HoldLease():
                 self._hold_lease(effect.stop_at)
-            case Report():
-                contact.send(effect.message)
-            case Say():
-                self._say(effect.text)
-            case Finish():
-                self._finish(effect.outcome)
             case _:
                 pass  # A zygote and a spawner, which are not here.
 
@@ -299,8 +275,8 @@ class MemberNode:
 
     def _sit_down(self, effect: StartWorkers) -> None:
         self._is_waiting = False
-        given, contact = effect.assignment, self._contact
-        store = contact.store_place if contact is not None else None
+        given = effect.assignment
+        store = self._engine.place.store_place if self._engine is not None else None
         assert store is not None, "a round was announced by nobody"
         seat = Seat(
             self.state.instance,
@@ -322,7 +298,7 @@ class MemberNode:
     def _hold_lease(self, stop_at: float) -> None:
         if self._lease is not None:
             self._lease.cancel()
-        after_s = max(stop_at - linux.now(), 0.0)
+        after_s = max(stop_at - self._loop.now(), 0.0)
         self._lease = self._loop.call_later(after_s, self._lose_lease)
 
     def _lose_lease(self) -> None:
@@ -331,25 +307,16 @@ class MemberNode:
         if was_running and self.state.phase is Phase.STOPPING:
             self.board.show(is_wanted=True)
 
-    def _wake(self, effect: WakeAgent) -> None:
-        if effect.name in NOT_OURS:
-            return
-        if effect.name in self._timers:
-            self._timers[effect.name].cancel()
-        fired = AgentTimerFired(effect.name)
-        self._timers[effect.name] = self._loop.call_later(effect.after_s, self.post, fired)
-
     def _finish(self, outcome: Outcome) -> None:
         # After a success there is nothing to meet for; the last workers may end in peace.
         self.board.show(outcome=outcome, is_wanted=outcome.verdict != "succeeded")
 
-    def _hold_tether(self, descriptor: int) -> None:
+    def hold_tether(self, tether: int) -> None:
         if self._tether is not None:
             os.close(self._tether)
-        self._tether = descriptor
+        self._tether = tether
 
-
-def _close_all(descriptors: list[int]) -> None:
-    """There is no other process to hold them."""
-    for descriptor in descriptors:
-        os.close(descriptor)
+    def share_tethers(self, tethers: list[int]) -> None:
+        """There is no other process to hold them."""
+        for tether in tethers:
+            os.close(tether)

@@ -24,14 +24,14 @@ import threading
 import time
 from functools import partial
 
-from holdfast.agent.contact import Secrets
-from holdfast.control.registers.register import Register
-from holdfast.core.config import JobConfig
-from holdfast.core.coordinator_ending import patience_s
-from holdfast.core.errors import HoldfastError
-from holdfast.core.model import Outcome
+from holdfast.core.coordinator.ending import patience_s
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.errors import HoldfastError
+from holdfast.core.protocol.model import Outcome
 from holdfast.elastic.rendezvous.board import Board, Seat
 from holdfast.elastic.rendezvous.member_node import MemberNode
+from holdfast.node.secrets import Secrets
+from holdfast.registers.register import Register
 
 WITHOUT_CONTACT_S = 5.0
 """How long an end waits for a coordinator that is out of reach."""

@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+from holdfast.core.policy.config import BACKENDS, STATIC_BACKEND
 from holdfast.elastic.rendezvous.api import (
     RendezvousHandler,
     RendezvousHandlerCreator,
@@ -21,8 +22,6 @@ from holdfast.elastic.rendezvous.api import (
 __all__ = ["get_rendezvous_handler"]
 
 HANDLER_GROUP = "torchrun.handlers"
-STATIC_BACKEND = "static"
-OWN_BACKENDS = ("holdfast", "c10d", "etcd", "etcd-v2", "file")
 
 handler_registry = rendezvous_handler_registry
 
@@ -40,7 +39,7 @@ def own_creator(backend: str) -> RendezvousHandlerCreator | None:
     """The maker of handlers for one of our own backends, if it is one."""
     if backend == STATIC_BACKEND:
         return _static_handler
-    return _own_handler if backend in OWN_BACKENDS else None
+    return _own_handler if backend in BACKENDS else None
 
 
 def _static_handler(params: RendezvousParameters) -> RendezvousHandler:
@@ -70,6 +69,6 @@ def installed_creator(backend: str) -> RendezvousHandlerCreator | None:
     return None
 
 
-handler_registry._registry.setdefault(STATIC_BACKEND, _static_handler)
-for _backend in OWN_BACKENDS:
-    handler_registry._registry.setdefault(_backend, _own_handler)
+for _backend in BACKENDS:
+    _creator = _static_handler if _backend == STATIC_BACKEND else _own_handler
+    handler_registry._registry.setdefault(_backend, _creator)

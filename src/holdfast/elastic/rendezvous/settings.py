@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
-from holdfast.core import timing
-from holdfast.core.config import JobConfig, Leases, Program, RestartPolicy, Timeouts
+from holdfast.core.policy import timing
+from holdfast.core.policy.config import JobConfig, Leases, Program, RestartPolicy, Timeouts
+from holdfast.core.policy.rendezvous_settings import read
 from holdfast.elastic.rendezvous.api import RendezvousParameters
+from holdfast.elastic.rendezvous.utils import told_as_value_errors
 
 KEEP_ALIVE_S, KEEP_ALIVE_ATTEMPTS = 5, 3
 """PyTorch's defaults. Where they are left as they are, our own leases count."""
+READ_TIMEOUT_S = 60.0
+"""PyTorch's too, of its backends that ask a server."""
 RESTARTS_MAX = 1_000_000
 """How many restarts are allowed is counted by the agents."""
 
@@ -20,9 +24,9 @@ class RendezvousTimeout:
     """How long each part of a rendezvous may take; all positive."""
 
     _DEFAULTS: ClassVar[dict[str, timedelta]] = {
-        "join": timedelta(seconds=600),
+        "join": timedelta(seconds=Timeouts().join_s),
         "last_call": timedelta(seconds=Timeouts().last_call_s),
-        "close": timedelta(seconds=30),
+        "close": timedelta(seconds=Timeouts().close_s),
         "heartbeat": timedelta(seconds=5),
     }
 
@@ -103,24 +107,30 @@ def job_config(settings: RendezvousSettings, local_addr: str | None = None) -> J
     )
 
 
+def given_in(params: RendezvousParameters) -> dict[str, str]:
+    """The settings of parameters as texts, as a command line has them; nothing is none."""
+    return {key: str(said) for key, said in params.config.items() if said not in (None, "")}
+
+
 def settings_from(params: RendezvousParameters) -> RendezvousSettings:
-    """The settings that parameters name; ValueError for one that is no number."""
-    interval = params.get_as_int("keep_alive_interval", KEEP_ALIVE_S)
-    attempts = params.get_as_int("keep_alive_max_attempt", KEEP_ALIVE_ATTEMPTS)
-    if interval is None or attempts is None:
-        raise TypeError("keep_alive_interval and keep_alive_max_attempt cannot be None")
-    timeout = RendezvousTimeout(
-        _span(params, "join_timeout"),
-        _span(params, "last_call_timeout"),
-        _span(params, "close_timeout"),
-        _span(params, "heartbeat_timeout"),
-    )
-    every = timedelta(seconds=interval)
-    return RendezvousSettings(
-        params.run_id, params.min_nodes, params.max_nodes, timeout, every, attempts
-    )
+    """The settings that parameters name; ValueError for one that cannot be."""
+    given = given_in(params)
 
+    def span(key: str) -> timedelta | None:
+        seconds = read(given, key)
+        return None if seconds is None else timedelta(seconds=seconds)
 
-def _span(params: RendezvousParameters, key: str) -> timedelta | None:
-    seconds = params.get_as_int(key)
-    return None if seconds is None else timedelta(seconds=seconds)
+    with told_as_value_errors():
+        return RendezvousSettings(
+            params.run_id,
+            params.min_nodes,
+            params.max_nodes,
+            RendezvousTimeout(
+                span("join_timeout") or span("timeout"),
+                span("last_call_timeout"),
+                span("close_timeout"),
+                span("heartbeat_timeout"),
+            ),
+            span("keep_alive_interval") or timedelta(seconds=KEEP_ALIVE_S),
+            read(given, "keep_alive_max_attempt") or KEEP_ALIVE_ATTEMPTS,
+        )

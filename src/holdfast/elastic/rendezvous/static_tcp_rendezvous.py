@@ -10,13 +10,16 @@ Rules
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from datetime import timedelta
+from math import ceil
 
 from msgspec.structs import replace
 
-from holdfast.agent.contact import Secrets
-from holdfast.core.config import STATIC_BACKEND, Rendezvous
-from holdfast.core.model import Endpoint
+from holdfast.core.policy.config import STATIC_BACKEND, Rendezvous, port_beside
+from holdfast.core.policy.rendezvous_settings import apply, read
+from holdfast.core.protocol.model import Endpoint
 from holdfast.elastic.rendezvous.api import RendezvousHandler, RendezvousParameters
 from holdfast.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 from holdfast.elastic.rendezvous.settings import (
@@ -24,15 +27,15 @@ from holdfast.elastic.rendezvous.settings import (
     KEEP_ALIVE_S,
     RendezvousSettings,
     RendezvousTimeout,
+    given_in,
     job_config,
+    settings_from,
 )
-from holdfast.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from holdfast.elastic.rendezvous.utils import static_master, told_as_value_errors
+from holdfast.node.secret_sources import read_secrets
+from holdfast.node.secrets import Secrets
 
 __all__ = ["StaticTCPRendezvous", "create_rdzv_handler"]
-
-DEFAULT_TIMEOUT_S = 600
-BESIDE_THE_MASTER = 100
-UNPRIVILEGED = 1024
 
 
 class StaticTCPRendezvous(DynamicRendezvousHandler):
@@ -62,7 +65,7 @@ class StaticTCPRendezvous(DynamicRendezvousHandler):
             timedelta(seconds=KEEP_ALIVE_S),
             KEEP_ALIVE_ATTEMPTS,
         )
-        port = coordinator_port or _beside(master_port)
+        port = coordinator_port or port_beside(master_port)
         meeting = Endpoint(master_addr, port) if world_size > 1 else Endpoint("127.0.0.1", 0)
         config = replace(
             job_config(settings),
@@ -74,33 +77,27 @@ class StaticTCPRendezvous(DynamicRendezvousHandler):
         )
         super().__init__(settings, STATIC_BACKEND, config, secrets=secrets)
 
+    def _hear(self, given: Mapping[str, str]) -> None:
+        """Let further settings count. Who carries the coordinator is not one of them."""
+        is_host = self._config.is_host
+        self._config = replace(apply(self._config, given), is_host=is_host).validate()
+
 
 def create_rdzv_handler(params: RendezvousParameters) -> RendezvousHandler:
-    """A handler from the parameters `rank`, `timeout` and `coordinator_port`, and the endpoint."""
-    from holdfast.elastic.rendezvous.holdfast_rendezvous import secrets_of
-
-    rank = params.get_as_int("rank")
-    if rank is None:
-        raise ValueError("static nodes need a rank: --node-rank, or rank among the parameters")
-    if not params.endpoint.strip():
-        raise ValueError("static nodes need a master: --master-addr and --master-port")
-    address, port = parse_rendezvous_endpoint(params.endpoint, -1)
-    if port == -1:
-        raise ValueError(f"the master {params.endpoint!r} has no port: --master-port")
-    timeout = params.get_as_int("timeout", DEFAULT_TIMEOUT_S)
-    return StaticTCPRendezvous(
-        address,
-        port,
-        rank,
-        params.max_nodes,
-        params.run_id,
-        DEFAULT_TIMEOUT_S if timeout is None else timeout,
-        params.get_as_int("coordinator_port"),
-        secrets_of(params),
-    )
-
-
-def _beside(port: int) -> int:
-    """As `holdfast run` has it, so that both can be nodes of one job."""
-    below = port - BESIDE_THE_MASTER
-    return below if below >= UNPRIVILEGED else port + BESIDE_THE_MASTER
+    """A handler from the endpoint and the settings, of which `rank` has to be there."""
+    given = given_in(params)
+    with told_as_value_errors():
+        rank = read(given, "rank")
+        if rank is None:
+            raise ValueError("static nodes need a rank: --node-rank, or rank among the parameters")
+        handler = StaticTCPRendezvous(
+            *static_master(params.endpoint),
+            rank,
+            params.max_nodes,
+            params.run_id,
+            ceil(settings_from(params).timeout.join.total_seconds()),
+            read(given, "coordinator_port"),
+            read_secrets(given.get("token_file"), given, os.environ),
+        )
+        handler._hear(given)
+        return handler

@@ -10,7 +10,7 @@ Rules
   server, which answers when the key is there.
 - The errors are RuntimeErrors, as those of PyTorch's stores are.
 
-How it works: `CoordinatorStore` is a face of `control.store_client`, which has the same calls;
+How it works: `CoordinatorStore` is a face of `store.client`, which has the same calls;
 only times and errors are told in the words of PyTorch.
 """
 
@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
-from holdfast.control import store_client
-from holdfast.control.auth import OPEN, Security
-from holdfast.core.model import Endpoint
+from holdfast.core.protocol.model import Endpoint
+from holdfast.store import client as store_client
+from holdfast.transport.auth import OPEN, Security
 
 __all__ = [
     "CoordinatorStore",

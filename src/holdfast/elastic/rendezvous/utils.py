@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.core.policy import texts
+from holdfast.core.protocol.endpoint import Endpoint
+from holdfast.core.protocol.errors import UsageError
 
 __all__ = ["parse_rendezvous_endpoint"]
 
-_PORT_MAX = (1 << 16) - 1
+
+@contextmanager
+def told_as_value_errors() -> Iterator[None]:
+    """A user's mistake, in our words with their hint, as the error that PyTorch's users catch."""
+    try:
+        yield
+    except UsageError as error:
+        raise ValueError("; ".join(filter(None, (error.message, error.hint)))) from None
 
 
 def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[str, int]:
@@ -15,47 +27,33 @@ def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[
     Nothing is localhost. Without brackets, the last colon is the one before the port.
     ValueError for what is neither.
     """
-    place = (endpoint or "").strip()
-    if not place:
-        return "localhost", default_port
-    if "@" in place:  # Whatever is before it is not repeated.
-        shown = place.rpartition("@")[2]
-        raise ValueError(f"before {shown!r} is a user or password, which no endpoint has")
-    host, port = place, default_port
-    if ":" in place and not (place.startswith("[") and place.endswith("]")):
-        host, _, said = place.rpartition(":")
-        port = _port(said, place)
-    if len(host) > 1 and host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    if not re.fullmatch(r"[\w.:-]+", host):
-        raise ValueError(f"{host!r} in {place!r} is neither a name nor an address of a host")
-    if host == ":":
-        raise ValueError(f"{place!r} has no port that can be told: write [{place}] or [{place}]:0")
-    return host, port
+    with told_as_value_errors():
+        said = (endpoint or "").strip() or "localhost"
+        place = Endpoint.parse(said, default_port, bare_ipv6=True)
+    return place.address, place.port
 
 
-def _port(said: str, place: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", said, re.ASCII) or int(said) > _PORT_MAX:
-        raise ValueError(f"{said!r} in {place!r} is not a port: they go from 0 to {_PORT_MAX}")
-    return int(said)
+def static_master(endpoint: str) -> tuple[str, int]:
+    """The master that the endpoint of static nodes names; ValueError without it or its port."""
+    if not endpoint.strip():
+        raise ValueError(
+            "static nodes need a master: --master-addr and --master-port, or an endpoint HOST:PORT"
+        )
+    try:
+        place = Endpoint.parse(endpoint, bare_ipv6=True)
+    except UsageError as error:
+        raise ValueError(f"the endpoint of static nodes: {error}") from None
+    return place.address, place.port
 
 
 def _parse_rendezvous_config(config_str: str) -> dict[str, str]:
     """The settings of `key=value,key=value`; ValueError for what is not of that form."""
-    settings: dict[str, str] = {}
-    for item in config_str.split(",") if config_str.strip() else ():
-        key, _, value = (part.strip() for part in item.partition("="))
-        if not key:
-            raise ValueError(f"{config_str!r} is not of the form key=value,key=value")
-        if not value:
-            raise ValueError(f"the setting {key} has no value")
-        settings[key] = value
-    return settings
+    with told_as_value_errors():
+        return texts.pairs(config_str)
 
 
 def _matches_machine_hostname(host: str) -> bool:
     """Whether `host` is this machine: found out by binding to its addresses."""
-    from holdfast.control.hosting import is_this_machine
-    from holdfast.core.model import Endpoint
+    from holdfast.transport.own_endpoint import is_this_machine
 
     return is_this_machine(Endpoint(host, 0)) is True

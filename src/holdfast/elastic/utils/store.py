@@ -25,7 +25,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.protocol.errors import HoldfastError
 from holdfast.elastic.rendezvous.store import CoordinatorStore
 
 __all__ = ["barrier", "get_all", "store_timeout", "synchronize"]

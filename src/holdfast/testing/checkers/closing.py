@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.core.messages import RunRound
+from holdfast.core.protocol.messages import RunRound
 from holdfast.testing.checkers.memory import Memory
 from holdfast.testing.facts import (
     Delivered,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from holdfast.core.messages import RunRound
-from holdfast.core.model import Assignment
+from holdfast.core.protocol.messages import RunRound
+from holdfast.core.protocol.model import Assignment
 from holdfast.testing.checkers.memory import Memory
 from holdfast.testing.facts import Delivered, History, Violation
 from holdfast.testing.plan import Plan

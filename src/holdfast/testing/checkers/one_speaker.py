@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from holdfast.core.model import Tenure
+from holdfast.core.protocol.model import Tenure
 from holdfast.testing.checkers.memory import Memory
 from holdfast.testing.facts import (
     AgentDied,
@@ -84,7 +84,7 @@ class Speakers(Struct):
     def _followed(self, last: Recorded, fact: Recorded, lost: bool) -> Iterator[str]:
         if _again(self.plan, last, fact):
             yield f"{fact.document.leader} resigned and took its place again"
-        if last.document.leader in self.dead or (lost and _is_new_instance(last, fact)):
+        if last.document.leader in self.dead or (lost and _is_another_instance(last, fact)):
             return
         leases = self.plan.config.leases
         after_s = fact.at - last.sent_at
@@ -93,9 +93,10 @@ class Speakers(Struct):
             yield f"{fact.document.leader} took over {after_s:.2f} s after a renewal"
 
 
-def _is_new_instance(last: Recorded, now: Recorded) -> bool:
-    """Whether the register was empty for somebody who had never seen anything in it."""
-    return now.known is None and now.document.instance != last.document.instance
+def _is_another_instance(last: Recorded, now: Recorded) -> bool:
+    """Whether the register was empty for somebody who had never seen in it who led last."""
+    unseen = now.known is None or now.known.instance < last.document.instance
+    return unseen and now.document.instance != last.document.instance
 
 
 def _again(plan: Plan, last: Recorded, now: Recorded) -> bool:

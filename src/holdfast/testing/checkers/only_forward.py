@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.core.messages import RunRound
-from holdfast.core.model import Tenure
+from holdfast.core.protocol.messages import RunRound
+from holdfast.core.protocol.model import Tenure
 from holdfast.testing.checkers.memory import Memory
 from holdfast.testing.facts import Delivered, History, Recorded, Violation, WorkerBegan
 from holdfast.testing.plan import Plan

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from holdfast.core.config import Leases
+from holdfast.core.policy.config import Leases
 from holdfast.testing.facts import (
     FaultStruck,
     Healed,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from msgspec import DecodeError
 
-from holdfast.core.document import LIMIT_BYTES, SUCCESSORS, Document, decode, encode
-from holdfast.core.messages import CloseJob, RunRound
+from holdfast.core.protocol.document import LIMIT_BYTES, SUCCESSORS, Document, decode, encode
+from holdfast.core.protocol.messages import CloseJob, RunRound
 from holdfast.testing.facts import Delivered, History, Recorded, Violation
 from holdfast.testing.plan import Plan
 

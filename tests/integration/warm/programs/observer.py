@@ -304,6 +304,7 @@ def encodings():
 
 def modules_of_holdfast():
     ours = ("holdfast", "wire", "linux", "run_as_main", "zygote", "_holdfast_error_file")
+    ours += ("private_messages", "private_names")
     return [name for name in LOADED if name.partition(".")[0] in ours]
 
 

@@ -1,7 +1,7 @@
 """Who is which rank, agreed upon by agents through the store that they share.
 
 Rules
-1. Ranks are those of `core.ranks.assign`, with the agents in the order of their group ranks:
+1. Ranks are those of `core.policy.ranks.assign`, with the agents in the order of their group ranks:
    dense over the job and over each role, contiguous on each agent.
 2. Every agent says what it has under `torchelastic/role_info/<group rank>`. The first one reads
    that of all and sets `torchelastic/assigned_ranks/<group rank>` for each: O(N) bytes through
@@ -19,8 +19,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from holdfast.core import ranks
-from holdfast.core.model import Endpoint, NodeInfo
+from holdfast.core.policy import ranks
+from holdfast.core.protocol.model import Endpoint, NodeInfo
 from holdfast.elastic.agent.server.worker_group import Worker, WorkerSpec
 
 ROLE_INFO = "torchelastic/role_info/"

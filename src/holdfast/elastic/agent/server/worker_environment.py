@@ -1,6 +1,6 @@
 """The variables that the workers of an agent get, over what they inherit from it.
 
-They are those of `workers.environment`, which every worker of Holdfast gets. `HOLDFAST_ROUND` is
+They are those of `processes.environment`, which every worker of Holdfast gets. `HOLDFAST_ROUND` is
 among them where the rendezvous tells the number of the round; a handler of somebody else does
 not have to have one.
 """
@@ -11,10 +11,10 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from holdfast.core.config import JobConfig, Program, RestartPolicy
-from holdfast.core.model import Assignment, Endpoint, Ranks
+from holdfast.core.policy.config import JobConfig, Program, RestartPolicy
+from holdfast.core.protocol.model import Assignment, Endpoint, Ranks
 from holdfast.elastic.agent.server.worker_group import WorkerGroup
-from holdfast.workers import environment
+from holdfast.processes import environment
 
 PASSED_ON = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 """What workers get as the agent has it, even if it is changed while they run."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.worker import error_file as error_files
 
 if TYPE_CHECKING:
-    from holdfast.core.model import ErrorDetail, Failure
+    from holdfast.core.protocol.model import ErrorDetail, Failure
 
 NOT_AVAILABLE = "<N/A>"
 NOTHING_LEFT = "<NONE>"
@@ -123,7 +123,7 @@ class ChildFailedError(Exception):
     def format_msg(self) -> str:
         """Who failed first and why, then the others; then how each ended, for who reads logs
         with a program, and where the errors are kept."""
-        from holdfast.core.model import Outcome
+        from holdfast.core.protocol.model import Outcome
         from holdfast.observe import report
 
         first, _ = self.get_first_failure()
@@ -145,7 +145,7 @@ class ChildFailedError(Exception):
     def _as_failure(self, rank: GlobalRank) -> Failure:
         import socket
 
-        from holdfast.core.model import ExitStatus, Failure
+        from holdfast.core.protocol.model import ExitStatus, Failure
 
         own = self.failures[rank]
         host = socket.gethostname()
@@ -195,7 +195,7 @@ def _exit_code(failure: ProcessFailure) -> str:
 
 
 def _detail(failure: ProcessFailure) -> ErrorDetail:
-    from holdfast.core.model import ErrorDetail
+    from holdfast.core.protocol.model import ErrorDetail
 
     if not isinstance(failure.message, dict):
         return ErrorDetail(message=_printable(failure.message))

@@ -1,0 +1,351 @@
+"""How the next round comes about: who sits in it, when, and how it is announced.
+
+Rules
+1. Looking is cheap: it happens after every event, and takes the same time for ten nodes as
+   for ten thousand. Only forming itself goes through all of them, once.
+2. Ranks are complete before the round is announced, and it is announced only once it is
+   written down. If something ended it meanwhile, it is never announced.
+3. A wait is explained when its reason changes; a crowd that arrives is not counted aloud.
+4. Where ranks are fixed, the job waits for ranks, not for numbers, and says for which; a node
+   whose rank is another's is told so, and stands by.
+5. Fixed ranks come with a fixed master: each node's workers get its address and port just as
+   they were given on that node, which may know the master by a name of its own.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from holdfast.core.coordinator import ending as ending
+from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator.io import CoordinatorEffect, Explain, Tell
+from holdfast.core.coordinator.state import (
+    UNKNOWN,
+    CoordinatorState,
+    RunningRound,
+    name_of,
+    settle,
+)
+from holdfast.core.policy import ranks, rounds
+from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.messages import CloseJob, RunRound, StandBy
+from holdfast.core.protocol.model import NodeInfo, Outcome
+
+COUNTED_ALOUD = 8
+"""Up to this many nodes every arrival is told; beyond it, once in a while."""
+ALOUD_EVERY_S = 5.0
+
+
+def consider(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """After every event: form a round, make room in the running one, or wait."""
+    if state.outcome is not None:
+        return []
+    if state.round is None:
+        if state.closing is not None:
+            return judging.close(state, state.closing)
+        if state.config.max_nodes == 1 and not state.ready:
+            return []  # Nobody is waited for: the only node is getting ready.
+        return _form(state, now)
+    if state.round.announced and state.round.ending is None:
+        return _make_room(state, state.round, now) + ending.let_out(state, now)
+    return []
+
+
+def _form(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    candidates, wait_until = _candidates(state, now)
+    _count(state, candidates, now)
+    decision = rounds.decide(_view(state, candidates), now)
+    state.looks.pop("form", None)
+    if wait_until is not None:
+        state.looks["form"] = wait_until
+    match decision:
+        case rounds.Form():
+            return _prepare(state, now)
+        case rounds.Wait():
+            if decision.wake_at is not None:
+                state.looks["form"] = min(decision.wake_at, wait_until or decision.wake_at)
+            short = candidates < state.config.min_nodes and now >= state.not_before
+            missing = _missing_ranks(state, ": ", now) if short else ""
+            return _explain_wait(state, decision.reason + missing, now)
+        case rounds.Fail():
+            reason = decision.reason + _missing_ranks(state, "; missing: ", now)
+            return judging.close(state, Outcome("not_formed", reason, exit_status.NOT_FORMED))
+
+
+def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]:
+    """How many could sit now, and when the first of those who sit out may come back."""
+    fixed = state.config.has_fixed_ranks
+    if fixed and _is_gathering(state):
+        return len(state.ready), None  # At most so many, and far from enough.
+    if not fixed and not state.penalties and (len(state.roles) < 2 or not state.seats):
+        return len(state.ready), None  # A seat is a role's only once one of that role held it.
+    able = _able(state, now)
+    until = None
+    if len(able) < len(state.ready):
+        until = min(one.until for one in state.penalties.values() if now < one.until)
+    if fixed:
+        return len(_by_rank(state, able)), until
+    if len(state.roles) < 2 or len(able) < state.config.min_nodes:
+        return min(len(able), state.config.max_nodes), until
+    return len(_seated(state, able)), until
+
+
+def _seated(state: CoordinatorState, able: list[str]) -> tuple[NodeInfo, ...]:
+    """Those of them who would get a seat, in the order of their ranks."""
+    if state.config.has_fixed_ranks:
+        return tuple(_by_rank(state, able).values())
+    seated = ranks.select(_arrived(state, able), state.seats, state.config.max_nodes)
+    return ranks.order(seated, _in_order(state))
+
+
+def _arrived(state: CoordinatorState, nodes: list[str]) -> list[NodeInfo]:
+    in_turn = sorted(nodes, key=lambda name: state.members[name].arrival)
+    return [state.members[name].info for name in in_turn]
+
+
+def _in_order(state: CoordinatorState) -> tuple[str, ...]:
+    """Who has state, the newest and oldest first: former members, then who ran before them.
+
+    A coordinator that took over between two rounds knows the former only by what they said.
+    """
+    former = set(state.former)
+    others = [
+        (-member.last_round, member.last_rank, name)
+        for name, member in state.members.items()
+        if member.last_round and name not in former
+    ]
+    return (*state.former, *(name for _, _, name in sorted(others)))
+
+
+def _able(state: CoordinatorState, now: float) -> list[str]:
+    return [name for name in state.ready if not _sits_out(state, name, now)]
+
+
+def _sits_out(state: CoordinatorState, node: str, now: float) -> bool:
+    penalty = state.penalties.get(state.members[node].info.host)
+    return penalty is not None and now < penalty.until
+
+
+def _count(state: CoordinatorState, candidates: int, now: float) -> None:
+    """Keep the times from which the waits for latecomers and for too few are counted."""
+    if candidates >= state.config.min_nodes:
+        state.short_since = None
+        if state.enough_since is None:
+            state.enough_since = now
+    else:
+        state.enough_since = None
+        if state.short_since is None:
+            state.short_since = now
+
+
+def _view(state: CoordinatorState, candidates: int) -> rounds.View:
+    return rounds.View(
+        candidates=candidates,
+        minimum=state.config.min_nodes,
+        maximum=state.config.max_nodes,
+        timeouts=state.config.timeouts,
+        first_round=state.round_number == 0,
+        enough_since=state.enough_since,
+        short_since=state.short_since,
+        not_before=state.not_before,
+    )
+
+
+def _explain_wait(state: CoordinatorState, reason: str, now: float) -> list[CoordinatorEffect]:
+    if reason == state.waiting_for or not state.ready:
+        return []
+    crowd = len(state.ready) > COUNTED_ALOUD and state.waiting_for != ""
+    state.waiting_for = reason
+    if crowd and now < state.said_at + ALOUD_EVERY_S:
+        return []
+    state.said_at = now
+    return [Explain(reason)]
+
+
+def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """Settle who sits where, and have it written down."""
+    seated = _seated(state, _able(state, now))
+    state.seats = ranks.seat_holders(state.seats, seated, state.config.max_nodes)
+    members = [info.node for info in seated]
+    state.round_number += 1
+    state.formed += 1
+    state.version += 1
+    state.waiting_for = ""
+    state.newcomer_since = state.enough_since = state.short_since = None
+    master = state.members[members[0]].endpoint
+    assert master is not None, "a node without an endpoint was a candidate"
+    state.round = RunningRound(
+        state.round_number,
+        members,
+        started_at=now,
+        version=state.version,
+        instance=state.tenure.instance,
+    )
+    state.round.assignments = ranks.assign(
+        seated, round=state.round_number, restart_count=state.restart_count, master=master
+    )
+    if state.config.has_fixed_ranks:
+        _keep_masters_as_given(state, state.round)
+    for name in members:
+        state.members[name].round = state.round_number
+        settle(state, name)
+    return []
+
+
+def _keep_masters_as_given(state: CoordinatorState, formed: RunningRound) -> None:
+    for name, assignment in formed.assignments.items():
+        given = state.members[name].endpoint
+        assert given is not None, "a node without an endpoint was a candidate"
+        formed.assignments[name] = replace(assignment, master=given)
+
+
+def written(state: CoordinatorState, version: int, now: float) -> list[CoordinatorEffect]:
+    """What was written down may be told."""
+    effects: list[CoordinatorEffect] = []
+    current = state.round
+    if current is not None and not current.announced and version >= current.version:
+        current.announced, current.started_at = True, now
+        effects += [Tell(name, RunRound(current.assignments[name])) for name in current.members]
+        for name in state.ready:
+            effects += stand_by(state, name)
+    outcome = state.outcome
+    if outcome is not None and not state.outcome_told and version >= state.outcome_version:
+        state.outcome_told = True
+        effects += [Tell(name, CloseJob(outcome)) for name in sorted(state.unaware)]
+    return effects
+
+
+# A round that runs.
+
+
+def stand_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
+    """Say to a node that has no seat what it waits for."""
+    current = state.round
+    if node not in state.ready:
+        return []  # It is still getting ready, or has an older round to stop.
+    if current is not None and (current.ending or current.missing_until is not None):
+        return []
+    reason = _refused_rank(state, node) if state.config.has_fixed_ranks else ""
+    if reason:
+        return [Tell(node, StandBy(reason))]
+    if current is None:
+        return _displaced_by(state, node)
+    return [Tell(node, StandBy(_no_seat(state, current)))]
+
+
+def _no_seat(state: CoordinatorState, current: RunningRound) -> str:
+    runs = f"round {current.number} runs with {len(current.members)} of at most"
+    standing = f"{runs} {state.config.max_nodes} nodes: standing by"
+    if len(current.members) < state.config.max_nodes:
+        standing = f"{runs} {state.config.max_nodes} nodes: this one will be taken in soon"
+    if _is_the_last(state, current):
+        standing = f"round {current.number} is coming to its end: standing by"
+    return standing
+
+
+def _make_room(
+    state: CoordinatorState, current: RunningRound, now: float
+) -> list[CoordinatorEffect]:
+    full = len(current.members) >= state.config.max_nodes
+    newcomers = 0 if full or _is_the_last(state, current) else _newcomers(state, current)
+    if not newcomers:
+        state.newcomer_since = None
+        return []
+    if state.newcomer_since is None:
+        state.newcomer_since = now
+    decision = rounds.make_room(
+        rounds.Occupancy(
+            size=len(current.members),
+            maximum=state.config.max_nodes,
+            newcomers=newcomers,
+            newcomer_since=state.newcomer_since,
+            started_at=current.started_at,
+            fruitless=state.fruitless,
+            closing=_is_the_last(state, current) or current.missing_until is not None,
+            timeouts=state.config.timeouts,
+        ),
+        now,
+    )
+    if isinstance(decision, rounds.Wait) and decision.wake_at is not None:
+        state.looks["room"] = decision.wake_at
+    if not isinstance(decision, rounds.Form):
+        return []
+    joined = "a node has joined" if newcomers == 1 else f"{newcomers} nodes have joined"
+    return ending.end(state, current, "newcomers", joined, now)
+
+
+def _is_the_last(state: CoordinatorState, current: RunningRound) -> bool:
+    """As far as can be told: admitting newcomers no longer pays."""
+    return bool(current.succeeded) or state.closing is not None
+
+
+def _newcomers(state: CoordinatorState, current: RunningRound) -> int:
+    """How many wait for whom there would be a seat."""
+    if not state.ready or len(state.roles) < 2:
+        return len(state.ready)
+    present = [name for name in current.members if name in state.members]
+    return len(_seated(state, [*present, *state.ready])) - len(present)
+
+
+# Fixed ranks.
+
+
+def _is_gathering(state: CoordinatorState) -> bool:
+    """Many have come and many are missing: nobody is gone through at each arrival (rule 1)."""
+    return COUNTED_ALOUD < len(state.ready) < state.config.min_nodes - COUNTED_ALOUD
+
+
+def _by_rank(state: CoordinatorState, able: list[str]) -> dict[int, NodeInfo]:
+    return ranks.by_rank(_arrived(state, able), _in_order(state), state.config.max_nodes)
+
+
+def _missing_ranks(state: CoordinatorState, after: str, now: float) -> str:
+    """In words, where ranks are fixed: which nobody has come for, and which two have."""
+    if not state.config.has_fixed_ranks or _is_gathering(state):
+        return ""
+    able = _able(state, now)
+    seated = _by_rank(state, able)
+    missing = tuple(str(rank) for rank in range(state.config.max_nodes) if rank not in seated)
+    said = f"{after}rank{'' if len(missing) == 1 else 's'} {rounds.names(missing)}"
+    for other in _arrived(state, able):
+        holder = seated.get(-1 if other.rank_hint is None else other.rank_hint)
+        if holder is not None and holder.node != other.node:
+            rivals = f"{name_of(state, holder.node)} and by {name_of(state, other.node)}"
+            said += f"; rank {other.rank_hint} is claimed by {rivals}"
+            break
+    return said
+
+
+def _refused_rank(state: CoordinatorState, node: str) -> str:
+    """Why a node does not get the rank that it was started with; empty if nothing is wrong."""
+    info, size = state.members[node].info, state.config.max_nodes
+    rank = info.rank_hint
+    if rank is None:
+        return "this job has fixed ranks, and this node came without --node-rank: standing by"
+    if not 0 <= rank < size:
+        return f"this node came with --node-rank {rank} to a job of {size} nodes: standing by"
+    holder = _holder(state, rank)
+    if holder is None or holder.node == node:
+        return ""
+    other = name_of(state, holder.node)
+    return f"--node-rank {rank} is taken by {other}: this node stands by until that one is gone"
+
+
+def _displaced_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
+    """Tell those who were ready sooner, and came later, that the rank is this node's."""
+    if not state.config.has_fixed_ranks or _is_gathering(state):
+        return []
+    rank = state.members[node].info.rank_hint
+    rivals = [name for name in state.ready if state.members[name].info.rank_hint == rank]
+    reasons = {name: _refused_rank(state, name) for name in rivals if name != node}
+    return [Tell(name, StandBy(reason)) for name, reason in reasons.items()]
+
+
+def _holder(state: CoordinatorState, rank: int) -> NodeInfo | None:
+    """Who has this rank: in the round, or for the next one, as far as that can be said."""
+    current = state.round
+    if current is not None:
+        name = current.members[rank] if rank < len(current.members) else UNKNOWN
+        member = state.members.get(name)
+        return member.info if member is not None else None
+    return None if _is_gathering(state) else _by_rank(state, list(state.ready)).get(rank)

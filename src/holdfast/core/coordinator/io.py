@@ -1,0 +1,147 @@
+"""What the coordinator's core is told (events) and what it asks for (effects)."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.protocol.document import Ledger
+from holdfast.core.protocol.messages import FromNode, ToNode
+from holdfast.core.protocol.model import Endpoint, Record, Tenure
+
+
+class Heard(Record, frozen=True):
+    """A node said something."""
+
+    node: str
+    message: FromNode
+
+
+class Written(Record, frozen=True):
+    """What `Write` asked for is safe: what waited for it may be said."""
+
+    version: int
+
+
+class HeldUp(Record, frozen=True):
+    """The coordinator itself stood still for this long: a check that was due came late."""
+
+    late_s: float
+
+
+class HandOverAsked(Record, frozen=True):
+    """The node that the coordinator lives on has nothing more to do for the job, and goes."""
+
+
+class CoordinatorTimerFired(Record, frozen=True):
+    """A timer that was asked for with `WakeCoordinator` has run out."""
+
+    name: str
+
+
+class Tell(Record, frozen=True):
+    """Send this to a node, under the coordinator's tenure; lost if it has no connection."""
+
+    node: str
+    message: ToNode
+
+
+class Write(Record, frozen=True):
+    """Write this down, and say `Written`. A newer version makes an older one needless."""
+
+    version: int
+    ledger: Ledger
+    successors: tuple[str, ...] = ()
+    """Who should take over when this coordinator is lost, in this order."""
+    places: dict[str, Endpoint] = field(default_factory=dict)
+    """Where those, and its own node, can be dialled."""
+
+
+class Revoke(Record, frozen=True):
+    """Answer no more heartbeats of this node."""
+
+    node: str
+
+
+class Reinstate(Record, frozen=True):
+    """Answer this node again: it did stop its workers after all."""
+
+    node: str
+
+
+class Disconnect(Record, frozen=True):
+    """Close whatever connection this node has: it counts as gone, and may come as a newcomer."""
+
+    node: str
+
+
+class Refuse(Record, frozen=True):
+    """Hang up on a node that said what nobody honest says, and count that by its `kind`."""
+
+    node: str
+    kind: str
+    reason: str
+
+
+class Raise(Record, frozen=True):
+    """Speak under this tenure from now on: nodes remember an earlier life of the job."""
+
+    tenure: Tenure
+
+
+class Depose(Record, frozen=True):
+    """Somebody leads under a higher tenure: say nothing more."""
+
+    tenure: Tenure
+
+
+class Resign(Record, frozen=True):
+    """Somebody else should lead, and why; `leaves` if nothing runs on this node any more."""
+
+    reason: str
+    leaves: bool = False
+
+
+class Retire(Record, frozen=True):
+    """The job is over and everybody knows: the coordinator's host may go."""
+
+
+class WakeCoordinator(Record, frozen=True):
+    """Come back with `CoordinatorTimerFired` after this long; replaces one of that name."""
+
+    name: str
+    after_s: float
+
+
+class Explain(Record, frozen=True):
+    """A decision or a wait, in the words that the user reads."""
+
+    text: str
+    about: str = ""
+    """The node with whose name the text begins, if it does: on itself it is "this node"."""
+
+
+CoordinatorEvent = (
+    Heard
+    | Written
+    | NodeSuspected
+    | NodeHeardAgain
+    | NodeGone
+    | HeldUp
+    | HandOverAsked
+    | CoordinatorTimerFired
+)
+CoordinatorEffect = (
+    Tell
+    | Write
+    | Revoke
+    | Reinstate
+    | Disconnect
+    | Refuse
+    | Raise
+    | Depose
+    | Resign
+    | Retire
+    | WakeCoordinator
+    | Explain
+)

@@ -1,0 +1,179 @@
+"""The coordinator's desk: what comes in from connections, and the book of leases beside it.
+
+Heartbeats are many and decide nothing, so they stay here: the book notes them and they are
+answered. Everything that decides something goes on to `coordinator.step`: what nodes say, and
+the verdicts of the book. A journal therefore records decisions, not heartbeats, and can be
+replayed without them.
+
+Rules
+1. All that can be read is handled before anybody's silence is judged; whoever calls
+   `check_leases` has seen to that.
+2. The end of a connection is noted, nothing more: it is silence, not death. The orderly end of
+   a tether is proof of death; any other end of it proves nothing.
+3. A greeting begins anew: what was to be told to that node before and has not been sent is
+   forgotten by whoever sends, because the coordinator takes it for lost, and answers with all
+   that the node has to know.
+4. What a node may not say (`core.coordinator.hearing`) goes nowhere: it renews no lease and is no
+   step.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from holdfast.core.coordinator import hearing
+from holdfast.core.coordinator import step as coordinator
+from holdfast.core.coordinator.io import (
+    CoordinatorEffect,
+    CoordinatorEvent,
+    Disconnect,
+    Heard,
+    HeldUp,
+    Refuse,
+    Reinstate,
+    Revoke,
+    Tell,
+    WakeCoordinator,
+)
+from holdfast.core.coordinator.leases import LeaseBook
+from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.protocol.messages import (
+    FromNode,
+    Heartbeat,
+    HeartbeatAnswered,
+    NodeGreeted,
+    NodeLeft,
+)
+
+LEASES_TIMER = "leases"
+
+
+class Taken(Struct, frozen=True):
+    """One step that the coordinator took: what a journal records."""
+
+    event: CoordinatorEvent
+    effects: list[CoordinatorEffect]
+
+
+class Desk(Struct):
+    """A coordinator and its book of leases."""
+
+    state: CoordinatorState
+    book: LeaseBook
+    greeted: set[str] = field(default_factory=set)
+    """Who has greeted on the connection that it has."""
+    check_at: float | None = None
+    noticed: float | None = None
+    """The check that was found to be overdue: the coordinator has been told once."""
+    taken: list[Taken] = field(default_factory=list)
+    """Steps since somebody last emptied this."""
+
+
+def open_desk(state: CoordinatorState) -> Desk:
+    return Desk(state, LeaseBook(state.config.leases))
+
+
+def receive(desk: Desk, node: str, message: FromNode, now: float) -> list[CoordinatorEffect]:
+    """A node said something."""
+    effects = _notice_stall(desk, now)
+    wrong = hearing.objection(desk.state, node, message, node in desk.greeted)
+    if wrong is not None:
+        return [*effects, Refuse(node, wrong.kind, wrong.reason)]
+    if isinstance(message, NodeGreeted):
+        desk.greeted.add(node)
+    if isinstance(message, Heartbeat):
+        return effects + _heartbeat(desk, node, message, now)
+    if isinstance(message, NodeGreeted) and desk.state.config.max_nodes > 1:
+        desk.book.connected(node, now)
+        effects += _heartbeat(desk, node, Heartbeat(message.heartbeat), now)
+    if isinstance(message, NodeLeft):
+        desk.greeted.discard(node)
+        desk.book.forget(node)
+    return effects + decide(desk, Heard(node, message), now)
+
+
+def _heartbeat(desk: Desk, node: str, message: Heartbeat, now: float) -> list[CoordinatorEffect]:
+    if not desk.book.heartbeat(node, now):
+        return []
+    effects: list[CoordinatorEffect] = [Tell(node, HeartbeatAnswered(message.number))]
+    for verdict in desk.book.back(node):
+        effects += decide(desk, verdict, now)
+    return effects
+
+
+def disconnected(desk: Desk, node: str, now: float) -> list[CoordinatorEffect]:
+    """A node's connection ended, in whatever way."""
+    desk.greeted.discard(node)
+    desk.book.disconnected(node, now)
+    return _check_again(desk, now)
+
+
+def tether_ended(desk: Desk, node: str, clean: bool, now: float) -> list[CoordinatorEffect]:
+    """A node's tether ended; `clean` when in order, not by a reset or a time-out."""
+    if clean:
+        desk.book.tether_ended(node, now)
+    return _check_again(desk, now)
+
+
+def check_leases(desk: Desk, now: float) -> list[CoordinatorEffect]:
+    """The timer of the leases has fired, and all that could be read has been handled."""
+    due_at = now if desk.check_at is None else desk.check_at
+    desk.check_at = None
+    effects: list[CoordinatorEffect] = []
+    for verdict in desk.book.check(now, due_at):
+        effects += decide(desk, verdict, now)
+    return effects + _check_again(desk, now)
+
+
+def decide(desk: Desk, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
+    """Have the coordinator take a step."""
+    effects = _notice_stall(desk, now) + _step(desk, event, now)
+    return effects + _check_again(desk, now)
+
+
+def _step(desk: Desk, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
+    effects = coordinator.step(desk.state, event, now)
+    desk.taken.append(Taken(event, effects))
+    for effect in effects:
+        if isinstance(effect, Revoke):
+            desk.book.revoke(effect.node)
+        elif isinstance(effect, Reinstate):
+            desk.book.reinstate(effect.node)
+        elif isinstance(effect, Disconnect):
+            desk.greeted.discard(effect.node)
+    return list(effects)
+
+
+def _notice_stall(desk: Desk, now: float) -> list[CoordinatorEffect]:
+    """A check of the leases is overdue, so we were held up: see to it before anything is judged.
+
+    The coordinator's own timers may be far apart; those of the leases never are.
+    """
+    due = desk.check_at
+    if due is None or due == desk.noticed or now - due <= desk.book.terms.tether_s:
+        return []
+    desk.noticed = due
+    return _step(desk, HeldUp(now - due), now)
+
+
+def _check_again(desk: Desk, now: float) -> list[CoordinatorEffect]:
+    """Ask for a look at the leases, sooner than one that was asked for already."""
+    due = desk.book.next_check()
+    if due is None or (desk.check_at is not None and desk.check_at <= due):
+        return []
+    desk.check_at = max(due, now)
+    return [WakeCoordinator(LEASES_TIMER, desk.check_at - now)]
+
+
+def all_heard(desk: Desk, now: float) -> bool:
+    """Whether every member of the running round has been heard of late."""
+    current = desk.state.round
+    if current is None or current.ending is not None or current.missing_until is not None:
+        return False
+    # A member that is in no watch is gone or has left, and the round would be ending for that.
+    for name, watch in desk.book.watches.items():
+        if now - watch.heard_at < desk.book.terms.suspect_s:
+            return True  # Everybody behind was heard later.
+        if current.has(name) and name not in current.succeeded:
+            return False
+    return True

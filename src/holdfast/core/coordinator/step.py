@@ -1,0 +1,470 @@
+"""The one place that forms rounds, decides restarts and orders failures.
+
+Rules
+1. `step` is the only way in: an event and the time go in, effects come out. There is no
+   clock, no randomness and no I/O here; the same events give the same effects.
+2. Round numbers only grow. What names an older round is ignored.
+3. *Ending* a round is immediate: the first failure, loss or suspicion stops it everywhere.
+   *Judging* it waits until every member is back or gone, because only then is it known
+   whether a failure was the cause, or only followed from a machine that was lost.
+4. Write before word: a round, a charge, an outcome is told only after it is written down.
+5. A node that leaves, fails or is lost never closes the job; only success of all, a terminal
+   failure, too few nodes for too long, or the end of a round after which none is wanted does.
+   A job closes once.
+6. The coordinator's own stalls extend what it gave the nodes time for.
+7. After a takeover nothing is formed until every node of the last round has reported or must
+   be gone. When all have, and all still run, the round goes on and nobody notices.
+
+A round's life, as its members see it:
+
+    (forming) ──RunRound──▶ running ──all succeeded──▶ CloseJob
+        ▲                      │ failure, loss, drain, newcomers
+        │                   StopRound
+        │                      ▼
+        └─restart or re-form─ stopping ──give up──▶ CloseJob
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from holdfast.core.coordinator import ending as ending
+from holdfast.core.coordinator import forming as forming
+from holdfast.core.coordinator import inheriting as inheriting
+from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator.io import (
+    CoordinatorEffect,
+    CoordinatorEvent,
+    CoordinatorTimerFired,
+    Depose,
+    Explain,
+    HandOverAsked,
+    Heard,
+    HeldUp,
+    Raise,
+    Resign,
+    Retire,
+    Tell,
+    WakeCoordinator,
+    Write,
+    Written,
+)
+from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.coordinator.state import (
+    UNKNOWN,
+    CoordinatorState,
+    Member,
+    RunningRound,
+    current_round,
+    ledger,
+    settle,
+)
+from holdfast.core.policy import restarts
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol import settings
+from holdfast.core.protocol.document import SUCCESSORS, Ledger
+from holdfast.core.protocol.messages import (
+    CloseJob,
+    ClosingWanted,
+    FailuresDescribed,
+    Heartbeat,
+    NodeDraining,
+    NodeGreeted,
+    NodeJoined,
+    NodeLeft,
+    RoundStopped,
+    RunRound,
+    Seen,
+    Standing,
+    StopRound,
+    Welcomed,
+    WorkersFailed,
+    WorkersProgressed,
+    WorkersSucceeded,
+)
+from holdfast.core.protocol.model import Tenure
+
+LOOK_TIMER = "look"
+
+
+def take_over(
+    config: JobConfig,
+    tenure: Tenure,
+    written: Ledger,
+    now: float,
+    gone_after_s: float,
+) -> CoordinatorState:
+    """A coordinator that goes on from what the last one wrote down.
+
+    `gone_after_s` is how long a node of the last round may still run without having been
+    heard here.
+    """
+    state = CoordinatorState(config, tenure=tenure, began_at=now)
+    state.version = 1
+    state.round_number = written.round
+    state.charges = state.restart_count = written.charges
+    state.history = [restarts.forgotten(now)] * written.charges
+    state.closing = written.closing
+    state.outcome, state.outcome_told = written.outcome, written.outcome is not None
+    if written.size and written.outcome is None:
+        awaited = _await_members(state, written.round, written.size, now + gone_after_s)
+        awaited.instance = written.instance
+        state.looks["awaited"] = now + inheriting.SAID_AFTER_S
+        state.inherited_roll, state.held = written.roll, written.held
+        inheriting.seat_done(awaited, written.done)
+    return state
+
+
+def _await_members(state: CoordinatorState, number: int, size: int, until: float) -> RunningRound:
+    state.round_number = max(state.round_number, number)
+    state.waiting_for = ""
+    state.round = RunningRound(
+        number, [UNKNOWN] * size, started_at=until, announced=True, missing_until=until
+    )
+    state.looks["missing"] = until
+    return state.round
+
+
+def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
+    """Advance by one event."""
+    if state.began_at is None:
+        state.began_at = now
+    version = state.version
+    _extend(state, event, now)
+    if isinstance(event, CoordinatorTimerFired):
+        state.wake_at = None
+    effects = _take(state, event, now)
+    effects += inheriting.look(state, now)
+    # After every event, not only the timer's: `_wake` replaces a timer, even one that is due.
+    effects += ending.look(state, now)
+    effects += judging.settle_round(state, now)
+    effects += forming.consider(state, now)
+    effects += judging.say_unrecorded(state, now)
+    effects += _retire(state, now)
+    effects += _name_successors(state)
+    _note_own_seat(state)
+    _note_hold(state)
+    if state.version > version:
+        effects.append(Write(state.version, ledger(state), state.successors, state.places))
+    return effects + _wake(state, now)
+
+
+def _extend(state: CoordinatorState, event: CoordinatorEvent, now: float) -> None:
+    """One stall may show twice, in a timer of our own and at the leases: it counts once."""
+    late_s = 0.0 if state.wake_at is None else now - state.wake_at
+    if late_s > state.config.leases.tether_s:
+        state.wake_at = None
+    else:
+        late_s = 0.0
+    if isinstance(event, HeldUp):
+        late_s = max(late_s, event.late_s)
+    if late_s:
+        _held_up(state, late_s)
+
+
+def _held_up(state: CoordinatorState, late_s: float) -> None:
+    """We were held up ourselves: what nodes had to do meanwhile, they could not have told us."""
+    current = state.round
+    if current is not None and current.stop_deadline is not None:
+        # By the stall alone: on a busy host the next one comes long before all patience is over.
+        current.stop_deadline = state.looks["stop"] = current.stop_deadline + late_s
+    if current is not None and current.missing_until is not None:
+        current.missing_until = state.looks["missing"] = current.missing_until + late_s
+    if state.short_since is not None:
+        state.short_since += late_s
+
+
+def _take(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
+    match event:
+        case Heard():
+            return _heard(state, event, now)
+        case Written():
+            return forming.written(state, event.version, now)
+        case NodeSuspected():
+            return ending.suspected(state, event.node, event.reason, now)
+        case NodeHeardAgain():
+            return _heard_again(state, event.node)
+        case NodeGone():
+            return ending.gone(state, event.node, event.reason, now)
+        case HandOverAsked():
+            return _hand_over(state)
+        case HeldUp() | CoordinatorTimerFired():
+            return []  # A stall has moved the deadlines already.
+
+
+def _hand_over(state: CoordinatorState) -> list[CoordinatorEffect]:
+    """Have all that is decided written, and the place given away: nobody waits until it is missed.
+
+    A job that is over needs no other coordinator, and an embedded one can have none.
+    """
+    if state.embedded or state.outcome is not None:
+        return []
+    latest = Write(state.version, ledger(state), state.successors, state.places)
+    return [latest, Resign("its node leaves", leaves=True)]
+
+
+def _heard(state: CoordinatorState, event: Heard, now: float) -> list[CoordinatorEffect]:
+    node, message = event.node, event.message
+    match message:
+        case NodeGreeted():
+            return _greeted(state, node, message, now)
+        case NodeJoined():
+            return _joined(state, node, message)
+        case WorkersFailed():
+            return ending.failed(state, node, message, now)
+        case FailuresDescribed():
+            return ending.described(state, node, message)
+        case WorkersSucceeded():
+            return ending.succeeded(state, node, message)
+        case WorkersProgressed():
+            return _progressed(state, node, message)
+        case RoundStopped():
+            return ending.stopped(state, node, message, now)
+        case NodeDraining():
+            return ending.draining(state, node, message.reason, now)
+        case NodeLeft():
+            return ending.left(state, node, message, now)
+        case ClosingWanted():
+            return judging.closing_wanted(state, message.outcome)
+        case Heartbeat():
+            return []  # Leases are kept beside the coordinator: see `core.coordinator.leases`.
+
+
+# Arrivals.
+
+
+def _joined(state: CoordinatorState, node: str, message: NodeJoined) -> list[CoordinatorEffect]:
+    if state.outcome is not None:
+        state.unaware.add(node)
+        return _tell_outcome(state, node)
+    member = _member(state, node, message)
+    member.endpoint = message.endpoint
+    settle(state, node)
+    return forming.stand_by(state, node)
+
+
+def _member(state: CoordinatorState, node: str, message: NodeJoined | NodeGreeted) -> Member:
+    member = state.members.get(node)
+    if member is None:
+        state.arrivals += 1
+        name = state.names.give(message.info)
+        member = state.members[node] = Member(message.info, state.arrivals, name)
+        state.roles.add(message.info.role)
+    member.info = message.info
+    return member
+
+
+def _greeted(
+    state: CoordinatorState, node: str, message: NodeGreeted, now: float
+) -> list[CoordinatorEffect]:
+    effects: list[CoordinatorEffect] = []
+    if _is_outranked(state, message.seen):
+        return [Depose(message.seen.tenure)]
+    effects += _inherit(state, message, now)
+    if state.outcome is not None:
+        state.unaware.add(node)
+        return [*effects, Tell(node, Welcomed()), *_tell_outcome(state, node)]
+    member = _member(state, node, message)
+    member.endpoint, member.suspected = message.endpoint, ""
+    if message.standing is not None:
+        member.last_round = message.standing.round
+        member.last_rank = message.standing.group_rank
+    effects += _receive(state, member, message)
+    effects += _take_standing(state, node, message.standing, now)
+    if not member.round:
+        effects += ending.reinstate(state, node)
+    if message.closing is not None:
+        effects += judging.closing_wanted(state, message.closing)
+    if message.draining:
+        effects += ending.draining(state, node, message.draining, now)
+    settle(state, node)
+    return effects + forming.stand_by(state, node)
+
+
+def _receive(
+    state: CoordinatorState, member: Member, message: NodeGreeted
+) -> list[CoordinatorEffect]:
+    """Tell a node what it has to know, and where it was started otherwise than the job."""
+    differing = settings.differing(settings.of_job(state.config), message.settings)
+    warning = settings.warn_node(differing)
+    welcome = replace(_welcome(state), name=member.name, warning=warning)
+    effects: list[CoordinatorEffect] = [Tell(member.info.node, welcome)]
+    if differing and member.arrival <= forming.COUNTED_ALOUD and not member.warned:
+        member.warned = True
+        effects.append(Explain(settings.warn_coordinator(member.name, differing), member.name))
+    return effects
+
+
+def _is_outranked(state: CoordinatorState, seen: Seen) -> bool:
+    """Somebody else leads, or did under this very tenure: it was told what we know nothing of."""
+    more = seen.round > state.round_number or seen.charges > state.charges
+    same = seen.tenure == state.tenure and more
+    return not state.embedded and (seen.tenure > state.tenure or same)
+
+
+def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[CoordinatorEffect]:
+    """A node remembers more than we do: our record was lost, and its memory stands for it."""
+    seen, standing = message.seen, message.standing
+    charges = inheriting.remembered(state, message.info.node, seen.charges)
+    more = seen.tenure > state.tenure
+    more = more or seen.round > state.round_number or charges > state.charges
+    # Somebody whom we never met has heard our tenure: it was another life of this coordinator.
+    stranger = message.info.node not in state.members and not state.formed
+    more = more or (stranger and state.embedded and seen.tenure == state.tenure)
+    if seen.tenure.instance == 0 or not more:
+        return []
+    effects: list[CoordinatorEffect] = []
+    if seen.tenure >= state.tenure:
+        state.tenure = Tenure(seen.tenure.instance, seen.tenure.epoch + 1)
+        effects.append(Raise(state.tenure))
+    if seen.round > state.round_number:
+        state.round_number = seen.round
+        state.version += 1
+    if charges > state.charges:
+        # When they were is not known, so they count as fresh, as those of a register do.
+        forgotten = [restarts.forgotten(now)] * (charges - state.charges)
+        state.history = forgotten + state.history
+        state.charges = state.restart_count = charges
+        state.version += 1
+    if state.formed == 0 and state.round is None:
+        assert state.began_at is not None
+        until = state.began_at + state.config.leases.gone_after_s
+        state.not_before = max(state.not_before, until)
+        is_possible = standing is not None and standing.group_size <= state.config.max_nodes
+        if standing is not None and is_possible and until > now:
+            awaited = _await_members(state, standing.round, standing.group_size, until)
+            awaited.instance = standing.instance
+    return effects
+
+
+def _take_standing(
+    state: CoordinatorState, node: str, standing: Standing | None, now: float
+) -> list[CoordinatorEffect]:
+    """Bring what the node says about its round together with what is known of it."""
+    member, current = state.members[node], state.round
+    if standing is not None and current is not None and _is_of(standing, current):
+        fits = standing.group_rank < standing.group_size == len(current.members)
+        if fits:
+            inheriting.take_seat(current, standing, node)
+        if current.has(node) and node not in current.gone:
+            return ending.stands(state, current, node, standing, now)
+    elif current is not None and current.has(node) and node not in current.gone:
+        member.round = current.number
+        return _offer_again(state, current, node)
+    if standing is None or standing.condition == "stopped":
+        member.round = 0
+        return []
+    member.round = standing.round
+    return [Tell(node, StopRound(standing.round, "that round is over"))]
+
+
+def _is_of(standing: Standing, current: RunningRound) -> bool:
+    """Whether a node stands in this very round. Another instance may have one of that number."""
+    known = standing.instance and current.instance
+    same = not known or standing.instance == current.instance
+    return same and standing.round == current.number
+
+
+def _offer_again(
+    state: CoordinatorState, current: RunningRound, node: str
+) -> list[CoordinatorEffect]:
+    """It has not heard of the round that it is a member of: the word was lost on the way."""
+    if current.ending is None:
+        assignment = current.assignments.get(node)
+        if current.announced and assignment is not None:
+            return [Tell(node, RunRound(assignment))]
+        return []
+    current.back.add(node)
+    current.idle.add(node)
+    state.members[node].round = 0
+    return []
+
+
+def _heard_again(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
+    if node in state.members:
+        state.members[node].suspected = ""
+        settle(state, node)
+    return []
+
+
+def _progressed(
+    state: CoordinatorState, node: str, message: WorkersProgressed
+) -> list[CoordinatorEffect]:
+    current = current_round(state, message.round)
+    if current is not None and current.has(node):
+        current.furthest_step = max(message.step, current.furthest_step or 0)
+    return []
+
+
+def _name_successors(state: CoordinatorState) -> list[CoordinatorEffect]:
+    """Those who have been there longest take over first, where anybody can; they are told so."""
+    if state.embedded or state.outcome is not None:
+        return []
+    known = [name for name in state.successors if name in state.members]
+    if len(known) < SUCCESSORS and len(state.members) > len(known):
+        others = (name for name in state.members if name not in known and name != state.leader)
+        known += list(others)[: SUCCESSORS - len(known)]
+    members = {name: state.members.get(name) for name in (state.leader, *known)}
+    places = {
+        name: member.info.place
+        for name, member in members.items()
+        if member is not None and member.info.place is not None
+    }
+    if tuple(known) == state.successors and places == state.places:
+        return []
+    state.successors, state.places = tuple(known), places
+    state.version += 1
+    return [Tell(name, _welcome(state, waiting="")) for name in known]
+
+
+def _welcome(state: CoordinatorState, waiting: str | None = None) -> Welcomed:
+    current = state.round
+    waits = current is None or current.missing_until is not None
+    said = (state.waiting_for if waits else "") if waiting is None else waiting
+    return Welcomed(state.successors, said, state.leader, state.places)
+
+
+def _note_own_seat(state: CoordinatorState) -> None:
+    """Whoever finds our node dead has to know which member of the round died with it."""
+    current = state.round
+    seat = current.seats.get(state.leader) if current is not None and state.leader else None
+    if seat != state.leader_seat:
+        state.leader_seat = seat
+        state.version += 1
+
+
+def _note_hold(state: CoordinatorState) -> None:
+    """Once all have reported, or must be gone, nobody's leases are held by an earlier one."""
+    if state.held and (state.round is None or state.round.missing_until is None):
+        state.held = False
+        state.version += 1
+
+
+# The end.
+
+
+def _tell_outcome(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
+    if state.outcome is None or not state.outcome_told:
+        return []
+    return [Tell(node, CloseJob(state.outcome))]
+
+
+def _retire(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    if not state.outcome_told or state.retired:
+        return []
+    if state.close_deadline is None:
+        state.close_deadline = now + state.config.timeouts.close_s
+        state.looks = {"close": state.close_deadline}
+    if state.unaware and now < state.close_deadline:
+        return []
+    state.retired = True
+    return [Retire()]
+
+
+def _wake(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """One timer, for whatever is due first."""
+    due = [at for at in state.looks.values() if at > now]
+    if not due or (state.wake_at is not None and state.wake_at == min(due)):
+        return []
+    state.wake_at = min(due)
+    return [WakeCoordinator(LOOK_TIMER, state.wake_at - now)]

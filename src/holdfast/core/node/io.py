@@ -1,0 +1,386 @@
+"""What an agent's core is told (events) and what it asks for (effects).
+
+Events are in the past tense and come from the node's shell or from the coordinator.
+Effects are in the imperative and are carried out by the shell; each one that completes
+comes back as an event.
+"""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from holdfast.core.protocol.messages import FromNode, ToNode
+from holdfast.core.protocol.model import (
+    Assignment,
+    Endpoint,
+    ErrorDetail,
+    ExitStatus,
+    Outcome,
+    Record,
+    Tenure,
+)
+
+# Events: what happened on this node.
+
+
+class AgentStarted(Record, frozen=True):
+    """The shell is up.
+
+    `preload` are the steps that a zygote should do (see `processes.zygote.preload`); `cold` says
+    why none is used. `late` and `avoid` are remembered from an earlier job of the same program:
+    what its workers imported late, and what cannot be imported ahead, with the reasons.
+    """
+
+    preload: tuple[str, ...] = ()
+    cold: str = ""
+    late: tuple[str, ...] = ()
+    avoid: dict[str, str] = field(default_factory=dict)
+    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    foreign: bool = False
+    """Somebody else runs the workers: they are asked to end, and never killed from here."""
+
+
+class EndpointReserved(Record, frozen=True):
+    """A port is held for the master of the next round."""
+
+    endpoint: Endpoint
+
+
+class StoreFailed(Record, frozen=True):
+    """The process that was to serve the store ended."""
+
+    reason: str
+
+
+class SpawnerReady(Record, frozen=True):
+    """The spawner is up; what the kernel offers it for keeping processes together."""
+
+    pid: int
+    subreaper: bool
+    pidfd: bool
+
+
+class ZygoteReady(Record, frozen=True):
+    """The zygote has done these steps, has what is imported late, and can fork workers.
+
+    Where a module needs what only a worker has, it waits in the middle of its import:
+    `stopped_in` are the modules that are being imported there, innermost first.
+    """
+
+    preloaded: tuple[str, ...]
+    took_s: float = 0.0
+    late: tuple[str, ...] = ()
+    stopped_in: tuple[str, ...] = ()
+    reason: str = ""
+    has_torch: bool = False
+    """PyTorch is there, so that a process of ours can serve its store."""
+    beside: bool = False
+    """It was prepared while another one served, which it has replaced."""
+
+
+class ModuleRejected(Record, frozen=True):
+    """A step cannot be done ahead; the zygote that tried it is of no use."""
+
+    module: str
+    reason: str
+    cost_s: float = 0.0
+    beside: bool = False
+
+
+class ModulesUnfit(Record, frozen=True):
+    """Of what is imported late, these cannot be, and why; the zygote that tried is of no use."""
+
+    unfit: dict[str, str]
+    beside: bool = False
+
+
+class ImportsLearned(Record, frozen=True):
+    """What workers have imported after they began, and has not been told before."""
+
+    modules: tuple[str, ...]
+    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For some of them, the variables that had been changed before: reading one is not the same."""
+
+
+class ImportLeft(Record, frozen=True):
+    """A worker has finished the import in the middle of which the zygote had stopped."""
+
+    took_s: float
+
+
+class ZygoteLost(Record, frozen=True):
+    """The zygote ended without being asked to."""
+
+    reason: str
+    beside: bool = False
+
+
+class WorkerStarted(Record, frozen=True):
+    """A worker's process exists."""
+
+    round: int
+    local_rank: int
+    pid: int
+
+
+class WorkerExited(Record, frozen=True):
+    """A worker's process has ended; what it left behind has been read."""
+
+    round: int
+    local_rank: int
+    pid: int
+    status: ExitStatus
+    error: ErrorDetail = ErrorDetail()
+    stderr_tail: str = ""
+    out_of_memory: str = ""
+    error_file: str = ""
+    wall_time: float = 0.0
+    """Seconds since 1970 on this host's clock: for people, compared with nothing."""
+
+
+class StepReported(Record, frozen=True):
+    """A worker said how far it is."""
+
+    round: int
+    local_rank: int
+    step: int
+
+
+class AllGone(Record, frozen=True):
+    """No process of any round is left on this node."""
+
+
+class ProcessesStuck(Record, frozen=True):
+    """These were sent SIGKILL and are still there."""
+
+    processes: tuple[str, ...]
+
+
+class SpawnerLost(Record, frozen=True):
+    """The spawner ended without being asked to; the kernel has killed its workers."""
+
+    reason: str
+
+
+class SpawnerEnded(Record, frozen=True):
+    """The spawner ended because it was asked to; nothing is left below it."""
+
+
+class SignalReceived(Record, frozen=True):
+    """Somebody sent this signal to the agent."""
+
+    signal: int
+
+
+class ClosingAsked(Record, frozen=True):
+    """Whoever runs the workers wants no further round; how the job ends unless it succeeds."""
+
+    outcome: Outcome
+
+
+class Released(Record, frozen=True):
+    """Whoever runs the workers has no further use for this node; the others may go on."""
+
+
+class LauncherLost(Record, frozen=True):
+    """The process that launched this job, and waits for its results, is gone."""
+
+
+class AgentTimerFired(Record, frozen=True):
+    """A timer that was asked for with `WakeAgent` has run out."""
+
+    name: str
+
+
+class CoordinatorReached(Record, frozen=True):
+    """There is a connection to the coordinator, or it lives in this very process."""
+
+    hosting: bool = False
+
+
+class CoordinatorLost(Record, frozen=True):
+    """The connection ended, or could not be made. `permanent` where dialling again is no use."""
+
+    reason: str
+    permanent: bool = False
+
+
+class LeaseRanOut(Record, frozen=True):
+    """The spawner is stopping the workers, because the lease is about to end."""
+
+
+class Told(Record, frozen=True):
+    """The coordinator said something, under this tenure."""
+
+    message: ToNode
+    tenure: Tenure = Tenure(1, 1)
+
+
+AgentEvent = (
+    AgentStarted
+    | EndpointReserved
+    | StoreFailed
+    | SpawnerReady
+    | ZygoteReady
+    | ModuleRejected
+    | ModulesUnfit
+    | ImportsLearned
+    | ImportLeft
+    | ZygoteLost
+    | WorkerStarted
+    | WorkerExited
+    | StepReported
+    | AllGone
+    | ProcessesStuck
+    | SpawnerLost
+    | SpawnerEnded
+    | SignalReceived
+    | ClosingAsked
+    | Released
+    | LauncherLost
+    | AgentTimerFired
+    | CoordinatorReached
+    | CoordinatorLost
+    | LeaseRanOut
+    | Told
+)
+
+
+# Effects: what the shell is to do.
+
+
+class ReserveEndpoint(Record, frozen=True):
+    """Hold a fresh port for the next round's master, and say `EndpointReserved`.
+
+    With `store`, let clients of PyTorch's store knock there from now on; the process that
+    answers is started with the workers.
+    """
+
+    store: bool = False
+
+
+class StartZygote(Record, frozen=True):
+    """Start a process that does these steps; it replaces any older one.
+
+    With `beside`, the older one serves until this one is ready. `late` is imported too, but shows
+    only in a worker that imports it; what is to be avoided is imported by workers only.
+    """
+
+    steps: tuple[str, ...]
+    late: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For some of what is late, the variables that the program has changed by then."""
+    beside: bool = False
+
+
+class Remember(Record, frozen=True):
+    """Keep for the next job of this program what its workers import late, and what to avoid."""
+
+    late: tuple[str, ...]
+    avoid: dict[str, str]
+    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class DropZygote(Record, frozen=True):
+    """Workers start cold from now on."""
+
+
+class KillZygote(Record, frozen=True):
+    """SIGKILL to the zygote. `ZygoteLost` follows, after the birth of all whom it has forked."""
+
+
+class StartWorkers(Record, frozen=True):
+    """Start these local ranks of the round."""
+
+    assignment: Assignment
+    local_ranks: tuple[int, ...]
+    warm: bool
+
+
+class SignalWorkers(Record, frozen=True):
+    """Send a signal to these workers that still run (and wake the stopped ones)."""
+
+    signal: int
+    local_ranks: tuple[int, ...]
+
+
+class KillEverything(Record, frozen=True):
+    """SIGKILL to every process of the round and all its descendants, then say `AllGone`."""
+
+
+class ListStuck(Record, frozen=True):
+    """Say which processes are still there, as `ProcessesStuck`."""
+
+
+class EndSpawner(Record, frozen=True):
+    """Kill all that is left, end the spawner, and say `SpawnerEnded`."""
+
+
+class KillSpawner(Record, frozen=True):
+    """SIGKILL to the spawner itself, and to all that comes up from below it; it ends then."""
+
+
+class Dial(Record, frozen=True):
+    """Find the coordinator; `CoordinatorReached` or `CoordinatorLost` follows."""
+
+
+class HangUp(Record, frozen=True):
+    """Close a connection on which nothing comes any more. Nothing follows."""
+
+
+class HoldLease(Record, frozen=True):
+    """Have the spawner stop the workers at the one time, and kill them at the other.
+
+    The times are on this host's clock, as `now` is.
+    """
+
+    stop_at: float
+    kill_at: float
+
+
+class WakeAgent(Record, frozen=True):
+    """Come back with `AgentTimerFired` after this long; replaces one of that name."""
+
+    name: str
+    after_s: float
+
+
+class Report(Record, frozen=True):
+    """Tell the coordinator; lost where there is no connection (see `core.protocol.messages`)."""
+
+    message: FromNode
+
+
+class Say(Record, frozen=True):
+    """A line for the user."""
+
+    text: str
+
+
+class Finish(Record, frozen=True):
+    """Print the outcome and end with its exit status."""
+
+    outcome: Outcome
+
+
+AgentEffect = (
+    ReserveEndpoint
+    | StartZygote
+    | Remember
+    | DropZygote
+    | KillZygote
+    | StartWorkers
+    | SignalWorkers
+    | KillEverything
+    | ListStuck
+    | EndSpawner
+    | KillSpawner
+    | Dial
+    | HangUp
+    | HoldLease
+    | WakeAgent
+    | Report
+    | Say
+    | Finish
+)

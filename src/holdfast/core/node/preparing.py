@@ -1,0 +1,174 @@
+"""How a node gets ready: its zygote, its endpoint, its word to the coordinator.
+
+Rules
+1. A node joins, or says that its old round is over, only when it holds an endpoint for the
+   next master and knows how its workers will start (`agent_warming`).
+2. Whatever happens to a zygote, workers are started: cold, if need be.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.node import contact
+from holdfast.core.node import warming as warming
+from holdfast.core.node.io import (
+    AgentEffect,
+    AgentEvent,
+    AgentStarted,
+    DropZygote,
+    EndpointReserved,
+    ImportLeft,
+    ImportsLearned,
+    ModuleRejected,
+    ModulesUnfit,
+    Report,
+    ReserveEndpoint,
+    Say,
+    SpawnerReady,
+    StartWorkers,
+    StoreFailed,
+    WakeAgent,
+    ZygoteLost,
+    ZygoteReady,
+)
+from holdfast.core.node.reports import in_brief
+from holdfast.core.node.state import (
+    PRELOAD_NOTICE_S,
+    PRELOAD_NOTICE_TIMER,
+    PRELOAD_TIMER,
+    AgentState,
+    Phase,
+    alive,
+)
+from holdfast.core.node.stopping import kill
+from holdfast.core.protocol.messages import NodeJoined, RoundStopped
+
+
+def prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
+    effects: list[AgentEffect] = []
+    if state.phase is Phase.CLOSING:
+        # Nothing is prepared any more; but who will never be born is not waited for.
+        return _forget_unborn(state) if isinstance(event, ZygoteLost) else []
+    match event:
+        case AgentStarted():
+            effects += _started(state, event)
+        case SpawnerReady():
+            if not event.subreaper:
+                missing = "this kernel has no subreaper"
+                effects.append(Say(f"{missing}: processes that workers detach may outlive the job"))
+        case EndpointReserved():
+            state.endpoint = event.endpoint
+        case StoreFailed():
+            effects += _store_failed(state, event.reason)
+        case ZygoteReady() if state.warm_pending or event.beside:
+            effects += warming.came_ready(state, event)
+            if state.warm_pending and not event.beside:
+                state.warm_pending, state.warm = False, True
+                effects += reserve(state)
+        case ModuleRejected():
+            effects += _module_rejected(state, event)
+        case ModulesUnfit():
+            warming.unfit(state, event)
+            effects += _try_again(state, event.beside)
+        case ImportsLearned():
+            effects += warming.learned(state, event)
+        case ImportLeft():
+            effects += warming.import_left(state, event)
+        case ZygoteLost(beside=True):
+            state.improving = False
+        case ZygoteLost():
+            effects += zygote_lost(state, event.reason)
+    return effects + ready(state)
+
+
+def _started(state: AgentState, event: AgentStarted) -> list[AgentEffect]:
+    state.preload, state.late = event.preload, event.late
+    state.avoid, state.under = dict(event.avoid), dict(event.under)
+    state.recalled, state.foreign = frozenset(event.avoid), event.foreign
+    if event.cold:
+        state.warm_pending = False
+        return [*contact.dial(state), *reserve(state)]
+    timeout_s = state.config.timeouts.preload_s
+    return [
+        *contact.dial(state),
+        warming.start_zygote(state),
+        WakeAgent(PRELOAD_TIMER, timeout_s),
+        WakeAgent(PRELOAD_NOTICE_TIMER, PRELOAD_NOTICE_S),
+    ]
+
+
+def _module_rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffect]:
+    said = warming.rejected(state, event)
+    if said is None and event.beside:
+        state.improving = False
+        return []
+    if said is None:
+        reason = f"{event.module}: {event.reason}"
+        return zygote_lost(state, f"there is no doing without it: {reason}")
+    return [*said, *_try_again(state, event.beside)]
+
+
+def _try_again(state: AgentState, beside: bool) -> list[AgentEffect]:
+    """With what is known now, another zygote may do."""
+    if beside:
+        return warming.failed_beside(state)
+    return [warming.start_zygote(state)] if state.warm_pending else []
+
+
+def zygote_lost(state: AgentState, reason: str) -> list[AgentEffect]:
+    if not (state.warm or state.warm_pending):
+        return []  # Told twice: a request had crossed the news.
+    was_pending = state.warm_pending
+    state.warm_pending, state.warm = False, False
+    effects: list[AgentEffect] = [DropZygote(), Say(f"workers start cold: {reason}")]
+    if was_pending:
+        return effects + reserve(state)
+    if state.phase is not Phase.RUNNING or state.assignment is None:
+        return effects + _forget_unborn(state)
+    missing = unborn(state)
+    return [*effects, StartWorkers(state.assignment, missing, warm=False)] if missing else effects
+
+
+def unborn(state: AgentState) -> tuple[int, ...]:
+    """Local ranks that were asked for and have no process yet."""
+    waiting = (rank for rank in alive(state) if state.workers[rank].pid is None)
+    return tuple(waiting)
+
+
+def _forget_unborn(state: AgentState) -> list[AgentEffect]:
+    """The zygote is gone, so they will never be born into the round that is being stopped."""
+    missing = unborn(state)
+    for local_rank in missing:
+        del state.workers[local_rank]
+    return kill(state) if missing and not alive(state) else []
+
+
+def reserve(state: AgentState) -> list[AgentEffect]:
+    """Ask for the next round's endpoint; with a store where PyTorch is loaded already."""
+    store = (
+        state.warm
+        and state.has_torch
+        and state.config.master_port is None
+        and not state.config.worker_store
+        and not state.store_failed
+    )
+    return [ReserveEndpoint(store)]
+
+
+def _store_failed(state: AgentState, reason: str) -> list[AgentEffect]:
+    """A round that uses it fails on its own; in the next one rank 0 serves the store."""
+    state.store_failed = True
+    return [Say(f"the process that serves the store {reason}; rank 0 will serve the next one")]
+
+
+def ready(state: AgentState) -> list[AgentEffect]:
+    """Join, or say that the old round is over, once nothing is missing any more."""
+    if state.endpoint is None or state.warm_pending:
+        return []
+    if state.phase is Phase.PREPARING:
+        state.phase = Phase.WAITING
+        return [Report(NodeJoined(contact.node_info(state), state.endpoint))]
+    if state.phase is Phase.STOPPING and state.assignment is not None and not state.workers:
+        state.phase = Phase.WAITING
+        failures = in_brief(state, state.failures.values())
+        return [Report(RoundStopped(state.assignment.round, failures, state.endpoint))]
+    return []

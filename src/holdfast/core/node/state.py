@@ -1,0 +1,155 @@
+"""What an agent remembers, and the phases of its life (drawn in `core.node.step`)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct, field
+
+from holdfast.core.coordinator.leases import NodeLease
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.model import Assignment, Endpoint, ExitStatus, Failure, Outcome, Tenure
+
+GRACE_TIMER = "grace"
+UNKILLABLE_TIMER = "unkillable"
+PRELOAD_TIMER = "preload"
+BIRTH_TIMER = "birth"
+HEARTBEAT_TIMER = "heartbeat"
+REDIAL_TIMER = "redial"
+SEEK_TIMER = "seek"
+DRAIN_TIMER = "drain"
+PRELOAD_NOTICE_TIMER = "preload notice"
+PRELOAD_NOTICE_S = 1.5
+"""An import that takes longer than this is worth a line, so that nobody wonders."""
+
+
+class Phase(StrEnum):
+    PREPARING = "preparing"
+    WAITING = "waiting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    CLOSING = "closing"
+    FINISHED = "finished"
+
+
+_THE_END = "CloseJob, a signal, the launcher gone, no contact for too long"
+MOVES = {
+    (Phase.PREPARING, Phase.WAITING): "an endpoint is held, and how workers start is known",
+    (Phase.WAITING, Phase.RUNNING): "RunRound, under a lease that is good",
+    (Phase.RUNNING, Phase.STOPPING): "StopRound, or the lease runs out",
+    (Phase.STOPPING, Phase.WAITING): "all processes are gone, and an endpoint is held again",
+    (Phase.PREPARING, Phase.CLOSING): _THE_END,
+    (Phase.WAITING, Phase.CLOSING): _THE_END,
+    (Phase.RUNNING, Phase.CLOSING): f"{_THE_END}, or let out of the round to leave",
+    (Phase.STOPPING, Phase.CLOSING): f"{_THE_END}, or processes that cannot be killed",
+    (Phase.CLOSING, Phase.FINISHED): "nothing is left",
+    (Phase.PREPARING, Phase.FINISHED): "the spawner is lost",
+    (Phase.WAITING, Phase.FINISHED): "the spawner is lost",
+    (Phase.RUNNING, Phase.FINISHED): "the spawner is lost, or released after its workers succeeded",
+    (Phase.STOPPING, Phase.FINISHED): "the spawner is lost, or processes that cannot be killed",
+}
+"""Every way from one phase to another, and what leads there. There are no others."""
+
+
+class WorkerLife(Struct):
+    """One worker of the current round, as this node sees it."""
+
+    rank: int
+    pid: int | None = None
+    status: ExitStatus | None = None
+    step: int | None = None
+    """The last that it reported."""
+    ended_early: bool = False
+    """It ended well while its round still ran."""
+
+
+class AgentState(Struct):
+    """Everything an agent remembers."""
+
+    config: JobConfig
+    node: str
+    host: str
+    phase: Phase = Phase.PREPARING
+    dialling: bool = False
+    """A coordinator is being looked for; what is said of it after that counts for nothing."""
+    foreign: bool = False
+    """Somebody else runs the workers."""
+    endpoint: Endpoint | None = None
+    store_failed: bool = False
+    preload: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
+    """What workers import after they began, as far as it is known."""
+    avoid: dict[str, str] = field(default_factory=dict)
+    """Modules that cannot be imported ahead, and why."""
+    under: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For some of what is late, the variables that the program has changed by then."""
+    has_torch: bool = False
+    """The zygote has PyTorch, and can serve its store."""
+    recalled: frozenset[str] = frozenset()
+    """Those of them that are remembered for the next job."""
+    stopped_in: tuple[str, ...] = ()
+    """What the zygote was importing when it could not go on but in a worker, innermost first."""
+    left_out_said: bool = False
+    improving: bool = False
+    """A better zygote is being prepared beside the one that serves."""
+    improvements: int = 0
+    """How many of them were begun."""
+    has_more_to_learn: bool = False
+    warm_pending: bool = True
+    """It is not yet known whether a zygote will be there."""
+    warm: bool = False
+    assignment: Assignment | None = None
+    instance: int = 0
+    """Of the job, when that was announced."""
+    last_round: int = 0
+    workers: dict[int, WorkerLife] = field(default_factory=dict)
+    failures: dict[int, Failure] = field(default_factory=dict)
+    stopped_by_us: bool = False
+    told_failure: bool = False
+    killing: bool = False
+    unanswered: int = 0
+    """How often the wait for the killed to be gone has run out."""
+    given_up: bool = False
+    """What was killed is not gone, and the node leaves without it."""
+    interrupted_by: int | None = None
+    furthest_step: int | None = None
+    outcome: Outcome | None = None
+    tenure: Tenure = Tenure()
+    """The highest under which anything was heard: what comes under a lower one is ignored."""
+    connected: bool = False
+    hosting: bool = False
+    without_contact_since: float | None = None
+    attempts: int = 0
+    """How often was dialled in vain."""
+    lease: NodeLease | None = None
+    """None in a job of one node: nobody could take its place."""
+    closing: Outcome | None = None
+    """No further round is wanted, and how the job ends unless the present one succeeds."""
+    draining_by: int | None = None
+    """The signal that asked the node to go, while its round still runs."""
+
+    name: str = ""
+    """What this node is called: its host, unless another node of the job is there too."""
+    warned: str = ""
+    """What was said about settings that differ from the job's."""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.host
+        if self.config.max_nodes > 1 and self.lease is None:
+            self.lease = NodeLease(self.config.leases)
+
+
+def alive(state: AgentState) -> tuple[int, ...]:
+    """Local ranks that have not ended, born or about to be."""
+    return tuple(rank for rank, worker in state.workers.items() if worker.status is None)
+
+
+def has_succeeded(state: AgentState) -> bool:
+    """Whether all workers of a round that still runs have ended well."""
+    return state.phase is Phase.RUNNING and not alive(state) and not state.failures
+
+
+def worker_of(state: AgentState, round: int, local_rank: int) -> WorkerLife | None:
+    if state.assignment is None or state.assignment.round != round:
+        return None
+    return state.workers.get(local_rank)

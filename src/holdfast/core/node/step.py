@@ -1,0 +1,395 @@
+"""The life of one node, from its start to its exit status.
+
+Rules
+1. `step` is the only way in: an event and the time go in, effects come out.
+2. A node starts a round only if its number is above every round it ran, no process of an
+   older round is left, and its lease is good.
+3. Stopping is always the same: the signal, the grace, then SIGKILL to everything below the
+   spawner; the round is stopped when nothing is left.
+4. A failure is told at once; what to do about it is the coordinator's to say.
+5. Whatever happens, the node reaches `Finish`: every wait has a timer.
+
+Phases (`core.node.state.MOVES` has every move, and `step` knows no other):
+
+    preparing ──NodeJoined──▶ waiting ──RunRound──▶ running
+                                 ▲                     │ StopRound, or the lease runs out
+                                 └────RoundStopped── stopping
+    any ──CloseJob, signal, spawner lost──▶ closing ──everything gone──▶ finished
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from holdfast.core.node import contact as contact
+from holdfast.core.node.io import (
+    AgentEffect,
+    AgentEvent,
+    AgentTimerFired,
+    AllGone,
+    ClosingAsked,
+    CoordinatorLost,
+    CoordinatorReached,
+    EndSpawner,
+    KillEverything,
+    KillZygote,
+    LauncherLost,
+    LeaseRanOut,
+    ProcessesStuck,
+    Released,
+    Report,
+    Say,
+    SignalReceived,
+    SignalWorkers,
+    SpawnerEnded,
+    SpawnerLost,
+    StartWorkers,
+    StepReported,
+    Told,
+    WakeAgent,
+    WorkerExited,
+    WorkerStarted,
+)
+from holdfast.core.node.preparing import prepare, ready, reserve, unborn, zygote_lost
+from holdfast.core.node.reports import in_brief, in_full, within_bounds
+from holdfast.core.node.state import (
+    BIRTH_TIMER,
+    DRAIN_TIMER,
+    GRACE_TIMER,
+    HEARTBEAT_TIMER,
+    MOVES,
+    PRELOAD_NOTICE_TIMER,
+    PRELOAD_TIMER,
+    REDIAL_TIMER,
+    SEEK_TIMER,
+    UNKILLABLE_TIMER,
+    AgentState,
+    Phase,
+    WorkerLife,
+    alive,
+    has_succeeded,
+    worker_of,
+)
+from holdfast.core.node.stopping import (
+    close,
+    closing_asked,
+    depart,
+    finish,
+    kill,
+    launcher_lost,
+    leave,
+    not_gone,
+    released,
+    signalled,
+    spawner_lost,
+    stop_workers,
+    stuck,
+)
+from holdfast.core.node.warming import improve
+from holdfast.core.policy import root_cause as rootcause
+from holdfast.core.protocol.bounds import NUMBER_MOST, TEXT_MOST, cut
+from holdfast.core.protocol.messages import (
+    CloseJob,
+    DescribeFailures,
+    FailuresDescribed,
+    HeartbeatAnswered,
+    RoundStopped,
+    RunRound,
+    StandBy,
+    StopRound,
+    ToNode,
+    Welcomed,
+    WorkersFailed,
+    WorkersProgressed,
+    WorkersSucceeded,
+)
+from holdfast.core.protocol.model import Assignment, EarlyEnd, Failure
+from holdfast.core.protocol.naming import on_itself
+from holdfast.core.protocol.preload_steps import module_of
+
+
+def step(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:
+    """Advance by one event."""
+    if state.phase is Phase.FINISHED:
+        return []
+    before = state.phase
+    effects = _take(state, event, now)
+    moved = state.phase is not before
+    assert not moved or (before, state.phase) in MOVES, f"{before} → {state.phase} is no move"
+    return effects
+
+
+def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:
+    match event:
+        case Told():
+            if not contact.heed(state, event.tenure):
+                return []
+            return _told(state, event.message, now)
+        case WorkerStarted():
+            return _worker_started(state, event)
+        case WorkerExited():
+            return _worker_exited(state, event, now)
+        case AllGone():
+            return _all_gone(state)
+        case AgentTimerFired():
+            return _timer(state, event.name, now)
+        case SignalReceived():
+            return signalled(state, event.signal)
+        case ClosingAsked():
+            return closing_asked(state, event.outcome)
+        case Released():
+            return released(state)
+        case CoordinatorReached():
+            return contact.reached(state, event.hosting, now)
+        case CoordinatorLost():
+            return contact.lost(state, event.reason, event.permanent, now)
+        case LeaseRanOut():
+            return _lease_ran_out(state)
+        case StepReported():
+            return _step_reported(state, event)
+        case LauncherLost():
+            return launcher_lost(state)
+        case SpawnerLost():
+            return spawner_lost(state, event.reason)
+        case SpawnerEnded():
+            return finish(state)
+        case ProcessesStuck():
+            return stuck(state, event.processes)
+        case _:
+            return prepare(state, event)
+
+
+# A round.
+
+
+def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
+    match message:
+        case HeartbeatAnswered():
+            return contact.answered(state, message)
+        case RunRound():
+            return _run(state, message.assignment, now)
+        case StopRound():
+            return _stop_round(state, message)
+        case CloseJob():
+            return close(state, message.outcome)
+        case DescribeFailures():
+            return _describe(state, message)
+        case Welcomed():
+            return contact.welcomed(state, message)
+        case StandBy():
+            return [Say(message.reason)]
+
+
+def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEffect]:
+    if state.phase is not Phase.WAITING or assignment.round <= state.last_round:
+        return []
+    if state.lease is not None and not state.lease.good(now):
+        # Nobody would be sure when our workers must have ended: not a member after all. The
+        # heartbeat goes first, so that the next offer finds a lease.
+        assert state.endpoint is not None, "a node without an endpoint was waiting"
+        stopped = Report(RoundStopped(assignment.round, (), state.endpoint, ran=False))
+        return [*contact.send_heartbeat(state, now), stopped]
+    state.phase = Phase.RUNNING
+    state.assignment, state.last_round = assignment, assignment.round
+    state.instance = state.tenure.instance
+    state.workers = {ranks.local_rank: WorkerLife(ranks.rank) for ranks in assignment.workers}
+    state.failures = {}
+    state.stopped_by_us = state.told_failure = state.killing = False
+    state.endpoint = None
+    effects: list[AgentEffect] = contact.hold(state)
+    if state.lease is not None:
+        effects.append(Say(_place(assignment)))
+    effects.append(StartWorkers(assignment, tuple(state.workers), warm=state.warm))
+    if state.warm:
+        effects.append(WakeAgent(BIRTH_TIMER, state.config.timeouts.preload_s))
+    return [*effects, *improve(state)]
+
+
+def _place(assignment: Assignment) -> str:
+    first, last = assignment.workers[0].rank, assignment.workers[-1].rank
+    ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
+    where = f"node {assignment.group_rank + 1} of {assignment.group_size}"
+    return f"round {assignment.round}: {where}, {ranks} of {assignment.world_size}"
+
+
+def _worker_started(state: AgentState, event: WorkerStarted) -> list[AgentEffect]:
+    worker = worker_of(state, event.round, event.local_rank)
+    if worker is None:
+        return []
+    worker.pid = event.pid
+    if state.phase is Phase.RUNNING or worker.status is not None:
+        return []
+    # It was born into a round that is being stopped: it gets what the others got.
+    if state.killing:
+        return [KillEverything()]
+    return [SignalWorkers(state.interrupted_by or signal.SIGTERM, (event.local_rank,))]
+
+
+def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[AgentEffect]:
+    worker = worker_of(state, event.round, event.local_rank)
+    if worker is None or state.assignment is None:
+        return []
+    worker.pid, worker.status = event.pid, event.status
+    worker.ended_early = event.status.succeeded and state.phase is Phase.RUNNING
+    effects: list[AgentEffect] = []
+    if not event.status.succeeded:
+        failure = _failure(state, worker, event, now)
+        state.failures[event.local_rank] = failure
+        if state.phase is Phase.RUNNING and not state.told_failure:
+            state.told_failure = True
+            told = in_brief(state, (failure,))
+            effects.append(Report(WorkersFailed(state.assignment.round, told)))
+    if any(other.status is None for other in state.workers.values()):
+        return effects
+    if state.phase is not Phase.RUNNING:
+        return effects + kill(state)
+    if not state.failures:
+        effects.append(Report(WorkersSucceeded(state.assignment.round)))
+    return effects
+
+
+def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: float) -> Failure:
+    return Failure(
+        node=state.node,
+        host=state.name,
+        local_rank=event.local_rank,
+        rank=worker.rank,
+        role=state.config.role,
+        pid=event.pid,
+        status=event.status,
+        observed_at=now,
+        error=within_bounds(event.error),
+        stderr_tail=event.stderr_tail[-TEXT_MOST:],
+        out_of_memory=cut(event.out_of_memory),
+        stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
+        error_file=event.error_file,
+        wall_time=event.wall_time,
+        ended_before=_ended_early(state),
+    )
+
+
+def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:
+    """The first few that had ended well before anything failed here, or was stopped."""
+    early = [EarlyEnd(one.rank, one.step) for one in state.workers.values() if one.ended_early]
+    return tuple(early[: rootcause.EARLY_ENDS_TOLD])
+
+
+def _failed_on_its_own(state: AgentState, event: WorkerExited) -> bool:
+    """Whether a worker that we were stopping ended of something else than that."""
+    if event.status.signal is None:
+        return bool(event.error.message)
+    ours = (signal.SIGTERM, signal.SIGKILL, state.interrupted_by)
+    return event.status.signal not in ours or bool(event.out_of_memory)
+
+
+def _step_reported(state: AgentState, event: StepReported) -> list[AgentEffect]:
+    worker = worker_of(state, event.round, event.local_rank)
+    if worker is None:
+        return []
+    if not 0 <= event.step <= NUMBER_MOST:
+        return []  # No step of anything, and nothing that could be sent.
+    worker.step = event.step
+    if state.furthest_step is not None and event.step <= state.furthest_step:
+        return []
+    state.furthest_step = event.step
+    return [Report(WorkersProgressed(event.round, event.step))]
+
+
+def _describe(state: AgentState, message: DescribeFailures) -> list[AgentEffect]:
+    if state.assignment is None or state.assignment.round != message.round:
+        return []
+    return [Report(FailuresDescribed(message.round, in_full(state, state.failures.values())))]
+
+
+def _lease_ran_out(state: AgentState) -> list[AgentEffect]:
+    """The spawner stops the workers already, and kills them at the end of the lease."""
+    if state.phase is not Phase.RUNNING:
+        return []
+    if state.draining_by is not None:
+        return leave(state, state.draining_by)
+    if not alive(state) and not state.failures:
+        return []  # All have succeeded: what is done needs no lease, and is told when it can be.
+    state.phase = Phase.STOPPING
+    state.stopped_by_us = True
+    limit = f"--lease {state.config.leases.lease_s:g}"
+    said = Say(f"the coordinator has not answered for too long ({limit}): stopping the workers")
+    if not alive(state):
+        return [said, *kill(state)]
+    return [said, WakeAgent(GRACE_TIMER, state.config.leases.stop_reserve_s)]
+
+
+def _stop_round(state: AgentState, message: StopRound) -> list[AgentEffect]:
+    if state.phase is not Phase.RUNNING or message.round != state.last_round:
+        return []
+    if state.draining_by is not None:
+        return leave(state, state.draining_by)
+    if state.closing is not None and has_succeeded(state):
+        return depart(state)  # Nobody will run anything here again.
+    state.phase = Phase.STOPPING
+    reason = on_itself(message.reason, message.about, state.name)
+    said = Say(f"round {message.round} ends: {reason}{_stopping_others(state)}")
+    return [said, *stop_workers(state, signal.SIGTERM)]
+
+
+def _stopping_others(state: AgentState) -> str:
+    """In words, what the end of a round means here, if anything still runs."""
+    left = len(alive(state))
+    if not left:
+        return ""
+    number = "" if left == 1 else f"{left} "
+    workers = f"{number}worker{'s' if left > 1 else ''}"
+    which = f"the other {workers}" if state.failures else (workers if left > 1 else "1 worker")
+    return f"; stopping {which}{' of this node' if state.lease is not None else ''}"
+
+
+def _all_gone(state: AgentState) -> list[AgentEffect]:
+    if state.phase is Phase.CLOSING:
+        return [] if state.given_up else [EndSpawner()]
+    if state.phase is not Phase.STOPPING:
+        return []
+    state.workers = {}
+    state.killing = False
+    return reserve(state)
+
+
+def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
+    if name == HEARTBEAT_TIMER:
+        return contact.heartbeat_due(state, now)
+    if name == REDIAL_TIMER:
+        return contact.redial(state)
+    if name == SEEK_TIMER:
+        return contact.sought_in_vain(state, now)
+    if name == DRAIN_TIMER and state.draining_by is not None and state.phase is Phase.RUNNING:
+        return leave(state, state.draining_by)
+    preparing = state.warm_pending and state.phase is Phase.PREPARING
+    if name == PRELOAD_TIMER and preparing:
+        limit = f"{state.config.timeouts.preload_s:g} s"
+        return [*zygote_lost(state, f"preloading took more than {limit}"), *ready(state)]
+    if name == PRELOAD_NOTICE_TIMER and preparing:
+        modules = [module_of(each) or each for each in (*state.preload, *state.late)]
+        packages = dict.fromkeys(module.partition(".")[0] for module in modules)
+        named = ", ".join(name for name in packages if name not in sys.stdlib_module_names)
+        return [Say(f"importing {named or 'modules'} once for all workers of this node")]
+    if name == BIRTH_TIMER and state.warm and state.phase is Phase.RUNNING and unborn(state):
+        return [
+            Say("the process that forks warm workers does not answer: killing it"),
+            KillZygote(),
+        ]
+    if state.foreign:
+        return []  # What is left waits for workers to die of a kill, and nobody kills here.
+    if name == GRACE_TIMER and state.phase in (Phase.STOPPING, Phase.CLOSING):
+        running = alive(state)
+        if not running or state.killing:
+            return []
+        ranks = ", ".join(str(state.workers[local].rank) for local in running)
+        limit = f"{state.config.timeouts.shutdown_s:g} s"
+        which = f"rank {ranks}" if len(running) == 1 else f"ranks {ranks}"
+        said = Say(f"{which} did not stop within {limit} (--shutdown-timeout): killing")
+        # A zygote that has not forked all this time does not fork at all, and what it may
+        # still fork would be waited for.
+        hangs = state.phase is Phase.STOPPING and state.warm and bool(unborn(state))
+        return [said, *([KillZygote()] if hangs else []), *kill(state)]
+    if name == UNKILLABLE_TIMER and state.killing:
+        return not_gone(state)
+    return []

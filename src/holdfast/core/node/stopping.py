@@ -1,0 +1,203 @@
+"""How a node stops what runs, and how its own life ends.
+
+Rules
+1. Stopping is always the same: the signal, the grace, then SIGKILL to everything below the
+   spawner; it is over when nothing is left.
+2. Every wait has a timer. What does not die, or does not answer, is named and left behind.
+3. Every way to the end has an outcome, and ends in exactly one `Finish`.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from msgspec.structs import replace
+
+from holdfast.core.node import warming as agent_warming
+from holdfast.core.node.io import (
+    AgentEffect,
+    EndSpawner,
+    Finish,
+    KillEverything,
+    KillSpawner,
+    ListStuck,
+    Report,
+    Say,
+    SignalWorkers,
+    WakeAgent,
+)
+from holdfast.core.node.reports import in_full
+from holdfast.core.node.state import (
+    DRAIN_TIMER,
+    GRACE_TIMER,
+    UNKILLABLE_TIMER,
+    AgentState,
+    Phase,
+    alive,
+    has_succeeded,
+)
+from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.bounds import cut
+from holdfast.core.protocol.messages import ClosingWanted, NodeDraining, NodeLeft
+from holdfast.core.protocol.model import Outcome, signal_name
+
+DRAIN_MARGIN_S = 2.0
+"""How much longer than the coordinator's patience a node waits to be let out."""
+
+
+def stop_workers(state: AgentState, with_signal: int) -> list[AgentEffect]:
+    state.stopped_by_us = True
+    running = alive(state)
+    if not running:
+        return kill(state)
+    grace = WakeAgent(GRACE_TIMER, state.config.timeouts.shutdown_s)
+    return [SignalWorkers(with_signal, running), grace]
+
+
+def kill(state: AgentState) -> list[AgentEffect]:
+    """The grace is over, or nobody is left to need it: nothing below us survives this."""
+    if state.killing:
+        return []
+    state.killing = True
+    state.unanswered = 0
+    wait = WakeAgent(UNKILLABLE_TIMER, state.config.timeouts.unkillable_s)
+    return [EndSpawner() if state.phase is Phase.CLOSING else KillEverything(), wait]
+
+
+def not_gone(state: AgentState) -> list[AgentEffect]:
+    """Ask what is still there; a spawner that does not answer is killed; then go on without."""
+    state.unanswered += 1
+    again = WakeAgent(UNKILLABLE_TIMER, state.config.timeouts.unkillable_s)
+    if state.unanswered == 1:
+        return [ListStuck(), again]
+    if state.unanswered == 2:
+        return [
+            Say("the spawner, the parent of all workers here, does not answer: killing it"),
+            KillSpawner(),
+            again,
+        ]
+    return stuck(state, ("the spawner",))
+
+
+def stuck(state: AgentState, processes: tuple[str, ...]) -> list[AgentEffect]:
+    """SIGKILL was sent, so they execute nothing more; but what they hold is not free."""
+    if not state.killing or state.given_up:
+        return []
+    named = ", ".join(processes) or "a process"
+    said = Say(f"{named} did not die of SIGKILL (stuck in the kernel?); going on without it")
+    if state.phase is Phase.CLOSING:
+        return [said, *finish(state)]
+    state.phase = Phase.CLOSING
+    state.given_up = True
+    reason = f"{named} on {state.name} cannot be killed, so what it holds cannot be reused"
+    left = Report(NodeLeft(cut(reason), failures=in_full(state, state.failures.values())))
+    if state.lease is None:
+        return [said, left]
+    # The others go on; nobody will tell us of an end that is ours alone.
+    state.outcome = Outcome("failed", reason, 1)
+    return [said, left, *finish(state)]
+
+
+# Ending.
+
+
+def close(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
+    if state.outcome is None:
+        state.outcome = outcome
+    if state.phase is Phase.CLOSING:
+        return finish(state) if state.given_up else []
+    state.phase = Phase.CLOSING
+    if alive(state):
+        return stop_workers(state, signal.SIGTERM)
+    return kill(state)
+
+
+def signalled(state: AgentState, number: int) -> list[AgentEffect]:
+    if state.interrupted_by is not None or state.phase is Phase.CLOSING:
+        if number == signal.SIGINT and not state.killing:
+            return [Say("interrupted again: killing the workers at once"), *kill(state)]
+        return []
+    if _can_ask_to_leave(state, number):
+        state.draining_by = number
+        reason = f"{signal_name(number)} was sent to its agent"
+        patience_s = state.config.timeouts.drain_s + DRAIN_MARGIN_S
+        leaving = "this node leaves the job as soon as the job can do without it"
+        said = Say(f"{signal_name(number)}: {leaving}")
+        return [said, Report(NodeDraining(reason)), WakeAgent(DRAIN_TIMER, patience_s)]
+    return leave(state, number)
+
+
+def _can_ask_to_leave(state: AgentState, number: int) -> bool:
+    """SIGTERM to a member of a larger job asks it to go when that suits; once."""
+    asked = state.draining_by is not None
+    member = state.lease is not None and state.connected and state.phase is Phase.RUNNING
+    return number == signal.SIGTERM and member and not asked
+
+
+def closing_asked(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
+    """Pass it on; until the job is over it is told again on every new connection."""
+    if state.closing is not None or state.phase is Phase.CLOSING:
+        return []
+    state.closing = replace(outcome, reason=cut(outcome.reason))
+    return [Report(ClosingWanted(state.closing))]
+
+
+def released(state: AgentState) -> list[AgentEffect]:
+    """Go, and let the others go on; whoever carries the coordinator stays until all are done."""
+    if state.phase is Phase.CLOSING:
+        return []
+    if not has_succeeded(state):
+        return leave(state, signal.SIGINT, "it takes no further part")
+    return [] if state.hosting else depart(state)
+
+
+def depart(state: AgentState) -> list[AgentEffect]:
+    """The node's part is done, whatever becomes of the others."""
+    state.outcome = Outcome("succeeded", f"all workers on {state.name} succeeded", 0)
+    return finish(state)
+
+
+def leave(state: AgentState, number: int, why: str = "") -> list[AgentEffect]:
+    """Pass the signal on, give the workers their grace, and go; `why` if none was received."""
+    state.interrupted_by = number
+    sent = f"{signal_name(number)} was sent to"
+    reason = f"{state.name}: {why}" if why else f"{sent} the agent on {state.name}"
+    state.outcome = Outcome("interrupted", reason, exit_status.BY_SIGNAL + number)
+    already_stopping = state.phase is Phase.STOPPING
+    state.phase = Phase.CLOSING
+    running = alive(state)
+    grace = f"{state.config.timeouts.shutdown_s:g} s"
+    workers = "1 worker" if len(running) == 1 else f"{len(running)} workers"
+    passed_on = f"; passing it on to {workers}, {grace} of grace" if running else ""
+    said: list[AgentEffect] = [Say(f"{reason}{passed_on}")]
+    if state.lease is not None and state.draining_by is None:
+        said.append(Report(NodeDraining(cut(why) or f"{sent} its agent")))
+    if already_stopping and state.killing:
+        return [*said, EndSpawner()]
+    return said + stop_workers(state, number)
+
+
+def launcher_lost(state: AgentState) -> list[AgentEffect]:
+    """Nobody waits for the results any more: no grace, the end."""
+    if state.outcome is None:
+        state.outcome = Outcome("interrupted", "the process that launched the job is gone", 1)
+    state.phase = Phase.CLOSING
+    state.killing = False
+    return kill(state)
+
+
+def spawner_lost(state: AgentState, reason: str) -> list[AgentEffect]:
+    if state.outcome is None:
+        text = f"the spawner on {state.name} {reason}; its workers were killed with it"
+        state.outcome = Outcome("failed", text, 1)
+    return finish(state)
+
+
+def finish(state: AgentState) -> list[AgentEffect]:
+    """The last effect of every life. Every way here has an outcome."""
+    assert state.outcome is not None, "an agent finished without an outcome"
+    state.phase = Phase.FINISHED
+    effects = agent_warming.untold(state)
+    if state.interrupted_by is not None or (state.lease is not None and not state.given_up):
+        effects.append(Report(NodeLeft(cut(state.outcome.reason), signal=state.interrupted_by)))
+    return [*effects, Finish(state.outcome)]

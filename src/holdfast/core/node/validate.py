@@ -1,0 +1,27 @@
+"""What is true of a node after every step, whatever happened. The simulator asks each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.core.node.state import AgentState, Phase, alive
+
+
+def untruths(state: AgentState) -> Iterator[str]:
+    """What should be true and is not, in words."""
+    phase = state.phase
+    if state.connected and state.dialling:
+        yield "the coordinator is looked for, and was found"
+    if phase is Phase.RUNNING:
+        if state.assignment is None or not state.workers:
+            yield "a round runs without workers"
+        elif state.assignment.round != state.last_round:
+            yield f"round {state.assignment.round} runs after round {state.last_round}"
+    if phase is Phase.WAITING and state.endpoint is None:
+        yield "the node waits for a round, and holds no endpoint"
+    if phase in (Phase.PREPARING, Phase.WAITING) and alive(state):
+        yield f"workers run while the node is {phase}"
+    if not state.failures.keys() <= state.workers.keys() and state.workers:
+        yield "somebody failed who is no worker of the round"
+    if state.warm and state.warm_pending:
+        yield "the zygote is ready, and waited for"

@@ -1,0 +1,328 @@
+"""The one configuration of a job: frozen, validated, the only home of defaults.
+
+It is parsed once, at an edge (the command line, `holdfast.launch`), and handed inward.
+Nothing below reads the environment of the process to find a setting.
+
+Rules
+- Every default is written here and nowhere else.
+- `validate()` refuses combinations that cannot work, with a sentence and a hint; how the
+  times have to relate to each other is in `core.policy.timing`.
+- Durations are seconds and end in `_s`.
+- No secret is in here: a configuration is written to the journal.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from msgspec import Struct, field
+
+from holdfast.core.policy import timing
+from holdfast.core.protocol.bounds import COUNT_MOST, HOST_MOST, NAME_MOST, PORT_MOST, SLOTS_MOST
+from holdfast.core.protocol.errors import UsageError
+from holdfast.core.protocol.model import Endpoint
+
+DEFAULT_PORT = 29400
+"""Where an embedded coordinator listens, unless the endpoint names another port."""
+ETCD_PORT = 2379
+STATIC_MASTER = Endpoint("127.0.0.1", 29500)
+EMBEDDED_BACKENDS = ("holdfast", "c10d")
+"""Those in which the endpoint's host carries the coordinator."""
+STATIC_BACKEND = "static"
+"""Embedded too, with fixed ranks: the node of rank 0 carries the coordinator."""
+ETCD_BACKENDS = ("etcd", "etcd-v2")
+BACKENDS = (*EMBEDDED_BACKENDS, *ETCD_BACKENDS, STATIC_BACKEND, "file")
+BESIDE_THE_MASTER, UNPRIVILEGED = 100, 1024
+
+ProgramKind = Literal["script", "module", "command", "run_path", "function"]
+
+
+def port_beside(master_port: int) -> int:
+    """Where a static job's coordinator listens: 29400 for a master at 29500.
+
+    Beside the master's, so that jobs with masters of their own on one host do not clash.
+    """
+    below = master_port - BESIDE_THE_MASTER
+    return below if below >= UNPRIVILEGED else master_port + BESIDE_THE_MASTER
+
+
+class Program(Struct, frozen=True):
+    """What the workers run."""
+
+    kind: ProgramKind
+    target: str
+    """Script path, module name, command, or the file with the pickled function."""
+    arguments: tuple[str, ...] = ()
+    interpreter: str = ""
+    """The Python that runs it; empty for plain commands."""
+
+
+class RestartPolicy(Struct, frozen=True):
+    """When a failed round is tried again (see `core.policy.restarts`)."""
+
+    max_restarts: int = 0
+    window_s: float | None = None
+    backoff_first_s: float = 1.0
+    backoff_max_s: float = 60.0
+    same_cause_limit: int = 5
+    progress_after_s: float = 60.0
+    non_retryable_exit_codes: tuple[int, ...] = ()
+    fruitless_rounds_limit: int = 30
+    """Rounds without progress in a row, whatever ended them, that end the job; 0: never."""
+
+
+class Timeouts(Struct, frozen=True):
+    """How long each wait may take."""
+
+    shutdown_s: float = 30.0
+    """Grace between the stop signal and SIGKILL, on every stop path."""
+    unkillable_s: float = 10.0
+    """How long after SIGKILL a process may still be there before it counts as stuck."""
+    preload_s: float = 60.0
+    """How long the preloading of modules may take before workers start cold."""
+    join_s: float = 600.0
+    """How long the job may have fewer nodes than it needs before it fails."""
+    last_call_s: float = 5.0
+    """How long the very first round waits for more nodes once there are enough."""
+    scale_up_delay_s: float = 1.0
+    """How long a newcomer waits for others before the running round is ended for them."""
+    min_round_s: float = 2.0
+    """No round is ended for a newcomer sooner; doubled by each fruitless round before it."""
+    min_round_max_s: float = 60.0
+    drain_s: float = 5.0
+    """How long a leaving node, when too few would be left, waits for a replacement."""
+    close_s: float = 30.0
+    """How long the coordinator's host waits at the end for nodes to take the outcome."""
+    dial_s: float = 5.0
+    """How long one attempt to reach the endpoint's host may take."""
+    redial_s: float = 2.0
+    """How long one attempt may take to reach those that may lead, all at once: the lease of a
+    running round does not wait much longer."""
+    seek_s: float = 6.0
+    """How long it may take to find and reach the coordinator before that is tried anew."""
+    resign_s: float = 3.0
+    """How long a node that is done waits until its place as coordinator is handed over."""
+
+
+class Leases(Struct, frozen=True):
+    """How loss is noticed, and how two rounds are kept from running at once.
+
+    The letters are those of the formulas in `core.policy.timing`.
+    """
+
+    lease_s: float = 10.0
+    """L: how long a node may run workers after the last heartbeat that was answered."""
+    heartbeat_s: float = 2.0
+    """h: how often a node says that it is there."""
+    stop_reserve_s: float = 2.0
+    """r: how long before the end of its lease a node asks its workers to end."""
+    kill_margin_s: float = 2.0
+    """K: within which SIGKILL is taken to arrive."""
+    drift: float = 0.01
+    """d: by how much the clocks of two hosts may differ in rate."""
+    suspect_s: float = 5.0
+    """The silence of a node after which the round ends."""
+    reconnect_s: float = 1.0
+    """How long a node whose connection broke may take to come back before the round ends."""
+    tether_s: float = 0.3
+    """How long after the end of its tether a node counts as gone."""
+    tenure_s: float = 3.0
+    """T: how long a coordinator may speak after its last successful write."""
+    takeover_s: float = 4.0
+    """E: how long others wait without a sign of it before they take over."""
+    hold_s: float = 60.0
+    """H: how long a coordinator keeps a running round alive without its register."""
+
+    @property
+    def gone_after_s(self) -> float:
+        """L': the silence after which none of a node's workers can be running."""
+        return self.lease_s * (1 + self.drift) + self.kill_margin_s
+
+
+class Security(Struct, frozen=True):
+    """Where the secrets are found; the secrets themselves are nowhere in the configuration."""
+
+    token_file: str | None = None
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    tls_authority: str | None = None
+
+
+class WarmStart(Struct, frozen=True):
+    """Whether workers are forked from a process with the heavy imports done."""
+
+    enabled: bool = True
+    preload: tuple[str, ...] = ()
+
+
+class Output(Struct, frozen=True):
+    """Where the workers' output goes. Streams: 1 stdout, 2 stderr, 3 both, 0 neither."""
+
+    log_dir: str | None = None
+    """None makes a temporary directory; `os.devnull` writes nothing at all."""
+    redirects: dict[int, int] = field(default_factory=dict)
+    tee: dict[int, int] = field(default_factory=dict)
+    redirects_default: int = 0
+    tee_default: int = 0
+    local_ranks_filter: tuple[int, ...] | None = None
+    stdout_filters: tuple[str, ...] = ()
+    stderr_filters: tuple[str, ...] = ()
+    prefix_template: str | None = None
+
+    def redirected(self, local_rank: int) -> int:
+        return self.redirects.get(local_rank, self.redirects_default)
+
+    def teed(self, local_rank: int) -> int:
+        return self.tee.get(local_rank, self.tee_default)
+
+
+class Rendezvous(Struct, frozen=True):
+    """How the nodes of the job find each other."""
+
+    backend: str = "holdfast"
+    endpoint: str = ""
+    options: dict[str, str] = field(default_factory=dict)
+    standalone: bool = False
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the endpoint's host carries the coordinator and its record."""
+        if self.backend == STATIC_BACKEND:
+            return True
+        return self.backend in EMBEDDED_BACKENDS and "store_type" not in self.options
+
+
+DEFAULT_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+
+
+class JobConfig(Struct, frozen=True):
+    """Everything that was decided before the job started."""
+
+    run_id: str
+    program: Program
+    slots: int = 1
+    role: str = "default"
+    min_nodes: int = 1
+    max_nodes: int = 1
+    node_rank: int | None = None
+    master_address: str | None = None
+    master_port: int | None = None
+    local_address: str | None = None
+    topology_key: str = ""
+    """Where this node is in the network; nodes with neighbouring keys get neighbouring ranks."""
+    is_host: bool | None = None
+    """Whether this node is the coordinator; None: find out from the endpoint."""
+    snapshot_dir: str | None = None
+    """Where the coordinator's host keeps its record; None: a place that the shell chooses."""
+    rendezvous: Rendezvous = Rendezvous()
+    restarts: RestartPolicy = RestartPolicy()
+    timeouts: Timeouts = Timeouts()
+    leases: Leases = Leases()
+    security: Security = Security()
+    warm: WarmStart = WarmStart()
+    output: Output = Output()
+    signals: tuple[str, ...] = DEFAULT_SIGNALS
+    start_method: str = "spawn"
+    monitor_interval_s: float = 0.1
+    event_log_handler: str = "null"
+    logs_specs: str | None = None
+    numa_binding: str | None = None
+    virtual_local_rank: bool = False
+    worker_store: bool = False
+    """Rank 0 serves PyTorch's store itself, instead of a process of ours."""
+
+    @property
+    def has_fixed_ranks(self) -> bool:
+        """Whether each node's rank is the one that it was started with, in every round."""
+        return self.max_nodes > 1 and self.rendezvous.backend == STATIC_BACKEND
+
+    def validate(self) -> JobConfig:
+        """Return self, or raise `UsageError` naming the first thing that cannot work."""
+        _require(
+            self.slots >= 1,
+            "the number of workers per node must be at least 1",
+            "--nproc-per-node takes a positive number, cpu, gpu, xpu or auto",
+        )
+        _require(
+            self.slots <= SLOTS_MOST,
+            f"{self.slots} workers on one node are more than {SLOTS_MOST}",
+            "--nproc-per-node takes at most that many; start more nodes",
+        )
+        _require(
+            self.min_nodes >= 1,
+            "the number of nodes must be at least 1",
+            "write --nnodes 2, or --nnodes 1:4 for an elastic job",
+        )
+        _require(
+            self.max_nodes >= self.min_nodes,
+            f"at most {self.max_nodes} nodes is less than at least {self.min_nodes}",
+            "write the smaller number first: --nnodes MIN:MAX",
+        )
+        _require(
+            self.restarts.max_restarts >= 0,
+            "--max-restarts cannot be negative",
+            "0 means that the first failure ends the job",
+        )
+        _require(bool(self.role), "the role's name is empty", "--role trainer, for instance")
+        for what, name in (("the role's name", self.role), ("the topology key", self.topology_key)):
+            _require(
+                len(name) <= NAME_MOST and name.isprintable(),
+                f"{what} cannot be shown",
+                f"up to {NAME_MOST} printable characters",
+            )
+        _require(
+            self.node_rank is None or 0 <= self.node_rank <= COUNT_MOST,
+            f"{self.node_rank} is no rank of a node",
+            "--node-rank counts from 0",
+        )
+        for address in (self.master_address or "", self.local_address or ""):
+            _require(
+                len(address) <= HOST_MOST and address.isprintable() and " " not in address,
+                f"{address[:HOST_MOST]!r} is no address",
+                "a host's name, or a numeric address",
+            )
+        _require(
+            self.master_port is None or 0 <= self.master_port <= PORT_MOST,
+            f"{self.master_port} is not a port",
+            f"ports go from 0 to {PORT_MOST}",
+        )
+        _require(
+            self.restarts.same_cause_limit >= 0,
+            "same_cause_limit cannot be negative",
+            "0 means that alike failures are never counted",
+        )
+        _require(
+            self.restarts.fruitless_rounds_limit >= 0,
+            "fruitless_rounds_limit cannot be negative",
+            "0 means that rounds without progress are never counted",
+        )
+        _require(
+            (self.security.tls_certificate is None) == (self.security.tls_key is None),
+            "a certificate and its key go together",
+            "give both --tls-cert and --tls-key, or neither",
+        )
+        for settings in (self.timeouts, self.restarts, self.leases):
+            _require_durations(settings)
+        timing.check(self)
+        return self
+
+
+def _require_durations(settings: Timeouts | RestartPolicy | Leases) -> None:
+    for name, value in _durations(settings):
+        _require(
+            math.isfinite(value) and value >= 0,
+            f"{name} must be zero or more seconds",
+            "write a plain number such as 30 or 2.5",
+        )
+
+
+def _durations(settings: Timeouts | RestartPolicy | Leases) -> list[tuple[str, float]]:
+    names = [name for name in settings.__struct_fields__ if name.endswith("_s")]
+    values = [(name, getattr(settings, name)) for name in names]
+    return [(name, value) for name, value in values if value is not None]
+
+
+def _require(holds: bool, message: str, hint: str) -> None:
+    if not holds:
+        raise UsageError(message, hint)

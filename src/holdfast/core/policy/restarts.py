@@ -1,0 +1,147 @@
+"""Whether a failed round is tried again.
+
+Rules, in this order
+1. A failure that says of itself that a restart cannot help (`holdfast.NonRetryable`, a
+   listed exit code) ends the job.
+2. The same cause `same_cause_limit` times in a row, without progress between, ends it.
+3. More failures than `max_restarts` ends it; with a window, only those inside it count.
+4. Otherwise the job restarts: at once after the first failure, after a growing pause when
+   the rounds before it made no progress either.
+
+Progress is what the workers report; where none ever did, a round that lasted
+`progress_after_s` counts as progress. Every decision carries its reason in words.
+
+The pause is spread by ±25 % so that many jobs that failed together (a switch, a file
+server) do not come back together. The spread is a hash of the job and the count: the
+core draws no random numbers, and a replay decides the same.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+from msgspec import Struct
+
+from holdfast.core.policy.config import RestartPolicy
+from holdfast.core.protocol.model import Failure
+
+
+class RoundFailure(Struct, frozen=True):
+    """A round that ended because a worker failed."""
+
+    at: float
+    lasted_s: float
+    progressed: bool | None
+    """What the workers reported, or None where they report nothing."""
+    fingerprint: str
+    """Equal for equal causes; empty where the failure says nothing about its cause."""
+    exit_code: int | None
+    non_retryable: bool
+
+
+class Restart(Struct, frozen=True):
+    """Try again, after this pause."""
+
+    delay_s: float
+    reason: str
+
+
+class GiveUp(Struct, frozen=True):
+    """End the job."""
+
+    reason: str
+
+
+def decide(
+    policy: RestartPolicy, history: tuple[RoundFailure, ...], now: float, job: str
+) -> Restart | GiveUp:
+    """Judge the last entry of `history`, the job's failed rounds in order."""
+    latest = history[-1]
+    if latest.non_retryable:
+        return GiveUp("it was marked as a failure that a restart cannot help")
+    if latest.exit_code is not None and latest.exit_code in policy.non_retryable_exit_codes:
+        return GiveUp(f"exit code {latest.exit_code} is one of --non-retryable-exit-codes")
+    alike = _same_cause_in_a_row(policy, history)
+    if policy.same_cause_limit and alike >= policy.same_cause_limit:
+        again = f"the same failure came {alike} times in a row without progress"
+        return GiveUp(f"{again} (--same-cause-limit {policy.same_cause_limit})")
+    counted = _counted(policy, history, now)
+    if counted > policy.max_restarts:
+        return GiveUp(_budget_spent(policy))
+    delay_s = _delay(policy, history, job)
+    pause = f" after a pause of {delay_s:.1f} s" if delay_s else ""
+    return Restart(delay_s, f"restart {counted} of {policy.max_restarts}{_within(policy)}{pause}")
+
+
+def forgotten(at: float) -> RoundFailure:
+    """A failure of which only the charge is known: it counts, and explains nothing."""
+    return RoundFailure(
+        at, lasted_s=0.0, progressed=True, fingerprint="", exit_code=None, non_retryable=False
+    )
+
+
+def fingerprint(failure: Failure) -> str:
+    """What two failures with the same cause have in common.
+
+    Addresses and numbers differ from run to run and are masked. A bare signal from outside
+    tells nothing about its cause, unless the kernel ran out of memory.
+    """
+    if failure.error.message:
+        first_line = failure.error.message.splitlines()[0]
+        return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", first_line)
+    if failure.out_of_memory:
+        return "out of memory"
+    if failure.status.signal in (None, 6, 7, 8, 11):
+        return str(failure.status)
+    return ""
+
+
+def made_progress(policy: RestartPolicy, failed: RoundFailure) -> bool:
+    if failed.progressed is not None:
+        return failed.progressed
+    return failed.lasted_s >= policy.progress_after_s
+
+
+def _same_cause_in_a_row(policy: RestartPolicy, history: tuple[RoundFailure, ...]) -> int:
+    latest = history[-1]
+    if not latest.fingerprint:
+        return 0
+    count = 0
+    for failed in reversed(history):
+        if failed.fingerprint != latest.fingerprint or made_progress(policy, failed):
+            break
+        count += 1
+    return count
+
+
+def _counted(policy: RestartPolicy, history: tuple[RoundFailure, ...], now: float) -> int:
+    if policy.window_s is None:
+        return len(history)
+    return sum(1 for failed in history if failed.at > now - policy.window_s)
+
+
+def _delay(policy: RestartPolicy, history: tuple[RoundFailure, ...], job: str) -> float:
+    fruitless = 0
+    for failed in reversed(history):
+        if made_progress(policy, failed):
+            break
+        fruitless += 1
+    if fruitless < 2:
+        return 0.0
+    pause_s = min(policy.backoff_first_s * 2.0 ** min(fruitless - 2, 60), policy.backoff_max_s)
+    spread = zlib.crc32(f"{job}/{len(history)}".encode()) / 2**32
+    return pause_s * (0.75 + 0.5 * spread)
+
+
+def _budget_spent(policy: RestartPolicy) -> str:
+    if policy.max_restarts == 0:
+        return "no restarts were allowed (--max-restarts 0)"
+    if policy.max_restarts == 1:
+        return f"the only restart was used{_within(policy)} (--max-restarts 1)"
+    limit = policy.max_restarts
+    return f"all {limit} restarts were used{_within(policy)} (--max-restarts {limit})"
+
+
+def _within(policy: RestartPolicy) -> str:
+    return "" if policy.window_s is None else f" within {policy.window_s:g} s"

@@ -1,0 +1,134 @@
+"""When a round forms, when a running one makes room for more, and with how many.
+
+Rules for forming, in this order
+1. A job that is over forms nothing. The coordinator sees to that: it does not ask.
+2. No round forms while a member of the previous one is neither back nor gone: every process
+   of the old round must be dead before one of the new round starts, and the seat of a slow
+   survivor is its own. The coordinator does not ask before (`coordinator.ending`).
+3. After a failure the restart policy may ask for a pause; nothing forms before it is over.
+4. As many candidates as the job may have: form at once. The surplus stands by.
+5. Fewer than it needs: wait, and say for how many more. The wait counts from the moment the
+   number fell below the minimum, whoever arrives meanwhile; past `join_timeout` the job fails.
+6. Between the two: the first round waits for latecomers (`last_call`), counted from the moment
+   there were enough; a later one does not, since nobody is missing.
+
+Rules for making room
+7. A newcomer at a running round below the maximum ends it, `scale_up_delay` after the first
+   newcomer came (so that many who come together cost one restart) or as soon as they fill it,
+   never before the round has lasted `min_round`, and never once a member has succeeded.
+
+`decide` and `make_room` return what to do *and the reason*, so that every wait can be explained.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from holdfast.core.policy.config import Timeouts
+
+PAUSING = "pausing before the next round"
+"""How long is said where the pause is decided, once."""
+
+
+class View(Struct, frozen=True):
+    """What the decision to form rests on."""
+
+    candidates: int
+    """Live nodes that are ready, and have no process of an old round left."""
+    minimum: int
+    maximum: int
+    timeouts: Timeouts
+    first_round: bool = True
+    enough_since: float | None = None
+    """When the number of candidates reached `minimum`."""
+    short_since: float | None = None
+    """When it fell below `minimum`, or the job started."""
+    not_before: float = 0.0
+
+
+class Form(Struct, frozen=True):
+    """Now: form the round, or end the running one for newcomers."""
+
+
+class Wait(Struct, frozen=True):
+    """Not yet, and why; look again at `wake_at`, or when something changes."""
+
+    reason: str
+    wake_at: float | None = None
+
+
+class Fail(Struct, frozen=True):
+    """The job cannot go on, and why."""
+
+    reason: str
+
+
+def decide(view: View, now: float) -> Form | Wait | Fail:
+    """Apply the rules for forming to what is known now."""
+    if now < view.not_before:
+        return Wait(PAUSING, view.not_before)
+    if view.candidates >= view.maximum:
+        return Form()
+    if view.candidates < view.minimum:
+        return _too_few(view, now)
+    if view.first_round:
+        since = now if view.enough_since is None else view.enough_since
+        closes_at = since + view.timeouts.last_call_s
+        if now < closes_at:
+            room = view.maximum - view.candidates
+            enough = f"{_nodes(view.candidates)} {'is' if view.candidates == 1 else 'are'} enough"
+            return Wait(f"{enough}; last call for up to {room} more", closes_at)
+    return Form()
+
+
+def _too_few(view: View, now: float) -> Wait | Fail:
+    since = now if view.short_since is None else view.short_since
+    fails_at = since + view.timeouts.join_s
+    have = f"{view.candidates} of at least {_nodes(view.minimum)}"
+    if now >= fails_at:
+        return Fail(f"only {have} came within {view.timeouts.join_s:g} s (--join-timeout)")
+    return Wait(f"{have}; waiting for {view.minimum - view.candidates} more", fails_at)
+
+
+class Occupancy(Struct, frozen=True):
+    """What the decision to make room rests on."""
+
+    size: int
+    maximum: int
+    newcomers: int
+    newcomer_since: float | None
+    started_at: float
+    fruitless: int
+    """How many rounds before this one ended without progress."""
+    closing: bool
+    timeouts: Timeouts
+
+
+def make_room(view: Occupancy, now: float) -> Form | Wait | None:
+    """Whether the running round ends for newcomers: now (`Form`), later (`Wait`), or not."""
+    if view.closing or not view.newcomers or view.size >= view.maximum:
+        return None
+    if view.newcomer_since is None:
+        return None
+    wait_s = min_round_s(view.timeouts, view.fruitless)
+    # Nobody else could be taken in: there is nothing to wait for.
+    is_full = view.size + view.newcomers >= view.maximum
+    delay_s = 0.0 if is_full else view.timeouts.scale_up_delay_s
+    at = max(view.newcomer_since + delay_s, view.started_at + wait_s)
+    if now < at:
+        return Wait(f"{_nodes(view.newcomers)} more will be taken in", at)
+    return Form()
+
+
+def min_round_s(timeouts: Timeouts, fruitless: int) -> float:
+    """How long a round lasts before newcomers may end it: longer after fruitless ones."""
+    return min(timeouts.min_round_s * 2.0 ** min(fruitless, 30), timeouts.min_round_max_s)
+
+
+def _nodes(number: int) -> str:
+    return "1 node" if number == 1 else f"{number} nodes"
+
+
+def names(nodes: tuple[str, ...], shown: int = 3) -> str:
+    listed = ", ".join(nodes[:shown])
+    return listed if len(nodes) <= shown else f"{listed} and {len(nodes) - shown} more"

@@ -1,0 +1,265 @@
+"""How the times of a job have to relate, and how long recovery takes at worst.
+
+A time that is longer than another which cuts it off means nothing, and some relations
+carry the promise that two rounds never run at once. So the whole hierarchy is checked
+before a job over several nodes starts; a job of one node needs no lease, and none of this
+touches it.
+
+Rules, for lease L, heartbeat h, stop reserve r, kill margin K, drift d, tenure T, takeover E
+1. 0 < h < L/2: one lost heartbeat does not cost a node its lease.
+2. 2h ≤ suspicion < L: nor does one lost heartbeat end a round, and the round ends before
+   the lease does.
+3. A broken connection is given up before its silence would be suspected, and a tether's
+   end proves more, sooner, than silence does.
+4. r + 2h < L: with one heartbeat lost, workers are not asked to stop for it.
+5. T(1+d) < E: a coordinator has fallen silent before another one speaks.
+6. max(3h, h + E) + reconnecting < L − r: a takeover is over before any node has to stop
+   workers. A node hangs up on a silent coordinator at the third heartbeat after the last that
+   was answered; the takeover itself goes on meanwhile.
+7. H ≥ L, and the longest minimum of a round is not below the shortest.
+
+`derive` makes times that hold these rules from the one or two that somebody chose: the
+defaults, in proportion. `worst_case_recovery` and `describe` say what a choice means.
+
+The intuition: silence is judged twice. Suspicion comes early and only *ends* a round,
+which is always safe. Being *gone* comes late, at L' = L(1+d)+K, when the node's own
+spawner has killed its workers even if nobody there was awake; only then may another
+take its seat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.protocol.errors import UsageError
+
+TYPE_CHECKING = False  # As in `typing`, without its import. `config` itself imports this module.
+if TYPE_CHECKING:
+    from holdfast.core.policy.config import JobConfig, Leases, Timeouts
+
+KILL_MARGIN_LEAST_S = 0.5
+"""However short the lease, the kernel of a busy machine gets this long to deliver a kill."""
+
+
+HANGS_UP_AT = 3
+"""The heartbeat, counted from the last that was answered, at which a node gives a silent
+connection up: two in a row are without an answer, and time is left to find another."""
+
+
+class Span(Struct, frozen=True):
+    """How long nobody computes after a fault, until the next round can start."""
+
+    prompt_s: float
+    """Where the surviving workers end as soon as they are asked to."""
+    grace_s: float
+    """Where one of them uses the whole grace of a stop (`shutdown_s`)."""
+
+
+class WorstCases(Struct, frozen=True):
+    """The longest standstill after each kind of fault, without the program's own start."""
+
+    worker_dies: Span
+    node_dies: Span
+    """All its processes are killed, while the machine itself goes on."""
+    machine_silent: Span
+    """It hangs, loses power or its network."""
+    coordinator_dies: Span
+    """Embedded: counted from the moment its host is back. Else: nobody stands still; the
+    time until another one has taken over."""
+
+
+def check(config: JobConfig) -> None:
+    """Raise `UsageError` for the first two times that contradict each other."""
+    if config.max_nodes == 1:
+        return
+    for relation in _relations(config.leases, config.timeouts):
+        if not relation.holds:
+            raise UsageError(relation.message, relation.hint)
+
+
+class Relation(Struct, frozen=True):
+    """One rule for one job: whether it holds, and what to say if it does not."""
+
+    holds: bool
+    message: str
+    hint: str
+
+
+def _relations(leases: Leases, timeouts: Timeouts) -> Iterator[Relation]:
+    yield from _about_silence(leases)
+    yield from _about_the_coordinator(leases)
+    yield Relation(
+        timeouts.min_round_s <= timeouts.min_round_max_s,
+        f"the least time of a round, {_s(timeouts.min_round_s)}, is above its own limit, "
+        f"{_s(timeouts.min_round_max_s)}",
+        "lower --min-round-time",
+    )
+    yield Relation(
+        max(timeouts.dial_s, timeouts.redial_s) <= timeouts.seek_s,
+        f"one attempt to reach the coordinator, {_s(max(timeouts.dial_s, timeouts.redial_s))}, is "
+        f"longer than all of them together may take, {_s(timeouts.seek_s)}",
+        "raise seek_s",
+    )
+
+
+def _about_silence(leases: Leases) -> Iterator[Relation]:
+    lease, heartbeat = leases.lease_s, leases.heartbeat_s
+    yield Relation(
+        0 < heartbeat < lease / 2,
+        f"a heartbeat every {_s(heartbeat)} is no use to a lease of {_s(lease)}",
+        "the heartbeat is above zero and below half of the lease: "
+        "give --lease alone, and the heartbeat follows",
+    )
+    yield Relation(
+        2 * heartbeat <= leases.suspect_s < lease,
+        f"a node cannot be suspected after {_s(leases.suspect_s)} of silence with a heartbeat "
+        f"every {_s(heartbeat)} and a lease of {_s(lease)}",
+        "the suspicion comes after two heartbeats and before the end of the lease",
+    )
+    yield Relation(
+        leases.reconnect_s <= leases.suspect_s,
+        f"{_s(leases.reconnect_s)} to come back are cut off by the suspicion after "
+        f"{_s(leases.suspect_s)}",
+        "the time to reconnect is at most that of the suspicion",
+    )
+    yield Relation(
+        leases.tether_s < lease,
+        f"a lease of {_s(lease)} is over before the end of a tether proves anything, "
+        f"{_s(leases.tether_s)} later",
+        "raise --lease: 1 or more",
+    )
+    yield Relation(
+        leases.stop_reserve_s + 2 * heartbeat < lease,
+        f"a lease of {_s(lease)} has no room for two heartbeats of {_s(heartbeat)} and "
+        f"{_s(leases.stop_reserve_s)} to stop the workers",
+        "raise --lease or lower --heartbeat",
+    )
+    yield Relation(
+        0 <= leases.drift < 1,
+        f"clocks that differ by {leases.drift:.0%} cannot be worked with",
+        "the drift is a small fraction such as 0.01",
+    )
+
+
+def _about_the_coordinator(leases: Leases) -> Iterator[Relation]:
+    longest_tenure = leases.tenure_s * (1 + leases.drift)
+    yield Relation(
+        longest_tenure < leases.takeover_s,
+        f"a coordinator with a tenure of {_s(leases.tenure_s)} could still speak when another "
+        f"takes over after {_s(leases.takeover_s)}",
+        "the tenure, with the drift of clocks, ends before the takeover",
+    )
+    notice = _takeover_s(leases)
+    left = leases.lease_s - leases.stop_reserve_s
+    yield Relation(
+        notice < left,
+        f"a takeover may last {_s(notice)}, but nodes with a lease of {_s(leases.lease_s)} "
+        f"stop their workers after {_s(left)}",
+        "raise --lease or lower --heartbeat; given alone, each takes the other times along",
+    )
+    yield Relation(
+        leases.hold_s >= leases.lease_s,
+        f"a hold of {_s(leases.hold_s)} ends before the lease of {_s(leases.lease_s)} would",
+        "hold_s is at least the lease",
+    )
+
+
+def _takeover_s(leases: Leases) -> float:
+    """The longest that a node is without a coordinator when one falls silent."""
+    noticed = HANGS_UP_AT * leases.heartbeat_s
+    taken_over = leases.heartbeat_s + leases.takeover_s
+    return max(noticed, taken_over) + leases.reconnect_s
+
+
+def derive(defaults: Leases, chosen: Mapping[str, float]) -> Leases:
+    """The times that go with those that somebody chose, by the names of their fields.
+
+    What was chosen is kept as it is, even where `check` will refuse it. A heartbeat or a
+    suspicion that is long for the default lease stretches it in proportion; a short one
+    does not shorten it.
+    """
+    if not chosen:
+        return defaults
+    lease = chosen.get("lease_s", 0.0) or max(
+        defaults.lease_s,
+        chosen.get("heartbeat_s", 0.0) * defaults.lease_s / defaults.heartbeat_s,
+        chosen.get("suspect_s", 0.0) * defaults.lease_s / defaults.suspect_s,
+    )
+    scale = lease / defaults.lease_s
+    suspect = max(scale * defaults.suspect_s, 2 * chosen.get("heartbeat_s", 0.0))
+    suspect = chosen.get("suspect_s", suspect)
+    heartbeat = min(scale, suspect / defaults.suspect_s) * defaults.heartbeat_s
+    derived = {
+        "lease_s": lease,
+        "heartbeat_s": heartbeat,
+        "suspect_s": suspect,
+        "stop_reserve_s": scale * defaults.stop_reserve_s,
+        "kill_margin_s": max(scale * defaults.kill_margin_s, KILL_MARGIN_LEAST_S),
+        "tenure_s": scale * defaults.tenure_s,
+        "takeover_s": scale * defaults.takeover_s,
+        "hold_s": max(defaults.hold_s, lease),
+        # A broken connection is not silence: a longer lease is no reason to be slower.
+        "reconnect_s": min(scale * defaults.reconnect_s, defaults.reconnect_s, suspect),
+    }
+    return replace(defaults, **{**derived, **chosen})
+
+
+def worst_case_recovery(config: JobConfig) -> WorstCases:
+    """How long each kind of fault can hold the job up."""
+    leases, grace = config.leases, config.timeouts.shutdown_s
+    gone = leases.gone_after_s
+    coordinator = gone if config.rendezvous.is_embedded else _takeover_s(leases)
+    return WorstCases(
+        worker_dies=Span(0.0, grace),
+        node_dies=Span(leases.tether_s, leases.tether_s + grace),
+        machine_silent=Span(gone, max(gone, leases.suspect_s + grace)),
+        coordinator_dies=Span(coordinator, coordinator),
+    )
+
+
+def describe(config: JobConfig) -> tuple[str, ...]:
+    """How long recovery takes at worst: what a job over several nodes begins with."""
+    leases, cases = config.leases, worst_case_recovery(config)
+    worst = (
+        f"worst-case recovery: {_s(leases.tether_s)} after all processes of a node die, "
+        f"{_s(cases.machine_silent.prompt_s)} after a machine falls silent "
+        f"(lease {_s(leases.lease_s)}); up to {_s(config.timeouts.shutdown_s)} more if workers "
+        "use their grace"
+    )
+    return worst, _about_its_death(config, cases.coordinator_dies)
+
+
+def _about_its_death(config: JobConfig, span: Span) -> str:
+    if not config.rendezvous.is_embedded:
+        leases = config.leases
+        held_s = leases.takeover_s + leases.suspect_s * (1 + leases.drift) + leases.gone_after_s
+        return (
+            f"if the coordinator dies, another one takes over within {_s(span.prompt_s)}; the "
+            f"workers beside one that fell silent are replaced after about {held_s:.0f} s"
+        )
+    return (
+        f"if {config.rendezvous.endpoint or 'the coordinator'} dies, the job goes on at most "
+        f"{_s(span.prompt_s)} after it is back, or ends after {_s(config.timeouts.join_s)} "
+        "(--join-timeout)"
+    )
+
+
+def notes(config: JobConfig) -> tuple[str, ...]:
+    """What is allowed, but probably not what was meant."""
+    if config.max_nodes == 1:
+        return ()
+    join, gone = config.timeouts.join_s, config.leases.gone_after_s
+    if join > gone:
+        return ()
+    note = (
+        f"--join-timeout {join:g} may end the job before a lost machine can be replaced, "
+        f"which takes up to {_s(gone)}"
+    )
+    return (note,)
+
+
+def _s(seconds: float) -> str:
+    return f"{round(seconds, 2):g} s"

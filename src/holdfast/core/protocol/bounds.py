@@ -1,0 +1,87 @@
+"""Bounds of whatever comes from outside: numbers, names and texts of other processes.
+
+Rules
+1. A field that another machine, a disk or a register fills has one of these types. They are
+   checked where bytes become records, so what breaks one of them is *garbage*: nothing behind
+   the border ever sees it, and whoever sent it is the only one to be refused.
+2. A float within bounds is finite: no comparison with NaN is true.
+3. A bound is far above what an honest sender needs. What can grow beyond it by itself (a text) is
+   cut by whoever makes it (`cut`), so that no honest word is ever garbage.
+4. Text may hold anything but length; `clean` and `clean_lines` make it fit to be shown.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from msgspec import Meta
+
+NUMBER_MOST = 2**53
+"""What every reader of JSON can hold, and nobody counts up to."""
+COUNT_MOST = 1_000_000
+SLOTS_MOST = 1024
+"""Workers of one node."""
+NAME_MOST = 512
+HOST_MOST = 255
+PORT_MOST = 65535
+LINE_MOST = 2000
+TEXT_MOST = 1 << 17
+PATH_MOST = 4096
+SECONDS_MOST = 1e15
+
+_SHOWN = r"[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*"
+_NO_SPACE = r"[^\s\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*"
+_COLOUR = r"\x1b\[[0-9;:]*m"
+_PRINTABLE = rf"\A{_SHOWN}\Z"
+_WORD = rf"\A{_NO_SPACE}\Z"
+
+Number = Annotated[int, Meta(ge=0, le=NUMBER_MOST)]
+"""What is counted up and never made as many of: rounds, epochs, instances, heartbeats, steps."""
+Count = Annotated[int, Meta(ge=0, le=COUNT_MOST)]
+"""A number that a node may send, and that we may make as many of something of."""
+Rank = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+"""Of a worker among all of them, or how many those are."""
+Slots = Annotated[int, Meta(ge=1, le=SLOTS_MOST)]
+Port = Annotated[int, Meta(ge=0, le=PORT_MOST)]
+SignalNumber = Annotated[int, Meta(ge=1, le=64)]
+ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+"""Of a worker, which somebody else may run: not only what a kernel gives."""
+ExitStatusOfJob = Annotated[int, Meta(ge=0, le=255)]
+Seconds = Annotated[float, Meta(ge=-SECONDS_MOST, le=SECONDS_MOST)]
+"""A moment or a duration; never NaN or infinite."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_MOST, pattern=_PRINTABLE)]
+"""Of a node: it is compared, and shown to people."""
+NameOrNone = Annotated[str, Meta(max_length=NAME_MOST, pattern=_PRINTABLE)]
+"""A name, or empty; a role, or a place in the cluster."""
+Host = Annotated[str, Meta(max_length=HOST_MOST, pattern=_PRINTABLE)]
+Address = Annotated[str, Meta(max_length=HOST_MOST, pattern=_WORD)]
+"""A host name or a numeric address; empty where it is filled in later."""
+Path = Annotated[str, Meta(max_length=PATH_MOST)]
+Line = Annotated[str, Meta(max_length=LINE_MOST)]
+"""A reason, in a sentence or two. Shown only after `clean`."""
+Text = Annotated[str, Meta(max_length=TEXT_MOST)]
+"""What a program wrote: many lines. Shown only after `clean_lines`."""
+
+
+def cut(text: str, most: int = LINE_MOST) -> str:
+    """As much of the beginning of a text as is within the bound; that it was cut can be seen."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def clean(text: str) -> str:
+    """A text from outside on one line, without anything that moves a cursor or hides a word."""
+    return text if text.isprintable() else _shown(" ".join(text.split()))
+
+
+def clean_lines(text: str) -> str:
+    """The same for many lines: each stays one, with its indentation."""
+    lines = text.expandtabs().splitlines()
+    return "\n".join(line if line.isprintable() else _shown(line) for line in lines)
+
+
+def _shown(line: str) -> str:
+    """Colours are left out; of anything else it can be seen that there was something."""
+    plain = re.sub(_COLOUR, "", line)
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in plain)

@@ -1,0 +1,207 @@
+"""What is written down, so that a coordinator's death loses nothing.
+
+Rules
+1. The document is small (4 KB at most) and holds no list of members: nodes report where they
+   stand, and a round is whole when all of its nodes have.
+2. Every write is unique (`counter` grows, `nonce` is the writer's), so that a register that
+   compares values cannot take an old one for a new one.
+3. (instance, epoch, round) only grows.
+4. What is read is believed only if Holdfast can have written it (`decode`): each field within its
+   bounds, and all of them true together. Anybody who can write the register, or the record's file,
+   can put something else there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from holdfast.core.protocol.bounds import NAME_MOST, Count, Name, NameOrNone, Number
+from holdfast.core.protocol.model import Endpoint, Failure, Outcome, Tenure
+
+SUCCESSORS = 5
+DONE_KEPT = 64
+LIMIT_BYTES = 4096
+READ_BYTES = 1 << 16
+"""More than this is not looked at: names may be longer than usual, but not by so much."""
+TEXT_KEPT = 350
+NAME_KEPT = 60
+TEXT_TOLD = 1 << 17
+"""Characters that the failures in one message may have: a frame holds them in any script."""
+OTHERS_TOLD = 32
+"""How many failures beside the cause everybody is told of."""
+
+
+Roll = Annotated[int, Meta(ge=0, le=1 << 56)]
+Nonce = Annotated[str, Meta(max_length=NAME_MOST + 32)]
+Seats = Annotated[tuple[Count, ...], Meta(max_length=DONE_KEPT)]
+Successors = Annotated[tuple[Name, ...], Meta(max_length=4 * SUCCESSORS)]
+Places = Annotated[dict[Name, Endpoint], Meta(max_length=4 * SUCCESSORS + 1)]
+
+
+class Ledger(Struct, frozen=True, omit_defaults=True):
+    """The part that the coordinator decides: written before it is announced."""
+
+    round: Number = 0
+    size: Count = 0
+    """How many nodes the round has."""
+    charges: Count = 0
+    """How many rounds have ended because a worker failed."""
+    outcome: Outcome | None = None
+    leader_seat: Count | None = None
+    """The leader's own seat in the round: when its node is dead, so is that member."""
+    roll: Roll = 0
+    """Who the members are, as one number (`roll`): enough to tell whether it is these."""
+    instance: Number = 0
+    """Of the job, when the round was formed: a later one may have taken it over."""
+    held: bool = False
+    """Not all members have reported since somebody took over from one that may hold their leases
+    without the register: whoever takes over next has to allow for that, too."""
+    done: Seats = ()
+    """Seats of the round whose workers have all succeeded, as far as that has to be known: the
+    leader's, and those of nodes that have left. Nobody waits for them (at most `DONE_KEPT`)."""
+    closing: Outcome | None = None
+    """No round follows the present one, and how the job ends unless that succeeds."""
+
+
+class Document(Struct, frozen=True, omit_defaults=True):
+    """The whole: who leads, and what was decided."""
+
+    instance: Number
+    epoch: Number
+    counter: Number
+    nonce: Nonce
+    leader: NameOrNone
+    """Empty where the last one resigned."""
+    successors: Successors = ()
+    ledger: Ledger = Ledger()
+    places: Places = msgspec.field(default_factory=dict)
+    """Where the leader and its successors can be dialled."""
+    left: NameOrNone = ""
+    """The last leader, where it resigned because its node left: nothing runs there any more."""
+
+    @property
+    def tenure(self) -> Tenure:
+        return Tenure(self.instance, self.epoch)
+
+
+def encode(document: Document) -> bytes:
+    return msgspec.json.encode(document)
+
+
+def decode(content: bytes) -> Document:
+    """Raises `msgspec.DecodeError` for anything that Holdfast cannot have written."""
+    if len(content) > READ_BYTES:
+        raise msgspec.DecodeError(f"{len(content)} bytes are too many")
+    try:
+        document = msgspec.json.decode(content, type=Document)
+    except msgspec.DecodeError:
+        raise
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
+    if problem := contradiction(document.ledger):
+        raise msgspec.DecodeError(problem)
+    return document
+
+
+def contradiction(ledger: Ledger) -> str:
+    """What cannot be true together in a ledger; empty where all can."""
+    if ledger.size and not ledger.round:
+        return "it has members of a round that never was"
+    if any(seat >= ledger.size for seat in ledger.done):
+        return f"it has a seat that a round of {ledger.size} has not"
+    if len(set(ledger.done)) < len(ledger.done):
+        return "it has a seat twice"
+    return ""
+
+
+def roll(nodes: Iterable[str]) -> int:
+    """One number for a set of nodes, however many: no other set has the same.
+
+    The roll of two sets that share nobody is `roll(one) ^ roll(other)`.
+    """
+    from hashlib import blake2b  # Here, because a job of one node does without.
+
+    called = 0
+    for node in nodes:
+        called ^= int.from_bytes(blake2b(node.encode(), digest_size=7).digest(), "big")
+    return called
+
+
+def brief(outcome: Outcome | None) -> Outcome | None:
+    """An outcome that fits the document: the cause in short, without the others."""
+    if outcome is None:
+        return None
+    cause = outcome.cause
+    if cause is not None:
+        # Its error file is a path on its own node, which knows more anyway.
+        cause = msgspec.structs.replace(digest(cause), error_file="", role=cause.role[:NAME_KEPT])
+    return msgspec.structs.replace(outcome, reason=_cut(outcome.reason), cause=cause, others=())
+
+
+def _cut(text: str, *, end: bool = False) -> str:
+    """As much of a text as takes `TEXT_KEPT` bytes when written; its beginning, or its end."""
+    kept = text[-TEXT_KEPT:] if end else text[:TEXT_KEPT]
+    while len(msgspec.json.encode(kept)) > TEXT_KEPT + 2:
+        shorter = len(kept) * 3 // 4
+        kept = kept[-shorter:] if end else kept[:shorter]
+    if kept == text:
+        return text
+    # As many bytes as the sign takes make room for it.
+    return f"…{kept[3:]}" if end else f"{kept[:-3]}…"
+
+
+def digest(failure: Failure) -> Failure:
+    """A failure in a few hundred bytes: enough to judge it, not to show all of it."""
+    error = msgspec.structs.replace(
+        failure.error, message=_cut(failure.error.message), traceback=""
+    )
+    tail = _cut(failure.stderr_tail, end=True)
+    evidence = _cut(failure.out_of_memory)
+    return msgspec.structs.replace(
+        failure, error=error, stderr_tail=tail, out_of_memory=evidence, brief=True
+    )
+
+
+def fit(failures: Iterable[Failure]) -> tuple[Failure, ...]:
+    """Failures as one message can hold them: the first ones in full, the last ones in short."""
+    left = TEXT_TOLD
+    told = []
+    for failure in failures:
+        if _length(failure) > left:
+            shorter = left > 4 * TEXT_KEPT
+            told.append(_shorten(failure, left // 2) if shorter else digest(failure))
+        else:
+            told.append(failure)
+        left = max(0, left - _length(told[-1]))
+    return tuple(told)
+
+
+def fit_outcome(outcome: Outcome) -> Outcome:
+    """An outcome that every node of a large job can be told."""
+    if outcome.cause is None:
+        return outcome
+    cause, *others = fit((outcome.cause, *outcome.others[:OTHERS_TOLD]))
+    untold = len(outcome.others) - len(others)
+    return msgspec.structs.replace(outcome, cause=cause, others=tuple(others), others_untold=untold)
+
+
+def _length(failure: Failure) -> int:
+    error = failure.error
+    texts = (error.message, error.traceback, failure.stderr_tail, failure.out_of_memory)
+    return sum(map(len, texts))
+
+
+def _shorten(failure: Failure, room: int) -> Failure:
+    """Keep the ends of its texts that say most: the last lines of a traceback name the cause."""
+    error = msgspec.structs.replace(
+        failure.error,
+        message=failure.error.message[: room // 4],
+        traceback=failure.error.traceback[-room // 2 :],
+    )
+    evidence = failure.out_of_memory[:TEXT_KEPT]
+    tail = failure.stderr_tail[-room // 4 :]
+    return msgspec.structs.replace(failure, error=error, stderr_tail=tail, out_of_memory=evidence)

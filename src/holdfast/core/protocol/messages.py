@@ -1,0 +1,215 @@
+"""What agents and the coordinator say to each other.
+
+Past tense: something a node tells. Imperative: something the coordinator asks for.
+Everything that concerns a round carries its number; what names an older one is ignored.
+Whatever the coordinator says is sent under its tenure (`model.Tenure`).
+Each field has its bounds (`core.protocol.bounds`); who may say what of whom is in
+`core.coordinator.hearing`.
+
+A connection may break at any time, so no single message may be needed for the truth: the
+first word on every connection (`NodeGreeted`) tells all that the node would have told, and
+the coordinator answers with all that the node has to know.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from holdfast.core.protocol.bounds import Count, Line, Name, NameOrNone, Number, SignalNumber, Text
+from holdfast.core.protocol.model import (
+    Assignment,
+    Endpoint,
+    Failures,
+    NodeInfo,
+    Outcome,
+    Record,
+    Tenure,
+)
+
+FEW = 16
+"""More successors than a coordinator ever names."""
+Condition = Literal["running", "failed", "succeeded", "stopping", "stopped"]
+
+
+class Seen(Struct, frozen=True, omit_defaults=True):
+    """The highest that a node has heard of, for a coordinator that starts with less."""
+
+    tenure: Tenure = Tenure()
+    round: Number = 0
+    charges: Count = 0
+
+
+class Standing(Struct, frozen=True, omit_defaults=True):
+    """Where a node is in the last round that it was part of."""
+
+    round: Number
+    group_rank: Count
+    group_size: Count
+    condition: Condition
+    failures: Failures = ()
+    instance: Number = 0
+    """Of the job, when the round was announced: another one may have a round of that number."""
+
+
+class NodeGreeted(Record, frozen=True):
+    """The first word on every connection: who, what it has seen, and where it stands."""
+
+    info: NodeInfo
+    seen: Seen = Seen()
+    standing: Standing | None = None
+    endpoint: Endpoint | None = None
+    """Held for the next round's master; without one the node is not ready for a round."""
+    draining: Line = ""
+    """Why it wants to leave, if it does."""
+    heartbeat: Number = 0
+    """It counts as this one too, so that the lease is good before any round is offered."""
+    closing: Outcome | None = None
+    """How the job is to end, where whoever runs the node wants no further round."""
+    settings: Annotated[dict[NameOrNone, NameOrNone], Meta(max_length=64)] = field(
+        default_factory=dict
+    )
+    """What it was told about the job, as far as it is no default (`core.protocol.settings`)."""
+
+
+class Heartbeat(Record, frozen=True):
+    """The node is there. Its lease counts from when it sent this, once it is answered."""
+
+    number: Number
+
+
+class NodeJoined(Record, frozen=True):
+    """A node is ready to run workers, and holds this endpoint reserved for a master."""
+
+    info: NodeInfo
+    endpoint: Endpoint
+
+
+class WorkersFailed(Record, frozen=True):
+    """The first failures of a round on this node, in brief. Its other workers still run."""
+
+    round: Number
+    failures: Failures
+
+
+class FailuresDescribed(Record, frozen=True):
+    """All that is known of this node's failures, because the coordinator asked."""
+
+    round: Number
+    failures: Failures
+
+
+class WorkersSucceeded(Record, frozen=True):
+    """All workers of this node ended well."""
+
+    round: Number
+
+
+class WorkersProgressed(Record, frozen=True):
+    """The furthest step that a worker of this node has reported."""
+
+    round: Number
+    step: Number
+
+
+class RoundStopped(Record, frozen=True):
+    """No process of the round is left on this node; the endpoint is for the next one."""
+
+    round: Number
+    failures: Failures
+    endpoint: Endpoint
+    ran: bool = True
+    """False where nothing was started: the node has no state of this round."""
+
+
+class NodeDraining(Record, frozen=True):
+    """Somebody wants the node to go: it asks to be let out of its round."""
+
+    reason: Line
+
+
+class NodeLeft(Record, frozen=True):
+    """The node takes no further part, and why. No process of any round is left on it."""
+
+    reason: Line
+    signal: SignalNumber | None = None
+    failures: Failures = ()
+
+
+class ClosingWanted(Record, frozen=True):
+    """Whoever runs the node wants no further round; how the job ends unless the present one does
+    well."""
+
+    outcome: Outcome
+
+
+class Welcomed(Record, frozen=True):
+    """The coordinator knows the node; `successors` are dialled when it is lost."""
+
+    successors: Annotated[tuple[Name, ...], Meta(max_length=FEW)] = ()
+    waiting: Text = ""
+    """What the job is waiting for, if it waits."""
+    leader: NameOrNone = ""
+    """The node that carries this coordinator, in jobs where any node can."""
+    places: Annotated[dict[Name, Endpoint], Meta(max_length=FEW)] = field(default_factory=dict)
+    """Where the leader and its successors can be dialled."""
+    name: NameOrNone = ""
+    """What the node is called (`core.protocol.naming`); empty where that was said before."""
+    warning: Text = ""
+    """How the node was started otherwise than the job, if it was (`core.protocol.settings`)."""
+
+
+class HeartbeatAnswered(Record, frozen=True):
+    """The lease is renewed, from the moment that heartbeat was sent."""
+
+    number: Number
+
+
+class StandBy(Record, frozen=True):
+    """There is no seat for the node now; it takes over when one is free."""
+
+    reason: Text
+
+
+class RunRound(Record, frozen=True):
+    """Start the workers of a round."""
+
+    assignment: Assignment
+
+
+class StopRound(Record, frozen=True):
+    """Stop the workers of a round, then say `RoundStopped`."""
+
+    round: Number
+    reason: Text
+    about: NameOrNone = ""
+    """The node with whose name the reason begins, if it does: on itself it is "this node"."""
+
+
+class DescribeFailures(Record, frozen=True):
+    """Say `FailuresDescribed` for this round."""
+
+    round: Number
+
+
+class CloseJob(Record, frozen=True):
+    """The job is over."""
+
+    outcome: Outcome
+
+
+FromNode = (
+    NodeGreeted
+    | Heartbeat
+    | NodeJoined
+    | WorkersFailed
+    | FailuresDescribed
+    | WorkersSucceeded
+    | WorkersProgressed
+    | RoundStopped
+    | NodeDraining
+    | NodeLeft
+    | ClosingWanted
+)
+ToNode = Welcomed | HeartbeatAnswered | StandBy | RunRound | StopRound | DescribeFailures | CloseJob

@@ -1,0 +1,199 @@
+"""The words of the protocol, as types.
+
+Everything that crosses a border (core and shell, agent and coordinator, process and
+journal) is one of these small frozen records. They are msgspec structs, so the same
+definition validates what comes in, and writes the journal line that goes out. Each field that
+another machine may fill has its bounds (`core.protocol.bounds`).
+
+Words used throughout: a *job* runs as a sequence of numbered *rounds*; in each round a
+*node* runs `slots` *workers*; membership never changes inside a round.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from holdfast.core.protocol.bounds import (
+    SLOTS_MOST,
+    Count,
+    ExitCode,
+    ExitStatusOfJob,
+    Host,
+    Name,
+    NameOrNone,
+    Number,
+    Path,
+    Rank,
+    Seconds,
+    SignalNumber,
+    Slots,
+    Text,
+)
+from holdfast.core.protocol.endpoint import Endpoint as Endpoint
+
+
+class Record(Struct, frozen=True, tag=True, omit_defaults=True):
+    """The parent of everything that is journalled: immutable, tagged with its name."""
+
+
+class NodeInfo(Struct, frozen=True):
+    """What a node says about itself when it joins."""
+
+    node: Name
+    """Identity: host name plus a random part; a restarted agent is a new node."""
+    host: Host
+    slots: Slots
+    role: NameOrNone = "default"
+    rank_hint: Count | None = None
+    topology: NameOrNone = ""
+    """Where the node sits in the cluster: nodes with neighbouring keys get neighbouring ranks."""
+    place: Endpoint | None = None
+    """Where it can be dialled when it carries the coordinator, in jobs where any node can."""
+    name: NameOrNone = ""
+    """What an earlier coordinator has called it, so that it keeps its name."""
+
+
+class Tenure(Struct, frozen=True, order=True):
+    """Under whose word something was said: one life of the job, one coordinator of it.
+
+    Ordered: a word under a lower tenure than one that was already heard has no effect.
+    """
+
+    instance: Number = 0
+    epoch: Number = 0
+
+    def __str__(self) -> str:
+        return f"{self.instance}.{self.epoch}"
+
+
+class Ranks(Struct, frozen=True):
+    """The place of one worker in its round."""
+
+    local_rank: Count
+    rank: Rank
+    role_rank: Rank
+
+
+class Assignment(Struct, frozen=True):
+    """All that one node is told about a round: O(1) in the size of the job."""
+
+    round: Number
+    restart_count: Count
+    group_rank: Count
+    group_size: Count
+    world_size: Rank
+    role_world_size: Rank
+    workers: Annotated[tuple[Ranks, ...], Meta(max_length=SLOTS_MOST)]
+    master: Endpoint
+
+
+class ExitStatus(Struct, frozen=True):
+    """How a process ended: `code` or `signal` is set.
+
+    Neither is for workers that somebody else runs, and tells of in their own words.
+    """
+
+    code: ExitCode | None = None
+    signal: SignalNumber | None = None
+
+    @classmethod
+    def from_wait_status(cls, returncode: int) -> ExitStatus:
+        """Build from the convention of `subprocess`: negative means a signal."""
+        if returncode < 0:
+            return cls(signal=-returncode)
+        return cls(code=returncode)
+
+    @property
+    def is_known(self) -> bool:
+        return self.code is not None or self.signal is not None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.code == 0
+
+    @property
+    def returncode(self) -> int:
+        return -self.signal if self.signal is not None else self.code or 0
+
+    def __str__(self) -> str:
+        if not self.is_known:
+            return "no status known"
+        if self.signal is None:
+            return f"exit code {self.code}"
+        return f"signal {self.signal} ({signal_name(self.signal)})"
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9; `SIGRTMIN+2` and alike for those without a name of their own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        beyond = number - signal.SIGRTMIN
+        return f"SIGRTMIN+{beyond}" if beyond >= 0 else f"SIG{number}"
+
+
+class ErrorDetail(Struct, frozen=True, omit_defaults=True):
+    """What a failed worker said about its own end, as far as it could."""
+
+    message: Text = ""
+    """`<Type>: <text>` of the exception, or empty."""
+    traceback: Text = ""
+    timestamp: Seconds | None = None
+    non_retryable: bool = False
+
+
+class EarlyEnd(Struct, frozen=True, omit_defaults=True):
+    """A worker that had ended with exit code 0 while others of its round still ran."""
+
+    rank: Rank
+    step: Number | None = None
+    """The last that it reported, if it reported any."""
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """One worker that did not succeed."""
+
+    node: NameOrNone
+    host: Host
+    local_rank: Count
+    rank: Rank
+    role: NameOrNone
+    pid: Number
+    status: ExitStatus
+    observed_at: Seconds
+    error: ErrorDetail = ErrorDetail()
+    stderr_tail: Text = ""
+    out_of_memory: Text = ""
+    """Evidence that the kernel's out-of-memory killer did it, in words, or empty."""
+    stopped_by_us: bool = False
+    error_file: Path = ""
+    wall_time: Seconds = 0.0
+    """Seconds since 1970 on that host's clock: for people, compared with nothing."""
+    ended_before: Annotated[tuple[EarlyEnd, ...], Meta(max_length=8)] = ()
+    """Workers that had ended well by then, the first few: a peer that is missed may be one."""
+    brief: bool = False
+    """Only the essentials were sent; the node knows more."""
+
+
+Failures = Annotated[tuple[Failure, ...], Meta(max_length=SLOTS_MOST)]
+"""Of one node, or as many of all as one message holds."""
+
+
+class Outcome(Struct, frozen=True, omit_defaults=True):
+    """How the job ended, in the words that every node prints."""
+
+    verdict: Literal["succeeded", "failed", "interrupted", "not_formed"]
+    reason: Text
+    exit_status: ExitStatusOfJob
+    cause: Failure | None = None
+    others: Failures = ()
+    others_untold: Rank = 0
+    """How many more there were, in a job of so many that nobody is told of all of them."""
+
+    def __post_init__(self) -> None:
+        """Whoever reads one from outside must never leave with 0 because of a failure."""
+        if (self.verdict == "succeeded") != (self.exit_status == 0):
+            raise ValueError(f"{self.verdict} with the exit status {self.exit_status}")

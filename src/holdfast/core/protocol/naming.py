@@ -1,0 +1,58 @@
+"""What a node is called, in every sentence on every node.
+
+Rules
+1. A node has the name of its host. A second one of the job on the same host is `host/2`, the next
+   one `host/3`: no two nodes that are there at once have the same name.
+2. A node keeps its name as long as it lives: it tells a new coordinator what it was called, and
+   is called so again unless somebody else is.
+3. On itself a node says "this node" of itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct, field
+
+from holdfast.core.protocol.model import NodeInfo
+
+
+class Names(Struct):
+    """The names that are in use, and how far the numbers of each host have come."""
+
+    holders: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def give(self, info: NodeInfo) -> str:
+        """A name for a node that has come."""
+        name = info.name
+        if not _fits(info) or name in self.holders:
+            name = info.host
+        if name in self.holders:
+            name = f"{info.host}/{self.numbers.get(info.host, 1) + 1}"
+        number = name.removeprefix(info.host).lstrip("/")
+        self.numbers[info.host] = max(int(number or 1), self.numbers.get(info.host, 1))
+        self.holders[name] = info.node
+        return name
+
+    def release(self, name: str) -> None:
+        """The node is gone."""
+        self.holders.pop(name, None)
+
+
+def _fits(info: NodeInfo) -> bool:
+    """Whether it says that it was called something that it could have been called."""
+    rest = info.name.removeprefix(info.host)
+    return info.name.startswith(info.host) and bool(re.fullmatch(r"(/[1-9][0-9]{0,5})?", rest))
+
+
+def on_itself(text: str, about: str, own_name: str) -> str:
+    """A sentence that begins with the name of a node, as that very node says it."""
+    if not about or about != own_name or not text.startswith(about):
+        return text
+    return f"this node{text.removeprefix(about)}"
+
+
+def host_of(node: str) -> str:
+    """The host in the identity of a node, where nothing else is known of it."""
+    return node.rpartition("-")[0] or node

@@ -1,0 +1,126 @@
+"""The settings that are the job's, not a node's: which differ, and whose count.
+
+Rules
+1. The coordinator decides about the job, with the settings of the node that it lives on. What
+   another node was told about the job has no effect there, so it is compared and said: once on
+   that node, once on the coordinator's.
+2. A lease and its heartbeat are kept on both sides, each by its own settings: they have to be the
+   same everywhere, and it is said if they are not.
+3. A node tells only what is not the default, under the names of the options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from holdfast.core.policy.config import JobConfig, Leases, RestartPolicy, Timeouts
+
+JOBS: dict[str, Callable[[JobConfig], object]] = {
+    "--nnodes": lambda job: _range(job.min_nodes, job.max_nodes),
+    "--max-restarts": lambda job: job.restarts.max_restarts,
+    "--restart-window": lambda job: job.restarts.window_s,
+    "--restart-backoff": lambda job: job.restarts.backoff_first_s,
+    "--restart-backoff-max": lambda job: job.restarts.backoff_max_s,
+    "--same-cause-limit": lambda job: job.restarts.same_cause_limit,
+    "--progress-after": lambda job: job.restarts.progress_after_s,
+    "--non-retryable-exit-codes": lambda job: job.restarts.non_retryable_exit_codes,
+    "--last-call": lambda job: job.timeouts.last_call_s,
+    "--scale-up-delay": lambda job: job.timeouts.scale_up_delay_s,
+    "--min-round-time": lambda job: job.timeouts.min_round_s,
+    "--drain-timeout": lambda job: job.timeouts.drain_s,
+    "--lease": lambda job: job.leases.lease_s,
+    "--heartbeat": lambda job: job.leases.heartbeat_s,
+}
+ALIKE_EVERYWHERE = ("--lease", "--heartbeat")
+VALUE_LENGTH = 40
+TOLD = 6
+"""How many differences a warning names."""
+
+
+class _Unchanged:
+    """What a job has that was told nothing."""
+
+    min_nodes = max_nodes = 1
+    restarts, timeouts, leases = RestartPolicy(), Timeouts(), Leases()
+
+
+Difference = tuple[str, str, str]
+"""An option, what the job has, and what the node was told."""
+
+
+def of_job(config: JobConfig) -> dict[str, str]:
+    """What a node was told about the job, where that is not the default."""
+    told = {option: _text(value(config)) for option, value in JOBS.items()}
+    return {option: text for option, text in told.items() if text != _DEFAULTS[option]}
+
+
+def differing(jobs: dict[str, str], nodes: dict[str, str]) -> list[Difference]:
+    """Where a node was told something else than the job has.
+
+    A node of a job of several always tells something, the number of nodes: nothing is unknown.
+    """
+    if not nodes:
+        return []
+    both = [
+        (option, jobs.get(option, default), _as_told(nodes.get(option, default)))
+        for option, default in _DEFAULTS.items()
+    ]
+    return [(option, ours, theirs) for option, ours, theirs in both if ours != theirs]
+
+
+def _as_told(text: str) -> str:
+    """What a node says, as far as it can be printed: it may be anybody's."""
+    plain = text.isascii() and text.isprintable() and len(text) <= VALUE_LENGTH
+    return text if plain else "(unreadable)"
+
+
+def warn_node(found: list[Difference]) -> str:
+    """For the node that differs; empty where it does not."""
+    if not found:
+        return ""
+    nodes = _listed(f"{option} {theirs}" for option, _, theirs in found)
+    return (
+        f"this node was started with {nodes}, but the job runs with {_jobs(found)}: "
+        f"the coordinator's settings count{_advice(found)}"
+    )
+
+
+def warn_coordinator(name: str, found: list[Difference]) -> str:
+    """For the node of the coordinator. It begins with the name of the one that differs."""
+    nodes = _listed(f"{option} {theirs}" for option, _, theirs in found)
+    return (
+        f"{name} was started with {nodes}: the settings given here count, "
+        f"{_jobs(found)}{_advice(found)}"
+    )
+
+
+def _jobs(found: list[Difference]) -> str:
+    return _listed(f"{option} {ours}" for option, ours, _ in found)
+
+
+def _advice(found: list[Difference]) -> str:
+    if not any(option in ALIKE_EVERYWHERE for option, _, _ in found):
+        return ""
+    return "; give all nodes the same --lease and --heartbeat: losing one is safe only then"
+
+
+def _listed(texts: Iterable[str]) -> str:
+    every = list(texts)
+    shown = every[:TOLD]
+    more = f" and {len(every) - TOLD} more" if len(every) > TOLD else ""
+    return f"{', '.join(shown)}{more}"
+
+
+def _range(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least}:{most}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "none"
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+
+
+_DEFAULTS = {option: _text(value(_Unchanged)) for option, value in JOBS.items()}  # type: ignore[arg-type]

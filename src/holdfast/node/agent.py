@@ -1,0 +1,173 @@
+"""The agent of `holdfast run`: an engine with the real world behind its ports.
+
+Nothing on the loop waits for a disk or a name server: heartbeats go out on it. See `runtime.disk`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+
+from holdfast.core.node.io import AgentEvent, AgentStarted, SignalReceived
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.bounds import clean
+from holdfast.core.protocol.model import Outcome
+from holdfast.node.engine import Engine
+from holdfast.node.ports import Ports
+from holdfast.node.secrets import Secrets
+from holdfast.observe.journal import SCHEMA, Header, Journal
+from holdfast.observe.recoveries import recoveries
+from holdfast.observe.report import render
+from holdfast.processes import failures
+from holdfast.processes.bare import linux
+from holdfast.processes.output.console import Console
+from holdfast.processes.output.log_layout import JobLogs, create_job_logs
+from holdfast.processes.spawner_process import SpawnerProcess
+from holdfast.processes.workplace import Workplace
+from holdfast.runtime.disk import Disk
+from holdfast.runtime.loop import EventLoop
+
+CONSOLE_PATIENCE_S = 10.0
+"""How long the end waits for a reader of our output that does not read."""
+JOURNAL_WAITING_BYTES = 32 << 20
+"""How much of the journal waits in memory for its disk; then it ends."""
+
+
+class Agent:
+    """One node of one job."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        loop: EventLoop,
+        *,
+        secrets: Secrets | None = None,
+        print_report: bool = True,
+        echo: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """`echo` gets every line of the journal, and must return at once."""
+        self.config = config
+        self.host = clean(socket.gethostname())
+        self.node = f"{self.host}-{os.urandom(4).hex()}"
+        self._loop = loop
+        self._print_report = print_report
+        self._hurried = False
+        """A signal came when all that was left was to wait for others."""
+        self.console = Console(loop)
+        self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id)
+        self._disk = Disk(loop, self._say)
+        self.console.use_lane(self._disk.lane("console"))
+        self.workplace = Workplace(config, self.logs, self.console, self._disk, self.post)
+        self._journal_lane = self._disk.lane("journal", str(self.logs.root or ""))
+        if config.event_log_handler == "console":
+            echo = self._echo
+        self._journal = Journal(self.logs.journal, self._header(), echo, self._write_journal)
+        self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
+
+    def _ports(self, secrets: Secrets) -> Ports:
+        ports = Ports(
+            clock=self._loop,
+            processes=self.workplace,
+            journal=self._journal,
+            say=self._say,
+            instance=lambda: int(time.time()),
+        )
+        if self.config.max_nodes > 1:
+            from holdfast.node.meeting import Means, add_network
+
+            add_network(ports, self.config, self.node, Means(self._loop, self._disk, secrets))
+        return ports
+
+    def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
+        """Live through the job. Whatever happens, nothing is left behind."""
+        linux.set_subreaper()
+        self.workplace.open(spawner, self._loop)
+        for name in self.config.signals:
+            number = signal.Signals[name]
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # Started by `nohup`: it is to go on without its terminal.
+            self._loop.add_signal_handler(number, self.post, SignalReceived(number))
+        try:
+            self.post(started)
+            self._loop.run_until(lambda: self._engine.outcome is not None)
+        finally:
+            self.workplace.close()
+        outcome = self._engine.outcome
+        assert outcome is not None, "the loop ended before the job"
+        self._engine.leave()
+        # The coordinator's host leaves last: the others learn the outcome from it.
+        self._loop.run_until(lambda: self._hurried or not self._engine.is_needed)
+        self._engine.close()
+        self._take_leave(outcome)
+        return outcome
+
+    def post(self, event: AgentEvent) -> None:
+        """Take an event, after those that came before it."""
+        if self._engine.outcome is not None and isinstance(event, SignalReceived):
+            self._hurried = True
+        self._engine.post(event)
+
+    def _echo(self, line: bytes) -> None:
+        self.console.write(2, line)
+
+    def _say(self, text: str) -> None:
+        """Much of what is said comes from other machines: it stays one line of ours."""
+        self.console.write(2, f"holdfast: {clean(text)}\n".encode("utf-8", "replace"))
+
+    def _write_journal(
+        self, work: Callable[[], str | None], then: Callable[[str], None], size: int
+    ) -> None:
+        def tell(problem: str) -> None:
+            if not self._journal.problem:
+                self._say(f"the journal ends here, and the job goes on: {problem}")
+            then(problem)
+
+        if self._journal_lane.waiting_bytes + size > JOURNAL_WAITING_BYTES:
+            tell("its disk has not answered for too long")
+        else:
+            self._journal_lane.do(work, tell, size)
+
+    def _take_leave(self, outcome: Outcome) -> None:
+        """Report, pass the cause up, and leave no file that tells nothing."""
+        self._journal.close()
+        where = str(self.logs.journal) if self.logs.journal else None
+        # Of several nodes each says how the job ended: nobody looks at all of them.
+        quiet = self.config.max_nodes == 1
+        report = render(outcome, recoveries(self._journal.steps), where, quiet)
+        if self._print_report:
+            self.console.write(2, report.encode("utf-8", "replace"))
+        self._finish_files(outcome)
+        self._loop.run_until(self._console_done(CONSOLE_PATIENCE_S))
+        self.console.close()
+        self._disk.close()
+        # The outcome stands: a signal that comes before we have ended must not become our status.
+        self._loop.close(then=signal.SIG_IGN)
+
+    def _finish_files(self, outcome: Outcome) -> None:
+        """Wait for what is not written yet; a signal ends the wait."""
+        files = self.workplace.file_lane
+        cause, upwards = outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE")
+        if cause is not None:
+            files.do(lambda: failures.pass_up(cause, upwards) or None, self._say)
+        self._hurried = False
+        self._wait_for_disks()
+        if outcome.verdict == "succeeded" and self.logs.temporary and not self._hurried:
+            files.do(self.logs.remove_if_untouched)
+            self._wait_for_disks()
+
+    def _wait_for_disks(self) -> None:
+        all_done = self._disk.all_done()
+        self._loop.run_until(lambda: self._hurried or all_done())
+
+    def _console_done(self, patience_s: float) -> Callable[[], bool]:
+        """All that was written is out, or whoever should read it has not for too long."""
+        given_up: list[bool] = []
+        self._loop.call_later(patience_s, given_up.append, True)
+        return lambda: bool(given_up) or not self.console.pending()
+
+    def _header(self) -> Header:
+        started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        return Header(SCHEMA, self.config.run_id, self.node, self.host, started, self.config)

@@ -1,0 +1,40 @@
+"""The coordinator's place in a job of one node: in this very process, without a network."""
+
+from __future__ import annotations
+
+from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.node.io import CoordinatorReached
+from holdfast.core.protocol.messages import FromNode
+from holdfast.core.protocol.model import Endpoint
+from holdfast.node.coordinating import Coordinating, NothingKept
+from holdfast.node.host import Host
+
+
+class Alone:
+    """Nobody else to reach, and nobody who would need to be told."""
+
+    is_needed = False
+    store_place: Endpoint | None = None
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.coordinating: Coordinating | None = Coordinating(
+            CoordinatorState(host.config), host, NothingKept()
+        )
+
+    def dial(self) -> None:
+        self._host.post(CoordinatorReached(hosting=True))
+
+    def hang_up(self) -> None:
+        pass
+
+    def send(self, message: FromNode) -> None:
+        assert self.coordinating is not None, "it lives as long as its node"
+        self.coordinating.on_message(self._host.node, message)
+
+    def leave(self) -> None:
+        pass
+
+    def close(self) -> None:
+        if self.coordinating is not None:
+            self.coordinating.close()

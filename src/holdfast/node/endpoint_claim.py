@@ -1,0 +1,129 @@
+"""Whose the place behind an endpoint is: this node's, another's on this machine, or elsewhere.
+
+Whether the endpoint is this machine's is found out once, by binding (`transport.own_endpoint`); of
+several nodes of a job on it one has the claim (`transport.sharing`). Where an endpoint's name has
+addresses of other machines too, those are dialled first, and looked at for as long as this node
+hosts: whoever has the better claim keeps the place (`transport.looking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.model import Endpoint
+from holdfast.node.network import RealExchange
+from holdfast.node.ports import Exchange
+from holdfast.runtime.loop import Loop
+from holdfast.transport.auth import Security
+from holdfast.transport.dialling import Identity
+from holdfast.transport.resolving import Address, Lookup, numeric
+
+if TYPE_CHECKING:
+    from holdfast.transport.looking import Looking
+    from holdfast.transport.sharing import Share
+
+
+class EndpointClaim:
+    """The claim of one node to the endpoint of its job."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        config: JobConfig,
+        node: str,
+        security: Security,
+        say: Callable[[str], None],
+    ) -> None:
+        self._loop, self._config, self._say = loop, config, say
+        self._who = Identity(config.run_id, node, security)
+        self._endpoint = Endpoint.parse(config.rendezvous.endpoint)
+        self._is_here: bool | None = config.is_host
+        """Whether the endpoint is on this machine; None while that is not known."""
+        self._elsewhere: tuple[Address, ...] = ()
+        """Addresses of the endpoint that are not this machine's, where others are."""
+        self._has_asked = False
+        """Nobody answered there when we last dialled."""
+        self._lookup: Lookup | None = None
+        self._looking: Looking | None = None
+        self._share: Share | None = None
+        self._exchange: RealExchange | None = None
+
+    @property
+    def place(self) -> Endpoint:
+        if self._exchange is None or not self._exchange.addresses:
+            return self._endpoint
+        return replace(self._endpoint, port=self._exchange.addresses[0].port)
+
+    def take(self, on_here: Callable[[], None], on_elsewhere: Callable[[], None]) -> None:
+        """Find the endpoint's addresses, which may take a name server a while."""
+        if self._is_here is False:
+            on_elsewhere()
+            return
+
+        def on_addresses(endpoint: Endpoint, addresses: list[Address]) -> None:
+            self._lookup = None
+            self._take(addresses)
+            (on_elsewhere if self._share is None else on_here)()
+
+        addresses = numeric(self._endpoint)
+        if addresses:
+            on_addresses(self._endpoint, addresses)
+        else:
+            self._lookup = Lookup(self._loop, self._endpoint, on_addresses)
+
+    def _take(self, addresses: list[Address]) -> None:
+        from holdfast.transport.own_endpoint import place_of
+        from holdfast.transport.sharing import take_share
+
+        if self._is_here is None:
+            found = place_of(addresses)
+            self._is_here, self._elsewhere = found.is_here, found.elsewhere
+        is_asking = bool(self._elsewhere) and not self._has_asked
+        self._has_asked = True
+        config, has_no_tls = self._config, self._who.security.tls is None
+        if self._is_here and not is_asking:
+            self._share = take_share(
+                self._endpoint, config.run_id, config.is_host, has_no_tls, addresses
+            )
+
+    def serve(self, exchange: Exchange, on_another: Callable[[str], None]) -> None:
+        from holdfast.transport.own_endpoint import is_loopback
+
+        assert isinstance(exchange, RealExchange), "an exchange of another network"
+        assert self._share is not None, "a coordinator was opened without a place"
+        if self._elsewhere:
+            self._look_for_others(exchange, on_another)
+        self._share.serve(self._loop, exchange, self._say)
+        self._exchange = exchange
+        here = f"this node is the coordinator, on {self.place}"
+        unreachable = ", which other machines cannot reach" if is_loopback(self._endpoint) else ""
+        self._say(here + unreachable)
+
+    def _look_for_others(self, exchange: RealExchange, on_another: Callable[[str], None]) -> None:
+        """The endpoint may be meant for another machine: give way when that one is there."""
+        from holdfast.transport.looking import Looking
+
+        def on_found(other: Address) -> None:
+            on_another(f"another machine is the coordinator, at {other}")
+
+        exchange.give_way_to_the_sure()
+        self._looking = Looking(self._loop, self._who, self._elsewhere, exchange.nonce, on_found)
+
+    def reached(self) -> None:
+        self._has_asked = False
+
+    def release(self) -> None:
+        for part in (self._looking, self._share):
+            if part is not None:
+                part.close()
+        self._looking = self._share = self._exchange = None
+        self._has_asked = False
+
+    def close(self) -> None:
+        if self._lookup is not None:
+            self._lookup.close()
+            self._lookup = None

@@ -1,0 +1,152 @@
+"""The engine: the machines of one node, driven over its ports.
+
+    event ─▶ inbox ─▶ core.node.step ─▶ effects ─┬─▶ place: to the coordinator, here or elsewhere
+                                                 ├─▶ processes: workers and all that is theirs
+                                                 └─▶ timers, words, the end
+
+The coordinator is behind the node's *place* (`Alone`, `Embedded`, `Elected`): how it is found, and
+that it may be this very node. What it says arrives in the same inbox as everything else.
+
+Nothing is decided here. What the world is made of, is behind the ports (`node.ports`).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.core.node import step as node_machine
+from holdfast.core.node.io import (
+    AgentEffect,
+    AgentEvent,
+    AgentTimerFired,
+    Dial,
+    Finish,
+    HangUp,
+    Report,
+    Say,
+    WakeAgent,
+)
+from holdfast.core.node.state import AgentState
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.messages import FromNode
+from holdfast.core.protocol.model import Endpoint, Outcome
+from holdfast.node.alone import Alone
+from holdfast.node.coordinating import Coordinating
+from holdfast.node.ports import JournalPort, Ports
+from holdfast.runtime.loop import Clock, Inbox
+from holdfast.runtime.timers import Timers
+
+
+class Place(Protocol):
+    """Where the coordinator is, as one node sees it."""
+
+    coordinating: Coordinating | None
+    """The coordinator, while it is this node."""
+
+    @property
+    def store_place(self) -> Endpoint | None:
+        """Where the coordinator's store is found from here."""
+        ...
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether other nodes still need something from here, though this one is done."""
+        ...
+
+    def dial(self) -> None:
+        """Find the coordinator: `CoordinatorReached` follows, or `CoordinatorLost`."""
+        ...
+
+    def hang_up(self) -> None: ...
+    def send(self, message: FromNode) -> None: ...
+    def leave(self) -> None:
+        """The node is done: hand over to others what they need, while `is_needed`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Engine:
+    """One node of one job."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        node: str,
+        host: str,
+        ports: Ports,
+    ) -> None:
+        self.config, self.node, self.ports = config, node, ports
+        self.state = AgentState(config, node, host)
+        self.outcome: Outcome | None = None
+        self._inbox: Inbox[AgentEvent] = Inbox(self._take)
+        self._timers = Timers(ports.clock, lambda name: self.post(AgentTimerFired(name)))
+        self.place: Place = _place(self)
+
+    @property
+    def clock(self) -> Clock:
+        return self.ports.clock
+
+    @property
+    def journal(self) -> JournalPort:
+        return self.ports.journal
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether other nodes still need this one, though it has finished."""
+        return self.place.is_needed
+
+    def say(self, text: str) -> None:
+        self.ports.say(text)
+
+    def post(self, event: AgentEvent) -> None:
+        """Take an event, after those that came before it."""
+        self._inbox.put(event)
+
+    def leave(self) -> None:
+        """The node has finished: whatever others need of it is handed over."""
+        self.place.leave()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._timers.cancel()
+        self.place.close()
+
+    def _take(self, event: AgentEvent) -> None:
+        now = self.clock.now()
+        effects = node_machine.step(self.state, event, now)
+        self.journal.agent(now, event, effects)
+        for effect in effects:
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: AgentEffect) -> None:
+        match effect:
+            case Report():
+                self.place.send(effect.message)
+            case WakeAgent():
+                self._timers.set(effect.name, effect.after_s)
+            case Dial():
+                self.place.dial()
+            case HangUp():
+                self.place.hang_up()
+            case Say():
+                self.say(effect.text)
+            case Finish():
+                self.outcome = effect.outcome
+                self.ports.finished(effect.outcome)
+            case _:
+                self.ports.processes.do(effect)
+
+
+def _place(engine: Engine) -> Place:
+    network, ports = engine.ports.network, engine.ports
+    if network is None:
+        return Alone(engine)
+    if ports.register is not None:
+        from holdfast.node.elected import Elected
+
+        return Elected(engine, network, ports.register)
+    from holdfast.node.embedded import Embedded
+
+    assert ports.claim is not None, "nobody could find the coordinator"
+    return Embedded(engine, network, ports.claim)

@@ -1,0 +1,248 @@
+"""What a node needs of the world: five ports, behind which the world is real or simulated.
+
+The engine (`node.engine`) drives the machines of the core over these, and over nothing else. So
+`holdfast run`, the rendezvous of `holdfast.elastic`, the simulator and the scenarios are the same
+engine with other ports.
+
+    clock      the time, and calls to come
+    network    the line to the coordinator, and the exchange where a coordinator is reached
+    register   the document by which a coordinator is found and fenced, where several may be one;
+               where only the endpoint's host can, its place there and the record on its disk
+    processes  the workers of this node, and all that belongs to them
+    journal    what happened, for whoever wants to know
+
+What comes back from a port comes by a call, maybe from within the one that asked for it: whoever
+takes it lets it wait its turn (`runtime.loop.Inbox`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from holdfast.core.node.io import AgentEffect, AgentEvent
+from holdfast.core.protocol.messages import FromNode, ToNode
+from holdfast.core.protocol.model import Endpoint, Outcome, Tenure
+from holdfast.runtime.loop import Clock
+
+if TYPE_CHECKING:
+    from holdfast.core.coordinator.bootstrap import Beginning
+    from holdfast.core.coordinator.liveness import Desk
+    from holdfast.core.election.io import LeadershipEffect, LeadershipEvent
+    from holdfast.core.protocol.document import Document
+    from holdfast.core.protocol.errors import UsageError
+    from holdfast.registers.register_thread import OnReply
+
+# The network.
+
+
+class LineHandlers(Protocol):
+    """What comes on a node's line to the coordinator."""
+
+    def on_connected(self, local_address: str) -> None: ...
+    def on_line_lost(self, reason: str, permanent: bool) -> None: ...
+    def on_unusable(self, error: UsageError) -> None:
+        """The files that a connection needs cannot be used."""
+        ...
+
+    def on_told(self, tenure: Tenure, message: ToNode) -> None: ...
+    def on_own_tether(self, tether: int) -> None:
+        """A tether is up; whoever is told owns it."""
+        ...
+
+
+class Line(Protocol):
+    """A node's connection to the coordinator: none, one being dialled, or one."""
+
+    def dial(self, endpoints: Sequence[Endpoint], timeout_s: float) -> None:
+        """Connect to one of them, in place of what there is.
+
+        `on_connected` or `on_line_lost` follows.
+        """
+        ...
+
+    def send(self, message: FromNode) -> None:
+        """Lost if there is no connection."""
+        ...
+
+    def close(self) -> None:
+        """End it, silently."""
+        ...
+
+
+class ExchangeHandlers(Protocol):
+    """What comes to a coordinator, from nodes that were admitted."""
+
+    def on_message(self, node: str, message: FromNode) -> None: ...
+    def on_lost(self, node: str, reason: str) -> None: ...
+    def on_tether(self, node: str) -> None: ...
+    def on_tether_ended(self, node: str, clean: bool) -> None: ...
+
+
+class RoundKeys(Protocol):
+    """The keys that the nodes of a round share."""
+
+    def open(self, round: int) -> None:
+        """The keys of a round can be used from now on, and those of older ones no more."""
+        ...
+
+    def end(self, round: int) -> None:
+        """They can be used no more; whoever waits for one is told."""
+        ...
+
+
+class Exchange(Protocol):
+    """The coordinator's end of all connections."""
+
+    closed_because: str
+    """Why nodes are not admitted now, if they are not."""
+
+    @property
+    def keys(self) -> RoundKeys | None: ...
+
+    def send(self, node: str, tenure: Tenure, message: ToNode) -> bool:
+        """Lost if the node has no connection, or has said nothing on it yet."""
+        ...
+
+    def drop(self, node: str) -> None:
+        """Hang up on a node; nothing more is told about it."""
+        ...
+
+    def refuse(self, node: str, kind: str, reason: str) -> None: ...
+    def share_tether(self, node: str) -> int | None:
+        """A node's tether to us, for others on this machine to hold too."""
+        ...
+
+    def dismiss(self) -> None:
+        """Hang up on all of them, and go on listening."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class Network(Protocol):
+    """How this node reaches others, and they it."""
+
+    def line(self, handlers: LineHandlers) -> Line: ...
+    def exchange(self, handlers: ExchangeHandlers) -> Exchange: ...
+    def listen(self, exchange: Exchange) -> Endpoint:
+        """Have it reached by whoever dials what is returned: at a place of this node's own."""
+        ...
+
+    def watch_end(self, tether: int, on_gone: Callable[[], None]) -> Closable | None:
+        """Called when all that held the other end is proven gone; None where no end is a proof."""
+        ...
+
+
+class Claim(Protocol):
+    """The one place behind an endpoint at which a coordinator can be: this node's, or another's."""
+
+    @property
+    def place(self) -> Endpoint:
+        """Where it is reached from here."""
+        ...
+
+    def take(self, on_here: Callable[[], None], on_elsewhere: Callable[[], None]) -> None:
+        """Find out whose it is, and take it if it can be this node's."""
+        ...
+
+    def serve(self, exchange: Exchange, on_another: Callable[[str], None]) -> None:
+        """Whoever dials the endpoint reaches this from now on. `on_another` is told where it turns
+        out that another machine has the better claim."""
+        ...
+
+    def reached(self) -> None:
+        """Somebody answered there."""
+        ...
+
+    def release(self) -> None: ...
+    def close(self) -> None: ...
+
+
+# What is written down.
+
+
+class RecordPort(Protocol):
+    """The record of an embedded coordinator, on its host's disk."""
+
+    def read(self, then: Callable[[Document | None], None]) -> None: ...
+    def write(self, document: Document, then: Callable[[str], None]) -> None:
+        """`then` with what went wrong, in words; empty if it is written."""
+        ...
+
+    def touch(self) -> None:
+        """It is still in use."""
+        ...
+
+    def remove(self) -> None: ...
+
+
+class RegisterPort(Protocol):
+    """A register that is asked, and answers each question once."""
+
+    @property
+    def tells_of_changes(self) -> bool: ...
+    @property
+    def can_forget(self) -> bool: ...
+
+    def read(self, reply: OnReply) -> None: ...
+    def write(
+        self, content: bytes, token: int, reply: OnReply, keep_s: float | None = None
+    ) -> None: ...
+    def watch(self, token: int, tell: OnReply) -> None: ...
+    def stop_watching(self) -> None: ...
+    def forget_after(self, seconds: float, reply: OnReply) -> None: ...
+    def close(self) -> None: ...
+
+
+# The node itself.
+
+
+class Processes(Protocol):
+    """What runs on this node for the job."""
+
+    def do(self, effect: AgentEffect) -> None:
+        """Carry it out; what comes of it is posted to the engine."""
+        ...
+
+    def hold_tether(self, tether: int) -> None:
+        """Everything on this node holds it: its end means that nothing of the node is left."""
+        ...
+
+    def share_tethers(self, tethers: list[int]) -> None:
+        """Tethers of other nodes to this one, held here too in place of those before."""
+        ...
+
+
+class JournalPort(Protocol):
+    """Who is told of every step."""
+
+    def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None: ...
+    def began(self, at: float, beginning: Beginning) -> None: ...
+    def taken(self, at: float, desk: Desk) -> None: ...
+    def election(
+        self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]
+    ) -> None: ...
+
+
+class Ports(Struct):
+    """All of them. A job of one node needs no network; of `register` and `claim` there is one."""
+
+    clock: Clock
+    processes: Processes
+    journal: JournalPort
+    say: Callable[[str], None]
+    instance: Callable[[], int]
+    """The number of a job's life of which nothing is known: a later one is larger."""
+    finished: Callable[[Outcome], None] = lambda outcome: None
+    """Told how it ended, once nothing of the job is left on this node."""
+    network: Network | None = None
+    register: RegisterPort | None = None
+    claim: Claim | None = None
+    record: RecordPort | None = None

@@ -1,0 +1,71 @@
+"""Where the secrets of a job come from: for the command line and for the API the only reader.
+
+Rules
+- `HOLDFAST_TOKEN` wins over the file. An empty variable is no variable; an empty file is a
+  mistake, since somebody meant to have a secret.
+- White space around it does not count: editors and `echo` end files with a newline.
+- The register's user is `HOLDFAST_REGISTER_USER` or the setting `user`; the password is
+  `HOLDFAST_REGISTER_PASSWORD`, or in the file that the setting `password_file` names.
+- They are read once, where the job starts, and are in no configuration: those are written down.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from holdfast.core.protocol.errors import UsageError
+from holdfast.node.secrets import Secrets
+from holdfast.processes.own_environment import SECRETS
+
+TOKEN, PASSWORD = SECRETS
+USER = "HOLDFAST_REGISTER_USER"
+LENGTH_MAX = 4096
+"""Larger files are something else: a key, a model, a device without end."""
+MAKE_ONE = "openssl rand -hex 32 makes a good one"
+
+
+def read_secrets(
+    token_file: str | None, settings: Mapping[str, str], environ: Mapping[str, str]
+) -> Secrets:
+    """All secrets of a job; `settings` are those of its rendezvous. Raises as `read_token`."""
+    password = environ.get(PASSWORD, "")
+    if not password and "password_file" in settings:
+        hint = "password_file names a file that holds the password of the register's user"
+        password = os.fsdecode(_from_file("password", settings["password_file"], hint))
+    user = environ.get(USER, "") or settings.get("user", "")
+    if password and not user:
+        raise UsageError(
+            "the register has a password, but no user",
+            f"--rdzv-conf user=NAME, or {USER} in the environment",
+        )
+    return Secrets(read_token(token_file, environ), user, password)
+
+
+def read_token(path: str | None, environ: Mapping[str, str]) -> bytes | None:
+    """The token, or None where the job has none.
+
+    Raises `UsageError` when the file that was named cannot be read or holds no token.
+    """
+    if token := environ.get(TOKEN, "").strip():
+        return os.fsencode(token)
+    if path is None:
+        return None
+    hint = f"--token-file names a file that holds the job's secret; {MAKE_ONE}"
+    return _from_file("token", path, hint)
+
+
+def _from_file(what: str, path: str, hint: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(LENGTH_MAX + 1)
+    except OSError as error:
+        message = f"the {what}'s file {path} cannot be read: {error.strerror}"
+        raise UsageError(message, hint) from None
+    if len(content) > LENGTH_MAX:
+        longest = f"a {what} has at most {LENGTH_MAX} bytes"
+        raise UsageError(f"{path} is too long for a {what}", f"{longest}; {hint}")
+    secret = content.strip()
+    if not secret:
+        raise UsageError(f"the {what}'s file {path} is empty", hint)
+    return secret

@@ -1,0 +1,140 @@
+"""The agent's end of the channel on which workers speak to it (see `worker.channel`).
+
+Rules
+1. Only this user and root are heard. The kernel says who connects, not the message.
+2. What is too long or is not a JSON object is dropped, and nobody else notices.
+3. No client can hold up the loop: a few packets are taken from each in turn.
+4. What `on_message` returns is the answer. Nobody waits for a client that does not take it.
+5. What a process said before its end can be had before that end is told (`take_all`): the news of
+   it comes by another way, and may overtake.
+
+The listener has a random name in the abstract namespace: no file to clean up, and none
+that another user could have put there first.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.worker.channel import PACKET_LIMIT, address_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.runtime.loop import Cancellable, Loop
+
+PACKETS_PER_TURN = 64
+PACKETS_AT_THE_END = 1024
+"""More than a socket holds: a process that has ended says nothing more."""
+BACKLOG = 128
+PAUSE_S = 1.0
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+class ChannelServer:
+    """Hands every message to `on_message(pid, message)`, on the loop it was given."""
+
+    def __init__(
+        self, loop: Loop, on_message: Callable[[int, dict[str, Any]], bytes | None]
+    ) -> None:
+        self.name = f"@holdfast-{os.getpid()}-{os.urandom(8).hex()}"
+        self._loop = loop
+        self._on_message = on_message
+        self._clients: dict[socket.socket, int] = {}
+        """With the process that each belongs to."""
+        self._pause: Cancellable | None = None
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.setblocking(False)
+        self._listener.bind(address_of(self.name))
+        self._listener.listen(BACKLOG)
+        self._listen()
+
+    def close(self) -> None:
+        """Disconnect everyone. May be called twice."""
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._listener.fileno() >= 0:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+        for client in list(self._clients):
+            self._drop(client)
+
+    def take_all(self) -> None:
+        """Hand over whatever has been said by now."""
+        while self._pause is None and self._accept():
+            pass
+        for client, pid in list(self._clients.items()):
+            self._read(client, pid, PACKETS_AT_THE_END)
+
+    def _listen(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> bool:
+        """Whether anybody was there."""
+        if self._listener.fileno() < 0:
+            return False  # closed by what was called before this, in the same turn of the loop
+        try:
+            client, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return False  # whoever knocked has gone again
+        except OSError:
+            # No descriptors are left. The listener would stay readable, so look away.
+            self._loop.remove_reader(self._listener)
+            self._pause = self._loop.call_later(PAUSE_S, self._listen)
+            return False
+        pid, uid = _peer(client)
+        if uid not in (0, os.geteuid()):
+            client.close()
+            return True
+        client.setblocking(False)
+        self._clients[client] = pid
+        self._loop.add_reader(client, self._read, client, pid)
+        return True
+
+    def _read(self, client: socket.socket, pid: int, packets: int = PACKETS_PER_TURN) -> None:
+        for _ in range(packets):
+            if client not in self._clients:
+                return  # a message made the agent close the channel
+            try:
+                packet = client.recv(PACKET_LIMIT + 1)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet = b""
+            if not packet:
+                self._drop(client)
+                return
+            message = _decode(packet)
+            answer = self._on_message(pid, message) if message is not None else None
+            if answer is not None:
+                with suppress(OSError):
+                    client.send(answer, socket.MSG_NOSIGNAL)
+
+    def _drop(self, client: socket.socket) -> None:
+        self._clients.pop(client, None)
+        self._loop.remove_reader(client)
+        client.close()
+
+
+def _peer(client: socket.socket) -> tuple[int, int]:
+    raw = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return pid, uid
+
+
+def _decode(packet: bytes) -> dict[str, Any] | None:
+    """The object in a packet, or None. A longer packet arrives one byte too long."""
+    if len(packet) > PACKET_LIMIT:
+        return None
+    try:
+        message = msgspec.json.decode(packet)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None

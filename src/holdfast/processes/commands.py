@@ -1,0 +1,118 @@
+"""How the program of a job becomes the command of a worker."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+
+from msgspec import Struct
+
+from holdfast.core.node.io import AgentStarted
+from holdfast.core.policy.config import JobConfig, Program
+from holdfast.processes.zygote import preload, warm_memory
+from holdfast.processes.zygote.reading.places import installed_folders
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ERROR_WRITER = os.path.join(_PACKAGE, "worker", "error_file.py")
+STORE_HOST = os.path.join(_PACKAGE, "processes", "zygote", "store_host.py")
+_RUN_PATH = os.path.join(_PACKAGE, "worker", "run_path.py")
+_FUNCTION = os.path.join(_PACKAGE, "processes", "zygote", "function.py")
+
+
+class Launch(Struct, frozen=True):
+    """A program in the form in which processes are started."""
+
+    interpreter: tuple[str, ...]
+    """Empty for a plain command."""
+    kind: str
+    """`script` or `module`, as a forked worker has to run it; else `command`."""
+    target: str
+    before: tuple[str, ...] = ()
+    """Arguments of ours that come before the user's."""
+
+    def command(self, arguments: list[str]) -> list[str]:
+        """The whole command line of a cold worker."""
+        return [*self.interpreter, *self.options(arguments)]
+
+    def options(self, arguments: list[str]) -> list[str]:
+        """The command line behind the interpreter."""
+        if self.kind == "command":
+            return [self.target, *arguments]
+        how = ["-m", self.target] if self.kind == "module" else [self.target]
+        return ["-u", *how, *self.before, *arguments]
+
+    def argv(self, arguments: list[str]) -> list[str]:
+        """What `sys.argv` is at first; for modules `runpy` puts the path in."""
+        name = "-m" if self.kind == "module" else self.target
+        return [name, *self.before, *arguments]
+
+
+def launch_form(program: Program) -> Launch:
+    """Map each kind of program to one of the three forms."""
+    interpreter = (program.interpreter or sys.executable,)
+    match program.kind:
+        case "script" | "module":
+            return Launch(interpreter, program.kind, program.target)
+        case "run_path":
+            return Launch(interpreter, "script", _RUN_PATH, before=(program.target,))
+        case "function":
+            return Launch(interpreter, "script", _FUNCTION, before=(program.target,))
+        case "command":
+            return Launch((), "command", program.target)
+
+
+def program_folder(program: Program) -> str | None:
+    """The folder that comes first on the program's module path."""
+    if program.kind == "script":
+        return os.path.dirname(os.path.realpath(program.target))
+    if program.kind == "module":
+        return os.getcwd()
+    return None
+
+
+def how_to_start(config: JobConfig) -> AgentStarted:
+    """Decide from what is on the disk whether a zygote can serve, and what it should import."""
+    program = config.program
+    reason = _why_cold(config)
+    if reason:
+        return AgentStarted(cold=reason)
+    folder, source = program_folder(program), program_file(program)
+    extra = config.warm.preload
+    if source is None:
+        return AgentStarted(preload=tuple(f"import {module}" for module in extra))
+    steps, late = preload.read_program(source, folder, extra)
+    known = warm_memory.recall(source)
+    late = tuple(dict.fromkeys((*late, *known.late)))
+    return AgentStarted(steps, late=late, avoid=known.avoid, under=known.under)
+
+
+def program_file(program: Program) -> str | None:
+    """The file that tells what a program imports; None if there is none."""
+    if program.kind == "module":
+        return preload.module_source(program.target, os.getcwd())
+    return program.target if program.kind in ("script", "run_path") else None
+
+
+def own_folders(steps: tuple[str, ...], folder: str | None) -> list[str]:
+    """The folders whose modules are the program's own."""
+    return list(preload.own_folders(steps, folder, _installed_folders()))
+
+
+@cache
+def _installed_folders() -> frozenset[str]:
+    """Looked up once, before workers run: it takes many looks at the disk."""
+    return installed_folders()
+
+
+def _why_cold(config: JobConfig) -> str:
+    program = config.program
+    if not config.warm.enabled:
+        return "warm starts are turned off"
+    if program.kind == "command":
+        return "a plain command is started as it is"
+    if program.interpreter and program.interpreter != sys.executable:
+        return f"another interpreter runs the workers ({program.interpreter})"
+    if program.kind in ("script", "run_path") and not os.path.isfile(program.target):
+        return f"{program.target} is not a plain file"
+    return ""

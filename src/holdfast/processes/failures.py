@@ -1,0 +1,161 @@
+"""How the agent reads what a dead worker left, and passes it up.
+
+Rules
+1. A dead worker's file is foreign input: missing, cut short, huge, of another shape or not
+   a file at all, it never raises and never blocks. What can be understood is taken.
+2. Every text that leaves here can be written as UTF-8, whatever the worker put in it.
+3. Whoever launched *us* gets the cause as the worker wrote it, with the exit code added,
+   or, where the worker wrote nothing, what we know in its stead.
+
+The format is described in `worker.error_file`, which writes it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from holdfast.core.protocol.model import ErrorDetail, Failure
+from holdfast.worker import error_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HOOK_DIRECTORY = str(Path(__file__).resolve().parent.parent / "worker" / "hook")
+
+
+def hook_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that make a cold Python worker leave its traceback by itself.
+
+    `environ` is the environment that the worker would get without them. They are to be laid
+    over it; the hook restores it before the script runs (see `worker/hook`). Empty where
+    Holdfast is installed at a path that PYTHONPATH cannot hold.
+    """
+    if os.pathsep in HOOK_DIRECTORY:
+        return {}
+    variables = {"HOLDFAST_HOOK": "1", "PYTHONPATH": HOOK_DIRECTORY}
+    original = environ.get("PYTHONPATH")
+    if original is not None:
+        variables["HOLDFAST_HOOK_PYTHONPATH"] = original
+    if original:  # an empty entry would mean the working directory
+        variables["PYTHONPATH"] = f"{HOOK_DIRECTORY}{os.pathsep}{original}"
+    return variables
+
+
+def read_error(path: Path) -> ErrorDetail:
+    """What a worker said about its own end; all empty where nothing can be understood."""
+    document = error_file.read(str(path)) or {}
+    message = document.get("message")
+    if not isinstance(message, dict):
+        seconds = _number(document.get("timestamp"))
+        return ErrorDetail(message=_text(message), timestamp=seconds)
+    extra = message.get("extraInfo")
+    if not isinstance(extra, dict):
+        extra = {}
+    return ErrorDetail(
+        message=_text(message.get("message")),
+        traceback=_text(extra.get("py_callstack")),
+        timestamp=_timestamp(extra),
+        non_retryable=extra.get("non_retryable") is True,
+    )
+
+
+def completed_from_stderr(error: ErrorDetail, tail: str) -> ErrorDetail:
+    """The same, with the traceback that the worker printed, for one that left none."""
+    trace = traceback_from_stderr(tail)
+    if not trace:
+        return error
+    return replace(error, traceback=trace, message=error.message or _exception_line(trace))
+
+
+def _exception_line(trace: str) -> str:
+    """The line that names the exception: the first that is not indented below the frames."""
+    named = ""
+    for line in reversed(trace.splitlines()):
+        if line.startswith((" ", "\t")):
+            break
+        named = line or named
+    return named
+
+
+def pass_up(cause: Failure, own_error_file: str | None) -> str:
+    """Give the job's cause to whoever launched this agent and named a file for it.
+
+    Returns an empty string, or the reason why it could not be written. Never raises for
+    what is on the disk.
+    """
+    if not own_error_file:
+        return ""
+    document = error_file.read(cause.error_file) if cause.error_file else None
+    if document is None or not _is_well_formed(document):
+        document = _document_for(cause)
+    if isinstance(document["message"], dict):
+        document["message"]["errorCode"] = cause.status.returncode
+    try:
+        error_file.replace(own_error_file, document)
+    except OSError as error:
+        return f"the cause could not be passed up to {own_error_file}: {error.strerror or error}"
+    return ""
+
+
+def traceback_from_stderr(tail: str) -> str:
+    """The last whole Python traceback in a text, or empty (see `processes.output.tracebacks`)."""
+    from holdfast.processes.output import tracebacks
+
+    return tracebacks.last_in(tail)
+
+
+def _is_well_formed(document: dict[str, Any]) -> bool:
+    """Whether PyTorch's reader, which may have launched us, can read it."""
+    message = document.get("message")
+    if isinstance(message, dict):
+        extra = message.get("extraInfo")
+        return isinstance(extra, dict) and _number(extra.get("timestamp")) is not None
+    return isinstance(message, str)
+
+
+def _document_for(cause: Failure) -> dict[str, Any]:
+    """An error file for a worker that left none on this machine."""
+    import time
+
+    message = cause.error.message or _in_words(cause)
+    traceback = cause.error.traceback or traceback_from_stderr(cause.stderr_tail)
+    seconds = cause.error.timestamp or time.time()
+    extra: dict[str, Any] = {
+        "py_callstack": traceback or message,  # it is what readers show first
+        "timestamp": str(int(seconds)),
+    }
+    if cause.error.non_retryable:
+        extra["non_retryable"] = True
+    return {"message": {"message": message, "extraInfo": extra}}
+
+
+def _in_words(cause: Failure) -> str:
+    words = f"rank {cause.rank} (pid {cause.pid}) on {cause.host} ended with {cause.status}"
+    return f"{words}: {cause.out_of_memory}" if cause.out_of_memory else words
+
+
+def _text(value: object) -> str:
+    """A text that can be written as UTF-8, or empty (rule 2)."""
+    if not isinstance(value, str):
+        return ""
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _timestamp(extra: dict[str, Any]) -> float | None:
+    nanoseconds = _number(extra.get("timestamp_ns"))
+    return _number(extra.get("timestamp")) if nanoseconds is None else nanoseconds / 1e9
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (OverflowError, ValueError):
+        return None
+    return number if math.isfinite(number) else None

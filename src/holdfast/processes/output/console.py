@@ -1,0 +1,373 @@
+"""The agent's own stdout and stderr, written without ever blocking the loop.
+
+Rules
+- The flags of an inherited descriptor are never changed: its description is shared with the
+  shell and with every other program on that terminal or pipe.
+- What is written to one destination appears there in the order of the calls, also when
+  stdout and stderr are the same terminal, pipe or file.
+- What one source writes never continues a line that another source began: a newline comes
+  in between.
+- A destination that is gone swallows what is meant for it; nobody else is disturbed.
+
+How it works. Behind each distinct destination stands an `Outlet` with one queue. How it
+transmits depends on what is there:
+
+    pipe, terminal        opened a second time through /proc, for a description of our own
+                          that does not block
+      … if that is refused  the inherited descriptor, a little at a time, when it has room
+    socket                `send` with MSG_DONTWAIT
+    file                  the inherited descriptor, since a second description would have its own
+                          offset; in a lane for disk work, where there is one (`use_lane`)
+    other device          the inherited descriptor: these wait for nobody
+
+What does not go out at once is queued and follows when the loop says there is room. The
+queue has no limit of its own: those who can wait (readers of workers' pipes) ask
+`congested` before they bring more; those who cannot (the last words of a dead worker) just
+write.
+
+A console that has taken nothing for `UNREAD_S` while so much waits is one that nobody reads:
+Ctrl-S, a pager that stands still. Whoever has its text in a file too then need not wait: it tells
+how much it leaves out (`leave_out`), and that is said in its place once the queue has become
+short again. A console that is only slow is waited for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import stat
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.runtime.loop import Cancellable, Loop
+
+if TYPE_CHECKING:
+    from holdfast.processes.output.log_files import Lane
+
+CONGESTED_BYTES = 4 * 1024 * 1024
+CLEAR_BYTES = 1024 * 1024
+UNREAD_S = 2.0
+
+_FLUSH_BYTES_PER_TURN = 1024 * 1024
+_JOIN_BYTES_MAX = 64 * 1024
+_GATED_WRITE_BYTES = 4096
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NEWLINE = 0x0A
+
+Transmit = Callable[[memoryview], int]
+
+
+class Console:
+    """The agent's stdout and stderr. Never blocks the loop."""
+
+    def __init__(self, loop: Loop, descriptors: tuple[int, int] = (1, 2)) -> None:
+        by_destination: dict[tuple[int, ...], Outlet] = {}
+        self._outlets: dict[int, Outlet] = {}
+        for number, descriptor in zip((1, 2), descriptors, strict=True):
+            key = _destination(descriptor)
+            if key not in by_destination:
+                by_destination[key] = Outlet(loop, descriptor)
+            self._outlets[number] = by_destination[key]
+
+    def use_lane(self, lane: Lane) -> None:
+        """Where stdout or stderr is a file, write to it there: a disk may not answer."""
+        for outlet in set(self._outlets.values()):
+            outlet.use_lane(lane)
+
+    def write(self, fd: int, data: bytes, source: object = None) -> None:
+        """Write `data` to stdout (1) or stderr (2), now or as soon as there is room.
+
+        `source` says whose line it is; the agent's own lines have none.
+        """
+        self._outlets[fd].write(data, source)
+
+    def congested(self, fd: int) -> bool:
+        """Whether so much is queued that who can wait should."""
+        return self._outlets[fd].queued_bytes > CONGESTED_BYTES
+
+    def when_clear(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call `callback` once, from the loop, when the congestion is over or nobody reads."""
+        self._outlets[fd].when_clear(callback)
+
+    def is_unread(self, fd: int) -> bool:
+        """Whether so much is queued, and nobody takes any of it."""
+        return self._outlets[fd].unread_since is not None
+
+    def leave_out(self, fd: int, count: int, kept_in: Path) -> None:
+        """So many bytes are not brought here, because it is unread; the file has them."""
+        self._outlets[fd].leave_out(count, kept_in)
+
+    def continues(self, fd: int, source: object) -> bool:
+        """Whether what `source` writes next would go on with a line of its own."""
+        outlet = self._outlets[fd]
+        return outlet.line_open and outlet.source is source
+
+    def terminal(self, fd: int) -> int | None:
+        """A descriptor of the terminal behind the stream, to copy its size, or None."""
+        outlet = self._outlets[fd]
+        return outlet.descriptor if outlet.is_terminal else None
+
+    def dropped_bytes(self, fd: int) -> int:
+        """How much was swallowed because the destination is gone or full."""
+        return self._outlets[fd].dropped_bytes
+
+    def pending(self) -> bool:
+        """Whether something that was written is still queued."""
+        return any(outlet.queued_bytes for outlet in self._outlets.values())
+
+    def close(self) -> None:
+        """Give up what is still queued and release what was opened. Idempotent."""
+        for outlet in self._outlets.values():
+            outlet.close()
+
+
+class Outlet:
+    """One destination, and what waits to be written there."""
+
+    def __init__(self, loop: Loop, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.is_terminal = os.isatty(descriptor)
+        self.queued_bytes = 0
+        self.dropped_bytes = 0
+        self.line_open = False
+        self.source: object = None
+        self.unread_since: float | None = None
+        self._left_out_bytes = 0
+        self._left_out_of: set[Path] = set()
+        self._sent_bytes = 0
+        self._judging: Cancellable | None = None
+        """The next look at whether anybody reads."""
+        self._loop = loop
+        self._waiting: deque[bytearray] = deque()
+        self._head_sent = 0
+        self._gone = self._is_file = False
+        self._on_clear: list[Callable[[], None]] = []
+        self._own: socket.socket | int | None = None
+        """What we opened ourselves, and close again."""
+        self._transmit = self._choose_way()
+
+    def write(self, data: bytes, source: object) -> None:
+        if not data:
+            return
+        if self.line_open and source is not self.source:
+            data = b"\n" + data
+        self.source = source
+        self.line_open = data[-1] != _NEWLINE
+        if self._gone:
+            self.dropped_bytes += len(data)
+        elif self._waiting:
+            self._queue(data)
+        else:
+            self._queue(self._send(memoryview(data)))
+
+    def use_lane(self, lane: Lane) -> None:
+        def transmit(view: memoryview) -> int:
+            data = bytes(view)
+            self.queued_bytes += len(data)
+            if self.queued_bytes > CONGESTED_BYTES:
+                self._judge_later()
+            lane.do(partial(_write_all, self.descriptor, data), self._on_written, len(data))
+            return len(data)
+
+        if self._is_file:
+            self._transmit = transmit
+
+    def _on_written(self, done: tuple[int, int, OSError | None]) -> None:
+        size, written, error = done
+        if self._gone:
+            return
+        self.queued_bytes -= size
+        self._sent_bytes += written
+        self.dropped_bytes += size - written
+        if error is not None and error.errno not in _NO_SPACE:
+            self._give_up()
+        else:
+            self._tell_waiters()
+
+    def when_clear(self, callback: Callable[[], None]) -> None:
+        if self.queued_bytes > CONGESTED_BYTES:
+            self._on_clear.append(callback)
+        else:
+            self._loop.call_soon(callback)
+
+    def leave_out(self, count: int, kept_in: Path) -> None:
+        self._left_out_bytes += count
+        self._left_out_of.add(kept_in)
+
+    def close(self) -> None:
+        self._give_up()
+        if self._judging is not None:
+            self._judging.cancel()
+        if isinstance(self._own, int):
+            os.close(self._own)
+        elif self._own is not None:
+            self._own.close()
+        self._own = None
+
+    def _choose_way(self) -> Transmit:
+        try:
+            mode = os.fstat(self.descriptor).st_mode
+        except OSError:
+            self._gone = True  # closed by whoever started us: nothing is ever transmitted
+            return len
+        if stat.S_ISSOCK(mode):
+            self._own = peer = socket.socket(fileno=os.dup(self.descriptor))
+            return lambda view: peer.send(view, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        self._is_file = stat.S_ISREG(mode)
+        if not (stat.S_ISFIFO(mode) or self.is_terminal):
+            return lambda view: os.write(self.descriptor, view)
+        try:
+            self._own = own = os.open(
+                f"/proc/self/fd/{self.descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+            )
+        except OSError:
+            # A terminal or pipe of another user (after `su`), or a pipe without reader.
+            return _when_ready(self.descriptor)
+        return lambda view: os.write(own, view)
+
+    def _send(self, view: memoryview) -> memoryview:
+        """Write what the destination takes now, and return the rest."""
+        while view:
+            try:
+                view = view[self._transmit(view) :]
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self.dropped_bytes += len(view)
+                view = view[:0]
+                if error.errno not in _NO_SPACE:
+                    self._give_up()
+        return view
+
+    def _queue(self, data: bytes | memoryview) -> None:
+        if not data:
+            return
+        if not self._waiting:
+            self._loop.add_writer(self._writable_descriptor(), self._flush)
+        last = self._waiting[-1] if self._waiting else None
+        if last is not None and len(last) + len(data) <= _JOIN_BYTES_MAX:
+            last += data
+        else:
+            self._waiting.append(bytearray(data))
+        self.queued_bytes += len(data)
+        if self.queued_bytes > CONGESTED_BYTES:
+            self._judge_later()
+
+    def _flush(self) -> None:
+        budget = _FLUSH_BYTES_PER_TURN
+        while self._waiting and budget > 0:
+            view = memoryview(self._waiting[0])[self._head_sent : self._head_sent + budget]
+            rest = self._send(view)
+            if self._gone:
+                return
+            self._forget(len(view) - len(rest))
+            budget -= len(view)
+            if rest:
+                break
+        self._tell_waiters()
+
+    def _judge_later(self) -> None:
+        if self._judging is None and self.unread_since is None:
+            self._judging = self._loop.call_later(UNREAD_S, self._judge, self._sent_bytes)
+
+    def _judge(self, sent_bytes: int) -> None:
+        """See whether anything was taken since `sent_bytes` were."""
+        self._judging = None
+        if self.queued_bytes <= CLEAR_BYTES:
+            return
+        if self._sent_bytes > sent_bytes:
+            self._judge_later()
+            return
+        self.unread_since = time.monotonic() - UNREAD_S
+        self._call_waiters()
+
+    def _be_read_again(self, unread_since: float) -> None:
+        """Say what was left out, where it would have stood."""
+        self.unread_since = None
+        if self._left_out_bytes:
+            text = (
+                f"holdfast: the console was not read for {time.monotonic() - unread_since:.0f} s: "
+                f"{_in_words(self._left_out_bytes)} left out here; "
+                f"everything is in {os.path.commonpath(map(os.path.abspath, self._left_out_of))}\n"
+            )
+            self._left_out_bytes = 0
+            self._left_out_of.clear()
+            self.write(os.fsencode(text), None)
+
+    def _forget(self, sent: int) -> None:
+        self.queued_bytes -= sent
+        self._sent_bytes += sent
+        self._head_sent += sent
+        if self._head_sent == len(self._waiting[0]):
+            self._waiting.popleft()
+            self._head_sent = 0
+
+    def _tell_waiters(self) -> None:
+        if self.queued_bytes <= CLEAR_BYTES:
+            if self.unread_since is not None:
+                self._be_read_again(self.unread_since)
+            self._call_waiters()
+        if not self._waiting:
+            self._loop.remove_writer(self._writable_descriptor())
+
+    def _call_waiters(self) -> None:
+        for callback in self._on_clear:
+            self._loop.call_soon(callback)
+        self._on_clear.clear()
+
+    def _give_up(self) -> None:
+        """The destination takes nothing more: drop what waits, and let nobody wait for it."""
+        self._gone = True
+        self.dropped_bytes += self.queued_bytes
+        self._waiting.clear()
+        self._head_sent = self.queued_bytes = 0
+        self._tell_waiters()
+
+    def _writable_descriptor(self) -> int:
+        if isinstance(self._own, socket.socket):
+            return self._own.fileno()
+        return self.descriptor if self._own is None else self._own
+
+
+def _destination(descriptor: int) -> tuple[int, ...]:
+    """The same for two descriptors that lead to the same place."""
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return (descriptor,)
+    return (status.st_dev, status.st_ino, status.st_rdev)
+
+
+def _in_words(count: int) -> str:
+    """A number of bytes, as people say it."""
+    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.1f} kB"
+
+
+def _write_all(descriptor: int, data: bytes) -> tuple[int, int, OSError | None]:
+    """How much there was to write, how much was written, and what ended it. Waits for the disk."""
+    written = 0
+    try:
+        while written < len(data):
+            written += os.write(descriptor, data[written:])
+    except OSError as error:
+        return len(data), written, error
+    return len(data), written, None
+
+
+def _when_ready(descriptor: int) -> Transmit:
+    """Write through a descriptor that blocks, only when and as much as it has room for."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+
+    def transmit(view: memoryview) -> int:
+        if not poll.poll(0):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return os.write(descriptor, view[:_GATED_WRITE_BYTES])
+
+    return transmit

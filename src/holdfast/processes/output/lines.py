@@ -1,0 +1,280 @@
+"""What is done with the lines of a stream: show them, pick some, remember the last.
+
+Rules
+- No line is handled one by one, unless a filter matches in its block: blocks are cut at
+  their last newline, and prefixes come in with one `replace`.
+- Memory is bounded: the start of a line is held up to `LINE_BYTES_MAX`; the tail has a fixed
+  size.
+- Any byte may come, in blocks of any size.
+- What was written is shown within a fraction of a second, whether or not its line has ended, on
+  terminals, pipes and files alike: whoever follows a log sees a progress bar move, and an agent
+  that is killed takes nothing along that could have been out.
+
+How a line that has not ended is shown (`LineView`). Whole lines go out at once. The start of a
+line is held for a moment, because most writers bring the rest of it at once, and a line in one
+piece is worth more than a tenth of a second: it goes out when its writer has paused, or has
+brought no end of it for `HELD_TICKS_MAX` ticks. If another source writes meanwhile, it does so on
+a line of its own, and the rest follows on a new line with a prefix of its own.
+
+One pause does not count: that of a writer whose buffer was full. Programs that do not flush
+(`print` into a pipe) write some 8 KiB at a time, up to the middle of a line, and the next block
+may be minutes away. The rest of that line is in the writer's buffer, so nothing that anybody meant
+to show is withheld; shown in halves, every such line would be broken by those of other workers.
+
+Progress bars (`tqdm`) redraw a line: a carriage return, the new text, no newline. What lies between
+two returns is a whole redraw, and goes out like a line does, at the next tick at the latest; a
+writer that never pauses is cut only there. For reading the log later, with a pager or an editor,
+as well as on a screen:
+
+    on a line of its own    the return is left out, for there is nothing to return over:
+                            `[rank0]: 40%|████` reads well in `less`, and says whose it is
+    on its own open line    the return stays, with the prefix after it: a screen shows one bar
+                            that moves and keeps its prefix, a file has what was written
+
+Several workers' bars in one log thus take turns line by line, each line whole and named. No redraw
+is dropped to make the log shorter: without `--tee` it is the only record, and how often to draw is
+for the program to say (`tqdm(mininterval=10)`).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from holdfast.processes.output.console import Console
+from holdfast.processes.output.log_files import FilterFiles
+from holdfast.runtime.loop import Cancellable, Loop
+
+LINE_BYTES_MAX = 16 * 1024 * 1024
+TAIL_BYTES = 64 * 1024
+TICK_S = 0.1
+QUIET_TICKS = 2
+"""After so many ticks without a byte the writer has paused, which is after one or two tenths of a
+second. Less would break lines on a busy machine, where a process may have to wait in the midst of
+one."""
+HELD_TICKS_MAX = 4
+
+_NEWLINE = 0x0A
+_RETURNS_BEFORE_TEXT = re.compile(rb"\r+(?!\n)")
+_RETURNS_AFTER_NEWLINE = re.compile(rb"(?<=\n)\r+(?!\n)")
+_BUFFER_BYTES = 8192
+_BUFFER_BYTES_UNUSED_MAX = 256
+"""Python hands its buffer on when the next piece of text does not fit."""
+_TAIL_LINE_LENGTH_MAX = 2000
+
+
+class LineCutter:
+    """Cuts a stream of blocks at its last newline and holds the rest back."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+        self.held_bytes = 0
+
+    def feed(self, block: bytes) -> bytes:
+        """Return the whole lines that are complete now, or nothing."""
+        cut = block.rfind(b"\n") + 1
+        if cut == 0:
+            self._hold(block)
+            return b""
+        if cut == len(block) and not self._held:
+            return block
+        self._hold(block[:cut])
+        whole = self.take()
+        self._hold(block[cut:])
+        return whole
+
+    def take(self) -> bytes:
+        """Return what is held, which is the start of a line, and hold it no longer."""
+        held = b"".join(self._held)
+        self._held.clear()
+        self.held_bytes = 0
+        return held
+
+    def take_redraws(self) -> bytes:
+        """Return what is held up to its last carriage return, which stays."""
+        held = self.take()
+        cut = max(0, held.rfind(b"\r"))
+        self._hold(held[cut:])
+        return held[:cut]
+
+    def take_but_return(self) -> bytes:
+        """Return what is held; a return at its end stays, for what follows may be the newline."""
+        held = self.take()
+        cut = len(held) - held.endswith(b"\r")
+        self._hold(held[cut:])
+        return held[:cut]
+
+    def _hold(self, part: bytes) -> None:
+        if part:
+            self._held.append(part)
+            self.held_bytes += len(part)
+
+
+class LineView:
+    """Shows one stream on the console, each line with the prefix and never within another's.
+
+    With a file that has all of it (`kept_in`), nothing more is brought to a console that nobody
+    reads, but counted there.
+    """
+
+    def __init__(
+        self, console: Console, fd: int, prefix: bytes, loop: Loop, kept_in: Path | None = None
+    ) -> None:
+        self._console = console
+        self._fd = fd
+        self._prefix = prefix
+        self._loop = loop
+        self._kept_in = kept_in
+        self._cutter = LineCutter()
+        self._line_shown = False
+        """The start of a line has been shown, and its end has not."""
+        self._tick: Cancellable | None = None
+        self._quiet_ticks = 0
+        self._held_ticks = 0
+        self._waits_for_buffer = False
+
+    def feed(self, block: bytes) -> None:
+        if self._kept_in is not None and self._console.is_unread(self._fd):
+            self._leave_out(block, self._kept_in)
+            return
+        whole = self._cutter.feed(block)
+        if whole:
+            self._held_ticks = 0
+            self._show(whole)
+        self._quiet_ticks = 0
+        self._waits_for_buffer = _filled_a_buffer(block)
+        if self._cutter.held_bytes > LINE_BYTES_MAX:
+            self._show(self._cutter.take_but_return())
+        elif self._cutter.held_bytes and self._tick is None:
+            self._tick = self._loop.call_later(TICK_S, self._on_tick)
+
+    def flush(self) -> None:
+        """Show what is held, though its line is not complete: nothing more comes."""
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        self._show(self._cutter.take())
+
+    def _on_tick(self) -> None:
+        """Show what has been held for long enough. It goes on while something is held."""
+        self._tick = None
+        if not self._cutter.held_bytes or self._waits_for_buffer:
+            return
+        if not self._console.congested(self._fd):  # Else it is we who have paused.
+            self._quiet_ticks += 1
+            self._held_ticks += 1
+            if self._quiet_ticks >= QUIET_TICKS:
+                self._show(self._cutter.take_but_return())
+                return
+            redraws = self._cutter.take_redraws()
+            if not redraws and self._held_ticks >= HELD_TICKS_MAX:
+                redraws = self._cutter.take_but_return()
+            if redraws:
+                self._held_ticks = 0
+                self._show(redraws)
+        self._tick = self._loop.call_later(TICK_S, self._on_tick)
+
+    def _show(self, text: bytes) -> None:
+        goes_on = self._line_shown and self._console.continues(self._fd, self)
+        if self._line_shown and not goes_on and text.startswith((b"\n", b"\r\n")):
+            text = text[text.index(b"\n") + 1 :]  # the console put it in between: it was this one
+            self._line_shown = False
+        if b"\r" in text:
+            text = self._redrawn(text, goes_on)
+        if text:
+            self._line_shown = text[-1] != _NEWLINE
+            self._console.write(self._fd, self._prefixed(text, goes_on), self)
+
+    def _redrawn(self, text: bytes, goes_on: bool) -> bytes:
+        """Returns at the start of a line left out, the others with the prefix after them."""
+        needless = None if goes_on else _RETURNS_BEFORE_TEXT.match(text)
+        if needless:
+            text = text[needless.end() :]
+        if b"\n\r" in text:
+            text = _RETURNS_AFTER_NEWLINE.sub(b"", text)
+        if not self._prefix:
+            return text
+        restarted = b"\r" + self._prefix
+        text = text.replace(b"\r", restarted).replace(restarted + b"\n", b"\r\n")
+        return text.removesuffix(self._prefix) if text.endswith(restarted) else text
+
+    def _prefixed(self, text: bytes, goes_on: bool) -> bytes:
+        if not self._prefix:
+            return text
+        start = b"" if goes_on else self._prefix
+        if text[-1] != _NEWLINE:
+            return start + text.replace(b"\n", b"\n" + self._prefix)
+        return b"".join((start, text[:-1].replace(b"\n", b"\n" + self._prefix), b"\n"))
+
+    def _leave_out(self, block: bytes, kept_in: Path) -> None:
+        unseen = self._cutter.held_bytes + len(block)
+        self._cutter.take()
+        self._line_shown = False
+        self._console.leave_out(self._fd, unseen, kept_in)
+
+
+def _filled_a_buffer(block: bytes) -> bool:
+    """Whether a block of lines looks as if it ended where the writer had no more room."""
+    unused = -len(block) % _BUFFER_BYTES
+    return unused <= _BUFFER_BYTES_UNUSED_MAX and b"\n" in block
+
+
+class LineFilter:
+    """Copies the lines of one stream that contain one of the needles."""
+
+    def __init__(
+        self, number: int, needles: tuple[bytes, ...], prefix: bytes, files: FilterFiles
+    ) -> None:
+        self._number = number
+        self._needles = needles
+        self._prefix = prefix
+        self._files = files
+        self._cutter = LineCutter()
+
+    def feed(self, block: bytes) -> None:
+        self._copy_matches(self._cutter.feed(block))
+        if self._cutter.held_bytes > LINE_BYTES_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._cutter.held_bytes:
+            self._copy_matches(self._cutter.take() + b"\n")
+
+    def _copy_matches(self, whole: bytes) -> None:
+        if not any(needle in whole for needle in self._needles):
+            return
+        matching = [
+            b"".join((self._prefix, line, b"\n"))
+            for line in whole[:-1].split(b"\n")
+            if any(needle in line for needle in self._needles)
+        ]
+        self._files.append(self._number, b"".join(matching))
+
+
+class Tail:
+    """The last part of a stream: bounded, cheap to feed."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, block: bytes) -> None:
+        self._bytes += block[-TAIL_BYTES:]
+        if len(self._bytes) > 2 * TAIL_BYTES:
+            del self._bytes[:-TAIL_BYTES]
+
+    def read(self) -> bytes:
+        return bytes(self._bytes[-TAIL_BYTES:])
+
+
+def last_lines(tail: bytes, max_lines: int) -> str:
+    """The last lines of `tail`, as a terminal would have left them on the screen."""
+    lines = tail.decode(errors="replace").rstrip("\n").split("\n")[-max_lines:]
+    return "\n".join(map(_as_left_on_screen, lines))
+
+
+def _as_left_on_screen(line: str) -> str:
+    """What a progress bar shows last, and of a very long line its end."""
+    last = line.rstrip("\r").rpartition("\r")[2]
+    if len(last) <= _TAIL_LINE_LENGTH_MAX:
+        return last
+    return "…" + last[-_TAIL_LINE_LENGTH_MAX:]

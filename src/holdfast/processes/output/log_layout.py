@@ -1,0 +1,131 @@
+"""Where the files of a job lie.
+
+    <log dir>/<run id>_<unique>/journal.jsonl
+                               /attempt_<restart>/filtered_stdout.log, filtered_stderr.log
+                                                 /<local rank>/stdout.log, stderr.log, error.json
+
+Rules
+- Two jobs never share a directory, also when they share a run id: the suffix is unique.
+- Whatever the run id contains, it names one directory and never leads out of the log dir.
+- `os.devnull` as log dir means that nothing is written: every path is None.
+- Without a log dir a temporary one is made, and only that is ever removed again, and only
+  when it holds nothing that a worker wrote.
+- Paths are only named here. Who writes a file makes its directory.
+
+The temporary directory is made by hand, because `tempfile` alone costs a tenth of the time
+in which a job has started.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.core.protocol.errors import UsageError
+
+STREAM_FILES = {1: "stdout.log", 2: "stderr.log"}
+FILTERED_FILES = {1: "filtered_stdout.log", 2: "filtered_stderr.log"}
+
+_JOURNAL = "journal.jsonl"
+_ANY_JOURNAL = r"journal(\.\d+)?\.jsonl"
+_ERROR_FILE = "error.json"
+_RUN_ID_LENGTH_MAX = 100
+_UNIQUE_ATTEMPTS = 100
+
+
+class JobLogs(Struct, frozen=True):
+    """The paths of one job. `root` is None where nothing is to be written."""
+
+    root: Path | None
+    temporary: Path | None = None
+    """The directory to remove with `remove_if_untouched`, where we made it ourselves."""
+
+    @property
+    def journal(self) -> Path | None:
+        return self.root / _JOURNAL if self.root else None
+
+    def attempt(self, restart_count: int) -> Path | None:
+        return self.root / f"attempt_{restart_count}" if self.root else None
+
+    def worker(self, restart_count: int, local_rank: int) -> Path | None:
+        attempt = self.attempt(restart_count)
+        return attempt / str(local_rank) if attempt else None
+
+    def error_file(self, restart_count: int, local_rank: int) -> Path | None:
+        worker = self.worker(restart_count, local_rank)
+        return worker / _ERROR_FILE if worker else None
+
+    def remove_if_untouched(self) -> bool:
+        """Remove our temporary directory, unless something in it is worth keeping.
+
+        Our own records (journal, error files) and empty files are not; a log with output in
+        it, or any file that we did not make, is. Returns whether the directory is gone.
+        """
+        if self.temporary is None or not _only_our_records(self.temporary):
+            return False
+        import shutil
+
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        return not self.temporary.exists()
+
+
+def create_job_logs(log_dir: str | None, run_id: str) -> JobLogs:
+    """Make the directory of a new job and return its paths.
+
+    Raises `UsageError` when the directory cannot be made.
+    """
+    if log_dir == os.devnull:
+        return JobLogs(None)
+    name = _safe_name(run_id)
+    try:
+        if log_dir is not None:
+            os.makedirs(log_dir, exist_ok=True)
+            return JobLogs(_make_unique(Path(log_dir).absolute(), name))
+        temporary = _make_temporary()
+        return JobLogs(_make_unique(temporary, name), temporary)
+    except OSError as error:
+        where = log_dir if log_dir is not None else "a temporary directory"
+        raise UsageError(
+            f"cannot make the log directory in {where}: {error.strerror}",
+            "give --log-dir a directory that can be written, or /dev/null for no logs",
+        ) from error
+
+
+def _only_our_records(tree: Path) -> bool:
+    for directory, _, names in os.walk(tree):
+        for name in names:
+            if name == _ERROR_FILE or re.fullmatch(_ANY_JOURNAL, name):
+                continue
+            status = os.lstat(os.path.join(directory, name))
+            if status.st_size > 0:
+                return False
+    return True
+
+
+def _safe_name(run_id: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", run_id)[:_RUN_ID_LENGTH_MAX]
+    return re.sub(r"^\.+", "_", name) or "job"
+
+
+def _make_temporary() -> Path:
+    candidates = [os.environ.get("TMPDIR"), "/tmp", "/var/tmp"]
+    for candidate in filter(None, candidates):
+        try:
+            return _make_unique(Path(candidate).absolute(), "holdfast")
+        except OSError:
+            continue
+    return _make_unique(Path.cwd(), "holdfast")
+
+
+def _make_unique(parent: Path, name: str) -> Path:
+    for _ in range(_UNIQUE_ATTEMPTS):
+        path = parent / f"{name}_{os.urandom(4).hex()}"
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return path
+    raise FileExistsError(0, "no unused name found", str(parent))

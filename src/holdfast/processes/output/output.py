@@ -1,0 +1,403 @@
+"""What a worker writes to stdout and stderr, and where it goes.
+
+Rules
+- Every byte that a worker wrote before its death reaches its file, and the console queue.
+- The agent's loop never waits for a worker, a terminal or the end of a pipe, and one talkative
+  worker takes only a bounded part of each turn of the loop.
+- A worker that writes faster than the console can show waits, as it would on a terminal; but not
+  for a console that nobody reads, where a file has all of it: what is left out there is said there.
+- On the console the lines of different workers are whole.
+- A file that cannot be written is said so once; the console and the worker go on.
+- A disk that is slow holds up neither: what is to be written waits in a lane (`log_files`), and
+  when that holds too much, the worker waits at its pipe as it would at the disk.
+
+How it works. For each stream of each worker there is a `StreamPlan` (`stream_plans`):
+
+    redirect only   the worker's descriptor is the file itself; the agent sees nothing
+    tee             a pipe; raw bytes to the file, lines with a prefix to the console
+    neither         a pipe to the console as it is, or a pseudo-terminal where the console is a
+                    terminal, so that the worker still sees one
+
+Without a log directory there are no files: tee still gives prefixed lines, and what would
+have been redirected is shown rather than lost. The filtered files of an attempt get the lines
+that contain one of the filters, with the prefix, from all streams that the console shows.
+
+Console, lines and files are in modules of their own; here is what connects them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.processes.output.console import Console
+from holdfast.processes.output.lines import TAIL_BYTES, LineFilter, LineView, Tail, last_lines
+from holdfast.processes.output.log_files import (
+    AT_ONCE,
+    FilterFiles,
+    Lane,
+    LogFile,
+    Opened,
+    close_file,
+    open_to_append,
+    say_cannot_write,
+)
+from holdfast.processes.output.stream_plans import (
+    PIPE_BYTES_DEFAULT,
+    PIPE_BYTES_MAX,
+    STDERR,
+    STDOUT,
+    StreamPlan,
+)
+from holdfast.runtime.loop import Loop
+
+__all__ = ["StreamPlan", "Surroundings", "WorkerStreams", "open_planned"]
+
+_READ_BYTES = 32 * 1024
+"""Small enough that the copies of a block stay in the cache and in the allocator's arena: with
+blocks of 256 KiB most of the time goes into mapping and clearing fresh pages."""
+_READ_BYTES_PER_TURN = 1024 * 1024
+
+
+class DirectStream:
+    """A stream that the worker writes into its file itself."""
+
+    def __init__(self, path: Path, opened: Opened, lane: Lane) -> None:
+        self.child_end = opened.descriptor
+        self._path, self._size_at_open = path, opened.size
+        self._lane = lane
+        self._child_open = True
+
+    def close_child_end(self) -> None:
+        if self._child_open:
+            self._child_open = False
+            self._lane.do(partial(close_file, self.child_end))
+
+    def set_prefix(self, pid: str) -> None:
+        """Nothing to do: no line of it is shown."""
+
+    def drain_now(self) -> None:
+        """Nothing to do: what was written is in the file."""
+
+    def close(self) -> None:
+        self.close_child_end()
+
+    def tail(self) -> Callable[[], bytes]:
+        """The end of what this worker wrote; an earlier round may have begun the file."""
+        return partial(_end_of_file, self._path, self._size_at_open)
+
+
+def _end_of_file(path: Path, begins_at: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            start = file.seek(0, os.SEEK_END) - TAIL_BYTES
+            file.seek(max(start, begins_at))
+            return file.read(TAIL_BYTES)
+    except OSError:
+        return b""
+
+
+class InheritedStream:
+    """A stream of the worker that is the very one of this process."""
+
+    def __init__(self, number: int) -> None:
+        try:
+            self.child_end = os.dup(number)
+        except OSError:  # Whoever started this process closed it.
+            self.child_end = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        self._child_open = True
+
+    def close_child_end(self) -> None:
+        if self._child_open:
+            self._child_open = False
+            os.close(self.child_end)
+
+    def set_prefix(self, pid: str) -> None:
+        """Nothing to do: no line of it passes here."""
+
+    def drain_now(self) -> None:
+        """Nothing to do: what was written is where it belongs."""
+
+    def close(self) -> None:
+        self.close_child_end()
+
+    def tail(self) -> Callable[[], bytes]:
+        return bytes
+
+
+class PipedStream:
+    """A stream that comes to the agent through a pipe or a pseudo-terminal."""
+
+    def __init__(self, plan: StreamPlan, surroundings: Surroundings) -> None:
+        self._plan = plan
+        self._console = surroundings.console
+        self._loop = surroundings.loop
+        self._worker = surroundings.worker
+        self._lane = surroundings.lane
+        self._waits_for_disk = False
+        self._filter_files = surroundings.filter_files
+        self._tail = Tail() if plan.number == STDERR else None
+        self._view: LineView | None = None
+        self._filter: LineFilter | None = None
+        self._prefix_known = False
+        self._child_open = True
+        self._finished = False
+        self._end, self.child_end = _open_ends(plan, self._console)
+        self._file = LogFile(plan.file, self._console, self._lane) if plan.file else None
+        if not plan.prefix_needs_pid:
+            self.set_prefix("")
+
+    def close_child_end(self) -> None:
+        if self._child_open:
+            self._child_open = False
+            os.close(self.child_end)
+
+    def set_prefix(self, pid: str) -> None:
+        """Complete the prefix; from here on the stream is read. Only the first call counts."""
+        if self._prefix_known:
+            return
+        self._prefix_known = True
+        plan = self._plan
+        prefix = plan.prefix(pid)
+        if plan.to_console and not plan.pass_through:
+            shown = prefix if plan.prefix_on_console else b""
+            self._view = LineView(self._console, plan.number, shown, self._loop, self._kept_in())
+        if plan.filters and self._filter_files:
+            self._filter = LineFilter(plan.number, plan.filters, prefix, self._filter_files)
+        self._loop.add_reader(self._end, self._on_readable)
+
+    def drain_now(self) -> None:
+        """Take all that is there, congested or not, and wait for nothing.
+
+        What was in the pipe when we came is at most what the largest pipe holds. No more is
+        read, or a descendant that goes on writing could keep us here.
+        """
+        self.set_prefix("?")
+        left = PIPE_BYTES_MAX
+        while not self._finished and left > 0:
+            block = self._read()
+            if block is None:
+                return
+            left -= len(block)
+            self._take(block)
+
+    def close(self) -> None:
+        self.close_child_end()
+        self.drain_now()
+        self._finish()
+
+    def tail(self) -> Callable[[], bytes]:
+        return partial(bytes, self._tail.read() if self._tail else b"")
+
+    def _on_readable(self) -> None:
+        left = _READ_BYTES_PER_TURN
+        while not self._finished and left > 0:
+            if self._must_wait():
+                self._loop.remove_reader(self._end)
+                self._console.when_clear(self._plan.number, self._resume)
+                return
+            block = self._read()
+            if block is None:
+                return
+            left -= len(block)
+            self._take(block)
+
+    def _must_wait(self) -> bool:
+        """Whether the console has to take some first; not if nobody reads it and a file has all."""
+        number = self._plan.number
+        if not self._plan.to_console or not self._console.congested(number):
+            return False
+        return self._kept_in() is None or not self._console.is_unread(number)
+
+    def _kept_in(self) -> Path | None:
+        """The file that has everything, if there is one."""
+        return self._plan.file if self._file is not None and self._file.is_whole else None
+
+    def _resume(self) -> None:
+        if not self._finished and not self._waits_for_disk:
+            self._loop.add_reader(self._end, self._on_readable)
+
+    def _wait_for_disk(self) -> None:
+        """Read no more until the disk has taken enough of what waits for it."""
+        if not self._waits_for_disk:
+            self._waits_for_disk = True
+            self._loop.remove_reader(self._end)
+            self._lane.when_clear(self._on_disk_clear)
+
+    def _on_disk_clear(self) -> None:
+        self._waits_for_disk = False
+        self._resume()
+
+    def _read(self) -> bytes | None:
+        """One block; empty at the end of the stream; None when there is nothing now."""
+        try:
+            return os.read(self._end, _READ_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""  # EIO: all holders of the pseudo-terminal have closed it
+
+    def _take(self, block: bytes) -> None:
+        if not block:
+            self._finish()
+            return
+        if self._file:
+            self._file.write(block)
+        if self._tail:
+            self._tail.feed(block)
+        if self._filter:
+            self._filter.feed(block)
+        if self._view:
+            self._view.feed(block)
+        elif self._plan.to_console:
+            self._console.write(self._plan.number, block, self._worker)
+        if (self._file or self._filter) and self._lane.congested:
+            self._wait_for_disk()
+
+    def _finish(self) -> None:
+        if self._finished:
+            return
+        self._finished = True
+        self._loop.remove_reader(self._end)
+        os.close(self._end)
+        for lines in (self._filter, self._view):
+            if lines:
+                lines.flush()
+        if self._file:
+            self._file.close()
+
+
+class Surroundings(Struct, frozen=True):
+    """What all streams of a worker share."""
+
+    console: Console
+    loop: Loop
+    filter_files: FilterFiles | None
+    worker: object
+    """The source of what is passed through: stdout and stderr mix as they would without us."""
+    lane: Lane = AT_ONCE
+    """Where files are written."""
+
+
+Stream = DirectStream | InheritedStream | PipedStream
+
+
+class WorkerStreams:
+    """stdout and stderr of one worker of one round."""
+
+    def __init__(self, stdout: Stream, stderr: Stream) -> None:
+        self._streams = (stdout, stderr)
+        self.child_stdout = stdout.child_end
+        self.child_stderr = stderr.child_end
+        self.are_files = tuple(isinstance(stream, DirectStream) for stream in self._streams)
+        """Whether each of them is a file, which is not closed on a loop."""
+
+    def close_child_ends(self) -> None:
+        """Close the descriptors that were handed to the worker. Idempotent."""
+        for stream in self._streams:
+            stream.close_child_end()
+
+    def set_pid(self, pid: int) -> None:
+        """Complete the prefix; where it names the process, nothing is read before this."""
+        for stream in self._streams:
+            stream.set_prefix(str(pid))
+
+    def drain_now(self) -> None:
+        """Take in all that the worker has written, without waiting for anything."""
+        for stream in self._streams:
+            stream.drain_now()
+
+    def stderr_tail(self, max_lines: int = 20) -> str:
+        """The last lines of stderr as a terminal would have left them, also after `close`."""
+        return self.stderr_reader()(max_lines)
+
+    def stderr_reader(self) -> Callable[[int], str]:
+        """How to read the last lines, as of now. In any thread: it may have to wait for a disk."""
+        tail = self._streams[1].tail()
+        return lambda max_lines: last_lines(tail(), max_lines)
+
+    def close(self) -> None:
+        """Take in the rest, show a last line without newline, close all. Idempotent."""
+        for stream in self._streams:
+            stream.close()
+
+
+def open_planned(
+    stdout_plan: StreamPlan | None,
+    stderr_plan: StreamPlan | None,
+    surroundings: Surroundings,
+    opened: Mapping[int, Opened] | None = None,
+) -> WorkerStreams:
+    """Open the streams of a worker that is about to start; one without a plan is ours.
+
+    `opened` has the files that the worker writes to itself, by the number of the stream, where
+    they are open already; they are the streams' from now on. Others are opened here, which may
+    have to wait for a disk. Raises OSError only when the process has no descriptors left; a file
+    that cannot be opened is reported on the console, which then gets the output instead.
+    """
+    known = dict(opened or {})
+    try:
+        stdout = _open_stream(STDOUT, stdout_plan, surroundings, known)
+        try:
+            stderr = _open_stream(STDERR, stderr_plan, surroundings, known)
+        except OSError:
+            stdout.close()
+            raise
+    finally:
+        for left in known.values():
+            surroundings.lane.do(partial(close_file, left.descriptor))
+    return WorkerStreams(stdout, stderr)
+
+
+def _open_stream(
+    number: int, plan: StreamPlan | None, surroundings: Surroundings, known: dict[int, Opened]
+) -> Stream:
+    if plan is None:
+        return InheritedStream(number)
+    if plan.direct and plan.file:
+        opened = known.pop(number, None) or open_to_append(plan.file)
+        if not opened.problem:
+            return DirectStream(plan.file, opened, surroundings.lane)
+        say_cannot_write(surroundings.console, plan.file, opened.problem)
+        plan = replace(plan, file=None, prefix_on_console=True, pass_through=False)
+    return PipedStream(plan, surroundings)
+
+
+def _open_ends(plan: StreamPlan, console: Console) -> tuple[int, int]:
+    """Our end, which does not block, and the worker's."""
+    terminal = console.terminal(plan.number)
+    if terminal is not None and plan.to_console and plan.file is None:
+        try:
+            return _open_terminal_pair(terminal)
+        except OSError:
+            pass  # no pseudo-terminals here, or none left: a pipe shows the same text
+    return _open_pipe(plan.pipe_bytes)
+
+
+def _open_pipe(size: int) -> tuple[int, int]:
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(reading, False)
+    if size > PIPE_BYTES_DEFAULT:
+        try:
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, size)
+        except OSError:
+            pass  # this user's allowance is used up; the default size will do
+    return reading, writing
+
+
+def _open_terminal_pair(terminal: int) -> tuple[int, int]:
+    """A pseudo-terminal of the size of `terminal` that changes no byte on the way."""
+    import termios
+    import tty
+
+    master, slave = os.openpty()
+    os.set_blocking(master, False)
+    tty.setraw(slave)
+    termios.tcsetwinsize(slave, termios.tcgetwinsize(terminal))
+    return master, slave

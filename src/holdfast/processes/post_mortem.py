@@ -1,0 +1,50 @@
+"""What is known of a worker that failed: its own words, its last output, the kernel's doing.
+
+The kernel is asked at once (`with_evidence`). What the worker left lies on a disk, and is read
+where waiting for that holds up nobody (`with_details`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGKILL
+
+from msgspec.structs import replace
+
+from holdfast.core.node.io import WorkerExited
+from holdfast.core.protocol.model import ErrorDetail
+from holdfast.processes import failures
+from holdfast.processes.host.oom import OutOfMemoryWatch
+
+SEARCHED_LINES = 200
+"""How far back in stderr a traceback is looked for."""
+SHOWN_LINES = 20
+PATIENCE_S = 2.0
+"""How long a failure waits to be told for the disk that has its details."""
+UNREAD = "(what it left could not be read: its disk did not answer)"
+
+
+def with_evidence(event: WorkerExited, memory: OutOfMemoryWatch) -> WorkerExited:
+    """The event with what is known of it without a disk: as it is told if that does not answer."""
+    was_killed = event.status.signal == SIGKILL
+    return replace(
+        event,
+        stderr_tail=UNREAD,
+        out_of_memory=memory.evidence(event.pid) if was_killed else "",
+        wall_time=time.time(),
+    )
+
+
+def with_details(
+    event: WorkerExited, error_file: Path | None, read_stderr: Callable[[int], str]
+) -> WorkerExited:
+    """The event with all that can be found out about it, now that its output is in."""
+    tail = read_stderr(SEARCHED_LINES)
+    error = ErrorDetail() if error_file is None else failures.read_error(error_file)
+    there = str(error_file) if error_file is not None and error_file.exists() else ""
+    if not error.traceback and event.status.signal is None:
+        error = failures.completed_from_stderr(error, tail)
+    shown = "\n".join(tail.splitlines()[-SHOWN_LINES:])
+    return replace(event, error=error, stderr_tail=shown, error_file=there)

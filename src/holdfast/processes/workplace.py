@@ -1,0 +1,497 @@
+"""What exists on this node for a job, and how effects change it.
+
+One object holds every resource of the node: the spawner, the console, the logs, the
+channel, reserved ports, the streams of running workers. Each effect of the core has one
+method here; what comes of it is posted back as an event. No decisions are made here, and
+nothing here waits for a disk: see `runtime.disk`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.core.node.io import (
+    AgentEffect,
+    AgentEvent,
+    AllGone,
+    DropZygote,
+    EndpointReserved,
+    EndSpawner,
+    HoldLease,
+    ImportLeft,
+    KillEverything,
+    KillSpawner,
+    KillZygote,
+    LeaseRanOut,
+    ListStuck,
+    ProcessesStuck,
+    Remember,
+    ReserveEndpoint,
+    SignalWorkers,
+    SpawnerEnded,
+    SpawnerLost,
+    SpawnerReady,
+    StartWorkers,
+    StartZygote,
+    StepReported,
+    StoreFailed,
+    WorkerExited,
+    WorkerStarted,
+)
+from holdfast.core.policy.config import JobConfig, Program
+from holdfast.core.protocol.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
+from holdfast.processes import environment
+from holdfast.processes.bare import private_messages as messages
+from holdfast.processes.bare.wire import NO, STORE, WAS_TOLD_TO_STOP, YES
+from holdfast.processes.channel_server import ChannelServer
+from holdfast.processes.commands import (
+    STORE_HOST,
+    Launch,
+    launch_form,
+    own_folders,
+    program_file,
+    program_folder,
+)
+from holdfast.processes.crew import Crew, Member
+from holdfast.processes.host.oom import OutOfMemoryWatch
+from holdfast.processes.host.ports import ReservedPort, another_port
+from holdfast.processes.orders import Order, to_execute, to_fork
+from holdfast.processes.outbox import Outbox
+from holdfast.processes.output.console import Console
+from holdfast.processes.output.log_layout import JobLogs
+from holdfast.processes.output.round_logs import Layout, LayoutByOptions, LogsRefused
+from holdfast.processes.output.round_output import (
+    Around,
+    Ready,
+    RoundOutput,
+    null_device,
+    standard_input,
+)
+from holdfast.processes.post_mortem import PATIENCE_S, with_details, with_evidence
+from holdfast.processes.spawner_client import sweep
+from holdfast.processes.spawner_process import SpawnerProcess
+from holdfast.processes.starting import Starts
+from holdfast.processes.tethers import Tethers
+from holdfast.processes.zygote import preload, warm_memory
+from holdfast.processes.zygote.imports_seen import ImportsSeen
+from holdfast.processes.zygote.zygote_events import zygote_event
+from holdfast.runtime.disk import Disk
+from holdfast.runtime.loop import Loop
+
+LOOPBACK = "127.0.0.1"
+ADDRESS_TO_COME = ""
+"""Which of its addresses a node's peers should use is known once it has reached the coordinator."""
+NOT_MADE = 126
+"""The exit code of a worker that never ran, as a shell has it."""
+STEP_INTERVAL_S = 1.0
+"""Steps may come thousands of times a second; the first and the last of a second count."""
+LOGS_WAIT = (
+    "training goes on, and what is to be written waits in memory; at 64 MiB workers wait, too"
+)
+Post = Callable[[AgentEvent], None]
+
+
+class Running(Struct):
+    """A worker of the current round."""
+
+    round: int
+    ranks: Ranks
+    error_file: Path | None
+    told_to_stop: bool = False
+    unsaid_step: int | None = None
+    next_step_at: float = 0.0
+
+
+class Workplace:
+    """The node's resources. `post` takes the events that come of using them."""
+
+    def __init__(
+        self, config: JobConfig, logs: JobLogs, console: Console, disk: Disk, post: Post
+    ) -> None:
+        self.config = config
+        self.logs = logs
+        self.console = console
+        self._outbox = Outbox(post)
+        self._post = self._outbox.put
+        place = str(logs.root or "the logs")
+        self._log_lane = disk.lane("logs", place, LOGS_WAIT)
+        self.file_lane = disk.lane("files", place, LOGS_WAIT)
+        """For what is opened before a round and read after a worker's end: not behind its output,
+        of which much may wait."""
+        self._import_lane = disk.lane("imports")
+        self._starts = Starts(self.file_lane, self._start, self._post_refusal)
+        self._launch: Launch = launch_form(config.program)
+        self._program_folder = program_folder(config.program)
+        self._shared_environment = environment.shared(config, os.environ)
+        self._workers: dict[str, Running] = {}
+        self._by_pid: dict[int, Running] = {}
+        self.layout: Layout = LayoutByOptions(config.output)
+        """Where workers write; another one may be put here before the job starts."""
+        self._output: RoundOutput | None = None
+        self._port: ReservedPort | None = None
+        self._memory = OutOfMemoryWatch()
+        self._processor_sets = _processor_sets(config)
+        self._store_started = False
+        self._killing = False
+        self._ending = False
+        self._tethers = Tethers()
+        self._is_closed = False
+
+    def open(self, process: SpawnerProcess, loop: Loop) -> None:
+        """Start serving the spawner and the workers' channel."""
+        self._loop = loop
+        self._channel = ChannelServer(loop, self._on_channel)
+        self._shared_environment["HOLDFAST_CHANNEL"] = self._channel.name
+        folder = self._program_folder
+        is_installed: Callable[[str], bool] = lambda name: preload.installed(name, folder)  # noqa: E731
+        self._imports = ImportsSeen(loop, self._import_lane, self._post, is_installed)
+        self._crew = Crew(process, self, self._log_lane)
+        self._crew.attach(loop)
+
+    def close(self) -> None:
+        """Let go of everything; what is left below the spawner is killed by it."""
+        self._close_round()
+        self._outbox.close()
+        self._crew.close()
+        self._imports.close()
+        self._channel.close()
+        self._memory.close()
+        if self._port is not None:
+            self._port.release()
+        self._is_closed = True
+        self._tethers.close()
+
+    # Effects.
+
+    def do(self, effect: AgentEffect) -> None:
+        """Carry out what the node's core asks for."""
+        match effect:
+            case ReserveEndpoint():
+                self._reserve_endpoint(effect.store)
+            case StartZygote():
+                self._start_zygote(effect)
+            case Remember():
+                self._remember(effect)
+            case KillZygote():
+                self._crew.request(messages.KillZygote())
+            case DropZygote():
+                self._crew.request(messages.DropZygote())
+            case StartWorkers():
+                self._start_workers(effect)
+            case SignalWorkers():
+                self._signal_workers(effect.signal, effect.local_ranks)
+            case KillEverything():
+                self._kill_everything()
+            case ListStuck():
+                self._crew.request(messages.ListStuck())
+            case EndSpawner():
+                self._end_spawner()
+            case KillSpawner():
+                self._crew.kill_spawner()
+            case HoldLease():
+                lease = messages.HoldLease(stop_at=effect.stop_at, kill_at=effect.kill_at)
+                self._crew.request(lease)
+            case _:
+                raise AssertionError(f"nothing that a workplace does: {effect}")
+
+    def _reserve_endpoint(self, store: bool) -> None:
+        """Hold a fresh port, unless the user has named one."""
+        before, self._port = self._port, None
+        if before is not None:
+            before.release()
+        several = self.config.max_nodes > 1
+        address = self.config.master_address or (ADDRESS_TO_COME if several else LOOPBACK)
+        port = self.config.master_port
+        if not port:
+            self._port = another_port(before, LOOPBACK if store and not several else None)
+            port = self._port.number
+            if store:
+                self._port.listen()
+        self._post(EndpointReserved(Endpoint(address, port, serves_store=store)))
+
+    def hold_tether(self, descriptor: int) -> None:
+        """Everything on this node holds it: its end means that nothing of it is left."""
+        self._tethers.hold(descriptor)
+        self._hand_tethers_over()
+
+    def share_tethers(self, descriptors: list[int]) -> None:
+        """The spawner holds these too, in place of those before: tethers of other nodes to us."""
+        self._tethers.share(descriptors)
+        if not self._is_closed:
+            self._hand_tethers_over()
+
+    def _hand_tethers_over(self) -> None:
+        self._crew.request(messages.HoldTethers(), self._tethers.for_spawner())
+
+    def _start_zygote(self, effect: StartZygote) -> None:
+        names = environment.per_worker(self.config)
+        folder = self._program_folder
+        self._crew.request(
+            messages.Preload(
+                interpreter=self._launch.interpreter[0],
+                env=self._shared_environment,
+                steps=effect.steps,
+                late=effect.late,
+                avoid=effect.avoid,
+                under=effect.under,
+                beside=effect.beside,
+                trusted=self.config.warm.preload,
+                per_worker_names=names,
+                always_set=tuple(n for n in names if n not in environment.NOT_ALWAYS_SET),
+                program_folder=folder,
+                own_folders=own_folders(effect.steps, folder),
+            )
+        )
+
+    def _remember(self, effect: Remember) -> None:
+        """Where a disk may be slow, and nobody waits for it."""
+        memory = warm_memory.Memory(effect.late, effect.avoid, effect.under)
+        self._import_lane.do(partial(_keep, self.config.program, memory))
+
+    def _start_workers(self, effect: StartWorkers) -> None:
+        """Have their files made ready, which may take a disk a while, and then the workers."""
+        self._memory.snapshot()
+        self._starts.begin(effect, self._output_of(effect.assignment))
+
+    def _start(self, effect: StartWorkers, output: RoundOutput, workers: list[Ready]) -> None:
+        """Open the streams, then have the workers made, all of them in one go if warm."""
+        assignment = effect.assignment
+        orders = [self._order(assignment.round, ready, output) for ready in workers]
+        serves = assignment.master.serves_store and assignment.group_rank == 0
+        if serves and not self._store_started:
+            orders.insert(0, self._store_order(assignment.master))
+        requests: Sequence[tuple[messages.Message, list[int]]]
+        if effect.warm:
+            requests = list(to_fork(orders, self._shared_environment, self._crew.spawner_pid))
+        else:
+            requests = [to_execute(order) for order in orders]
+        for request, descriptors in requests:
+            self._crew.request(request, descriptors)
+
+    def _signal_workers(self, number: int, local_ranks: tuple[int, ...]) -> None:
+        for round_number, local_rank in self._starts.withdraw(local_ranks):
+            # It would be born to be sent it at once.
+            self._post(WorkerExited(round_number, local_rank, 0, ExitStatus(signal=number)))
+        told = {n: one for n, one in self._workers.items() if one.ranks.local_rank in local_ranks}
+        for worker in told.values():
+            worker.told_to_stop = True
+        self._crew.signal(number, list(told))
+
+    def _kill_everything(self) -> None:
+        self._killing = True
+        self._starts.withdraw()
+        self._crew.request(messages.Kill())
+
+    def _end_spawner(self) -> None:
+        self._ending = self._killing = True
+        self._starts.withdraw()
+        self._crew.request(messages.End())
+
+    # Starting.
+
+    def _output_of(self, assignment: Assignment) -> RoundOutput:
+        """Decided with the first workers of a round; the others may start later, and cold."""
+        if self._output is None or self._output.round != assignment.round:
+            self._close_output()
+            self._output = self._open_output(assignment)
+        return self._output
+
+    def _open_output(self, assignment: Assignment) -> RoundOutput:
+        environments = {
+            ranks.local_rank: environment.of_worker(
+                self.config, self._shared_environment, assignment, ranks
+            )
+            for ranks in assignment.workers
+        }
+        begin = partial(self.layout.begin, self.logs, assignment.restart_count, environments)
+        around = Around(self.config, self.console, self._loop, self._log_lane)
+        return RoundOutput(assignment.round, begin, environments, around)
+
+    def _post_refusal(
+        self, round_number: int, local_ranks: list[int], refusal: LogsRefused
+    ) -> None:
+        """None of them can be made, and all for the same reason."""
+        error = ErrorDetail(refusal.message, refusal.traceback, non_retryable=refusal.is_permanent)
+        for local_rank in local_ranks:
+            self._post_not_made(round_number, local_rank, error)
+
+    def _order(self, round_number: int, ready: Ready, output: RoundOutput) -> Order:
+        """What it takes to start a worker."""
+        ranks, local_rank = ready.ranks, ready.ranks.local_rank
+        berth = output.berth(ready)
+        name = f"{round_number}:{local_rank}"
+        self._workers[name] = Running(round_number, ranks, berth.error_file)
+        streams = self._crew.enrol(name, berth.streams)
+        descriptors = [standard_input(local_rank), *streams, *self._tethers.for_worker()]
+        return Order(
+            name=name,
+            launch=self._launch,
+            arguments=environment.arguments(self.config, ranks),
+            environment=berth.variables,
+            descriptors=descriptors,
+            cpus=self._processor_sets[local_rank] if self._processor_sets else None,
+            learns=True,
+        )
+
+    def _store_order(self, endpoint: Endpoint) -> Order:
+        """Hand the socket, on which workers can already knock, to a process that answers."""
+        assert self._port is not None, "a store was announced without a socket"
+        self._store_started = True
+        return Order(
+            name=STORE,
+            launch=Launch(self._launch.interpreter, "script", STORE_HOST),
+            arguments=[endpoint.address, str(endpoint.port)],
+            environment=self._shared_environment,
+            descriptors=[
+                self._port.duplicate(),
+                null_device(os.O_WRONLY),
+                null_device(os.O_WRONLY),
+                *self._tethers.for_worker(),
+            ],
+        )
+
+    # What the crew tells.
+
+    def spawner_said(self, message: messages.Message) -> None:
+        match message:
+            case messages.Ready():
+                self._post(SpawnerReady(message.pid, message.is_subreaper, message.has_pidfd))
+            case messages.OfWorker():
+                assert message.name == STORE, f"{message} is about nobody that we know"
+                self._on_store(message)
+            case messages.OfZygote():
+                self._post(zygote_event(message))
+            case messages.Gone():
+                self._channel.take_all()  # Before the next round, to which it does not belong.
+                self._killing = False
+                self._close_round()
+                self._post(AllGone())
+            case messages.LeaseOver():
+                self._killing = True  # It ends by our doing, and the store with it.
+                self._starts.withdraw()
+                self._post(LeaseRanOut())
+            case messages.Stuck():
+                self._post(ProcessesStuck(tuple(message.processes)))
+            case _:
+                raise AssertionError(f"nothing that a workplace is told: {message}")
+
+    def member_started(self, member: Member) -> None:
+        assert member.pid is not None
+        worker = self._workers[member.name]
+        self._by_pid[member.pid] = worker
+        self._post(WorkerStarted(worker.round, worker.ranks.local_rank, member.pid))
+
+    def member_exited(self, member: Member, status: int) -> None:
+        assert member.pid is not None
+        worker = self._workers[member.name]
+        self._channel.take_all()  # The last word comes before the end.
+        self._say_step(worker)
+        ended = ExitStatus.from_wait_status(status)
+        event = WorkerExited(worker.round, worker.ranks.local_rank, member.pid, ended)
+        if ended.succeeded:
+            self._post(event)
+            return
+        event = with_evidence(event, self._memory)
+        complete = self._outbox.put_incomplete(event, self._loop, PATIENCE_S)
+        read_stderr = member.streams.stderr_reader()
+        self.file_lane.do(partial(with_details, event, worker.error_file, read_stderr), complete)
+
+    def _on_store(self, message: messages.OfWorker) -> None:
+        match message:
+            case messages.Started():
+                if self._port is not None:
+                    self._port.release()  # The process has it now, and takes it along.
+            case messages.Exited():
+                status = ExitStatus.from_wait_status(message.status)
+                self._on_store_lost(f"ended with {status}")
+            case messages.Failed():
+                self._on_store_lost(f"could not be made: {message.error}")
+
+    def _on_store_lost(self, how: str) -> None:
+        if not self._killing:
+            self._post(StoreFailed(how))
+
+    def member_failed(self, member: Member, error: str) -> None:
+        worker = self._workers[member.name]
+        detail = ErrorDetail(message=f"the process could not be made: {error}")
+        self._post_not_made(worker.round, worker.ranks.local_rank, detail)
+
+    def _post_not_made(self, round_number: int, local_rank: int, error: ErrorDetail) -> None:
+        status = ExitStatus(code=NOT_MADE)
+        self._post(WorkerExited(round_number, local_rank, 0, status, error=error))
+
+    def spawner_ended(self, how: str) -> None:
+        # Also when it was asked to: it may have been killed before it had done all of it.
+        sweep()
+        self._close_round()
+        self._post(SpawnerEnded() if self._ending else SpawnerLost(how))
+
+    def _on_channel(self, pid: int, message: dict[str, Any]) -> bytes | None:
+        """Take what a worker says; what it asks is answered."""
+        if WAS_TOLD_TO_STOP in message:
+            asking = self._by_pid.get(pid)
+            return YES if asking is not None and asking.told_to_stop else NO
+        if "imported" in message:
+            self._imports.take(message["imported"], message.get("changed"))
+        elif "imported_itself_s" in message:
+            self._post(ImportLeft(float(message["imported_itself_s"])))
+        worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))
+        reported = message.get("progress")
+        if worker is not None and type(reported) is int:
+            self._note_step(worker, reported)
+        return None
+
+    def _note_step(self, worker: Running, reported: int) -> None:
+        worker.unsaid_step = reported
+        now = time.monotonic()
+        if now >= worker.next_step_at:
+            worker.next_step_at = now + STEP_INTERVAL_S
+            self._say_step(worker)
+
+    def _say_step(self, worker: Running) -> None:
+        if worker.unsaid_step is not None:
+            step, worker.unsaid_step = worker.unsaid_step, None
+            self._post(StepReported(worker.round, worker.ranks.local_rank, step))
+
+    def _by_local_rank(self, local_rank: object) -> Running | None:
+        """A child of a worker speaks for it."""
+        for worker in self._workers.values():
+            if worker.ranks.local_rank == local_rank:
+                return worker
+        return None
+
+    def _close_round(self) -> None:
+        """Nothing of the round is left: take the last of its output and close its files."""
+        self._starts.withdraw()
+        self._crew.dismiss()
+        self._workers.clear()
+        self._by_pid.clear()
+        self._store_started = False
+        self._close_output()
+
+    def _close_output(self) -> None:
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+
+
+def _keep(program: Program, memory: warm_memory.Memory) -> None:
+    file = program_file(program)
+    if file is not None:
+        warm_memory.keep(file, memory)
+
+
+def _processor_sets(config: JobConfig) -> tuple[tuple[int, ...], ...]:
+    if config.numa_binding is None:
+        return ()
+    from holdfast.processes.host import numa
+
+    devices = numa.cuda_devices(os.environ)
+    return numa.plan(config.numa_binding, config.slots, devices=devices)

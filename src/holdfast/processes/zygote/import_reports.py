@@ -1,0 +1,124 @@
+"""What a worker imports after it has begun, told to its agent, which has it imported ahead.
+
+Python calls an *audit hook* at every import that finds nothing loaded, also at those that are
+made in the middle of the work. The program cannot see it, and it costs next to nothing. The same
+hook watches, in the zygote, for what should not happen when a module is imported ahead.
+
+Told is the outermost: if `a` imports `b`, that is `a`. One packet each, as `worker.channel` has it;
+one that cannot be sent at once is not sent.
+
+Standard library only: loaded by path, in the zygote.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_SEQPACKET, socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+    from holdfast.processes.bare import private_names
+else:
+    import private_names
+
+MOST = 2000
+"""How many modules a worker tells of at most."""
+MOST_CHANGED = 100
+"""And how many variables, with each."""
+ASKED_OF_A_WORKER = {
+    "tempfile.mkdtemp": "it makes a temporary folder when imported",
+}
+"""What a module may do when a worker imports it, and must not do for all of them at once."""
+
+
+class Hook:
+    """The one hook of a zygote and of the workers that come of it."""
+
+    def __init__(self) -> None:
+        self._ask: Callable[[str], None] | None = None
+        self._tell: Callable[[str], None] | None = None
+        sys.addaudithook(self._on_event)
+
+    def watch(self, ask: Callable[[str], None] | None) -> None:
+        """In the zygote: have it asked about what a module does; None: no longer."""
+        self._ask = ask
+
+    def report(self, channel: str, passed_over: list[str]) -> None:
+        """In a worker: tell what is imported from now on.
+
+        `passed_over` are packages that cannot be imported ahead: told is what they import.
+        """
+        self._ask = None
+        told: set[str] = set()
+        at_first = dict(private_names.variables())
+        places = ("site-packages", "dist-packages")
+        folders = tuple(entry + os.sep for entry in sys.path if entry.endswith(places))
+        inside = tuple(name + "." for name in passed_over)
+
+        def tell(name: str) -> None:
+            root = outermost(name, folders, inside)
+            if root in told or root.partition(".")[0] in sys.stdlib_module_names:
+                return
+            told.add(root)
+            changed = ",".join(changed_since(at_first)[:MOST_CHANGED])
+            send(channel, {"imported": root, "changed": changed})
+            if len(told) == MOST:
+                self._tell = None
+
+        self._tell = tell if folders else None
+
+    def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "import":
+            if self._tell is not None:
+                self._tell(arguments[0])
+        elif self._ask is not None and event in ASKED_OF_A_WORKER:
+            self._ask(ASKED_OF_A_WORKER[event])
+
+
+def outermost(name: str, folders: tuple[str, ...], passed_over: tuple[str, ...]) -> str:
+    """The installed module that is being imported and in whose course this one is, or it itself."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "<module>" and code.co_filename.startswith(folders):
+            module = str(frame.f_globals.get("__name__"))
+            name = name if (module + ".").startswith(passed_over) else module
+        frame = frame.f_back
+    return name
+
+
+def changed_since(before: dict[bytes, bytes]) -> list[str]:
+    """The names of variables that have another value now, or are there or gone."""
+    now = private_names.variables()
+    if now == before:
+        return []
+    return [os.fsdecode(n) for n in {*now, *before} if now.get(n) != before.get(n)]
+
+
+def send(channel: str, message: dict[str, str | float]) -> None:
+    """Say something to the agent, if that is possible at once."""
+    words = [f'"{key}": {_as_json(value)}' for key, value in message.items()]
+    local_rank = os.environ.get("LOCAL_RANK", "")
+    if local_rank.isdecimal():
+        words.append(f'"local_rank": {int(local_rank)}')
+    try:
+        with_agent = socket(AF_UNIX, SOCK_SEQPACKET)
+        try:
+            with_agent.setblocking(False)
+            with_agent.connect("\0" + channel[1:] if channel.startswith("@") else channel)
+            with_agent.send(("{" + ", ".join(words) + "}").encode(), MSG_DONTWAIT | MSG_NOSIGNAL)
+        finally:
+            with_agent.close()
+    except OSError:
+        pass  # It is behind, or gone. Nothing depends on it.
+
+
+def _as_json(value: str | float) -> str:
+    if isinstance(value, str):
+        return '"' + "".join(c for c in value if c.isprintable() and c not in '"\\') + '"'
+    return repr(value)

@@ -1,0 +1,319 @@
+"""Importing ahead, step by step, and what to do when only a worker can go on.
+
+Rules
+1. The steps are what the program does first, in its order: imports, and what it sets before some
+   of them. What was set ahead is taken back before the program runs, which sets it itself.
+2. When a module asks for what only a worker has (its rank, its arguments), or is about to do what
+   each worker has to do by itself (start a thread, make a temporary folder), the zygote *stops
+   there*, in the middle of that import. Workers are forked at that very place and go on from it:
+   what came before is shared, and nothing is imported twice or in another order.
+3. There are two exceptions. What a package keeps of its rank and is known can be put right in each
+   worker (`put_right.py`); and a module that the user named (`--preload`) may read what it likes.
+4. If an import leaves behind what workers would share or lose, it is too late to stop. The step is
+   rejected with the reason, and another zygote does without it.
+5. What workers are known to import late is imported too, after the steps, onto a shelf
+   (`shelf.py`). A module that cannot be, does not stop the others: it is named, with those around
+   it, and another zygote leaves them out.
+
+Standard library only: loaded by path, in the zygote.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from importlib.machinery import ExtensionFileLoader, PathFinder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from holdfast.processes.bare import private_messages as messages
+    from holdfast.processes.zygote import fitness, put_right, run_as_main, shelf
+    from holdfast.processes.zygote.environment_watch import EnvironmentWatch
+else:
+    import fitness
+    import private_messages as messages
+    import put_right
+    import shelf
+    from environment_watch import EnvironmentWatch
+
+READ_BY_LIBRARIES = (
+    "BLIS_", "CUDA_", "GLOO_", "GOMP_", "GRPC_", "JAX_", "KMP_", "LD_", "MALLOC_", "MKL_", "NCCL_",
+    "NUMEXPR_", "OMP_", "OPENBLAS_", "PYTORCH_", "TF_", "TORCH_", "VECLIB_", "XLA_",
+)  # fmt: skip
+"""Variables that libraries read by themselves when they are loaded, which cannot be seen."""
+
+
+class Preloading:
+    """One go at what a request asks for.
+
+    `wait(answer, modules)` sends the answer and waits in the zygote for workers to be forked; it
+    returns in each worker, which goes on from there with the import of these modules.
+    """
+
+    def __init__(
+        self,
+        request: messages.Preload,
+        printed: run_as_main.KeptOutput,
+        wait: Callable[[messages.OfZygote, list[str]], None],
+    ) -> None:
+        self.watch = EnvironmentWatch(request.per_worker_names, request.always_set, self._asked)
+        self.own_tree = fitness.OwnTree(request.own_folders, self.ask, request.not_own)
+        self.put_right = put_right.PutRight()
+        self.shelf = shelf.Shelf()
+        self.set: dict[str, str | None] = {}
+        """Variables that were set as the program will set them; None: removed."""
+        self.added_to_path: list[str] = []
+        self.in_worker = False
+        self._request = request
+        self._printed = printed
+        self._wait = wait
+        self._done: list[str] = []
+        self._costs: dict[str, float] = {}
+        self._unfit: dict[str, str] = {}
+        self._on_shelf: list[str] = []
+        self._set_late: set[str] = set()
+        """Variables that modules change which are imported late."""
+        self._is_late = False
+        self._footing = fitness.Footing()
+        self._step = ""
+
+    def run(self) -> messages.OfZygote:
+        """All of it; returns the answer, in the zygote and in a worker that went on from a stop."""
+        finders = sys.meta_path
+        finders.insert(finders.index(PathFinder), self.own_tree)
+        self.watch.begin()
+        try:
+            answer = self._run()
+        finally:
+            self.end()
+        return answer
+
+    def end(self) -> None:
+        """Watch no longer. Idempotent."""
+        self.watch.end()
+        if self.own_tree in sys.meta_path:
+            # Not taken out of the list: it may be the one who is being asked, and then the next
+            # one would be passed over.
+            sys.meta_path = [finder for finder in sys.meta_path if finder is not self.own_tree]
+        for folder in self.own_tree.folders:
+            sys.path_importer_cache.pop(folder, None)
+        self.own_tree.folders = []
+
+    def _run(self) -> messages.OfZygote:
+        steps = list(self._request.steps)
+        avoided = [step for step in steps if self._is_avoided(module_of(step))]
+        first = steps.index(avoided[0]) if avoided else len(steps)
+        reason = self._take_all(steps[:first])
+        if not reason and not self.in_worker:
+            self._take_late()
+            reason = self._take_all(steps[first:])
+        if reason:
+            return self._rejected(reason)
+        return self._ready()
+
+    def _rejected(self, reason: str) -> messages.StepRejected:
+        cost_s = self._costs.get(self._step, 0.0)
+        return messages.StepRejected(step=self._step, reason=reason, cost_s=cost_s)
+
+    def _ready(self, stopped_in: tuple[str, ...] = (), reason: str = "") -> messages.OfZygote:
+        if self._unfit:
+            return messages.LateUnfit(reasons=dict(self._unfit))
+        return messages.Preloaded(
+            steps=tuple(self._done),
+            late=tuple(self._on_shelf),
+            has_torch="torch.distributed" in {**self.shelf.modules(), **sys.modules},
+            stopped_in=stopped_in,
+            reason=reason,
+        )
+
+    # The steps.
+
+    def _take_all(self, steps: list[str]) -> str:
+        for step in steps:
+            if self.in_worker:
+                return ""
+            self._step = step
+            reason = self._take(step)
+            if reason:
+                return reason
+            self._done.append(step)
+        return ""
+
+    def _take(self, step: str) -> str:
+        """Do one step; returns why it must be left out, empty if it need not."""
+        verb, _, rest = step.partition(" ")
+        if verb == "environ":
+            self._set_variable(rest)
+            return ""
+        if verb == "path":
+            place, _, folder = rest.partition(" ")
+            sys.path.insert(0 if place == "0" else len(sys.path), folder)
+            self.added_to_path.append(folder)
+            return ""
+        return self._import(step)
+
+    def _set_variable(self, text: str) -> None:
+        if text.startswith("-"):
+            os.environ.pop(text[1:], None)
+            self.set[text[1:]] = None
+            return
+        name, _, value = text.partition("=")
+        if name.endswith("?"):
+            name = name[:-1]
+            if name in os.environ:
+                return
+        self.set[name] = os.environ[name] = value
+
+    def _import(self, step: str) -> str:
+        self._footing = fitness.Footing()
+        before, loaded, started = self._printed.measure(), len(sys.modules), time.monotonic()
+        asked = len(self.put_right.modules)
+        problem = ""
+        try:
+            import_as_program(step)
+        except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
+            problem = f"importing it raised {type(error).__name__}: {error}"
+        if self.in_worker:
+            return ""
+        self._costs[step] = time.monotonic() - started
+        after = self._printed.measure()
+        if os.fsencode(fitness.FOLDER) in self._printed.errors_since(before):
+            problem = problem or "it warns about the line that imports it"
+        if after != before and len(self.put_right.modules) > asked:
+            problem = problem or "it prints when imported, which may depend on its rank"
+        if loaded != len(sys.modules) or problem:
+            problem = self._footing.reason() or problem
+            if not problem and self.watch.kept_elsewhere():
+                problem = "it keeps a copy of the environment when imported"
+        self._printed.cut(after)  # What has been printed since is our own doing.
+        return problem
+
+    # What only a worker has.
+
+    def _asked(self, verb: str, what: str) -> None:
+        self.ask(f"it {verb} {what} when imported", may_be_allowed=verb == "reads")
+
+    def ask(self, reason: str, *, may_be_allowed: bool = False) -> None:
+        """Somebody needs what only a worker has. Returns where it may go on."""
+        if self.in_worker:
+            return
+        frame = sys._getframe(1)
+        modules = put_right.modules_being_imported(frame)
+        if not modules:
+            return  # It is not an import that asks.
+        if may_be_allowed and (self._is_trusted(modules) or self.put_right.covers(frame)):
+            return
+        if self._is_late:
+            for module in modules:
+                self._unfit.setdefault(module, reason)
+            return
+        self._stop(modules, reason)
+
+    def _stop(self, modules: list[str], reason: str) -> None:
+        """Go on in workers only; returns there."""
+        problem = self._footing.reason()
+        if problem:
+            self._wait(self._rejected(problem), [])
+        self._printed.cut(self._printed.measure())
+        try:
+            self._wait(self._ready(tuple(modules), reason), modules)
+        finally:
+            self.in_worker = True
+
+    def _is_trusted(self, modules: list[str]) -> bool:
+        trusted = self._request.trusted
+        return any(is_inside(module, name) for module in modules for name in trusted)
+
+    # What is imported late.
+
+    def _take_late(self) -> None:
+        self.shelf.begin()
+        self._is_late = True
+        for module in ("logging", "random") if self._request.late else ():
+            if module not in sys.modules:
+                self._import_aside(module)  # So that it shows what logs, or draws from it.
+        for root in self._request.late:
+            if not self._is_avoided(module_of(root) or root) and root not in sys.modules:
+                self._on_shelf += [root] if self._import_aside(root) else []
+        self._is_late = False
+        if not self._on_shelf:
+            sys.meta_path.remove(self.shelf)
+
+    def _import_aside(self, root: str) -> bool:
+        """Returns whether anything of it is on the shelf now."""
+        footing, loaded = fitness.Footing(), set(sys.modules)
+        before = shelf.State(self.shelf.modules())
+        printed = self._printed.measure()
+        self.watch.names_read = set()
+        problem = ""
+        try:
+            with shelf.Said() as said:
+                import_as_program(root if module_of(root) else f"import {root}")
+        except ImportError as error:
+            problem = f"importing it raised {type(error).__name__}: {error}"
+        except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
+            problem = f"importing it raised {type(error).__name__}: {error}"
+            loaded.discard(root)
+        modules = {name: one for name, one in sys.modules.items() if name not in loaded}
+        if not modules:
+            self.shelf.put_back(before)  # It is nowhere to be found, or was there already.
+            return False
+        after = shelf.State(self.shelf.modules())
+        loads_native = any(map(is_native, modules.values()))
+        problem = problem or self._late_problem(root, footing, before, after, loads_native)
+        if problem:
+            self._unfit.setdefault(module_of(root) or root, problem)
+        change = shelf.Change(before, after, self._printed.since(printed), said.words)
+        self._set_late.update(map(os.fsdecode, (*change.set, *change.removed)))
+        self._printed.cut(printed)
+        taken = {n: m for n, m in modules.items() if not self.shelf.has_handed_out(n)}
+        self.shelf.put(shelf.Group(root, taken, change), before)
+        return True
+
+    def _late_problem(
+        self,
+        root: str,
+        footing: fitness.Footing,
+        before: shelf.State,
+        after: shelf.State,
+        loads_native: bool,
+    ) -> str:
+        what = before.unrepeatable(after)
+        if what:
+            return f"it changes {what} when imported"
+        changed = self._request.under.get(root, ())
+        changed_by_program = set(changed).difference(self.set, self._set_late)
+        read = self.watch.names_read & changed_by_program
+        if read:
+            return f"it reads {min(read)} when imported, which the program sets first"
+        if self.watch.kept_elsewhere():
+            return "it keeps a copy of the environment when imported"
+        if loads_native and any(name.startswith(READ_BY_LIBRARIES) for name in changed_by_program):
+            return "it loads a library that may read a variable which the program sets first"
+        return footing.reason()
+
+    def _is_avoided(self, module: str) -> bool:
+        return any(is_inside(module, name) for name in self._request.avoid)
+
+
+def is_native(module: Any) -> bool:
+    return isinstance(getattr(module, "__loader__", None), ExtensionFileLoader)
+
+
+def is_inside(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def module_of(step: str) -> str:
+    """The module that a step imports; empty if it imports none."""
+    words = step.split(" ", 2)
+    return words[1] if words[0] in ("import", "from") else ""
+
+
+def import_as_program(statement: str) -> None:
+    """Import from code that is `__main__`, as the program does: warnings depend on it."""
+    exec(compile(statement, __file__, "exec"), {"__name__": "__main__"})

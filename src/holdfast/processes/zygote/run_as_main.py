@@ -1,0 +1,424 @@
+"""In a forked worker: become what `python script.py` would have been, and run it.
+
+What a program could notice, and what is done about it:
+
+    argv, orig_argv, path[0]     set as the interpreter sets them
+    __main__                     ours, with nothing left in it but what the interpreter puts there
+    environment                  the worker's own, plus what the preloaded modules changed
+    /proc/<pid>/cmdline, environ point to the worker's command and environment
+    standard streams             the same objects, made anew over the worker's descriptors
+    what importing printed       printed again, in every worker
+    unhandled exceptions         our frames are cut off; the interpreter itself prints them,
+                                 runs `atexit`, waits for threads, and chooses the status
+    what is not plain source     (an archive, a compiled file, a syntax error, no file at all)
+                                 is left to the interpreter, which starts over in this process
+    random state                 that of NumPy and PyTorch is seeded anew, as each worker would
+                                 have done; `random` does so itself after a fork
+    modules                      ours are taken out of `sys.modules` again
+
+What stays different is harmless and listed in docs/warm-start.md.
+
+Standard library only: loaded by path, in the zygote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import runpy
+import sys
+import types
+from importlib.machinery import BuiltinImporter, SourceFileLoader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    from holdfast.processes.bare import linux, private_names
+    from holdfast.processes.bare.private_messages import InCommon, Record, WarmWorker
+    from holdfast.processes.zygote import import_reports
+    from holdfast.processes.zygote.leaving import Leaving
+else:
+    import linux
+    import private_names
+    from private_messages import Record
+
+OWN_MODULES = (
+    "wire", "linux", "private_names", "fitness", "zygote_server", "run_as_main", "preloading",
+    "environment_watch", "put_right", "shelf", "import_reports", "private_messages",
+    "leaving",
+)  # fmt: skip
+_HERE = os.path.dirname(os.path.abspath(__file__))
+OWN_FOLDERS = (_HERE, os.path.join(os.path.dirname(_HERE), "bare"))
+PROGRAM_IS_NO_SOURCE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
+
+
+class Birth(Record):
+    """The worker that a forked process is to be, as it was asked for."""
+
+    common: InCommon
+    worker: WarmWorker
+    env: dict[str, str]
+    kept: list[int]
+    """Copies of the descriptors that it is to have at the numbers that it is to keep."""
+
+
+class Order(Birth):
+    """The same, with what the zygote knows of what it has done ahead."""
+
+    preload_changes: dict[str, str | None]
+    set_ahead: dict[str, str | None]
+    added_to_path: list[str]
+    printed: KeptOutput
+    folder_is_on_path: bool
+    fresh_path: list[str] | None
+    stopped: bool
+    """Whether the worker goes on in the middle of an import."""
+    put_right: Callable[[], None]
+    hook: import_reports.Hook
+    leaving: Leaving
+    avoided: list[str]
+
+
+class KeptOutput:
+    """What importing prints, kept in memory, to be printed by each worker."""
+
+    def __init__(self) -> None:
+        """From here on, all that this process writes to stdout and stderr is kept."""
+        self._files = (os.memfd_create("holdfast-stdout"), os.memfd_create("holdfast-stderr"))
+        for target, file in enumerate(self._files, start=1):
+            os.dup2(file, target)
+        self.sizes = (0, 0)
+        self._out = [0, 0]
+        """How much of it whoever printed it saw to: the rest would still be in a buffer."""
+        self._flushed = (0, 0)
+
+    def measure(self) -> tuple[int, int]:
+        """How much has been written so far, by streams that have a buffer too."""
+        for stream, size in enumerate(self._file_sizes()):
+            if size > self._flushed[stream]:
+                self._out[stream] = size
+        flush_streams()
+        self._flushed = self._file_sizes()
+        return self._flushed
+
+    def _file_sizes(self) -> tuple[int, int]:
+        stdout, stderr = (os.fstat(file).st_size for file in self._files)
+        return stdout, stderr
+
+    def errors_since(self, sizes: tuple[int, int]) -> bytes:
+        """What stderr got since then."""
+        start = sizes[1]
+        return os.pread(self._files[1], self.measure()[1] - start, start)
+
+    def since(self, sizes: tuple[int, int]) -> tuple[bytes, bytes]:
+        """What stdout and stderr got since then."""
+        now = self.measure()
+        stdout, stderr = (
+            os.pread(file, end - start, start)
+            for file, start, end in zip(self._files, sizes, now, strict=True)
+        )
+        return stdout, stderr
+
+    def cut(self, sizes: tuple[int, int]) -> None:
+        """Forget what was written since then."""
+        for file, size in zip(self._files, sizes, strict=True):
+            os.ftruncate(file, size)
+            os.lseek(file, size, os.SEEK_SET)
+        self.sizes = self._flushed = sizes
+        self._out = [min(pair) for pair in zip(self._out, sizes, strict=True)]
+
+    def make_way(self, numbers: tuple[int, ...]) -> None:
+        """Be at none of these numbers."""
+        if not set(numbers).isdisjoint(self._files):
+            import fcntl
+
+            above = max(numbers) + 1
+            old = self._files
+            stdout, stderr = (fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for file in old)
+            self._files = stdout, stderr
+            for file in old:
+                os.close(file)
+
+    def print_again(self) -> None:
+        """In a worker: write it all out, as far as it was kept when last cut."""
+        streams: Any = (sys.__stdout__, sys.__stderr__)
+        for index, (file, size) in enumerate(zip(self._files, self.sizes, strict=True)):
+            out = self._out[index] if streams[index] is not None else size
+            offset = 0
+            while offset < out:
+                block = os.pread(file, min(65536, out - offset), offset)
+                offset += os.write(index + 1, block)
+            if out < size:
+                streams[index].buffer.write(os.pread(file, size - out, out))
+            os.close(file)
+
+
+def changes(before: dict[str, str], after: dict[str, str]) -> dict[str, str | None]:
+    """Variables that differ, with their new value; None for those that are gone."""
+    changed: dict[str, str | None] = {
+        name: value for name, value in after.items() if before.get(name) != value
+    }
+    changed.update((name, None) for name in before if name not in after)
+    return changed
+
+
+def run(order: Order) -> None:
+    """Run the program as `__main__`; what it raises leaves through the interpreter."""
+    if not order.stopped:
+        take_identity(order)
+    main = _clean_main(order)
+    code = _compile(order) if order.worker.kind != "module" else None
+    run_module = private_names.module_runner(runpy)
+    if not order.stopped:
+        order.printed.print_again()
+    try:
+        # Not in functions of their own: each would be one more frame of ours in a stack
+        # that the program prints.
+        if code is None:
+            run_module(order.worker.target)
+        else:
+            exec(code, main)
+        order.leaving.status = 0
+        order.leaving.await_end()
+    except SystemExit as error:
+        order.leaving.ended_by(error)
+        order.leaving.await_end()
+        raise
+    except BaseException as error:
+        error.__traceback__ = _without_our_frames(error.__traceback__)
+        _leave_error_file(order, error)
+        _let_interpreter_print(order, error)
+        order.leaving.await_end()
+        raise
+
+
+# The identity of a worker.
+
+
+def take_identity(order: Order) -> None:
+    """Be that worker from now on, to all that looks."""
+    environment = dict(order.env)
+    for name, value in order.preload_changes.items():
+        if value is None:
+            environment.pop(name, None)
+        elif environment.get(name) == order.common.shared_env.get(name):
+            environment[name] = value
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv[:] = order.worker.argv
+    if order.stopped and order.common.argv_while_importing is not None:
+        sys.argv[:] = order.common.argv_while_importing
+    sys.orig_argv[:] = _command(order)
+    linux.show_as(_command(order), order.env)
+    for name in OWN_MODULES:
+        sys.modules.pop(name, None)
+    _renew_streams()
+    for path in (*OWN_FOLDERS, os.path.join(OWN_FOLDERS[0], "zygote.py")):
+        sys.path_importer_cache.pop(path, None)
+    order.put_right()
+    if not order.stopped:
+        _take_back_path(order)
+    placed = order.folder_is_on_path or order.fresh_path is not None
+    if not placed and not sys.flags.safe_path:
+        sys.path.insert(0, _program_folder(order))
+    if order.stopped:
+        order.printed.print_again()
+    if order.worker.learns and "HOLDFAST_CHANNEL" in order.env:
+        order.hook.report(order.env["HOLDFAST_CHANNEL"], order.avoided)
+
+
+def take_back(order: Order) -> None:
+    """What was set ahead of the program is for the program to set."""
+    for name, value in order.set_ahead.items():
+        if os.environ.get(name) == value:
+            os.environ.pop(name, None)
+            if name in order.env:
+                os.environ[name] = order.env[name]
+    if order.common.argv_while_importing is not None:
+        sys.argv[:] = order.worker.argv
+    _take_back_path(order)
+
+
+def _take_back_path(order: Order) -> None:
+    if order.fresh_path is not None:
+        first = [] if sys.flags.safe_path else [_program_folder(order)]
+        sys.path[:] = [*first, *order.fresh_path]
+        return
+    for entry in order.added_to_path:
+        if entry in sys.path:
+            sys.path.remove(entry)
+
+
+def _command(birth: Birth) -> list[str]:
+    return [*birth.worker.interpreter, *birth.worker.command]
+
+
+def _program_folder(order: Order) -> str:
+    if order.worker.kind == "code":
+        return ""
+    if order.worker.kind == "module":
+        return os.getcwd()
+    return os.path.dirname(os.path.realpath(order.worker.target))
+
+
+def _renew_streams() -> None:
+    """Make the streams anew, as they remember what their descriptors once were.
+
+    The objects stay: a handler that a preloaded module made may hold one of them.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        stream: Any = getattr(sys, f"__{name}__")
+        if stream is None:
+            continue
+        is_buffered = descriptor == 0 or not stream.write_through
+        mode, buffering = "rb" if descriptor == 0 else "wb", -1 if is_buffered else 0
+        buffer: Any = io.open(descriptor, mode, buffering=buffering, closefd=False)  # noqa: SIM115, UP020
+        getattr(buffer, "raw", buffer).name = f"<{name}>"
+        encoding, errors = stream.encoding, stream.errors
+        at_once = stream.write_through
+        by_line = not at_once and (descriptor == 2 or buffer.isatty())
+        stream.__init__(buffer, encoding, errors, "\n", by_line, write_through=at_once)
+
+
+def flush_streams() -> None:
+    """Unless they are closed, or are somebody's own and cannot be."""
+    for stream in (sys.__stdout__, sys.__stderr__, sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()  # type: ignore[union-attr]
+
+
+def renew_memories(modules: dict[str, Any]) -> None:
+    """Have the preloaded modules forget what they know of the process that loaded them."""
+    loaded: Any = modules.get
+    if loaded("threading"):
+        private_names.renew_native_id()
+    if logging := loaded("logging"):
+        private_names.renew_start_of_logging(logging)
+    if process := loaded("multiprocessing.process"):
+        process.current_process().authkey = os.urandom(32)
+    if numpy_random := loaded("numpy.random"):
+        numpy_random.seed()
+    if torch_random := loaded("torch.random"):
+        torch_random.default_generator.seed()
+
+
+# The program.
+
+
+def _clean_main(order: Order) -> dict[str, Any]:
+    """Leave in `__main__` only the attributes that the interpreter gives, in their order.
+
+    It has to be the very module that was there before: others may hold on to it, as
+    `multiprocessing` does, and the interpreter does so too.
+    """
+    values: dict[str, Any] = {
+        "__name__": "__main__",
+        "__doc__": None,
+        "__package__": None,
+        "__loader__": BuiltinImporter,
+        "__spec__": None,
+        "__annotations__": {},
+        "__builtins__": sys.modules["builtins"],
+    }
+    if order.worker.kind == "script":
+        path = _script_path(order)
+        values.update(__loader__=SourceFileLoader("__main__", path), __file__=path, __cached__=None)
+        # The interpreter asks first whether it is an archive, and remembers the answer.
+        sys.path_importer_cache.setdefault(path, None)
+    main = vars(sys.modules["__main__"])
+    # It was frozen with all that the zygote had, and what it holds would never be collected.
+    private_names.refill(main, {name: values[name] for name in main if name in values})
+    return main
+
+
+def _script_path(order: Order) -> str:
+    """The script as the interpreter names it: absolute, and otherwise as it was given."""
+    target = order.worker.target
+    return target if target.startswith("/") else f"{os.getcwd()}/{target}"
+
+
+def _compile(order: Order) -> types.CodeType:
+    """The code of a script. Whatever is not plain source is left to the interpreter itself."""
+    if order.worker.kind == "code":
+        return compile(order.worker.target, "<string>", "exec", dont_inherit=True)
+    path = _script_path(order)
+    source = b""
+    stderr, held_back = sys.stderr, io.StringIO()
+    sys.stderr = held_back
+    try:
+        with io.open_code(path) as file:
+            source = file.read()
+        source.decode()
+        code = compile(source, path, "exec", dont_inherit=True)
+    except OSError:
+        _start_over(order)
+    except PROGRAM_IS_NO_SOURCE as error:
+        if isinstance(error, SyntaxError) and b"\0" not in source:
+            error.__traceback__ = _without_our_frames(error.__traceback__)
+            _leave_error_file(order, error)
+        _start_over(order)
+    finally:
+        sys.stderr = stderr
+    # Warnings about the syntax. Had the interpreter started over, it would give them.
+    stderr.write(held_back.getvalue())
+    return code
+
+
+def start_over(birth: Birth) -> NoReturn:
+    """Become a cold worker before anything was taken on: its descriptors are in place."""
+    _start_over(birth)
+
+
+def _start_over(birth: Birth) -> NoReturn:
+    """Become a cold worker after all: same process, same descriptors."""
+    command = _command(birth)
+    os.execvpe(command[0], command, birth.env)
+
+
+# Its end by an exception.
+
+
+def _without_our_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """The traceback from the first frame on that is not of a file of ours."""
+    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) in OWN_FOLDERS:
+        trace = trace.tb_next
+    return trace
+
+
+def _let_interpreter_print(order: Order, error: BaseException) -> None:
+    """Have the program's own hook called with the program's own frames only.
+
+    The exception leaves through our frames once more; the hook that the interpreter
+    calls at the very end takes them off again.
+    """
+    hook = sys.excepthook
+
+    def print_without_our_frames(kind: Any, value: BaseException, trace: object) -> None:
+        sys.excepthook = hook
+        own = error.__traceback__ = sys.last_traceback = _without_our_frames(error.__traceback__)
+        leaving = order.leaving
+        try:
+            hook(kind, value, own)
+        except SystemExit as instead:
+            leaving.ended_by(instead)
+            raise
+        # After a KeyboardInterrupt the process ends by that signal.
+        leaving.status = None if isinstance(value, KeyboardInterrupt) else 1
+
+    sys.excepthook = print_without_our_frames
+
+
+def _leave_error_file(order: Order, error: BaseException) -> None:
+    path = order.env.get("TORCHELASTIC_ERROR_FILE")
+    if not path or not order.common.error_writer or isinstance(error, KeyboardInterrupt):
+        return
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location("_holdfast_error_file", order.common.error_writer)
+    if spec is not None and spec.loader is not None:
+        writer = module_from_spec(spec)
+        spec.loader.exec_module(writer)
+        writer.write(path, error, only_if_absent=True)

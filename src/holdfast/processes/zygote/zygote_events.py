@@ -1,0 +1,32 @@
+"""What the spawner tells of its zygote, as an event of the core."""
+
+from __future__ import annotations
+
+from holdfast.core.node.io import AgentEvent, ModuleRejected, ModulesUnfit, ZygoteLost, ZygoteReady
+from holdfast.processes.bare import private_messages as messages
+
+
+def zygote_event(message: messages.OfZygote) -> AgentEvent:
+    match message:
+        case messages.Preloaded():
+            return _ready(message)
+        case messages.StepRejected():
+            return ModuleRejected(message.step, message.reason, message.cost_s, message.beside)
+        case messages.LateUnfit():
+            return ModulesUnfit(message.reasons, message.beside)
+        case messages.Unsuitable() | messages.ZygoteLost():
+            return ZygoteLost(message.reason, message.beside)
+        case _:
+            raise AssertionError(f"nothing that becomes of a zygote: {message}")
+
+
+def _ready(message: messages.Preloaded) -> ZygoteReady:
+    return ZygoteReady(
+        preloaded=message.steps,
+        took_s=message.took_s,
+        late=message.late,
+        stopped_in=message.stopped_in,
+        reason=message.reason,
+        has_torch=message.has_torch,
+        beside=message.beside,
+    )

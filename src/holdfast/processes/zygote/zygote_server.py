@@ -1,0 +1,327 @@
+"""What the zygote does: import what it is told to, then fork workers, as `zygote.py` has it.
+
+Standard library only: loaded by path, in the zygote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+import time
+from itertools import accumulate
+from signal import SIGKILL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from holdfast.processes.bare import linux, private_names, wire
+    from holdfast.processes.bare import private_messages as messages
+    from holdfast.processes.zygote import (
+        environment_watch,
+        fitness,
+        import_reports,
+        leaving,
+        preloading,
+        run_as_main,
+    )
+else:
+    import environment_watch
+    import fitness
+    import import_reports
+    import leaving
+    import linux
+    import preloading
+    import private_messages as messages
+    import private_names
+    import run_as_main
+    import wire
+
+
+def fork_workers(
+    request: messages.Fork, descriptors: list[int], spawner: wire.Connection
+) -> run_as_main.Birth | None:
+    """Fork every worker of the request; returns in each child what it is, None in the zygote.
+
+    A process in the middle forks them and ends, which makes the spawner their parent. Each
+    waits for one byte, written once the spawner has been told: no worker ends, or runs,
+    unheard of; and if the zygote dies half-way, none of them ever runs.
+    """
+    ends = list(accumulate(worker.descriptors for worker in request.workers))
+    pid_reader, pid_writer = os.pipe()
+    go_reader, go_writer = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        spawner.close()
+        os.close(pid_reader)
+        for end, worker in zip(ends, request.workers, strict=True):
+            pid = os.fork()
+            if pid == 0:
+                os.close(pid_writer)
+                os.close(go_writer)
+                own = descriptors[end - worker.descriptors : end]
+                kept = await_start(worker, request.common.spawner, own, go_reader)
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                env = {**request.common.shared_env, **worker.env}
+                return run_as_main.Birth(common=request.common, worker=worker, env=env, kept=kept)
+            os.write(pid_writer, f"{pid}\n".encode())
+        os._exit(0)
+    os.close(pid_writer)
+    os.close(go_reader)
+    os.waitpid(middle, 0)
+    with os.fdopen(pid_reader, "rb") as file:
+        pids = [int(line) for line in file]
+    for worker, pid in zip(request.workers, pids, strict=False):
+        spawner.queue(messages.Forked(name=worker.name, pid=pid))
+    spawner.flush_blocking()
+    with contextlib.suppress(BrokenPipeError):  # All of them were stopped before they began.
+        os.write(go_writer, b"." * len(pids))
+    os.close(go_writer)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    if len(pids) < len(request.workers):
+        os._exit(1)
+    return None
+
+
+def await_start(
+    worker: messages.WarmWorker, spawner: int, own: list[int], go_reader: int
+) -> list[int]:
+    """In the new worker: wait for the word, then take on its standard streams.
+
+    Returns copies of the descriptors that it is to keep.
+    """
+    if not os.read(go_reader, 1):
+        os._exit(125)
+    os.close(go_reader)
+    split = len(own) - len(worker.keep)
+    kept = out_of_the_way(own[split:], worker.keep)
+    linux.become_worker(spawner, own[:split], worker.cpus, fresh=False)
+    return kept
+
+
+def out_of_the_way(descriptors: list[int], numbers: tuple[int, ...]) -> list[int]:
+    """Copies of these that are at none of the numbers, nor take the place of anything."""
+    if not descriptors:
+        return []
+    import fcntl
+
+    above = max([2, *numbers]) + 1
+    return [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, above) for one in descriptors]
+
+
+def put_in_place(birth: run_as_main.Birth, printed: run_as_main.KeptOutput) -> None:
+    """In the new worker, which has closed what is not its own: keep what it was given, where.
+
+    A preloaded module may have something open at such a number, and would lose it. A fresh
+    interpreter has not: the worker starts over in one then.
+    """
+    numbers = birth.worker.keep
+    printed.make_way(numbers)
+    taken = [number for number in numbers if linux.is_open(number)]
+    for descriptor, number in zip(birth.kept, numbers, strict=True):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    if taken:
+        run_as_main.start_over(birth)
+
+
+class NoWorker(BaseException):
+    """Leaves an import that the process which serves PyTorch's store has no use for."""
+
+
+class Zygote:
+    """Serves the spawner's requests, and comes out of `serve` in every worker."""
+
+    def __init__(self, spawner: wire.Connection) -> None:
+        linux.set_parent_death_signal(SIGKILL)
+        self.leaving = leaving.Leaving()
+        self.spawner = spawner
+        self.printed = run_as_main.KeptOutput()
+        self.hook = import_reports.Hook()
+        self.environment: dict[str, str] = {}
+        self.preloading: preloading.Preloading | None = None
+        self.order: run_as_main.Order | None = None
+        """In a worker that was forked in the middle of an import."""
+        self.went_on_at = 0.0
+        self.avoided: list[str] = []
+        self.folder_is_on_path = False
+        self.fresh_path: list[str] | None = None
+        """The module path of a fresh interpreter, where another one is used to import."""
+        self.started = 0.0
+        self.copies: list[tuple[dict[Any, Any], Any, str]] = []
+        self.pids: list[tuple[dict[str, Any], str]] = []
+        self.preloaded: frozenset[str] = frozenset()
+        """All modules that are loaded, on the shelf or not, when workers are forked."""
+
+    def serve(self) -> run_as_main.Order | None:
+        """Do as asked until the spawner hangs up; returns an order in each worker."""
+        request = self.next_request()
+        if isinstance(request, messages.Preload):
+            answer = self.preload(request)
+            if self.order is not None:
+                return self.went_on(self.order)
+            self.report(answer)
+            request = self.next_birth()
+        if request is None:
+            return None
+        return self.complete(request, self.preloading is not None and self.preloading.in_worker)
+
+    def next_birth(self) -> run_as_main.Birth | None:
+        """In a worker, what it is. None in the zygote, when the spawner has hung up."""
+        request = self.next_request()
+        assert not isinstance(request, messages.Preload), "a zygote imports ahead only once"
+        return request
+
+    def next_request(self) -> messages.Preload | run_as_main.Birth | None:
+        """The next thing to be done here: a request to preload, or in a worker to be that one.
+
+        Workers are forked meanwhile. None when the spawner has hung up.
+        """
+        while True:
+            try:
+                requests = self.spawner.receive()
+            except (EOFError, OSError):
+                return None
+            while requests:
+                request, descriptors = requests.pop(0)
+                if isinstance(request, messages.Preload):
+                    return request
+                assert isinstance(request, messages.Fork), type(request).__name__
+                birth = fork_workers(request, descriptors, self.spawner)
+                if birth is not None:
+                    # What has come for workers that are forked after it is not its own.
+                    for descriptor in [each for _, later in requests for each in later]:
+                        os.close(descriptor)
+                    put_in_place(birth, self.printed)
+                    return birth
+
+    def preload(self, request: messages.Preload) -> messages.OfZygote:
+        """Take on the environment and import; returns the answer, also in a worker that went on."""
+        os.environ.clear()
+        os.environ.update(request.env)
+        self.environment = dict(os.environ)
+        self.started = time.monotonic()
+        self.avoided = list(request.avoid)
+        self.preloading = preloading.Preloading(request, self.printed, self.wait_in_the_middle)
+        reason = fitness.why_only_cold(self.preloading.own_tree)
+        if reason:
+            return messages.Unsuitable(reason=reason)
+        if request.sys_path is not None:
+            self.fresh_path = list(sys.path)
+            sys.path[:] = request.sys_path
+        folder = request.program_folder
+        if folder is not None and not sys.flags.safe_path:
+            # Where a worker has it: what is imported may put folders of its own before it.
+            sys.path.insert(0, folder)
+            self.folder_is_on_path = True
+        self.hook.watch(self.preloading.ask)
+        answer = self.preloading.run()
+        self.hook.watch(None)
+        if lacking := private_names.why_not(private_names.WARM_START):
+            return messages.Unsuitable(reason=lacking)  # Of a module that is loaded now.
+        if self.order is None and self.path_was_changed(request):
+            return messages.Unsuitable(reason="a module changes sys.path when imported")
+        return answer
+
+    def path_was_changed(self, request: messages.Preload) -> bool:
+        """Whether importing has changed a module path that each worker is going to be sent."""
+        if request.sys_path is None or self.preloading is None:
+            return False
+        added = self.preloading.added_to_path
+        return [one for one in sys.path if one not in added] != [
+            one for one in request.sys_path if one not in added
+        ]
+
+    def report(self, answer: messages.OfZygote) -> None:
+        """Say how it went; from now on there may be workers."""
+        self.get_ready_to_fork()
+        answer.took_s = time.monotonic() - self.started
+        self.spawner.queue(answer)
+        self.spawner.flush_blocking()
+
+    def wait_in_the_middle(self, answer: messages.OfZygote, modules: list[str]) -> None:
+        """The import of these cannot go on but in a worker. Returns there."""
+        assert self.preloading is not None
+        self.avoided += modules
+        self.report(answer)
+        birth = self.next_birth()
+        if birth is None:
+            os._exit(0)
+        self.preloading.end()  # First: what is looked at from here on is no question.
+        self.order = self.complete(birth, stopped=True)
+        run_as_main.take_identity(self.order)
+        self.preloading.watch.show_arguments(sys.argv)
+        self.went_on_at = time.monotonic()
+        if birth.worker.name == wire.STORE:
+            raise NoWorker
+
+    def went_on(self, order: run_as_main.Order) -> run_as_main.Order:
+        """In a worker that has finished the import by itself: say what it cost."""
+        channel = order.env.get("HOLDFAST_CHANNEL")
+        if channel and order.worker.learns:
+            took_s = time.monotonic() - self.went_on_at
+            import_reports.send(channel, {"imported_itself_s": took_s})
+        run_as_main.take_back(order)
+        return order
+
+    def complete(self, birth: run_as_main.Birth, stopped: bool) -> run_as_main.Order:
+        """Add what the zygote knows and a worker needs."""
+        preloaded = self.preloading
+        changes = run_as_main.changes(self.environment, dict(os.environ))
+        ahead = dict(preloaded.set) if preloaded else {}
+        for name, value in ahead.items():
+            if os.environ.get(name) == value and not stopped:
+                changes.pop(name, None)
+        return run_as_main.Order(
+            **vars(birth),
+            preload_changes=changes,
+            set_ahead=ahead,
+            added_to_path=list(preloaded.added_to_path) if preloaded else [],
+            printed=self.printed,
+            folder_is_on_path=self.folder_is_on_path,
+            fresh_path=self.fresh_path,
+            stopped=stopped,
+            put_right=self.put_right,
+            hook=self.hook,
+            leaving=self.leaving,
+            avoided=self.avoided,
+        )
+
+    def get_ready_to_fork(self) -> None:
+        """Find what has to be put right in each worker, while it can still be looked for."""
+        if self.preloading is not None:
+            loaded = {**self.preloading.shelf.modules(), **sys.modules}
+            self.copies = self.preloading.watch.copies()
+            self.pids = cached_pids(loaded)
+            self.preloaded = frozenset(loaded)
+        gc.collect()
+        gc.freeze()
+
+    def put_right(self) -> None:
+        """In a worker, whose environment is its own by now."""
+        shelved = self.preloading.shelf.modules() if self.preloading is not None else {}
+        loaded = {**shelved, **sys.modules}
+        run_as_main.renew_memories(loaded)
+        environment_watch.fill_in(self.copies)
+        for names, name in self.pids:
+            names[name] = os.getpid()
+        if self.preloading is not None:
+            self.preloading.put_right.apply(loaded)
+        if "HOLDFAST_CHANNEL" in os.environ:
+            self.leaving.be_worker(os.environ["HOLDFAST_CHANNEL"], self.preloaded)
+
+
+def cached_pids(loaded: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """Where modules keep the number of this process, under a name that says so."""
+    own = os.getpid()
+    return [
+        (vars(module), name)
+        for module in loaded.values()
+        if type(module) is type(sys)
+        for name, value in list(vars(module).items())
+        if type(value) is int and value == own and "pid" in name.lower()
+    ]

@@ -1,0 +1,335 @@
+"""A register in etcd, through the HTTP/JSON gateway that every server from 3.4 on has built in.
+
+Rules
+1. The document is at `<prefix>/<run id>/document`, and beside it `holder`, which is put in the
+   same transaction and attached to a short lease. The token is the document's `mod_revision`.
+2. The short lease is kept alive within each `set_state`, before the write. So a holder that is
+   gone proves that the last successful `set_state` began longer ago than `holder_ttl_s`, or
+   that its writer closed its register.
+3. The document outlives its writers by `keep_s` and not for ever: it is attached to a long
+   lease of whoever wrote it last.
+4. All reads are linearizable.
+5. A watch that is silent is not believed for long: a server that stands still keeps its
+   connections. The register asks one that answers, then, whether there was no news.
+
+Why the gateway, and no client library: gRPC costs an agent seven threads, 20 MB and 40 ms more
+than this, and the one asyncio client that is kept (`aetcd`) stands on it; `etcd3gw`, over the
+same gateway, costs as much for `requests`, and its watches need threads. Six calls with JSON
+need neither. What the gateway cannot do is take the user's name from a certificate: a cluster
+with users and client certificates wants certificates without a common name, and a password.
+
+How it works: `set_state` is two requests, a keepalive and a transaction; every `keep_s / 3`
+one more for the long lease. `wait_for_change` reads once, then watches all that is under
+`<prefix>/<run id>/` on a connection of its own, which it keeps from call to call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from holdfast.registers.etcd_gateway import (
+    Event,
+    Gateway,
+    Lease,
+    Message,
+    NotFound,
+    Pair,
+    RangeAnswer,
+    TxnAnswer,
+    Watch,
+)
+from holdfast.registers.register import (
+    RegisterRefused,
+    RegisterSettings,
+    RegisterUnreachable,
+    Token,
+)
+
+if TYPE_CHECKING:
+    from threading import Lock
+
+DEFAULT_PREFIX = "/holdfast"
+NO_REVISION = -1
+"""Which no key has; zero would mean one that is not there."""
+PARTING_S = 0.8
+"""What `close` spends on letting go of the lease."""
+
+
+class EtcdRegister:
+    """One document in etcd. For one thread at a time; `close` is for any."""
+
+    def __init__(self, settings: RegisterSettings) -> None:
+        from threading import Lock
+
+        folder = f"{folder_of(settings)}/"
+        self._gateway = Gateway(settings)
+        self._document, self._holder = f"{folder}document".encode(), f"{folder}holder".encode()
+        # All keys that begin with the folder: "0" is the character after "/".
+        self._all = {"key": folder.encode(), "range_end": f"{folder[:-1]}0".encode()}
+        self._short = Lease(self._gateway, ceil(settings.holder_ttl_s))
+        self._long = Lease(self._gateway, ceil(settings.keep_s))
+        self._is_long_in_use = False
+        """Whether the document is attached to the long lease."""
+        self._older: list[Lease] = []
+        """Long leases to which nothing is attached any more."""
+        self._patience_s = settings.holder_ttl_s / 2
+        self.holder_expired = False
+        self._known: Pair | None = None
+        """The newest document that was seen here, or none."""
+        self._revision = 0
+        """Of the whole etcd, as of the last read."""
+        self._told_of: int | None = None
+        """The token whose holder was reported as expired, so that it is not news again."""
+        self._watch: Watch | None = None
+        self._heard_at = 0.0
+        self._in_use: Lock = Lock()
+
+    def get_state(self) -> tuple[bytes, Token] | None:
+        with self._in_use:
+            self._read(self._gateway.http.deadline())
+            if self._short.number is None:
+                self._gateway.http.let_go()  # Who does not write reads rarely.
+            return self._told()
+
+    def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool]:
+        """Set it. Where the document itself is gone, `(b"", None, False)`."""
+        with self._in_use:
+            deadline = self._gateway.http.deadline()
+            # Of many who want the same place, only those who may get it take a lease.
+            if self._short.number is None and not self._could_be_set(token, deadline):
+                value, now = self._told() or (b"", None)
+                return value, now, value == state
+            try:
+                answer = self._write(state, token, deadline)
+            except NotFound:  # A lease ran out between its renewal and the write.
+                self._short.number = self._long.number = None
+                answer = self._write_again(state, token, deadline)
+            return self._outcome(state, answer, deadline)
+
+    def wait_for_change(self, token: Token | None, timeout_s: float) -> tuple[bytes, Token] | None:
+        """Block for a new token or an expired holder, each reported once; None when time is over.
+
+        May take longer by one read. A lost stream raises, and the next call opens another.
+        """
+        with self._in_use:
+            is_watching = False
+            try:
+                found = self._wait(token, monotonic() + timeout_s)
+                is_watching = True
+            finally:
+                if not is_watching:
+                    self._stop_watching()
+            return found
+
+    def forget_after(self, seconds: float) -> None:
+        """Attach the document to a lease of so long, and delete the holder.
+
+        Does nothing where the document is not the one that was last seen here.
+        """
+        with self._in_use:
+            deadline = self._gateway.http.deadline()
+            if self._known is None:
+                self._read(deadline)
+            if self._known is None:
+                return
+            lease = Lease(self._gateway, max(1, ceil(seconds))).renew(deadline)
+            put = {"key": self._document, "ignore_value": True, "lease": str(lease)}
+            delete = {"key": self._holder}
+            success: list[Message] = [{"request_put": put}, {"request_delete_range": delete}]
+            try:
+                self._transact(self._is_at(self._known.mod_revision), success, deadline)
+                self._is_long_in_use = False
+            except NotFound as error:
+                raise RegisterUnreachable(str(error)) from None
+
+    def keep_for(self, seconds: float) -> None:
+        """Attach what is written from now on to a lease of so long."""
+        if max(1, ceil(seconds)) != self._long.ttl_s:
+            self._older.append(self._long)
+            self._long = Lease(self._gateway, max(1, ceil(seconds)))
+            self._is_long_in_use = False
+
+    def close(self) -> None:
+        """Let go of the lease and the connections; whoever waits is woken, with an error."""
+        http = self._gateway.http
+        http.interrupt()
+        with self._in_use:
+            try:
+                http.resume()
+                self._short.revoke(monotonic() + PARTING_S)
+                for lease in self._older if self._is_long_in_use else (*self._older, self._long):
+                    lease.revoke(monotonic() + PARTING_S)
+            except (RegisterUnreachable, RegisterRefused):
+                pass  # It runs out by itself.
+            finally:
+                http.close()
+                self._watch = None
+
+    # --- reading --------------------------------------------------------------------------
+
+    def _read(self, deadline: float) -> None:
+        answer = self._gateway.call("/v3/kv/range", self._all, RangeAnswer, deadline)
+        self._revision = answer.header.revision
+        self._learn(answer.kvs)
+
+    def _learn(self, pairs: list[Pair]) -> None:
+        """From all keys that there are."""
+        found = {pair.key: pair for pair in pairs}
+        self._known = found.get(self._document)
+        self.holder_expired = self._known is not None and self._holder not in found
+
+    def _told(self) -> tuple[bytes, Token] | None:
+        """The state, to be returned to the caller."""
+        if self._known is None:
+            return None
+        if self.holder_expired:
+            self._told_of = self._known.mod_revision
+        return self._known.value, self._known.mod_revision
+
+    # --- writing --------------------------------------------------------------------------
+
+    def _write(self, state: bytes, token: Token | None, deadline: float) -> TxnAnswer:
+        if self._long.is_due():
+            self._long.renew(deadline)
+        lease = self._short.renew(deadline)
+        document = {"key": self._document, "value": state, "lease": str(self._long.number)}
+        holder = {"key": self._holder, "value": b"here", "lease": str(lease)}
+        success = [{"request_put": document}, {"request_put": holder}]
+        return self._transact(self._is_at(token), success, deadline)
+
+    def _could_be_set(self, token: Token | None, deadline: float) -> bool:
+        self._read(deadline)
+        return token == (None if self._known is None else self._known.mod_revision)
+
+    def _write_again(self, state: bytes, token: Token | None, deadline: float) -> TxnAnswer:
+        try:
+            return self._write(state, token, deadline)
+        except NotFound as error:
+            raise RegisterUnreachable(f"leases do not last: {error}") from None
+
+    def _is_at(self, token: Token | None) -> Message:
+        if token is None:
+            return {"key": self._document, "target": "CREATE", "create_revision": "0"}
+        revision = token if isinstance(token, int) and token > 0 else NO_REVISION
+        return {"key": self._document, "target": "MOD", "mod_revision": str(revision)}
+
+    def _transact(self, compare: Message, success: Sequence[Message], deadline: float) -> TxnAnswer:
+        failure = [{"request_range": self._all}]
+        message = {"compare": [compare], "success": success, "failure": failure}
+        return self._gateway.call("/v3/kv/txn", message, TxnAnswer, deadline)
+
+    def _outcome(
+        self, state: bytes, answer: TxnAnswer, deadline: float
+    ) -> tuple[bytes, Token, bool]:
+        if answer.succeeded:
+            self._known = Pair(self._document, state, answer.header.revision)
+        else:
+            ranges = [r.response_range for r in answer.responses if r.response_range is not None]
+            self._learn(ranges[0].kvs if ranges else [])
+        if self._known is None:
+            self._require_certainty()
+            return b"", None, False
+        # Where another server was asked first, it may have done what this one finds done.
+        has_set = answer.succeeded or self._known.value == state
+        if not has_set:
+            self._require_certainty()
+        if has_set:
+            self.holder_expired, self._is_long_in_use = False, True
+            self._confirm_lease(answer.header.raft_term, deadline)
+        return self._known.value, self._known.mod_revision, has_set
+
+    def _require_certainty(self) -> None:
+        """What another wrote may be over what an earlier, unanswered try of ours wrote."""
+        if self._gateway.http.was_sent_before:
+            raise RegisterUnreachable("a write was overtaken, or never done")
+
+    def _confirm_lease(self, raft_term: int, deadline: float) -> None:
+        """See to it that the lease was renewed by who leads now.
+
+        A leader that does not know yet that it is none keeps leases alive that the others let
+        run out; the write shows it, by the newer term that it was done in.
+        """
+        if self._short.raft_term >= raft_term:
+            return
+        holders = self._short.number
+        if self._short.renew(deadline) != holders or self._short.raft_term < raft_term:
+            raise RegisterUnreachable("the lease was kept alive by a leader of the past only")
+
+    # --- watching -------------------------------------------------------------------------
+
+    def _wait(self, token: Token | None, deadline: float) -> tuple[bytes, Token] | None:
+        is_fresh = self._watch is None
+        if is_fresh:
+            self._read(self._gateway.http.deadline())
+        if self._is_news(token, is_fresh):
+            return self._told()
+        while (answer := self._watching().next(deadline)) is not None:
+            self._heard_at = monotonic()
+            if answer.canceled:  # What it should begin with is compacted away.
+                self._stop_watching()
+                self._read(self._gateway.http.deadline())
+            for event in answer.events:
+                self._follow(event)
+            if self._is_news(token, answer.canceled):
+                return self._told()
+        return self._ask_after_silence(token)
+
+    def _ask_after_silence(self, token: Token | None) -> tuple[bytes, Token] | None:
+        if monotonic() - self._heard_at < self._patience_s:
+            return None
+        self._read(self._gateway.http.deadline())
+        self._heard_at = monotonic()
+        if not self._is_news(token, is_fresh=True):
+            return None
+        self._stop_watching()  # It should have told.
+        return self._told()
+
+    def _is_news(self, token: Token | None, is_fresh: bool) -> bool:
+        """Whether the document is another than the caller's, or its holder has expired since.
+
+        Where the caller's is newer, the watch lags behind. A fresh read does not lag: then it
+        is another etcd, which counts anew.
+        """
+        if self._known is None:
+            return False
+        known = self._known.mod_revision
+        if known == token:
+            return self.holder_expired and self._told_of != known
+        return is_fresh or not isinstance(token, int) or known > token
+
+    def _follow(self, event: Event) -> None:
+        known, pair = self._known, event.kv
+        if known is not None and pair.mod_revision < known.mod_revision:
+            return  # We have written since.
+        is_there = event.type == "PUT"
+        if pair.key == self._document:
+            self._known = pair if is_there else None
+        elif pair.key == self._holder:
+            self.holder_expired = not is_there and known is not None
+
+    def _watching(self) -> Watch:
+        """The watch, which follows the last read."""
+        if self._watch is None:
+            request = {**self._all, "start_revision": str(self._revision + 1)}
+            self._watch = self._gateway.watch(request, self._gateway.http.deadline())
+            self._heard_at = monotonic()
+        return self._watch
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+
+def folder_of(settings: RegisterSettings) -> str:
+    """Where the run's keys are. Whatever the run is called, it is one level and no other's."""
+    from urllib.parse import quote
+
+    prefix = settings.options.get("etcd_prefix", DEFAULT_PREFIX).strip("/")
+    name = quote(settings.run_id, safe="")
+    if not name.strip("."):
+        name = name.replace(".", "%2E")
+    return f"/{prefix}/{name}" if prefix else f"/{name}"

@@ -1,0 +1,311 @@
+"""A register in etcd over the v2 API, for clusters that have nothing newer.
+
+Rules
+1. The document is the key `<prefix>/<run id>`, in base64, and the token its `modifiedIndex`.
+   Writes name the index that they replace (`prevIndex`), or that nothing may be there.
+2. Reads go through a majority (`quorum=true`).
+3. Each write lets the key live for `keep_s` more.
+4. A refused write does not say what is there, so it is read. Finding exactly our own content
+   means that a first try, of which no answer came, was successful.
+5. A wait that is silent is not believed for long: a server that stands still keeps its
+   connections. The register asks one that answers, then, whether there was no news.
+
+How it works: GET and PUT with JSON answers. `wait_for_change` reads once, then leaves a GET with
+`wait=true` open on a connection of its own, from call to call, until there is an event. The
+index of that event is where the next one begins, so that nothing is lost between them. There is
+no liveness of the holder: v2 keys have a time to live each, and no leases.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from math import ceil
+from time import monotonic
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.registers.etcd import folder_of
+from holdfast.registers.http import HttpClient
+from holdfast.registers.http_connection import Answer, Connection, Request, Unavailable
+from holdfast.registers.register import (
+    Credentials,
+    RegisterRefused,
+    RegisterSettings,
+    RegisterUnreachable,
+    Token,
+)
+
+if TYPE_CHECKING:
+    from threading import Lock
+
+NOT_FOUND, COMPARE_FAILED, EXISTS_ALREADY = 100, 101, 105
+INDEX_CLEARED = 401
+REQUEST_CODES = range(100, 300)
+"""Errors that lie in what was asked, or in who asked."""
+NOT_THE_STATE_MEANT = (NOT_FOUND, COMPARE_FAILED, EXISTS_ALREADY)
+NO_INDEX = 2**63 - 1
+"""Which no key has."""
+
+
+class _Node(Struct, frozen=True):
+    value: str | None = None
+    index: int = msgspec.field(name="modifiedIndex", default=0)
+
+
+class _Answer(Struct, frozen=True):
+    """A node, or an error."""
+
+    action: str = ""
+    node: _Node | None = None
+    code: int = msgspec.field(name="errorCode", default=0)
+    message: str = ""
+    index: int = 0
+    """Of the whole store."""
+
+
+class _Document(Struct, frozen=True):
+    content: bytes
+    index: int
+
+
+class EtcdV2Register:
+    """One document in etcd's v2 store. For one thread at a time; `close` is for any."""
+
+    def __init__(self, settings: RegisterSettings) -> None:
+        from threading import Lock
+
+        self._http = HttpClient(settings)
+        self._path = f"/v2/keys{quote(folder_of(settings))}"
+        self._headers = _headers(settings.credentials)
+        self._keep_s = ceil(settings.keep_s)
+        self._patience_s = settings.holder_ttl_s / 2
+        self._has_written = False
+        self._known: _Document | None = None
+        """The newest that was seen here."""
+        self._index = 0
+        """Of the whole store, up to which the document is known."""
+        self._poll: Connection | None = None
+        self._is_following = False
+        """Whether all events up to that index were taken into account."""
+        self._heard_at = 0.0
+        self._in_use: Lock = Lock()
+
+    def get_state(self) -> tuple[bytes, Token] | None:
+        with self._in_use:
+            self._read(self._http.deadline())
+            if not self._has_written:
+                self._http.let_go()  # Who does not write reads rarely.
+            return self._state()
+
+    def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool]:
+        """Set it. Where the document itself is gone, `(b"", None, False)`."""
+        with self._in_use:
+            deadline = self._http.deadline()
+            has_set = self._write(state, token, self._keep_s, deadline)
+            is_certain = has_set or not self._http.was_sent_before
+            if not has_set:
+                self._read(deadline)
+                has_set = self._known is not None and self._known.content == state
+            if not (has_set or is_certain):
+                # What is there may be over what an earlier, unanswered try of ours wrote.
+                raise RegisterUnreachable("a write was overtaken, or never done")
+            if self._known is None:
+                return b"", None, False
+            return self._known.content, self._known.index, has_set
+
+    def wait_for_change(self, token: Token | None, timeout_s: float) -> tuple[bytes, Token] | None:
+        """Block until the token is another; None when the time is over.
+
+        May take longer by one read. A lost connection raises, and the next call opens another.
+        """
+        with self._in_use:
+            is_following, self._is_following = self._is_following, False
+            try:
+                found = self._wait(token, monotonic() + timeout_s, is_following)
+                self._is_following = True
+            finally:
+                if not self._is_following:
+                    self._stop_polling()
+            return found
+
+    def forget_after(self, seconds: float) -> None:
+        """Write the same once more, with so long to live.
+
+        Does nothing where the document is not the one that was last seen here.
+        """
+        with self._in_use:
+            deadline = self._http.deadline()
+            if self._known is None:
+                self._read(deadline)
+            if self._known is not None:
+                known = self._known
+                self._write(known.content, known.index, max(1, ceil(seconds)), deadline)
+
+    def keep_for(self, seconds: float) -> None:
+        """Let what is written from now on live so long."""
+        self._keep_s = max(1, ceil(seconds))
+
+    def close(self) -> None:
+        """Let go of the connections; whoever waits is woken, with an error."""
+        self._http.interrupt()
+        with self._in_use:
+            self._http.close()
+            self._poll = None
+
+    def _state(self) -> tuple[bytes, Token] | None:
+        return None if self._known is None else (self._known.content, self._known.index)
+
+    # --- asking ---------------------------------------------------------------------------
+
+    def _read(self, deadline: float) -> None:
+        answer = self._ask("GET", {"quorum": "true"}, b"", deadline)
+        if answer.code and answer.code != NOT_FOUND:
+            raise RegisterRefused(answer.message)
+        self._index = answer.index
+        self._known = None if answer.node is None else _document(answer.node)
+
+    def _write(self, state: bytes, token: Token | None, ttl_s: int, deadline: float) -> bool:
+        """Whether it was set, as far as this answer tells."""
+        if token is None:
+            condition = {"prevExist": "false"}
+        else:
+            index = token if isinstance(token, int) and token > 0 else NO_INDEX
+            condition = {"prevIndex": str(index)}
+        form = urlencode({"value": b64encode(state).decode(), "ttl": str(ttl_s)}).encode()
+        answer = self._ask("PUT", condition, form, deadline)
+        if answer.code in NOT_THE_STATE_MEANT:
+            return False
+        if answer.node is None:
+            raise RegisterRefused(answer.message)
+        self._known = _Document(state, answer.node.index)
+        self._has_written = True
+        return True
+
+    def _ask(self, method: str, query: dict[str, str], body: bytes, deadline: float) -> _Answer:
+        return self._http.ask(self._request(method, query, body), deadline, _read_answer)
+
+    def _request(self, method: str, query: dict[str, str], body: bytes = b"") -> Request:
+        headers = dict(self._headers)
+        if body:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        return Request(method, f"{self._path}?{urlencode(query)}", body, headers)
+
+    # --- waiting --------------------------------------------------------------------------
+
+    def _wait(
+        self, token: Token | None, deadline: float, is_following: bool
+    ) -> tuple[bytes, Token] | None:
+        if not is_following:
+            self._read(self._http.deadline())
+        if self._is_news(token, is_fresh=not is_following):
+            return self._state()
+        while (answer := self._next_event(deadline)) is not None:
+            self._heard_at = monotonic()
+            is_fresh = answer.node is None
+            if answer.node is None:  # Too much has happened elsewhere for the server's memory.
+                self._read(self._http.deadline())
+            else:
+                self._follow(answer.node)
+            if self._is_news(token, is_fresh):
+                return self._state()
+        return self._ask_after_silence(token)
+
+    def _next_event(self, deadline: float) -> _Answer | None:
+        """What the open GET gives, of which there is one at a time; None when time is over."""
+        poll = self._polling()
+        try:
+            line = poll.line(deadline)
+            answer = None if line is None else _decoded(line)
+        except OSError as error:
+            raise RegisterUnreachable(f"the wait on {poll.endpoint} was lost: {error}") from None
+        if answer is not None:
+            self._stop_polling()
+            if answer.node is None and answer.code != INDEX_CLEARED:
+                raise RegisterUnreachable(f"the wait on {poll.endpoint} ended: {answer.message}")
+        return answer
+
+    def _follow(self, node: _Node) -> None:
+        self._index = node.index
+        if self._known is not None and node.index < self._known.index:
+            return  # We have written since.
+        # An event without a value is the end of the key.
+        self._known = None if node.value is None else _document(node)
+
+    def _is_news(self, token: Token | None, is_fresh: bool) -> bool:
+        """Whether the document is another than the caller's.
+
+        Where the caller's is newer, the wait lags behind. A fresh read does not lag: then it
+        is another etcd, which counts anew.
+        """
+        if self._known is None or self._known.index == token:
+            return False
+        return is_fresh or not isinstance(token, int) or self._known.index > token
+
+    def _ask_after_silence(self, token: Token | None) -> tuple[bytes, Token] | None:
+        if monotonic() - self._heard_at < self._patience_s:
+            return None
+        self._read(self._http.deadline())
+        self._heard_at = monotonic()
+        if not self._is_news(token, is_fresh=True):
+            return None
+        self._stop_polling()  # It should have told.
+        return self._state()
+
+    def _polling(self) -> Connection:
+        """The open GET, for the first event after what is known."""
+        if self._poll is None:
+
+            def check(connection: Connection, status: int, until: float) -> None:
+                if status >= 500:
+                    raise Unavailable(f"answered {status} to a wait")
+
+            request = self._request("GET", {"wait": "true", "waitIndex": str(self._index + 1)})
+            self._poll = self._http.begin(request, self._http.deadline(), check)
+            self._heard_at = monotonic()
+        return self._poll
+
+    def _stop_polling(self) -> None:
+        if self._poll is not None:
+            self._http.drop(self._poll)
+            self._poll = None
+
+
+def _headers(credentials: Credentials) -> dict[str, str]:
+    if not credentials.user:
+        return {}
+    pair = f"{credentials.user}:{credentials.password}".encode()
+    return {"Authorization": f"Basic {b64encode(pair).decode()}"}
+
+
+def _document(node: _Node) -> _Document:
+    try:
+        return _Document(b64decode(node.value or "", validate=True), node.index)
+    except ValueError:
+        raise RegisterRefused("the key holds something that no register wrote") from None
+
+
+def _read_answer(answer: Answer) -> _Answer:
+    """Errors that say something about the document are answers; raises all others."""
+    if answer.status == 404 and not answer.body.startswith(b"{"):
+        raise RegisterRefused("the server does not offer etcd's v2 API (--enable-v2)")
+    if answer.status >= 500 or 300 <= answer.status < 400:
+        raise Unavailable(f"answered {answer.status}")
+    decoded = _decoded(answer.body)
+    if decoded.code in REQUEST_CODES and decoded.code not in NOT_THE_STATE_MEANT:
+        raise RegisterRefused(f"the server refused: {decoded.message}")
+    if decoded.code not in (0, *NOT_THE_STATE_MEANT):
+        raise Unavailable(f"cannot serve now ({decoded.message})")
+    index = answer.headers.get("x-etcd-index", "")
+    return msgspec.structs.replace(decoded, index=int(index) if index.isdecimal() else 0)
+
+
+def _decoded(body: bytes) -> _Answer:
+    if not body:
+        raise Unavailable("the server ended it")
+    try:
+        return msgspec.json.decode(body, type=_Answer)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Unavailable(f"answered something that is not etcd's ({error})") from None

@@ -1,0 +1,259 @@
+"""HTTP to whichever of several servers answers: blocking, and never longer than allowed.
+
+Rules
+1. The endpoint that answered last is asked first. One that is silent for `endpoint_timeout_s`,
+   or cannot be reached, or says that it cannot serve now, is passed over for the next, once
+   through the list; the last of them may use what is left of the call's time.
+2. Every wait counts towards one deadline: the look-up of a name, the connection, TLS, the
+   answer.
+3. The connection is kept. That it was closed while idle is nobody's business: it is opened anew.
+4. No answer is `RegisterUnreachable`. Only if every endpoint turned us away (certificates, no
+   TLS) is it `RegisterRefused`.
+5. `interrupt` may come from any thread, and makes a blocked call end soon.
+
+How it works: `_try_each` goes through the list; `ask` uses the kept connection, and `begin` opens
+one for a stream, which is its caller's from then on.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.core.policy.config import ETCD_PORT
+from holdfast.core.policy.rendezvous_settings import read
+from holdfast.core.protocol.model import Endpoint
+from holdfast.registers.http_connection import (
+    Answer,
+    Connection,
+    Request,
+    Unavailable,
+    seconds_until,
+)
+from holdfast.registers.register import RegisterRefused, RegisterSettings, RegisterUnreachable
+from holdfast.transport.auth import TlsFiles
+from holdfast.transport.connection import configure, words_for
+from holdfast.transport.resolving import Address, addresses_within
+from holdfast.transport.tls import client_context
+
+if TYPE_CHECKING:
+    import ssl
+
+Result = TypeVar("Result")
+
+
+class HttpClient:
+    """Asks the endpoints of a register. For one thread; `interrupt` is for any."""
+
+    def __init__(self, settings: RegisterSettings) -> None:
+        options = settings.options
+        self._endpoints = Endpoint.parse_list(settings.endpoint, ETCD_PORT)
+        self._call_timeout_s = settings.call_timeout_s
+        timeout_s = read(options, "read_timeout")
+        self._endpoint_timeout_s: float = timeout_s or settings.endpoint_timeout_s
+        self._tls = _tls_context(options)
+        self._addresses: dict[Endpoint, list[Address]] = {}
+        self._kept: Connection | None = None
+        self._streams: set[Connection] = set()
+        self._is_interrupted = False
+        self._was_answered = False
+        self._sent = 0
+
+    def deadline(self) -> float:
+        """By when a call that begins now has to end."""
+        return monotonic() + self._call_timeout_s
+
+    def ask(self, request: Request, deadline: float, read: Callable[[Answer], Result]) -> Result:
+        """What `read` makes of the first answer of which it does not raise `Unavailable`."""
+
+        def attempt(endpoint: Endpoint, until: float) -> Result:
+            return read(self._exchange(endpoint, request, until))
+
+        self._sent = 0
+        return self._try_each(attempt, deadline)
+
+    @property
+    def was_sent_before(self) -> bool:
+        """Whether an earlier try of the last request may have been carried out, unanswered."""
+        return self._sent > 1
+
+    def begin(
+        self, request: Request, deadline: float, check: Callable[[Connection, int, float], None]
+    ) -> Connection:
+        """A connection of its own on which the answer has begun; the caller closes it.
+
+        `check` is given the connection, the status, and a deadline for looking at the first lines.
+        """
+
+        def attempt(endpoint: Endpoint, until: float) -> Connection:
+            connection = self._connect(endpoint, until)
+            self._streams.add(connection)
+            try:
+                self._check_open()
+                status, _ = connection.begin(request, until)
+                check(connection, status, until)
+            except BaseException:
+                self.drop(connection)
+                raise
+            return connection
+
+        return self._try_each(attempt, deadline)
+
+    def drop(self, stream: Connection) -> None:
+        """Close what `begin` gave."""
+        self._streams.discard(stream)
+        stream.close()
+
+    def let_go(self) -> None:
+        """Keep no connection until the next call: there may be thousands of us."""
+        self._drop_kept()
+
+    def interrupt(self) -> None:
+        """From any thread: calls end soon, and raise `RegisterUnreachable` from now on."""
+        self._is_interrupted = True
+        for connection in (self._kept, *self._streams):
+            if connection is not None:
+                connection.interrupt()
+
+    def resume(self) -> None:
+        """Allow calls again."""
+        self._is_interrupted = False
+        self._drop_kept()
+
+    def close(self) -> None:
+        """Close all connections. Not while a call is under way."""
+        self._is_interrupted = True
+        self._drop_kept()
+        for stream in tuple(self._streams):
+            self.drop(stream)
+
+    def _try_each(self, attempt: Callable[[Endpoint, float], Result], deadline: float) -> Result:
+        failures: list[str] = []
+        refusals = 0
+        asked = tuple(self._endpoints)
+        for endpoint in asked:
+            if self._is_interrupted:
+                raise RegisterUnreachable("the register is closed")
+            left_for_others = len(asked) - len(failures) > 1
+            until = min(deadline, monotonic() + self._endpoint_timeout_s)
+            try:
+                result = attempt(endpoint, until if left_for_others else deadline)
+            except OSError as error:
+                self._drop_kept()
+                refusals += self._is_refusal(error)
+                failures.append(f"{endpoint}: {_reason(error)}{self._hint(error)}")
+            else:
+                self._was_answered = True
+                self._endpoints.remove(endpoint)
+                self._endpoints.insert(0, endpoint)
+                return result
+        if refusals == len(asked):
+            raise RegisterRefused("; ".join(failures))
+        raise RegisterUnreachable("; ".join(failures))
+
+    def _exchange(self, endpoint: Endpoint, request: Request, until: float) -> Answer:
+        kept = self._kept
+        if kept is not None and kept.endpoint == endpoint:
+            try:
+                return self._ask(kept, request, until)
+            except TimeoutError:
+                raise
+            except OSError:
+                if self._is_interrupted:
+                    raise
+        self._drop_kept()
+        self._kept = connection = self._connect(endpoint, until)
+        self._check_open()
+        return self._ask(connection, request, until)
+
+    def _check_open(self) -> None:
+        """To be called once a new connection can be seen by `interrupt`."""
+        if self._is_interrupted:
+            raise Unavailable("was given up")
+
+    def _ask(self, connection: Connection, request: Request, until: float) -> Answer:
+        self._sent += 1
+        answer = connection.ask(request, until)
+        if not connection.is_reusable:
+            self._drop_kept()
+        return answer
+
+    def _drop_kept(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _is_refusal(self, error: OSError) -> bool:
+        """Whether TLS itself was refused, by them or by us, not merely cut off."""
+        if self._tls is None:
+            return False
+        import ssl
+
+        return type(error) in (ssl.SSLError, ssl.SSLCertVerificationError)
+
+    def _hint(self, error: OSError) -> str:
+        """What may be the matter with one who hangs up on us, if nobody ever answered."""
+        if self._was_answered:
+            return ""
+        if self._tls is None:
+            return " (does it demand TLS?)" if isinstance(error, ConnectionResetError) else ""
+        import ssl
+
+        is_cut_off = isinstance(error, ConnectionResetError | ssl.SSLEOFError)
+        return " (does it speak TLS?)" if is_cut_off else ""
+
+    def _connect(self, endpoint: Endpoint, until: float) -> Connection:
+        addresses = self._addresses.pop(endpoint, None)
+        addresses = addresses or addresses_within(endpoint, seconds_until(until))
+        for number, address in enumerate(addresses):
+            # A share for each, so that one address that swallows packets leaves time for others.
+            share = (until - monotonic()) / (len(addresses) - number)
+            try:
+                sock = self._open(address, monotonic() + share)
+            except OSError:
+                if number == len(addresses) - 1:
+                    raise
+            else:
+                # Remembered while they work, so that an outage of names does not matter.
+                self._addresses[endpoint] = addresses
+                return Connection(endpoint, sock)
+        raise OSError("has no address")
+
+    def _open(self, address: Address, until: float) -> socket.socket:
+        sock = socket.socket(address.family, socket.SOCK_STREAM)
+        try:
+            configure(sock)
+            sock.settimeout(seconds_until(until))
+            sock.connect(address.sockaddr)
+            if self._tls is None:
+                return sock
+            sock.settimeout(seconds_until(until))
+            return self._tls.wrap_socket(sock, server_hostname=address.endpoint.address)
+        except BaseException:
+            sock.close()
+            raise
+
+
+def _reason(error: OSError) -> str:
+    """What happened to the endpoint, in words that hold nothing of what was sent."""
+    verify_message = getattr(error, "verify_message", "")
+    if verify_message:
+        return f"the certificate is not accepted: {verify_message}"
+    if isinstance(error, TimeoutError):
+        return "did not answer in time"
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, str) and reason:
+        return f"TLS failed ({reason.replace('_', ' ').lower()})"
+    return words_for(error) if error.errno is not None else str(error)
+
+
+def _tls_context(options: Mapping[str, str]) -> ssl.SSLContext | None:
+    """What to connect with; None without TLS. Raises `UsageError` for files that do not do."""
+    authority = options.get("cacert") or options.get("ca_cert")
+    certificate = options.get("cert") or options.get("ssl_cert")
+    key = options.get("key") or options.get("ssl_cert_key")
+    if read(options, "protocol") != "https" and not (authority or certificate):
+        return None
+    return client_context(TlsFiles(certificate, key, authority))

@@ -1,0 +1,352 @@
+"""A client of the coordinator's store, for plain scripts and threads: every call blocks.
+
+StoreError(HoldfastError)    the store cannot do it, and why
+├── StoreTimeout             a key was not there in time
+└── RoundOver                the round whose keys these were has ended
+
+Rules
+- A call that waits does so at the server, which answers when the key is there.
+- Calls of several threads do not wait for each other: a connection serves one call at a
+  time, and as many are opened as there are calls at once.
+- A call that was sent is never sent again: `add` twice would count twice. A connection that
+  broke is an error of the call that it broke under, and of no other.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+
+from holdfast.core.protocol.errors import HoldfastError
+from holdfast.core.protocol.model import Endpoint
+from holdfast.store.messages import (
+    Add,
+    Answer,
+    AnyRequest,
+    Append,
+    Arrive,
+    Check,
+    CompareSet,
+    CountKeys,
+    Delete,
+    Done,
+    Get,
+    NotDone,
+    Number,
+    Set,
+    Values,
+    Wait,
+    answers,
+)
+from holdfast.transport.auth import OPEN, Security
+from holdfast.transport.connection import configure, words_for
+from holdfast.transport.frames import (
+    FRAME_LIMIT,
+    FrameReader,
+    MessageTooLarge,
+    ProtocolError,
+    encode,
+)
+from holdfast.transport.handshake import ClientSide
+
+if TYPE_CHECKING:
+    from typing import Self
+
+DEFAULT_TIMEOUT_S = 300.0
+IDLE_LINES = 4
+A = TypeVar("A")
+
+
+class StoreError(HoldfastError):
+    """The store cannot do what was asked."""
+
+
+class StoreTimeout(StoreError):
+    """A key was not there in time."""
+
+
+class RoundOver(StoreError):
+    """The keys belonged to a round that has ended."""
+
+
+class Target(Struct, frozen=True):
+    """Which store, of which job and round."""
+
+    endpoint: Endpoint
+    job: str
+    security: Security = OPEN
+    round: int = 1
+
+
+class Line:
+    """One blocking connection to the store."""
+
+    def __init__(self, target: Target, deadline: float) -> None:
+        self._reader = FrameReader(FRAME_LIMIT)
+        self._socket = _connect(target, deadline)
+        try:
+            self._shake_hands(target, deadline)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _shake_hands(self, target: Target, deadline: float) -> None:
+        node = f"{socket.gethostname()}:{os.getpid()}"
+        side = ClientSide(target.job, node, "store", target.security)
+        try:
+            self._send(side.opening(target.round), deadline)
+            side.read_challenge(self._receive(deadline))
+            self._send(side.prove(), deadline)
+            side.read_welcome(self._receive(deadline))
+        except ProtocolError as error:
+            over = error.kind == "round" and error.permanent
+            raise (RoundOver if over else StoreError)(error.reason) from None
+
+    def ask(self, request: AnyRequest, deadline: float) -> Answer:
+        """Send a request and return its answer; TimeoutError when it does not come in time."""
+        self._send(encode(request), deadline)
+        return answers.decode(self._receive(deadline))
+
+    def _send(self, frame: bytes, deadline: float) -> None:
+        self._socket.settimeout(_remaining(deadline))
+        self._socket.sendall(frame)
+
+    def _receive(self, deadline: float) -> bytes | bytearray:
+        while (payload := self._reader.take()) is None:
+            self._socket.settimeout(_remaining(deadline))
+            received = self._socket.recv(1 << 16)
+            if not received:
+                raise ConnectionResetError("the store closed the connection")
+            self._reader.feed(received)
+        return payload
+
+    def is_alive(self) -> bool:
+        """Whether it can be used again: one with something to read was closed meanwhile."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _remaining(deadline: float) -> float:
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError
+    return remaining
+
+
+def _connect(target: Target, deadline: float) -> socket.socket:
+    where = (target.endpoint.address, target.endpoint.port)
+    sock = socket.create_connection(where, timeout=_remaining(deadline))
+    configure(sock)
+    if target.security.tls is None:
+        return sock
+    from holdfast.transport.tls import client_context
+
+    context = client_context(target.security.tls)
+    return context.wrap_socket(sock, server_hostname=target.endpoint.address)
+
+
+class Lines:
+    """The connections of one process to one store; those that are idle are used again."""
+
+    def __init__(self, target: Target) -> None:
+        from threading import Lock
+
+        self.target = target
+        self._lock = Lock()
+        self._idle: list[Line] = []
+        self._process = os.getpid()
+
+    def ask(self, request: AnyRequest, timeout_s: float) -> Answer:
+        """The answer; raises StoreError, or TimeoutError when none came in time."""
+        deadline = time.monotonic() + timeout_s
+        line: Line | None = None
+        is_answered = False
+        try:
+            line = self._take() or Line(self.target, deadline)
+            answer = line.ask(request, deadline)
+            is_answered = True
+        except (OSError, ProtocolError, MessageTooLarge) as error:
+            raise _in_our_words(error, self.target.endpoint) from None
+        finally:
+            if line is not None:
+                self._give_back(line, is_usable=is_answered)
+        return answer
+
+    def _take(self) -> Line | None:
+        with self._lock:
+            if self._process != os.getpid():
+                self.close_idle()  # After a fork they are the parent's.
+                self._process = os.getpid()
+            while self._idle:
+                line = self._idle.pop()
+                if line.is_alive():
+                    return line
+                line.close()
+        return None
+
+    def _give_back(self, line: Line, is_usable: bool) -> None:
+        with self._lock:
+            if is_usable and len(self._idle) < IDLE_LINES:
+                self._idle.append(line)
+                return
+        line.close()
+
+    def close_idle(self) -> None:
+        for line in self._idle:
+            line.close()
+        self._idle.clear()
+
+
+def _in_our_words(error: Exception, endpoint: Endpoint) -> Exception:
+    if isinstance(error, TimeoutError):
+        return error
+    if isinstance(error, socket.gaierror):
+        return StoreError(f"cannot resolve {endpoint.address}")
+    if isinstance(error, OSError):
+        return StoreError(f"the store at {endpoint}: {words_for(error)}")
+    return StoreError(str(error))
+
+
+class Store:
+    """One round's keys. Values go in as bytes or text and come out as bytes."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        job: str,
+        security: Security = OPEN,
+        round: int = 1,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        self._lines = Lines(Target(endpoint, job, security, round))
+        self._prefix = ""
+        self.timeout_s = timeout_s
+        """How long a call may take, unless it says otherwise."""
+
+    def prefixed(self, prefix: str) -> Store:
+        """The same store, with `prefix/` before every key."""
+        view = Store.__new__(Store)
+        view._lines = self._lines
+        view._prefix = f"{self._prefix}{prefix}/"
+        view.timeout_s = self.timeout_s
+        return view
+
+    def set(self, key: str, value: bytes | str) -> None:
+        self.multi_set([key], [value])
+
+    def get(self, key: str, timeout_s: float | None = None) -> bytes:
+        """The value, as soon as there is one; raises `StoreTimeout` if there is none in time."""
+        return self.multi_get([key], timeout_s)[0]
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to a number, which is 0 if it is not there; the sum."""
+        return self._ask(Number, Add(self._key(key), amount)).number
+
+    def arrive(self, counter: str, size: int, key: str, value: bytes | str) -> None:
+        """Add 1 to a number, and return when the key is there, set by whoever makes it `size`.
+
+        Nothing more is asked after the count: the server may be gone once all were counted.
+        """
+        request = Arrive(self._key(counter), size, self._key(key), _bytes(value))
+        self._wait_for(Done, request, [key], None)
+
+    def append(self, key: str, value: bytes | str) -> None:
+        self._ask(Number, Append(self._key(key), _bytes(value)))
+
+    def wait(self, keys: Sequence[str], timeout_s: float | None = None) -> None:
+        """Return when all keys are there; raises `StoreTimeout` if they are not in time."""
+        self._wait_for(Done, Wait(self._keys(keys)), keys, timeout_s)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all keys are there now."""
+        return bool(self._ask(Number, Check(self._keys(keys))).number)
+
+    def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
+        """Set if the value is as expected; what the key holds then.
+
+        A key that is not there is created if nothing is expected; otherwise it stays away,
+        and what was expected is returned.
+        """
+        request = CompareSet(self._key(key), _bytes(expected), _bytes(desired))
+        return self._ask(Values, request).values[0]
+
+    def delete_key(self, key: str) -> bool:
+        """Whether it was there."""
+        return bool(self._ask(Number, Delete(self._key(key))).number)
+
+    def num_keys(self) -> int:
+        """How many keys the round has, whatever their prefix."""
+        return self._ask(Number, CountKeys()).number
+
+    def multi_get(self, keys: Sequence[str], timeout_s: float | None = None) -> list[bytes]:
+        """All values, as soon as all are there."""
+        return list(self._wait_for(Values, Get(self._keys(keys)), keys, timeout_s).values)
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[bytes | str]) -> None:
+        if len(keys) != len(values):
+            raise StoreError(f"{len(keys)} keys cannot be set to {len(values)} values")
+        pairs = tuple((self._key(k), _bytes(v)) for k, v in zip(keys, values, strict=True))
+        self._ask(Done, Set(pairs))
+
+    def close(self) -> None:
+        """Close what is idle; a call that goes on in another thread ends by itself."""
+        self._lines.close_idle()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # How a call is made.
+
+    def _key(self, key: str) -> str:
+        return self._prefix + key
+
+    def _keys(self, keys: Sequence[str]) -> tuple[str, ...]:
+        return tuple(self._prefix + key for key in keys)
+
+    def _wait_for(
+        self,
+        kind: type[A],
+        request: Get | Wait | Arrive,
+        keys: Sequence[str],
+        timeout_s: float | None,
+    ) -> A:
+        allowed_s = self.timeout_s if timeout_s is None else timeout_s
+        try:
+            return _expect(kind, self._lines.ask(request, allowed_s))
+        except TimeoutError:
+            named = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")
+            words = f"{named} was not set" if len(keys) == 1 else f"not all of {named} were set"
+            raise StoreTimeout(f"{words} within {allowed_s:g} s") from None
+
+    def _ask(self, kind: type[A], request: AnyRequest) -> A:
+        try:
+            return _expect(kind, self._lines.ask(request, self.timeout_s))
+        except TimeoutError:
+            endpoint = self._lines.target.endpoint
+            words = f"the store at {endpoint} did not answer within {self.timeout_s:g} s"
+            raise StoreTimeout(words) from None
+
+
+def _expect(kind: type[A], answer: Any) -> A:
+    if isinstance(answer, NotDone):
+        raise (RoundOver if answer.is_over else StoreError)(answer.reason)
+    if not isinstance(answer, kind):
+        raise StoreError(f"the store answered {type(answer).__name__} out of turn")
+    return answer
+
+
+def _bytes(value: bytes | str) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)

@@ -1,0 +1,263 @@
+"""A key-value store on the coordinator's server, with a key space for each round.
+
+Rules
+- One round's keys are never seen in another: a connection belongs to the space of the round
+  that it named. `KeySpaces.open(round)` opens the next space and drops all older ones; who
+  waited in them is told that the round is over.
+- Whoever asks for a key that is not there is answered when it is: nothing polls, and no clock
+  runs here. A client that does not want to wait any longer hangs up.
+- A connection has one request at a time, and reads the answer before the next. Sizes are limited:
+  of a value by `VALUE_BYTES`, of a key by `KEY_BYTES`, of all keys and values of a space by
+  `SPACE_BYTES`, of waiting in `store_waiting`.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from holdfast.store.messages import (
+    Add,
+    Answer,
+    AnyRequest,
+    Append,
+    Arrive,
+    Check,
+    CompareSet,
+    CountKeys,
+    Delete,
+    Done,
+    Get,
+    NotDone,
+    Number,
+    Set,
+    Values,
+    Wait,
+    requests,
+)
+from holdfast.store.waiting import CannotDo, Waiter, Waiting, require_few, size_of
+from holdfast.transport.connection import Connection
+from holdfast.transport.frames import FRAME_LIMIT, ProtocolError, encode
+
+SPACE_BYTES = 64 << 20
+BYTES_PER_KEY = 128
+"""Counted for each key beside its own and its value's length: what it costs to hold it."""
+VALUE_BYTES = FRAME_LIMIT - 4096
+KEY_BYTES = 4096
+_DONE = Done()
+_BYTES_AROUND_VALUES = 1024
+"""What a frame of values holds beside them, at most, with ten bytes more for each."""
+
+
+class Space(Struct, eq=False):
+    """The keys of one round, and who waits for which."""
+
+    round: int
+    values: dict[str, bytes] = field(default_factory=dict)
+    waiting: Waiting = field(default_factory=Waiting)
+    bytes_held: int = 0
+    deletions: int = 0
+    is_over: bool = False
+
+    def end(self) -> None:
+        """Drop all keys, and tell those who wait for one."""
+        self.is_over = True
+        told = self.waiting.end()
+        self.values.clear()
+        for connection in told:
+            connection.state = self
+            _answer(connection, _over(self.round))
+
+    def put(self, key: str, value: bytes) -> None:
+        """Set a key; raises `CannotDo` when there is no room for it."""
+        if len(value) > VALUE_BYTES:
+            raise CannotDo(f"a value of {len(value)} bytes is above the limit of {VALUE_BYTES}")
+        if size_of(key) > KEY_BYTES:
+            raise CannotDo(f"a key of {size_of(key)} bytes is above the limit of {KEY_BYTES}")
+        old = self.values.get(key)
+        growth = len(value) - len(old) if old is not None else _cost(key, value)
+        if growth > 0 and self.bytes_held + growth > SPACE_BYTES:
+            raise CannotDo(f"the store is full: {SPACE_BYTES} bytes are held")
+        self.bytes_held += growth
+        self.values[key] = value
+
+    def remove(self, key: str) -> bool:
+        value = self.values.pop(key, None)
+        if value is None:
+            return False
+        self.bytes_held -= _cost(key, value)
+        self.deletions += 1
+        return True
+
+    def read(self, keys: tuple[str, ...]) -> Values:
+        """All the values; raises `CannotDo` when one frame cannot hold them."""
+        values = tuple(self.values[key] for key in keys)
+        if sum(map(len, values)) + 10 * len(values) + _BYTES_AROUND_VALUES > FRAME_LIMIT:
+            raise CannotDo(f"the values together are above {FRAME_LIMIT} bytes: get fewer at once")
+        return Values(values)
+
+
+def _cost(key: str, value: bytes) -> int:
+    return size_of(key) + len(value) + BYTES_PER_KEY
+
+
+class KeySpaces:
+    """Serves the store connections of a `Server`."""
+
+    def __init__(self) -> None:
+        self._space = Space(0, is_over=True)
+
+    @property
+    def round(self) -> int:
+        """The round whose keys are served; 0 before the first."""
+        return self._space.round
+
+    def open(self, round: int) -> None:
+        """Begin a round's key space and drop the older one. Older rounds are ignored."""
+        if round <= self._space.round:
+            return
+        older, self._space = self._space, Space(round)
+        older.end()
+
+    def end(self, round: int) -> None:
+        """Drop a round's keys, unless a later round has begun."""
+        if round == self._space.round:
+            self._space.end()
+
+    # What the server asks.
+
+    def require(self, round: int) -> None:
+        """Raise `ProtocolError` unless this round's keys are served now."""
+        if round < self._space.round:
+            raise ProtocolError("round", f"round {round} is over")
+        if round > self._space.round:
+            raise ProtocolError("round", f"round {round} has not begun", permanent=False)
+
+    def admit(self, connection: Connection, round: int) -> None:
+        connection.state = self._space
+        connection.on_frame = self._on_request
+
+    def ended(self, connection: Connection) -> None:
+        """Forget what the connection waited for."""
+        if isinstance(connection.state, Waiter):
+            self._space.waiting.give_up(connection.state)
+
+    # Requests.
+
+    def _on_request(self, connection: Connection, payload: bytes | bytearray) -> None:
+        space = connection.state
+        if isinstance(space, Waiter):
+            raise ProtocolError("garbage", "a store request while another is waiting")
+        if connection.has_unread:
+            raise ProtocolError("slow reader", "a store request before the last answer was read")
+        request = requests.decode(payload)
+        if space.is_over:
+            _answer(connection, _over(space.round))
+            return
+        try:
+            answer = _do(space, request)
+            if answer is None:
+                assert isinstance(request, Get | Wait | Arrive)
+                is_get = isinstance(request, Get)
+                waiter = Waiter(connection, request.keys, is_get, space.deletions)
+                space.waiting.begin(waiter, space.values)
+        except CannotDo as refusal:
+            answer = NotDone(str(refusal))
+        if answer is not None:
+            _answer(connection, answer)
+        # Even of a request that waits or could not be done in full, a part may have been.
+        _wake(space, request)
+
+
+def _over(round: int) -> NotDone:
+    return NotDone(f"round {round} is over", is_over=True)
+
+
+def _answer(connection: Connection, answer: Answer) -> None:
+    connection.send(encode(answer))
+
+
+def _do(space: Space, request: AnyRequest) -> Answer | None:
+    """Carry a request out; None if it has to wait; raises `CannotDo`."""
+    if isinstance(request, Get | Wait | Check):
+        require_few(request.keys)
+    match request:
+        case Set(pairs):
+            for key, value in pairs:
+                space.put(key, value)
+            return _DONE
+        case Get(keys) | Wait(keys) if not all(key in space.values for key in keys):
+            return None
+        case Get(keys):
+            return space.read(keys)
+        case Wait():
+            return _DONE
+        case Check(keys):
+            return Number(int(all(key in space.values for key in keys)))
+        case Add(key, amount):
+            return Number(_add(space, key, amount))
+        case Arrive(counter, size, key, value):
+            if _add(space, counter, 1) == size:
+                space.put(key, value)
+            return _DONE if key in space.values else None
+        case Append(key, value):
+            space.put(key, space.values.get(key, b"") + value)
+            return Number(len(space.values[key]))
+        case CompareSet():
+            return Values((_compare_set(space, request),))
+        case Delete(key):
+            return Number(int(space.remove(key)))
+        case CountKeys():
+            return Number(len(space.values))
+
+
+def _add(space: Space, key: str, amount: int) -> int:
+    old = space.values.get(key, b"0")
+    try:
+        number = int(old) + amount
+    except ValueError:
+        raise CannotDo(f"the value of {key} is not a number, so nothing can be added") from None
+    if not -(1 << 63) <= number < 1 << 63:
+        raise CannotDo(f"the value of {key} would not fit in 64 bits")
+    space.put(key, b"%d" % number)
+    return number
+
+
+def _compare_set(space: Space, request: CompareSet) -> bytes:
+    """What the key holds afterwards; the expected value if it holds none, as TCPStore has it."""
+    current = space.values.get(request.key)
+    if current is None and request.expected:
+        return request.expected
+    if current is not None and current != request.expected:
+        return current
+    space.put(request.key, request.desired)
+    return request.desired
+
+
+# Waiting.
+
+
+def _wake(space: Space, request: AnyRequest) -> None:
+    """Answer those who waited for what the request has set."""
+    match request:
+        case Set(pairs):
+            keys = [key for key, _ in pairs]
+        case Add(key) | Append(key) | CompareSet(key):
+            keys = [key]
+        case Arrive(counter=counter, key=key):
+            keys = [counter, key]
+        case _:
+            return
+    for key in keys:
+        if key in space.waiting.by_key and key in space.values:
+            for waiter in space.waiting.found(key, space.values, space.deletions):
+                waiter.connection.state = space
+                _answer(waiter.connection, _found(space, waiter))
+
+
+def _found(space: Space, waiter: Waiter) -> Answer:
+    if not waiter.wants_values:
+        return _DONE
+    try:
+        return space.read(waiter.keys)
+    except CannotDo as refusal:
+        return NotDone(str(refusal))

@@ -1,0 +1,100 @@
+"""What is said on a store connection: one request, one answer, in turn."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from holdfast.transport.frames import Decoder
+
+
+class Request(Struct, frozen=True, tag=True, array_like=True):
+    """The parent of all requests."""
+
+
+class Set(Request, frozen=True):
+    pairs: tuple[tuple[str, bytes], ...]
+
+
+class Get(Request, frozen=True):
+    """Answered with the values when all keys are there, however long that takes."""
+
+    keys: tuple[str, ...]
+
+
+class Wait(Request, frozen=True):
+    """Answered when all keys are there."""
+
+    keys: tuple[str, ...]
+
+
+class Check(Request, frozen=True):
+    keys: tuple[str, ...]
+
+
+class Add(Request, frozen=True):
+    key: str
+    amount: int
+
+
+class Arrive(Request, frozen=True):
+    """Add 1 to a number, and set the key if that makes it `size`; answered when the key is there.
+
+    One request, because whoever makes up the number may end the server right after it: nobody
+    who was counted may still have to ask.
+    """
+
+    counter: str
+    size: int
+    key: str
+    value: bytes
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,)
+
+
+class Append(Request, frozen=True):
+    key: str
+    value: bytes
+
+
+class CompareSet(Request, frozen=True):
+    """Set if the value is as expected, or if nothing is there and nothing was expected."""
+
+    key: str
+    expected: bytes
+    desired: bytes
+
+
+class Delete(Request, frozen=True):
+    key: str
+
+
+class CountKeys(Request, frozen=True):
+    pass
+
+
+class Values(Struct, frozen=True, tag=True, array_like=True):
+    values: tuple[bytes, ...]
+
+
+class Number(Struct, frozen=True, tag=True, array_like=True):
+    number: int
+
+
+class Done(Struct, frozen=True, tag=True, array_like=True):
+    pass
+
+
+class NotDone(Struct, frozen=True, tag=True, array_like=True):
+    """The request cannot be done, and why. `is_over` if none ever will be, in this round."""
+
+    reason: str
+    is_over: bool = False
+
+
+AnyRequest = Set | Get | Wait | Check | Add | Arrive | Append | CompareSet | Delete | CountKeys
+Answer = Values | Number | Done | NotDone
+
+requests: Decoder[AnyRequest] = Decoder(AnyRequest)
+answers: Decoder[Answer] = Decoder(Answer)

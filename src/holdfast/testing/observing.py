@@ -1,0 +1,201 @@
+"""What checkers have to know of one process: what it does, and what it says too late.
+
+It is the journal of that process's engine, which is told of every step of every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.core.coordinator import validate as coordinator_validate
+from holdfast.core.coordinator.bootstrap import Beginning
+from holdfast.core.coordinator.leases import NodeGone
+from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.election import validate as election_validate
+from holdfast.core.election.io import LeadershipEffect, LeadershipEvent, Outranked, StepDown
+from holdfast.core.election.state import LeadershipState, may_speak
+from holdfast.core.node import validate as node_validate
+from holdfast.core.node.io import AgentEffect, AgentEvent, Report, Told
+from holdfast.core.protocol.messages import (
+    CloseJob,
+    Heartbeat,
+    HeartbeatAnswered,
+    NodeGreeted,
+    RunRound,
+    StopRound,
+    ToNode,
+)
+from holdfast.core.protocol.model import Tenure
+from holdfast.testing.facts import (
+    CoreRaised,
+    Delivered,
+    FirstWord,
+    LeaseRenewed,
+    NodeDeclaredGone,
+    RoundEnding,
+    Spoke,
+    SteppedDown,
+)
+
+if TYPE_CHECKING:
+    from holdfast.testing.process import Process
+
+TOLERANCE_S = 0.001
+
+
+class Observer:
+    """Writes down facts, and the story."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._cluster = process.cluster
+        self._heard = Tenure()
+        self._sent: dict[int, float] = {}
+        """When each heartbeat was handed to the network, on the host's clock."""
+        self._lease_from = 0.0
+        self._ending: tuple[int, object] = (0, None)
+        self._first_words: set[Tenure] = set()
+
+    # The node.
+
+    def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None:
+        self._validate(node_validate.untruths(self._process.state))
+        if isinstance(event, Told):
+            self._told(event, bool(effects))
+        for effect in effects:
+            if isinstance(effect, Report):
+                self._reports(effect, at)
+
+    def _reports(self, effect: Report, at: float) -> None:
+        if isinstance(effect.message, Heartbeat):
+            self._sent[effect.message.number] = at
+        elif isinstance(effect.message, NodeGreeted):
+            self._sent[effect.message.heartbeat] = at
+
+    def _told(self, event: Told, obeyed: bool) -> None:
+        message, now, node = event.message, self._cluster.timeline.now, self._process.node
+        current = event.tenure >= self._heard
+        self._heard = max(self._heard, event.tenure)
+        if isinstance(message, HeartbeatAnswered):
+            if current:
+                self._renewed(message.number)
+            elif obeyed:
+                self._cluster.note(Delivered(now, node, event.tenure, message, True))
+        elif isinstance(message, RunRound | StopRound | CloseJob):
+            self._cluster.note(Delivered(now, node, event.tenure, message, obeyed))
+
+    def _renewed(self, number: int) -> None:
+        """The lease as it must be: from when the heartbeat was handed to the network."""
+        sent_at = self._sent.pop(number, None)
+        if sent_at is None or sent_at <= self._lease_from:
+            return
+        self._lease_from = sent_at
+        machine = self._process.machine
+        until = machine.clock.true_time(sent_at + machine.config.leases.lease_s)
+        self._cluster.note(LeaseRenewed(self._cluster.timeline.now, self._process.node, until))
+
+    def _validate(self, untruths: Iterator[str]) -> None:
+        for text in untruths:
+            now = self._cluster.timeline.now
+            self._cluster.note(CoreRaised(now, self._process.host, text))
+
+    # The coordinator.
+
+    def began(self, at: float, beginning: Beginning) -> None:
+        text = f"coordinates, tenure {beginning.tenure}"
+        self._cluster.tell_story(self._process.machine, text)
+
+    def taken(self, at: float, desk: Desk) -> None:
+        now, process = self._cluster.timeline.now, self._process
+        self._validate(coordinator_validate.untruths(desk))
+        for taken in desk.taken:
+            if isinstance(taken.event, NodeGone):
+                in_tenure = self._election is None or may_speak(self._election, at)
+                gone = taken.event.node
+                self._cluster.note(NodeDeclaredGone(now, gone, process.host, in_tenure))
+                text = f"coordinator: {gone} is gone: {taken.event.reason}"
+                self._cluster.tell_story(process.machine, text)
+        desk.taken.clear()
+        current = desk.state.round
+        ending = (current.number, current.ending) if current is not None else (0, None)
+        if ending != self._ending:
+            self._ending = ending
+            if current is not None and current.ending is not None and current.announced:
+                self._ends(desk, at)
+
+    def _ends(self, desk: Desk, at: float) -> None:
+        current, since = desk.state.round, desk.state.newcomer_since
+        assert current is not None
+        assert current.ending is not None
+        self._cluster.note(
+            RoundEnding(
+                self._cluster.timeline.now,
+                current.number,
+                current.ending,
+                self._process.host,
+                at - current.started_at,
+                None if since is None else at - since,
+                len({*current.members, *desk.state.ready}) >= desk.state.config.max_nodes,
+            )
+        )
+        text = f"coordinator: round {current.number} ends ({current.ending}): {current.stop_reason}"
+        self._cluster.tell_story(self._process.machine, text)
+
+    def speaks(self, tenure: Tenure) -> None:
+        if tenure not in self._first_words:
+            self._first_words.add(tenure)
+            now, process = self._cluster.timeline.now, self._process
+            self._cluster.note(FirstWord(now, process.host, process.node, tenure))
+
+    def says(self, message: ToNode) -> None:
+        """Beyond the tenure nothing is said; only leases are renewed, while all are heard."""
+        register = self._process.register
+        if register is None:
+            return
+        terms = self._process.machine.config.leases
+        now = self._process.reading()
+        beyond_s = now - register.secure_from - terms.tenure_s
+        if beyond_s <= TOLERANCE_S:
+            return
+        text = ""
+        if not isinstance(message, HeartbeatAnswered):
+            text = f"said {type(message).__name__} {beyond_s:.2f} s after its tenure"
+        elif beyond_s > terms.hold_s + TOLERANCE_S:
+            text = f"renewed a lease {beyond_s:.2f} s after its tenure"
+        elif silent := self._silent_member(now):
+            text = f"renewed a lease on hold without {silent}"
+        if text:
+            self._cluster.note(Spoke(self._cluster.timeline.now, self._process.host, text))
+
+    def _silent_member(self, now: float) -> str:
+        desk = self._process.desk
+        current = desk.state.round if desk is not None else None
+        if desk is None or current is None:
+            return ""
+        for name in current.members:
+            watch = desk.book.watches.get(name)
+            silent = watch is None or now - watch.heard_at > desk.book.terms.suspect_s + TOLERANCE_S
+            if silent and name not in current.succeeded:
+                return name or "a node that has not reported"
+        return ""
+
+    # The election.
+
+    @property
+    def _election(self) -> LeadershipState | None:
+        return self._process.election
+
+    def election(self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]) -> None:
+        state, process = self._election, self._process
+        if state is not None:
+            self._validate(election_validate.untruths(state))
+        for effect in effects:
+            if isinstance(effect, StepDown) and state is not None:
+                text = f"coordinates no more: {effect.reason}"
+                self._cluster.tell_story(process.machine, text)
+                resigned = state.pending is not None and state.pending.purpose == "resign"
+                in_tenure = at < state.written_at + state.terms.tenure_s
+                why = (resigned, in_tenure, isinstance(event, Outranked))
+                now = self._cluster.timeline.now
+                self._cluster.note(SteppedDown(now, process.host, process.node, *why))

@@ -1,0 +1,172 @@
+"""An agent's end of the control connection, and of the tether beside it.
+
+Rules
+- After `dial`, exactly one of `on_connected` and `on_lost` is called; after `on_connected`,
+  `on_lost` follows exactly once, unless `close` or another `dial` comes first. After it
+  nothing more comes from that connection. None of it is called from within `dial` or `send`.
+- The tether is opened by itself after `on_connected`, with the ticket that came with the
+  welcome. `on_tether` hands out a descriptor that the callee owns; this side keeps none, so
+  the tether lasts exactly as long as those to whom it was handed on.
+- A tether that cannot be opened is tried again while the connection lasts, a few times;
+  without one the node's death is noticed when its lease ends, and not sooner.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.core.protocol.messages import FromNode, ToNode
+from holdfast.core.protocol.model import Endpoint
+from holdfast.runtime.loop import Cancellable, Loop
+from holdfast.transport.auth import Security
+from holdfast.transport.connection import Connection, Ending
+from holdfast.transport.dialling import Dialling, Failed, Identity, Won, begin_connecting
+from holdfast.transport.frames import ProtocolError, encode, orders
+from holdfast.transport.handshake import SECRET_BYTES, read_refusal, tether_opening
+from holdfast.transport.resolving import Address
+
+if TYPE_CHECKING:
+    import ssl
+
+TETHER_ATTEMPTS = 5
+TETHER_RETRY_S = 1.0
+
+
+class Handlers(Protocol):
+    """What the agent wants to know."""
+
+    def on_connected(self, server_nonce: bytes, local_address: str) -> None: ...
+    def on_lost(self, reason: str, permanent: bool) -> None: ...
+    def on_message(self, instance: int, epoch: int, message: ToNode) -> None: ...
+    def on_tether(self, fd: int) -> None: ...
+
+
+class Client:
+    """One node's connection to the coordinator. Dial again after it was lost."""
+
+    def __init__(
+        self, loop: Loop, job: str, node: str, security: Security, handlers: Handlers
+    ) -> None:
+        self._loop, self._handlers = loop, handlers
+        self._identity = Identity(job, node, security, os.urandom(SECRET_BYTES))
+        self._dialling: Dialling | None = None
+        self._connection: Connection | None = None
+        self._tether: Tether | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None
+
+    def dial(
+        self, endpoints: Sequence[Endpoint], timeout_s: float, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Connect to one of the endpoints. A connection that is there is closed, silently.
+
+        `tls` is what the files for TLS come to. Without it they are read here, which may have to
+        wait for a disk; raises `UsageError` when they cannot be used.
+        """
+        self.close()
+        files = self._identity.security.tls
+        if tls is None and files is not None:
+            from holdfast.transport.tls import client_context
+
+            tls = client_context(files)
+        self._dialling = Dialling(self._loop, self._identity, self._on_won, self._on_failed)
+        self._dialling.start(endpoints, timeout_s, tls)
+
+    def send(self, message: FromNode) -> bool:
+        """Send to the coordinator; whether there is a connection to send on.
+
+        Raises `MessageTooLarge` where no frame can hold the message.
+        """
+        if self._connection is None:
+            return False
+        self._connection.send(encode(message))
+        return True
+
+    def close(self) -> None:
+        """End the connection, or the dialling, silently. The tether stays with its owners."""
+        for part in (self._dialling, self._connection, self._tether):
+            if part is not None:
+                part.close()
+        self._dialling = self._connection = self._tether = None
+
+    def _on_won(self, won: Won) -> None:
+        self._dialling = None
+        self._connection = won.connection
+        won.connection.on_frame, won.connection.on_ended = self._on_order, self._on_ended
+        self._handlers.on_connected(won.server_nonce, won.local_address)
+        if self._connection is won.connection:
+            opening = tether_opening(self._identity.job, self._identity.node, won.ticket)
+            self._tether = Tether(self._loop, won.address, opening, self._handlers)
+
+    def _on_failed(self, failed: Failed) -> None:
+        self._dialling = None
+        self._handlers.on_lost(failed.reason, failed.permanent)
+
+    def _on_order(self, connection: Connection, payload: bytes | bytearray) -> None:
+        try:
+            order = orders.decode(payload)
+        except ProtocolError as error:
+            refusal = read_refusal(payload) or error
+            connection.close()
+            self._lose(refusal.reason, refusal.permanent)
+            return
+        self._handlers.on_message(order.instance, order.epoch, order.message)
+
+    def _on_ended(self, connection: Connection, ending: Ending) -> None:
+        self._lose(ending.reason, permanent=False)
+
+    def _lose(self, reason: str, permanent: bool) -> None:
+        self.close()
+        self._handlers.on_lost(reason, permanent)
+
+
+class Tether:
+    """Connects, says its one word, and hands the descriptor out."""
+
+    def __init__(self, loop: Loop, address: Address, opening: bytes, handlers: Handlers) -> None:
+        self._loop, self._address = loop, address
+        self._opening, self._handlers = opening, handlers
+        self._attempts = 0
+        self._socket: socket.socket | None = None
+        self._retry: Cancellable | None = None
+        self._connect()
+
+    def _connect(self) -> None:
+        self._attempts += 1
+        try:
+            self._socket = begin_connecting(self._address)
+        except OSError:
+            self._try_later()
+            return
+        self._loop.add_writer(self._socket.fileno(), self._on_connected, self._socket)
+
+    def _on_connected(self, sock: socket.socket) -> None:
+        self._loop.remove_writer(sock.fileno())
+        self._socket = None
+        try:
+            # A new connection takes a few hundred bytes at once; less is a failure like any.
+            sent = sock.send(self._opening)
+        except OSError:
+            sent = 0
+        if sent == len(self._opening):
+            self._handlers.on_tether(sock.detach())
+        else:
+            sock.close()
+            self._try_later()
+
+    def _try_later(self) -> None:
+        if self._attempts < TETHER_ATTEMPTS:
+            self._retry = self._loop.call_later(TETHER_RETRY_S, self._connect)
+
+    def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._socket is not None:
+            self._loop.remove_writer(self._socket.fileno())
+            self._socket.close()
+            self._socket = None

@@ -1,0 +1,165 @@
+"""Whether this machine is the one that an endpoint names: found out by binding, not by guessing.
+
+Rules
+- An address is this machine's own if a socket can be bound to it. Names are only resolved,
+  never compared. Where the kernel lets anybody bind any address (`ip_nonlocal_bind`, as on
+  machines that may take another's over), it has to be one of an interface.
+- A port that is taken means that somebody on this machine holds it already. Of several that try
+  at once exactly one gets it. What becomes of the others is in `sharing`.
+- The host listens on the wildcard of both families, so that peers reach it whatever the
+  name means to them; on loopback only if the endpoint says loopback in so many words. (On
+  many systems a machine's own name resolves to 127.0.1.1 on that machine alone.)
+
+An endpoint's name may have several addresses, of which some are this machine's and some are not:
+then who hosts is in doubt, and `looking` has the last word. A machine that dials an address of its
+own always reaches itself: where two own the very address that the endpoint is, neither can know of
+the other, and `is_host` has to say which one is meant.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from msgspec import Struct
+
+from holdfast.core.protocol.errors import UsageError
+from holdfast.core.protocol.model import Endpoint
+from holdfast.transport.listener import listening_socket
+from holdfast.transport.resolving import Address, addresses_of, numeric
+
+_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL)
+
+
+def try_to_host(
+    endpoint: Endpoint, is_host: bool | None = None, addresses: list[Address] | None = None
+) -> socket.socket | None:
+    """Return a socket that listens on the endpoint's port, or None if another machine hosts.
+
+    `is_host` is what the user said: False never hosts, True does without looking. Where the
+    endpoint's addresses are not given, resolves its name, which may block. Raises `UsageError`
+    when hosting is demanded or due, and the port cannot be had.
+    """
+    if is_host is False:
+        return None
+    if addresses is None:
+        addresses = _resolved(endpoint)
+    try:
+        if is_host is None and not any(_is_ours(address) for address in addresses):
+            return None
+        return _listen(endpoint, addresses)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE and not is_host:
+            return None
+        raise UsageError(
+            f"cannot listen on {endpoint}: {error.strerror}",
+            "another agent or job may be there already; choose another port with --rdzv-endpoint, "
+            "or with --rdzv-conf coordinator_port=PORT for static nodes",
+        ) from None
+
+
+class Place(Struct, frozen=True):
+    """Where an endpoint is, as seen from this machine."""
+
+    is_here: bool | None
+    """Whether one of its addresses is this machine's; None if the name means nothing here."""
+    elsewhere: tuple[Address, ...] = ()
+    """Those of its addresses by which another machine can be reached."""
+
+
+def place_of(addresses: list[Address]) -> Place:
+    """Look where an endpoint is that has these addresses."""
+    others = [address for address in addresses if not _may_be_ours(address)]
+    is_here = len(others) < len(addresses) if addresses else None
+    return Place(is_here, tuple(address for address in others if _leads_elsewhere(address)))
+
+
+def is_this_machine(endpoint: Endpoint) -> bool | None:
+    """Whether the endpoint is an address of this machine; None if the name means nothing here.
+
+    Resolves the name, which may block.
+    """
+    return place_of(_resolved(endpoint)).is_here
+
+
+def _may_be_ours(address: Address) -> bool:
+    try:
+        return _is_ours(address)
+    except OSError:
+        return True  # Its port is taken, which it could not be elsewhere.
+
+
+def _resolved(endpoint: Endpoint) -> list[Address]:
+    """Its addresses; none if the name means nothing here, and so does not name this machine."""
+    try:
+        return addresses_of(endpoint)
+    except OSError:
+        return []
+
+
+def _is_ours(address: Address) -> bool:
+    """Whether this machine has the address; raises OSError when its port is taken."""
+    if _binds_anything(address.family) and not _is_of_an_interface(address):
+        return False
+    with socket.socket(address.family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address.sockaddr)
+        except OSError as error:
+            if error.errno in _NOT_OURS:
+                return False
+            raise
+    return True
+
+
+def _binds_anything(family: int) -> bool:
+    """Whether the kernel binds addresses that are not this machine's."""
+    version = 6 if family == socket.AF_INET6 else 4
+    try:
+        with open(f"/proc/sys/net/ipv{version}/ip_nonlocal_bind") as file:
+            return file.read().strip() != "0"
+    except OSError:
+        return False
+
+
+def _is_of_an_interface(address: Address) -> bool:
+    from holdfast.transport.addresses import interface_addresses
+
+    number = str(address.sockaddr[0])
+    return number.startswith("127.") or any(
+        found.address == number for found in interface_addresses()
+    )
+
+
+def _leads_elsewhere(address: Address) -> bool:
+    """Whether there is a way to an address that is not ours. Nothing is sent.
+
+    Without IPv6, even its loopback is not ours, and leads nowhere.
+    """
+    number = str(address.sockaddr[0])
+    if number == "::1" or number.startswith("127."):
+        return False
+    with socket.socket(address.family, socket.SOCK_DGRAM) as probe:
+        return probe.connect_ex(address.sockaddr) == 0
+
+
+def _listen(endpoint: Endpoint, addresses: list[Address]) -> socket.socket:
+    if is_loopback(endpoint):
+        # IPv4 first: whoever dials a name tries all of its addresses.
+        found = sorted(addresses, key=lambda address: address.family != socket.AF_INET)
+        return listening_socket(found[0].sockaddr[0], endpoint.port)
+    try:
+        return listening_socket("::", endpoint.port)
+    except OSError as error:
+        if error.errno not in _NOT_OURS:
+            raise
+    return listening_socket("0.0.0.0", endpoint.port)  # A kernel without IPv6.
+
+
+def is_loopback(endpoint: Endpoint) -> bool:
+    """Whether the endpoint says in so many words that it is this machine's alone."""
+    name = endpoint.address.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    given = [str(address.sockaddr[0]) for address in numeric(endpoint)]
+    return any(number == "::1" or number.startswith("127.") for number in given)

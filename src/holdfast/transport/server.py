@@ -1,0 +1,452 @@
+"""The coordinator's end of every connection: who is there, what they say, how they end.
+
+Rules
+- Nobody is heard before the handshake is through; nobody who breaks a rule disturbs others:
+  it is refused with the reason, disconnected and counted (`rejected`).
+- Which connection of a node counts, and what the end of its tethers proves, is in `roster`.
+- Nothing is ever written on a tether. Its end is *clean* only for an orderly FIN with nothing
+  said before it.
+- A tether that this side lets go of is reset, never ended in order: an orderly end tells the
+  node at the other end that all processes here are gone. Others on this machine may hold a
+  tether too (`share_tether`); it lasts as long as one of them does.
+- A server that is `closed_because` of something says so to every node that dials it.
+- A name belongs to whoever was admitted with it first, which shows the same seal each time it
+  comes. The name of this host's own node never comes from the network.
+- With TLS no end of a tether is clean: an end is TCP's word, not TLS's, and who is on the path can
+  forge it, or use a ticket first. A node's death is then known when its lease is over.
+- A connection for another job is handed to its `neighbours`, if there are any who take it.
+- What peers cost is bounded (`buffers`, `listener`, `peers`): memory, the time until a handshake,
+  a first word and a message come, connections of one address and of the store, a node's tethers.
+- No decision of the protocol is made here, and no name is resolved.
+
+How it works: every connection starts at `_on_opening`; what it opened as decides which
+method gets its frames. A node is known by its control connection from the moment its proof
+was accepted, and its first message follows.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from holdfast.core.protocol.messages import FromNode, NodeGreeted, ToNode
+from holdfast.core.protocol.model import Endpoint, Tenure
+from holdfast.runtime.loop import Loop
+from holdfast.transport.auth import Proven, Security, is_same
+from holdfast.transport.buffers import PeerBuffers
+from holdfast.transport.connection import Connection, Ending, Stream
+from holdfast.transport.frames import FRAME_LIMIT, ProtocolError, encode_order, from_node
+from holdfast.transport.handshake import NONCE_BYTES, Opening, ServerSide, job_of
+from holdfast.transport.listener import (
+    PATIENCE_WHEN_FULL_S,
+    Listener,
+    connection_limit,
+    greetings,
+    handshakes,
+    listening_socket,
+)
+from holdfast.transport.peers import Brake, Crowd, peer_of
+from holdfast.transport.roster import Roster
+
+if TYPE_CHECKING:
+    from holdfast.transport.sharing import Neighbours
+    from holdfast.transport.tls import Arrival
+
+TICKET_BYTES = 16
+SEALS_KEPT = 1 << 16
+"""Names whose first user is known: more than nodes that a host could serve."""
+TETHERS_OF_A_NODE = 16
+SHARE_OF_STORE = 1 / 2
+"""How much of the room for connections those to the store may take."""
+_SURE, _UNSURE = b"\0", b"\1"
+
+
+class Handlers(Protocol):
+    """What the coordinator wants to know. None of it is called from within `send`."""
+
+    def on_message(self, node: str, message: FromNode) -> None: ...
+    def on_lost(self, node: str, reason: str) -> None: ...
+    def on_tether(self, node: str) -> None: ...
+    def on_tether_ended(self, node: str, clean: bool) -> None: ...
+
+
+class StoreService(Protocol):
+    """Who serves connections of the kind "store": `require` says why not, if not."""
+
+    def require(self, round: int) -> None: ...
+    def admit(self, connection: Connection, round: int) -> None: ...
+    def ended(self, connection: Connection) -> None: ...
+
+
+class Server:
+    """Serves one job. All calls and callbacks are on the loop's thread."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        job: str,
+        security: Security,
+        handlers: Handlers,
+        store: StoreService | None = None,
+    ) -> None:
+        self._loop, self._handlers, self._store = loop, handlers, store
+        self.nonce = _SURE + os.urandom(NONCE_BYTES - 1)
+        """By which two hosts of one endpoint tell who gives way (`looking`)."""
+        self.rejected: Counter[str] = Counter()
+        self.closed_because = ""
+        """Why nodes are not admitted now, if they are not."""
+        self.neighbours: Neighbours | None = None
+        self.own_node = ""
+        """Whose words do not come through here: the node that this server lives on."""
+        self._job = job
+        self._side = ServerSide(job, security, self.nonce)
+        self._tls = None
+        if security.tls is not None:
+            from holdfast.transport.tls import server_context
+
+            self._tls = server_context(security.tls)
+        self._listeners: list[Listener] = []
+        self._handshakes, self._greetings = handshakes(loop), greetings(loop)
+        self._limit = connection_limit()
+        self.buffers = PeerBuffers(loop)
+        self._crowd, self._brake = Crowd(), Brake()
+        self._connections: set[Connection] = set()
+        self._arrivals: dict[Arrival, str] = {}
+        self._store_connections = 0
+        self._roster: Roster[Connection] = Roster()
+        self._tickets: dict[bytes, str] = {}
+        self._seals: dict[str, bytes] = {}
+        """By whom each name was used first."""
+
+    # What the owner does.
+
+    def listen(self, where: socket.socket | tuple[str, int]) -> None:
+        """Accept on a socket, or on a numeric address and port; raises OSError if it cannot."""
+        sock = where if isinstance(where, socket.socket) else listening_socket(*where)
+        self._listeners.append(Listener(self._loop, sock, self._on_accepted, self._has_room))
+
+    def adopt(self, sock: socket.socket, opening: bytes) -> None:
+        """Serve a connection whose opening somebody else has read."""
+        sock.setblocking(False)
+        connection = self._begin(sock, peer_of(sock))
+        try:
+            self._on_opening(connection, opening)
+        except ProtocolError as error:
+            connection.refuse(error)
+
+    def give_way_to_the_sure(self) -> None:
+        """This host may not be the one that is meant. To be said before anybody is served."""
+        self.nonce = _UNSURE + self.nonce[1:]
+        self._side = replace(self._side, identity=self.nonce)
+
+    @property
+    def addresses(self) -> tuple[Endpoint, ...]:
+        return tuple(Endpoint(*listener.address) for listener in self._listeners)
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Who has a control connection now."""
+        return self._roster.nodes
+
+    def is_connected(self, node: str) -> bool:
+        return node in self._roster
+
+    def send(self, node: str, tenure: Tenure, message: ToNode) -> bool:
+        """Send to a node under a tenure; whether it has a connection on which it has spoken.
+
+        Raises `MessageTooLarge` where no frame can hold the message.
+        """
+        connection = self._roster.listener(node)
+        if connection is None:
+            return False
+        connection.send(encode_order(tenure, message))
+        return True
+
+    def drop(self, node: str) -> None:
+        """Close all connections of a node; nothing more is told about them."""
+        control, tethers = self._roster.drop(node)
+        if control is not None:
+            self._tickets.pop(control.state, None)
+            self._discard(control)
+        for tether in tethers:
+            self._discard(tether)
+
+    def refuse(self, node: str, kind: str, reason: str) -> None:
+        """Tell a node why, hang up on it, and count that. It may come again."""
+        control = self._roster.control(node)
+        if control is not None:
+            control.refuse(ProtocolError(kind, reason, permanent=False))
+
+    def share_tether(self, node: str) -> int | None:
+        """A descriptor of the node's tether that somebody else on this machine can hold."""
+        tether = self._roster.latest_tether(node)
+        return tether.duplicate() if tether is not None else None
+
+    def dismiss(self) -> None:
+        """Close all connections, silently, and go on listening."""
+        for connection in list(self._connections):
+            self._discard(connection)
+        self._roster.clear()
+        self._tickets.clear()
+
+    def close(self) -> None:
+        """Close everything; nothing is told."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        self._handshakes.close()
+        self._greetings.close()
+        self.dismiss()
+        self.buffers.close()
+        for arrival in self._arrivals:
+            arrival.close()
+        self._arrivals.clear()
+
+    # Newcomers.
+
+    def _has_room(self) -> bool:
+        if len(self._connections) + len(self._arrivals) < self._limit:
+            return True
+        self.rejected["no room"] += 1
+        self._handshakes.give_up_older_than(PATIENCE_WHEN_FULL_S)
+        self._greetings.give_up_older_than(PATIENCE_WHEN_FULL_S)
+        return False
+
+    def _on_accepted(self, sock: socket.socket) -> None:
+        address = peer_of(sock)
+        if self._tls is None:
+            self._begin(sock, address)
+            return
+        from holdfast.transport.tls import Arrival
+
+        arrival = Arrival(self._loop, sock, self._tls, self._on_arrived, self._on_not_arrived)
+        self._arrivals[arrival] = address
+        self._handshakes.watch(arrival)
+
+    def _on_arrived(self, arrival: Arrival, stream: Stream, is_secure: bool) -> None:
+        self._handshakes.settled(arrival)
+        connection = self._begin(stream, self._arrivals.pop(arrival))
+        if not is_secure:
+            connection.on_frame = self._on_insecure_opening
+
+    def _on_not_arrived(self, arrival: Arrival, error: ProtocolError) -> None:
+        self._handshakes.settled(arrival)
+        self._arrivals.pop(arrival, None)
+        self.rejected[error.kind] += 1
+
+    def _begin(self, stream: Stream, address: str) -> Connection:
+        connection = Connection(self._loop, stream, self._on_opening, self._on_stranger_ended)
+        connection.buffers, connection.address = self.buffers, address
+        self._connections.add(connection)
+        self._handshakes.watch(connection)
+        return connection
+
+    def _on_stranger_ended(self, connection: Connection, ending: Ending) -> None:
+        self._forget(connection, ending)
+
+    def _forget(self, connection: Connection, ending: Ending) -> None:
+        self._let_go_of(connection)
+        if ending.kind:
+            self.rejected[ending.kind] += 1
+
+    def _discard(self, connection: Connection) -> None:
+        if connection.kind in ("control", "store"):
+            connection.close()
+        else:
+            connection.reset()  # A tether, or one that has not said yet that it is.
+        self._let_go_of(connection)
+
+    def _let_go_of(self, connection: Connection) -> None:
+        """It is closed: nothing of it is left here."""
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        if connection.kind:
+            self._crowd.remove(connection.address)
+        self._store_connections -= connection.kind == "store"
+        self._handshakes.settled(connection)
+        self._greetings.settled(connection)
+
+    # The handshake.
+
+    def _on_insecure_opening(self, connection: Connection, payload: bytes | bytearray) -> None:
+        """Without TLS, where TLS is demanded, only a tether may come."""
+        opening = self._side.read_opening(payload)
+        if opening.kind != "tether":
+            raise ProtocolError("tls", "this coordinator demands TLS")
+        self._admit_tether(connection, opening)
+
+    def _on_opening(self, connection: Connection, payload: bytes | bytearray) -> None:
+        if self._is_handed_over(connection, payload):
+            return
+        opening = self._side.read_opening(payload)
+        if opening.kind == "tether":
+            self._admit_tether(connection, opening)
+            return
+        if self.closed_because:
+            raise ProtocolError("closed", self.closed_because, permanent=False)
+        nonce = os.urandom(NONCE_BYTES)
+        connection.state = (opening, nonce)
+        connection.on_frame = self._on_proof
+        connection.send(self._side.challenge(nonce))
+
+    def _is_handed_over(self, connection: Connection, payload: bytes | bytearray) -> bool:
+        if self.neighbours is None or (job := job_of(payload)) in ("", self._job):
+            return False
+        descriptor = connection.duplicate()
+        try:
+            is_taken = self.neighbours.hand_over(job, descriptor, bytes(payload))
+        finally:
+            os.close(descriptor)
+        if is_taken:
+            connection.close()  # Ours alone: the other's descriptor keeps it.
+            self._let_go_of(connection)
+        return is_taken
+
+    def _on_proof(self, connection: Connection, payload: bytes | bytearray) -> None:
+        opening, nonce = connection.state
+        delay_s = self._brake.delay_s(connection.address)
+        try:
+            proven, seal = self._side.read_proof(payload, opening, nonce)
+        except ProtocolError as error:
+            self._brake.wrong_token(connection.address)
+            answer: Callable[[], None] = partial(connection.refuse, error)
+        else:
+            answer = partial(self._admit, connection, opening, proven, seal)
+        if delay_s:
+            connection.on_frame = self._on_spoke_out_of_turn
+            self._loop.call_later(delay_s, answer)
+        else:
+            answer()
+
+    def _on_spoke_out_of_turn(self, connection: Connection, payload: bytes | bytearray) -> None:
+        raise ProtocolError("garbage", "something was said before the welcome")
+
+    def _admit(self, connection: Connection, opening: Opening, proven: Proven, seal: bytes) -> None:
+        if not connection.is_open:
+            return  # It did not wait for the answer.
+        try:
+            self._crowd.require_room_for(connection.address, self._limit)
+            if opening.kind == "control":
+                self._require_name(opening.node, seal)
+            if opening.kind == "store":
+                self._require_store(opening.round)
+        except ProtocolError as error:
+            connection.refuse(error)
+            return
+        ticket = os.urandom(TICKET_BYTES) if opening.kind == "control" else b""
+        connection.state = ticket
+        connection.allow_frames_up_to(FRAME_LIMIT)
+        connection.send(self._side.welcome(proven, ticket))
+        self._handshakes.settled(connection)
+        self._greetings.watch(connection)
+        if opening.kind == "control":
+            self._admit_control(connection, opening.node)
+        else:
+            self._admit_store(connection, opening)
+
+    # Control connections.
+
+    def _require_name(self, node: str, seal: bytes) -> None:
+        """Raises `ProtocolError` where the name is another's."""
+        known = self._seals.get(node)
+        if node == self.own_node or (known is not None and not is_same(seal, known)):
+            # Not for good: whoever took the name may be gone when the next one leads.
+            raise ProtocolError("name", f"the name {node} is another node's", permanent=False)
+        if known is None and len(self._seals) >= SEALS_KEPT:
+            self._forget_a_seal()
+        self._seals[node] = seal
+
+    def _forget_a_seal(self) -> None:
+        """The oldest of those who are not here, if there is one."""
+        absent = (node for node in self._seals if node not in self._roster)
+        oldest = next(absent, None)
+        if oldest is not None:
+            del self._seals[oldest]
+
+    def _admit_control(self, connection: Connection, node: str) -> None:
+        older = self._roster.admit(node, connection)
+        if older is not None:
+            self._tickets.pop(older.state, None)
+            self._discard(older)
+        connection.kind, connection.node = "control", node
+        self._crowd.add(connection.address)
+        connection.on_frame, connection.on_ended = self._on_word, self._on_control_ended
+        self._tickets[connection.state] = node
+
+    def _on_word(self, connection: Connection, payload: bytes | bytearray) -> None:
+        message = from_node.decode(payload)
+        if isinstance(message, NodeGreeted):
+            self._greetings.settled(connection)
+        self._roster.spoke(connection.node)
+        self._handlers.on_message(connection.node, message)
+
+    def _on_control_ended(self, connection: Connection, ending: Ending) -> None:
+        self._forget(connection, ending)
+        self._tickets.pop(connection.state, None)
+        if self._roster.ended(connection.node, connection):
+            self._handlers.on_lost(connection.node, ending.reason)
+
+    # Tethers.
+
+    def _admit_tether(self, connection: Connection, opening: Opening) -> None:
+        connection.kind, connection.node = "tether", opening.node
+        self._crowd.add(connection.address)
+        if self._tickets.get(opening.ticket) != opening.node:
+            raise ProtocolError("ticket", "the tether's ticket is not valid")
+        if self._roster.tethers(opening.node) >= TETHERS_OF_A_NODE:
+            raise ProtocolError("no room", "the node has too many tethers")
+        del self._tickets[opening.ticket]
+        self._handshakes.settled(connection)
+        connection.on_frame, connection.on_ended = self._on_tether_spoke, self._on_tether_ended
+        self._roster.tether(opening.node, connection)
+        self._handlers.on_tether(opening.node)
+
+    def _on_tether_spoke(self, connection: Connection, payload: bytes | bytearray) -> None:
+        raise ProtocolError("garbage", "a tether has nothing to say")
+
+    def _on_tether_ended(self, connection: Connection, ending: Ending) -> None:
+        self._forget(connection, ending)
+        is_proof = self._roster.tether_ended(connection.node, connection, ending.clean)
+        if is_proof is not None:
+            self._handlers.on_tether_ended(connection.node, is_proof and self._tls is None)
+
+    # Store connections.
+
+    def _require_store(self, round: int) -> None:
+        if self._store is None:
+            raise ProtocolError("store", "this coordinator serves no store")
+        self._store.require(round)
+        if self._store_connections >= self._limit * SHARE_OF_STORE:
+            reason = f"the store has {self._store_connections} connections, and room for no more"
+            raise ProtocolError("no room", reason, permanent=False)
+
+    def _admit_store(self, connection: Connection, opening: Opening) -> None:
+        assert self._store is not None, "it was asked for before the welcome"
+        connection.kind, connection.node = "store", opening.node
+        self._crowd.add(connection.address)
+        connection.on_ended = self._on_store_ended
+        self._store_connections += 1
+        self._store.admit(connection, opening.round)
+        connection.on_frame = partial(self._on_first_request, connection.on_frame)
+
+    def _on_first_request(
+        self,
+        serve: Callable[[Connection, bytes | bytearray], None],
+        connection: Connection,
+        payload: bytes | bytearray,
+    ) -> None:
+        self._greetings.settled(connection)
+        connection.on_frame = serve
+        serve(connection, payload)
+
+    def _on_store_ended(self, connection: Connection, ending: Ending) -> None:
+        self._forget(connection, ending)
+        if self._store is not None:
+            self._store.ended(connection)

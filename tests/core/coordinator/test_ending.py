@@ -1,0 +1,306 @@
+"""How a round ends, who is waited for, and how it is judged, with nodes that come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.coordinator import step as coordinator
+from holdfast.core.coordinator.io import Depose, HeldUp, Retire, Revoke, Tell
+from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.protocol.document import Ledger
+from holdfast.core.protocol.messages import (
+    DescribeFailures,
+    FailuresDescribed,
+    NodeDraining,
+    NodeLeft,
+    RunRound,
+    Seen,
+    Standing,
+    StopRound,
+    WorkersFailed,
+    WorkersSucceeded,
+)
+from holdfast.core.protocol.model import ErrorDetail, Tenure
+
+from .coordinated_job import Job, explained, failure, members, outcome, running, told
+
+GONE = "all its processes have ended"
+
+
+def test_a_suspicion_ends_the_round_and_replaces_nobody() -> None:
+    job = running("a", "b")
+    job.join("c")
+    effects = job.take(NodeSuspected("b", "it has been silent for 5.0 s"))
+    assert set(told(effects)) == {"a", "b"}
+    assert told(job.stop("a")) == {}
+    assert members(job.take(NodeGone("b", "it was silent for 12.1 s"))) == ["a", "c"]
+
+
+def test_the_loss_of_a_member_is_free_and_of_its_victims_too() -> None:
+    job = running("a", "b", at_most=3, max_restarts=0)
+    job.join("c")
+    job.fail("a", failure(0))
+    job.stop("a", failure(0))
+    effects = job.take(NodeGone("b", GONE))
+    assert members(effects) == ["a", "c"]
+    assert "not counted against --max-restarts" in explained(effects)
+    assert job.state.charges == 0
+
+
+def test_a_node_that_had_succeeded_is_named_where_its_peers_missed_it() -> None:
+    job = running("a", "b", max_restarts=0)
+    job.hear("b", WorkersSucceeded(1))
+    missed = failure(0, error=ErrorDetail("RuntimeError: Connection closed by peer"))
+    job.fail("a", missed)
+    job.stop("a", missed)
+    ended = outcome(job.stop("b"))
+    assert "after rank 2 and rank 3 had already ended with exit code 0" in ended.reason
+    assert ended.cause is not None
+    assert [end.rank for end in ended.cause.ended_before] == [2, 3]
+
+
+def test_an_end_that_cannot_be_written_down_is_said_to_wait_for_that() -> None:
+    job = running("a", "b")
+    job.state.embedded = job.register_answers = False
+    job.hear("a", WorkersSucceeded(1))
+    assert told(job.hear("b", WorkersSucceeded(1))) == {}
+    assert explained(job.wake(0.5)) == ""
+    waits = "all workers are done; waiting for the register to record it"
+    assert explained(job.wake(1.0)) == waits
+    assert explained(job.wake(1.0)) == "", "it is said once"
+    assert outcome(job.write()).verdict == "succeeded"
+
+
+def test_giving_up_waits_for_everybody() -> None:
+    job = running("a", "b", max_restarts=0)
+    job.fail("a", failure(0))
+    assert told(job.stop("a", failure(0))) == {}
+    assert outcome(job.stop("b")).verdict == "failed"
+
+
+def test_a_node_that_is_lost_never_closes_the_job() -> None:
+    job = running("a", "b")
+    job.take(NodeGone("b", GONE))
+    job.stop("a")
+    job.take(NodeGone("a", GONE))
+    assert job.state.outcome is None
+
+
+def test_losing_a_node_that_has_finished_does_not_count() -> None:
+    job = running("a", "b")
+    job.hear("b", WorkersSucceeded(1))
+    assert told(job.take(NodeGone("b", GONE))) == {}
+    assert outcome(job.hear("a", WorkersSucceeded(1))).verdict == "succeeded"
+
+
+@pytest.mark.parametrize("with_spare", [True, False])
+def test_a_drain_is_let_out_at_once_where_the_job_can_do_without(with_spare: bool) -> None:
+    job = running("a", "b")
+    if with_spare:
+        job.join("c")
+    effects = job.hear("b", NodeDraining("SIGTERM was sent to its agent"))
+    assert bool(told(effects)) == with_spare
+    if not with_spare:
+        assert told(job.wake(4.9)) == {}
+        assert set(told(job.wake(0.2))) == {"a", "b"}
+
+
+def test_a_drain_that_waits_goes_when_a_replacement_comes() -> None:
+    job = running("a", "b")
+    job.hear("b", NodeDraining("SIGTERM was sent to its agent"))
+    assert set(told(job.join("c"))) == {"a", "b"}
+    job.hear("b", NodeLeft("SIGTERM", signal=15))
+    assert members(job.stop("a")) == ["a", "c"]
+    assert job.state.charges == 0
+
+
+def test_where_everybody_leaves_nobody_waits_for_a_replacement() -> None:
+    job = running("a", "b")
+    assert told(job.hear("b", NodeDraining("SIGTERM was sent to its agent"))) == {}
+    assert set(told(job.hear("a", NodeDraining("SIGTERM was sent to its agent")))) == {"a", "b"}
+
+
+def test_a_node_that_does_not_stop_loses_its_lease() -> None:
+    job = running("a", "b")
+    job.take(NodeSuspected("b", "silent"))
+    job.stop("a")
+    assert Revoke("b") in job.wake(65.0)
+
+
+def test_rounds_in_a_row_without_progress_end_the_job() -> None:
+    job = running("a", "b", at_most=2, fruitless_rounds_limit=2)
+    job.take(NodeGone("b", GONE))
+    job.stop("a")
+    job.join("c")
+    job.take(NodeGone("c", GONE))
+    ended = outcome(job.stop("a", round=2))
+    assert "2 rounds in a row ended without progress" in ended.reason
+
+
+def test_failures_in_a_row_without_progress_end_the_job_before_the_budget_does() -> None:
+    job = running("a", fruitless_rounds_limit=2, max_restarts=9)
+    assert isinstance(told(job.fail_and_stop(failure()))["a"], RunRound)
+    ended = outcome(job.fail_and_stop(failure(), round=2))
+    assert "2 rounds in a row ended without progress" in ended.reason
+    assert ended.cause is not None
+    assert job.state.charges == 2, "the last failure is charged like any other"
+
+
+def test_stalls_of_our_own_put_a_revoking_off_by_their_length_only() -> None:
+    job = running("a", "b")
+    job.take(NodeSuspected("b", "silent"))
+    job.stop("a")
+    for _ in range(10):
+        job.now += 6.0
+        job.take(HeldUp(0.5))
+    assert not job.state.members["b"].revoked, "it had 60 s, of which 5 s were our own"
+    assert Revoke("b") in job.wake(10.0)
+
+
+def test_a_stall_that_is_noticed_twice_counts_once() -> None:
+    job = running("a", "b")
+    job.take(NodeSuspected("b", "silent"))
+    job.stop("a")
+    job.now += 74.0  # The look of its own, due after 65 s, is late as well.
+    assert Revoke("b") not in job.take(HeldUp(10.0))
+    assert Revoke("b") in job.wake(1.0)
+
+
+def test_details_are_asked_of_the_first_few_nodes_only() -> None:
+    job = running(*"abcde")
+    brief = failure(0, brief=True)
+    asked = []
+    for number, node in enumerate("abcde"):
+        effects = job.hear(node, WorkersFailed(1, (failure(number, brief=True),)))
+        asked += [one for one in told(effects).values() if isinstance(one, DescribeFailures)]
+    assert len(asked) == 3
+    job.hear("a", FailuresDescribed(1, (failure(0, stderr_tail="all of it"),)))
+    job.fail("a", brief)
+    assert job.state.round is not None
+    assert any(one.stderr_tail == "all of it" for one in job.state.round.failures.values())
+
+
+def test_everybody_is_told_the_outcome_before_the_coordinator_retires() -> None:
+    job = running("a", "b")
+    job.hear("a", WorkersSucceeded(1))
+    assert Retire() not in job.hear("b", WorkersSucceeded(1))
+    assert Retire() not in job.hear("a", NodeLeft("done"))
+    assert Retire() in job.hear("b", NodeLeft("done"))
+
+
+def test_a_node_that_never_takes_the_outcome_is_not_waited_for_for_ever() -> None:
+    job = running("a", "b")
+    job.hear("a", WorkersSucceeded(1))
+    job.hear("b", WorkersSucceeded(1))
+    assert Retire() in job.wake(30.0)
+
+
+# --- after a takeover ---------------------------------------------------------------------
+
+
+def taken_over(size: int = 3, charges: int = 0) -> Job:
+    job = Job(nodes=2, at_most=size, max_restarts=3)
+    written = Ledger(4, size, charges)
+    tenure = Tenure(1, 2)
+    job.state = coordinator.take_over(job.state.config, tenure, written, job.now, 12.1)
+    return job
+
+
+def test_when_all_have_reported_the_round_goes_on_untouched() -> None:
+    job = taken_over()
+    for rank, node in enumerate("abc"):
+        effects = job.greet(node, Standing(4, rank, 3, "running"))
+        assert told(effects) == {}
+    assert explained(effects) == "all 3 nodes of round 4 have reported: it goes on"
+
+
+def test_nothing_forms_before_everybody_has_reported_or_must_be_gone() -> None:
+    job = taken_over()
+    assert told(job.join("x", "y", "z")) == {}
+    waits = explained(job.wake(2.0))
+    assert waits == "waiting up to 10 s for 3 nodes of round 4, which may still run"
+    assert told(job.wake(10.0)) == {}
+    assert members(job.wake(0.2)) == ["x", "y", "z"]
+    assert job.state.round_number == 5
+
+
+def test_after_a_takeover_everybody_who_reported_is_waited_for() -> None:
+    job = taken_over()
+    job.greet("a", Standing(4, 0, 3, "running"))
+    job.greet("b", Standing(4, 1, 3, "running"))
+    job.wake(2.0)
+    assert {type(one) for one in told(job.wake(10.2)).values()} == {StopRound}
+    assert told(job.stop("a", round=4)) == {}, "b may still have workers"
+    assert members(job.stop("b", round=4)) == ["a", "b"]
+
+
+def test_charges_are_not_forgotten_by_a_takeover() -> None:
+    job = taken_over(charges=3)
+    for rank, node in enumerate("abc"):
+        job.greet(node, Standing(4, rank, 3, "running"))
+    job.fail("a", failure(0), round=4)
+    for node in "abc":
+        effects = job.stop(node, round=4)
+    assert "all 3 restarts were used" in outcome(effects).reason
+
+
+def test_a_host_without_its_record_learns_it_from_the_nodes() -> None:
+    job = Job(nodes=2, at_most=3, max_restarts=2)
+    job.state.tenure = Tenure(2, 1)
+    job.greet("a", Standing(7, 0, 3, "running"), seen=Seen(Tenure(1, 3), 7, 2))
+    assert (job.state.round_number, job.state.charges) == (7, 0)
+    job.greet("b", Standing(7, 1, 3, "running"), seen=Seen(Tenure(1, 3), 7, 2))
+    assert (job.state.round_number, job.state.charges) == (7, 2)
+    assert told(job.join("x", "y", "z")) == {}, "c of round 7 may still run"
+
+
+def test_charges_count_when_two_nodes_that_are_here_remember_them() -> None:
+    job = Job(nodes=2, at_most=4, max_restarts=3)
+    job.greet("a", seen=Seen(Tenure(1, 3), 7, 1_000_000))
+    job.hear("a", NodeLeft("it has said enough"))
+    job.greet("b", seen=Seen(Tenure(1, 3), 7, 2))
+    assert job.state.charges == 0
+    job.greet("c", seen=Seen(Tenure(1, 3), 7, 1))
+    assert job.state.charges == 1
+    job.greet("d", seen=Seen(Tenure(1, 3), 7, 2))
+    assert job.state.charges == 2
+
+
+def test_a_job_that_goes_on_was_not_charged_more_than_it_could_be() -> None:
+    job = Job(nodes=2, max_restarts=3)
+    for node in "ab":
+        job.greet(node, seen=Seen(Tenure(1, 3), 7, 1_000_000))
+    assert job.state.charges == 3
+
+
+def test_charges_that_nodes_remember_count_as_fresh_and_the_causes_known_here_stay() -> None:
+    job = running("a", max_restarts=3, window_s=100.0)
+    job.state.tenure = Tenure(2, 1)
+    job.fail_and_stop(failure(error=ErrorDetail("boom")))
+    for witness in "bc":
+        job.greet(witness, seen=Seen(Tenure(1, 3), 7, 3))
+    assert job.state.charges == 3
+    assert [one.fingerprint for one in job.state.history] == ["", "", "boom"]
+    job.fail("a", failure(), round=2)
+    assert "all 3 restarts were used within 100 s" in outcome(job.stop("a", round=2)).reason
+
+
+def test_a_coordinator_that_is_not_alone_gives_way_to_a_higher_tenure() -> None:
+    job = Job(nodes=2)
+    job.state.embedded = False
+    effects = job.greet("a", seen=Seen(Tenure(1, 9), 7))
+    assert Depose(Tenure(1, 9)) in effects
+    assert told(effects) == {}
+
+
+def test_a_round_that_a_node_has_not_heard_of_is_offered_again() -> None:
+    job = running("a", "b")
+    (message,) = told(job.greet("b")).values()
+    assert isinstance(message, RunRound)
+
+
+def test_a_node_that_still_runs_an_old_round_is_told_to_stop_it() -> None:
+    job = running("a", "b")
+    effects = job.greet("z", Standing(9, 0, 1, "running"))
+    assert Tell("z", StopRound(9, "that round is over")) in effects
+    assert not job.state.members["z"].ready

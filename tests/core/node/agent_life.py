@@ -1,0 +1,100 @@
+"""An agent in the situations that its tests begin with."""
+
+from __future__ import annotations
+
+from holdfast.core.node import step as agent
+from holdfast.core.node.io import (
+    AgentEffect,
+    AgentEvent,
+    AgentStarted,
+    EndpointReserved,
+    Say,
+    Told,
+    WorkerExited,
+    WorkerStarted,
+)
+from holdfast.core.node.state import AgentState
+from holdfast.core.policy.config import JobConfig, Program, Timeouts
+from holdfast.core.protocol.messages import RunRound, StopRound
+from holdfast.core.protocol.model import (
+    Assignment,
+    Endpoint,
+    ErrorDetail,
+    ExitStatus,
+    Outcome,
+    Ranks,
+)
+
+PORT = Endpoint("127.0.0.1", 29501)
+KILLED = ExitStatus(signal=9)
+TERMINATED = ExitStatus(signal=15)
+TIMEOUTS = Timeouts(shutdown_s=30.0, unkillable_s=10.0, preload_s=60.0)
+SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
+
+
+class Life:
+    """An agent, and what it has asked for so far."""
+
+    def __init__(self, slots: int = 2) -> None:
+        program = Program("script", "train.py")
+        config = JobConfig("job", program, slots=slots, timeouts=TIMEOUTS)
+        self.state = AgentState(config, "here-1", "here")
+        self.now = 100.0
+
+    def take(self, *events: AgentEvent) -> list[AgentEffect]:
+        """Take the events one after the other; what came of the last."""
+        effects: list[AgentEffect] = []
+        for event in events:
+            self.now += 1.0
+            effects = agent.step(self.state, event, self.now)
+        return effects
+
+
+def assignment(number: int = 1, slots: int = 2) -> Assignment:
+    return Assignment(
+        round=number,
+        restart_count=number - 1,
+        group_rank=0,
+        group_size=1,
+        world_size=slots,
+        role_world_size=slots,
+        workers=tuple(Ranks(local, local, local) for local in range(slots)),
+        master=PORT,
+    )
+
+
+def run_round(number: int = 1, slots: int = 2) -> Told:
+    return Told(RunRound(assignment(number, slots)))
+
+
+def exited(local_rank: int, status: ExitStatus = KILLED, message: str = "") -> WorkerExited:
+    return WorkerExited(1, local_rank, 101 + local_rank, status, error=ErrorDetail(message))
+
+
+def waiting(slots: int = 2) -> Life:
+    life = Life(slots)
+    life.take(AgentStarted(cold="not wanted"), EndpointReserved(PORT))
+    return life
+
+
+def running(slots: int = 2) -> Life:
+    """A cold round 1 whose workers have all been born."""
+    life = waiting(slots)
+    births = [WorkerStarted(1, local, 101 + local) for local in range(slots)]
+    life.take(run_round(slots=slots), *births)
+    return life
+
+
+def stopping() -> Life:
+    """Rank 1 was killed and the round is being stopped; rank 0 still runs."""
+    life = running()
+    life.take(exited(1), Told(StopRound(1, "rank 1 was killed")))
+    return life
+
+
+def said(effects: list[AgentEffect]) -> str:
+    return "\n".join(effect.text for effect in effects if isinstance(effect, Say))
+
+
+def without_words(effects: list[AgentEffect]) -> list[AgentEffect]:
+    return [effect for effect in effects if not isinstance(effect, Say)]

@@ -1,0 +1,104 @@
+"""How a node gets ready, warm or cold."""
+
+from __future__ import annotations
+
+from holdfast.core.node.io import (
+    AgentStarted,
+    AgentTimerFired,
+    Dial,
+    DropZygote,
+    EndpointReserved,
+    ModuleRejected,
+    Report,
+    ReserveEndpoint,
+    SpawnerReady,
+    StartWorkers,
+    StartZygote,
+    WakeAgent,
+    ZygoteReady,
+)
+from holdfast.core.protocol.messages import NodeJoined
+
+from .agent_life import PORT, Life, assignment, run_round, said, without_words
+
+
+def test_a_node_joins_when_its_port_is_held_and_it_knows_how_workers_start() -> None:
+    life = Life()
+    started = life.take(AgentStarted(preload=("import numpy",)))
+    assert started[:2] == [Dial(), StartZygote(("import numpy",))]
+    assert WakeAgent("preload", 60.0) in started
+    assert life.take(ZygoteReady(("import numpy",))) == [ReserveEndpoint()]
+    (joined,) = life.take(EndpointReserved(PORT))
+    assert isinstance(joined, Report)
+    assert isinstance(joined.message, NodeJoined)
+    assert joined.message.endpoint == PORT
+    assert joined.message.info.slots == 2
+
+
+def test_a_cold_node_joins_without_a_zygote() -> None:
+    life = Life()
+    assert life.take(AgentStarted(cold="a plain command")) == [Dial(), ReserveEndpoint()]
+    (joined,) = life.take(EndpointReserved(PORT))
+    assert isinstance(joined, Report)
+    (start,) = life.take(run_round())
+    assert start == StartWorkers(assignment(), (0, 1), warm=False)
+
+
+def test_a_rejected_module_is_left_out_with_what_is_inside_it() -> None:
+    life = Life()
+    life.take(AgentStarted(preload=("import torch", "from numpy import array", "import torch.nn")))
+    effects = life.take(ModuleRejected("import torch", "it opens /dev/nvidia0 when imported", 2.12))
+    (start,) = without_words(effects)
+    assert isinstance(start, StartZygote)
+    assert start.steps == ("from numpy import array",)
+    told = "each worker imports torch itself, about 2.1 s: it opens /dev/nvidia0 when imported"
+    assert said(effects) == told
+
+
+def test_of_a_name_that_cannot_be_taken_the_module_stays() -> None:
+    life = Life()
+    life.take(AgentStarted(preload=("from torch import nn", "environ A=b")))
+    effects = life.take(ModuleRejected("from torch import nn", "importing it raised"))
+    (start,) = without_words(effects)
+    assert start == StartZygote(("import torch", "environ A=b"), avoid=("torch",))
+
+
+def test_a_module_that_was_not_asked_for_cannot_be_left_out() -> None:
+    life = Life()
+    life.take(AgentStarted(preload=("import numpy",)))
+    effects = life.take(ModuleRejected("sitecustomize", "it raised"))
+    assert without_words(effects) == [DropZygote(), ReserveEndpoint()]
+    assert "workers start cold" in said(effects)
+
+
+def test_an_import_that_hangs_holds_nobody_up() -> None:
+    life = Life()
+    life.take(AgentStarted(preload=("import torch",)))
+    effects = life.take(AgentTimerFired("preload"))
+    assert without_words(effects) == [DropZygote(), ReserveEndpoint()]
+    assert said(effects) == "workers start cold: preloading took more than 60 s"
+    assert isinstance(life.take(EndpointReserved(PORT))[-1], Report)
+
+
+def test_a_zygote_that_comes_too_late_is_not_used() -> None:
+    life = Life()
+    life.take(AgentStarted(), AgentTimerFired("preload"), EndpointReserved(PORT))
+    assert life.take(ZygoteReady(())) == []
+    (start,) = life.take(run_round())
+    assert start == StartWorkers(assignment(), (0, 1), warm=False)
+
+
+def test_a_slow_import_is_worth_a_line_that_names_what_is_not_python_s_own() -> None:
+    life = Life()
+    life.take(AgentStarted(preload=("import json", "import torch", "from torch import nn")))
+    assert said(life.take(AgentTimerFired("preload notice"))).startswith("importing torch once")
+    life.take(ZygoteReady(()))
+    assert life.take(AgentTimerFired("preload notice")) == []
+
+
+def test_a_kernel_without_subreapers_is_told_of() -> None:
+    life = Life()
+    assert life.take(SpawnerReady(7, subreaper=True, pidfd=True)) == []
+    assert "processes that workers detach" in said(
+        life.take(SpawnerReady(7, subreaper=False, pidfd=True))
+    )

@@ -1,0 +1,107 @@
+"""How a zygote gets better while a job runs, and what is said of what it cannot do."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.node import warming as agent_warming
+from holdfast.core.node.io import (
+    AgentStarted,
+    EndpointReserved,
+    ImportLeft,
+    ImportsLearned,
+    ModuleRejected,
+    ModulesUnfit,
+    Remember,
+    SpawnerEnded,
+    StartZygote,
+    Told,
+    ZygoteLost,
+    ZygoteReady,
+)
+from holdfast.core.protocol.messages import CloseJob
+from holdfast.core.protocol.model import Outcome
+
+from .agent_life import PORT, Life, run_round, said, without_words
+
+STEPS = ("import torch",)
+DYNAMO = "torch._dynamo"
+
+
+@pytest.fixture
+def life() -> Life:
+    """A node whose round runs, from a zygote that has torch."""
+    life = Life()
+    life.take(AgentStarted(preload=STEPS), ZygoteReady(STEPS, has_torch=True))
+    life.take(EndpointReserved(PORT), run_round())
+    return life
+
+
+def test_what_workers_import_late_is_prepared_beside_the_zygote_that_serves(life: Life) -> None:
+    effects = life.take(ImportsLearned((DYNAMO,)))
+    assert effects == [StartZygote(STEPS, late=(DYNAMO,), beside=True)]
+    assert life.take(ImportsLearned((DYNAMO,))) == []
+    effects = life.take(ZygoteReady(STEPS, late=(DYNAMO,), beside=True))
+    assert effects == [Remember((DYNAMO,), {})]
+
+
+def test_a_job_that_ends_before_it_is_prepared_leaves_it_to_the_next(life: Life) -> None:
+    life.take(ImportsLearned((DYNAMO,)))
+    effects = life.take(Told(CloseJob(Outcome("succeeded", "all is done", 0))))
+    effects += life.take(SpawnerEnded())
+    assert [each for each in effects if isinstance(each, Remember)] == [Remember((DYNAMO,), {})]
+
+
+def test_one_at_a_time_is_prepared_and_what_came_meanwhile_is_not_forgotten(life: Life) -> None:
+    life.take(ImportsLearned((DYNAMO,)))
+    assert life.take(ImportsLearned(("pandas",))) == []
+    effects = life.take(ZygoteReady(STEPS, late=(DYNAMO,), beside=True))
+    assert effects[-1] == StartZygote(STEPS, late=(DYNAMO, "pandas"), beside=True)
+
+
+def test_what_is_unfit_is_avoided_with_what_is_inside_it(life: Life) -> None:
+    life.take(ImportsLearned(("lightning.fabric", "pandas")))
+    effects = life.take(ModulesUnfit({"lightning": "it reads RANK when imported"}, beside=True))
+    again = StartZygote(STEPS, late=("pandas",), avoid=("lightning",), beside=True)
+    assert effects == [again]
+
+
+def test_a_node_does_not_learn_for_ever(life: Life) -> None:
+    begun = 0
+    for number in range(3 * agent_warming.MOST_IMPROVEMENTS):
+        effects = life.take(ImportsLearned((f"m{number}",)))
+        effects += life.take(ZygoteReady(STEPS, beside=True))
+        begun += sum(isinstance(effect, StartZygote) for effect in effects)
+    assert begun == agent_warming.MOST_IMPROVEMENTS
+
+
+def test_the_loss_of_a_better_one_costs_nothing(life: Life) -> None:
+    life.take(ImportsLearned((DYNAMO,)))
+    assert life.take(ZygoteLost("it ended with status 1", beside=True)) == []
+    assert life.state.warm
+
+
+def test_a_step_that_only_the_better_one_rejects_is_left_out_too(life: Life) -> None:
+    life.take(ImportsLearned((DYNAMO,)))
+    effects = life.take(ModuleRejected("import torch", "it raised", beside=True))
+    (start,) = without_words(effects)
+    assert start == StartZygote((), late=(), avoid=("torch",), beside=True)
+
+
+def test_what_a_zygote_stopped_in_is_said_once_with_what_it_costs_and_what_to_do() -> None:
+    life = Life()
+    reason = "it reads LOCAL_RANK when imported"
+    life.take(AgentStarted(preload=("import lightning",)))
+    life.take(ZygoteReady((), stopped_in=("lightning.rank", "lightning"), reason=reason))
+    life.take(EndpointReserved(PORT), run_round())
+    effects = life.take(ImportLeft(2.13))
+    told = f"each worker imports lightning itself, about 2.1 s: {reason}"
+    assert said(effects) == f"{told} (if that does not matter: --preload lightning)"
+    assert life.take(ImportLeft(2.2)) == []
+
+
+def test_what_costs_next_to_nothing_is_not_said() -> None:
+    life = Life()
+    life.take(AgentStarted(preload=("import small",)))
+    life.take(ZygoteReady((), stopped_in=("small",), reason="it reads RANK when imported"))
+    assert life.take(ImportLeft(0.01)) == []

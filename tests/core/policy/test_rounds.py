@@ -1,0 +1,247 @@
+"""When a round forms, and when a running one makes room: the rules of `policy.rounds`, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from holdfast.core.policy.config import Timeouts
+from holdfast.core.policy.rounds import (
+    Fail,
+    Form,
+    Occupancy,
+    View,
+    Wait,
+    decide,
+    make_room,
+    min_round_s,
+    names,
+)
+
+NOW = 1000.0
+TIMES = Timeouts(join_s=600.0, last_call_s=5.0, scale_up_delay_s=1.0, min_round_s=2.0)
+
+FULL = View(candidates=4, minimum=2, maximum=4, timeouts=TIMES)
+ENOUGH = View(candidates=2, minimum=2, maximum=4, timeouts=TIMES, enough_since=NOW - 1)
+TOO_FEW = View(candidates=1, minimum=2, maximum=4, timeouts=TIMES, short_since=NOW - 100)
+
+
+# --- forming ------------------------------------------------------------------------------
+
+
+def test_3_a_pause_is_waited_for_until_its_end() -> None:
+    paused = structs.replace(FULL, not_before=NOW + 2.5)
+    decision = decide(paused, NOW)
+    assert decision == Wait("pausing before the next round", NOW + 2.5)
+    assert isinstance(decide(paused, NOW + 2.5), Form)
+
+
+def test_4_with_as_many_as_it_may_have_a_round_forms_at_once() -> None:
+    assert decide(structs.replace(FULL, enough_since=NOW), NOW) == Form()
+
+
+def test_4_a_surplus_stands_by() -> None:
+    assert decide(structs.replace(FULL, candidates=9), NOW) == Form()
+
+
+def test_5_with_fewer_than_it_needs_a_round_waits_and_counts_the_missing() -> None:
+    decision = decide(TOO_FEW, NOW)
+    assert decision == Wait("1 of at least 2 nodes; waiting for 1 more", NOW + 500)
+
+
+def test_5_too_few_for_too_long_fail_the_job() -> None:
+    assert isinstance(decide(TOO_FEW, NOW + 499.9), Wait)
+    assert decide(TOO_FEW, NOW + 500) == Fail(
+        "only 1 of at least 2 nodes came within 600 s (--join-timeout)"
+    )
+
+
+def test_5_who_comes_meanwhile_does_not_lengthen_the_wait() -> None:
+    one = structs.replace(TOO_FEW, minimum=4, maximum=4)
+    before, after = decide(one, NOW), decide(structs.replace(one, candidates=3), NOW + 50)
+    assert isinstance(before, Wait)
+    assert isinstance(after, Wait)
+    assert before.wake_at == after.wake_at
+
+
+def test_6_the_first_round_waits_for_latecomers_until_the_last_call_is_over() -> None:
+    waiting = decide(ENOUGH, NOW)
+    assert waiting == Wait("2 nodes are enough; last call for up to 2 more", NOW + 4.0)
+    assert decide(ENOUGH, NOW + 4.0) == Form()
+
+
+def test_6_a_last_call_that_nobody_started_starts_now() -> None:
+    decision = decide(structs.replace(ENOUGH, enough_since=None), NOW)
+    assert isinstance(decision, Wait)
+    assert decision.wake_at == NOW + 5.0
+
+
+def test_6_a_later_round_does_not_wait_for_latecomers() -> None:
+    assert decide(structs.replace(ENOUGH, first_round=False), NOW) == Form()
+
+
+# --- forming, in order --------------------------------------------------------------------
+
+Rule = tuple[str, type, Callable[[View, float], bool]]
+
+RULES: list[Rule] = [
+    ("a pause", Wait, lambda view, now: now < view.not_before),
+    ("full", Form, lambda view, now: view.candidates >= view.maximum),
+    ("too few", Wait, lambda view, now: short(view) and now < join_ends(view, now)),
+    ("too few for too long", Fail, lambda view, now: short(view)),
+    ("last call", Wait, lambda view, now: view.first_round and now < call_ends(view, now)),
+    ("enough", Form, lambda view, now: True),
+]
+
+
+def short(view: View) -> bool:
+    return view.candidates < view.minimum
+
+
+def join_ends(view: View, now: float) -> float:
+    return (now if view.short_since is None else view.short_since) + view.timeouts.join_s
+
+
+def call_ends(view: View, now: float) -> float:
+    return (now if view.enough_since is None else view.enough_since) + view.timeouts.last_call_s
+
+
+@st.composite
+def views(draw: st.DrawFn) -> View:
+    minimum = draw(st.integers(1, 4))
+    moments = st.floats(NOW - 10, NOW + 10)
+    durations = st.floats(0, 12)
+    return View(
+        candidates=draw(st.integers(0, 6)),
+        minimum=minimum,
+        maximum=minimum + draw(st.integers(0, 2)),
+        timeouts=Timeouts(join_s=draw(durations), last_call_s=draw(durations)),
+        first_round=draw(st.booleans()),
+        enough_since=draw(st.none() | moments),
+        short_since=draw(st.none() | moments),
+        not_before=draw(st.just(0.0) | moments),
+    )
+
+
+@given(views())
+def test_the_first_rule_that_applies_decides(view: View) -> None:
+    expected = next(kind for _, kind, applies in RULES if applies(view, NOW))
+    assert type(decide(view, NOW)) is expected
+
+
+@pytest.mark.parametrize("rule", range(len(RULES)), ids=[name for name, *_ in RULES])
+def test_every_rule_decides_somewhere(rule: int) -> None:
+    """Otherwise the test above would say nothing about it."""
+    examples = [
+        structs.replace(FULL, not_before=NOW + 1),
+        FULL,
+        TOO_FEW,
+        structs.replace(TOO_FEW, short_since=NOW - 601),
+        ENOUGH,
+        structs.replace(ENOUGH, first_round=False),
+    ]
+    applying = [applies(examples[rule], NOW) for _, _, applies in RULES]
+    assert applying.index(True) == rule
+    assert type(decide(examples[rule], NOW)) is RULES[rule][1]
+
+
+@given(views())
+def test_every_wait_and_refusal_has_a_reason_and_none_wakes_in_the_past(view: View) -> None:
+    decision = decide(view, NOW)
+    if not isinstance(decision, Form):
+        assert decision.reason
+    if isinstance(decision, Wait):
+        assert decision.wake_at is None or decision.wake_at > NOW
+
+
+@given(views())
+def test_nothing_forms_with_fewer_than_the_job_needs(view: View) -> None:
+    if isinstance(decide(view, NOW), Form):
+        assert view.candidates >= view.minimum
+
+
+@given(views())
+def test_waking_when_asked_to_is_never_for_nothing(view: View) -> None:
+    """The wait that named a time is over at that time, for a reason further down the list."""
+    decision = decide(view, NOW)
+    if isinstance(decision, Wait) and decision.wake_at is not None:
+        assert decide(view, decision.wake_at) != decision
+
+
+# --- making room --------------------------------------------------------------------------
+
+ROOM = Occupancy(
+    size=2,
+    maximum=4,
+    newcomers=1,
+    newcomer_since=NOW,
+    started_at=NOW - 60,
+    fruitless=0,
+    closing=False,
+    timeouts=TIMES,
+)
+
+
+def test_7_a_newcomer_ends_the_round_after_the_delay_that_others_may_use_too() -> None:
+    assert make_room(ROOM, NOW) == Wait("1 node more will be taken in", NOW + 1.0)
+    assert make_room(ROOM, NOW + 1.0) == Form()
+
+
+def test_7_newcomers_that_fill_the_round_wait_for_nobody() -> None:
+    assert make_room(structs.replace(ROOM, newcomers=2), NOW) == Form()
+
+
+def test_7_a_round_lasts_its_least_time_whoever_waits() -> None:
+    young = structs.replace(ROOM, started_at=NOW)
+    assert make_room(young, NOW + 1.9) == Wait("1 node more will be taken in", NOW + 2.0)
+    assert make_room(young, NOW + 2.0) == Form()
+
+
+def test_7_after_fruitless_rounds_the_least_time_grows_up_to_a_limit() -> None:
+    assert [min_round_s(TIMES, n) for n in (0, 1, 2, 5, 1000)] == [2.0, 4.0, 8.0, 60.0, 60.0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"closing": True}, {"newcomers": 0}, {"size": 4}, {"newcomer_since": None}],
+    ids=["closing", "nobody new", "full", "nobody waits"],
+)
+def test_7_some_rounds_are_not_ended_for_anybody(change: dict[str, object]) -> None:
+    assert make_room(structs.replace(ROOM, **change), NOW + 1000) is None
+
+
+occupancies = st.builds(
+    Occupancy,
+    size=st.integers(1, 5),
+    maximum=st.just(5),
+    newcomers=st.integers(0, 4),
+    newcomer_since=st.none() | st.floats(NOW - 10, NOW),
+    started_at=st.floats(NOW - 100, NOW),
+    fruitless=st.integers(0, 6),
+    closing=st.booleans(),
+    timeouts=st.just(TIMES),
+)
+
+
+@given(occupancies)
+def test_room_is_made_exactly_when_every_condition_holds(view: Occupancy) -> None:
+    wanted = view.newcomers > 0 and view.newcomer_since is not None
+    possible = wanted and not view.closing and view.size < view.maximum
+    batched = view.newcomer_since is not None and view.newcomer_since + 1.0 <= NOW
+    batched = batched or view.size + view.newcomers >= view.maximum
+    old_enough = view.started_at + min(2.0 * 2**view.fruitless, 60.0) <= NOW
+    decision = make_room(view, NOW)
+    assert (decision is None) == (not possible)
+    assert isinstance(decision, Form) == (possible and batched and old_enough)
+    if isinstance(decision, Wait):
+        assert decision.wake_at is not None
+        assert isinstance(make_room(view, decision.wake_at), Form)
+
+
+def test_a_few_names_are_all_given_and_of_many_some() -> None:
+    assert names(("a", "b", "c")) == "a, b, c"
+    assert names(("e", "f", "g", "h", "i")) == "e, f, g and 2 more"

@@ -1,0 +1,120 @@
+"""A worker that was told to stop ends like a cold one, but for taking apart what was preloaded.
+
+Two workers: the second fails once the first waits, so the first is told to stop. What it leaves
+behind is in `$SAW-parts`, a line for each thing that was done while it ended.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import COLD, WARM, Program, Run
+
+LIBRARY = """
+    import os
+
+    kept = []
+
+    class Part:
+        def __init__(self, name):
+            self.name = name
+
+        def __del__(self, write=os.write, open=os.open, flags=os.O_WRONLY | os.O_APPEND):
+            if "RANK" in os.environ and os.environ["RANK"] == "0":
+                file = open(os.environ["SAW"] + "-parts", flags | os.O_CREAT, 0o600)
+                write(file, self.name.encode() + b"\\n")
+
+    """
+PARTS = """
+    from library import Part
+    part = Part("of the library")
+    """
+
+PROGRAM = """
+    import library, parts
+    import atexit, os, signal, sys, threading, time
+
+    def stop(*_):
+        ENDING
+
+    def ready(name, wait=False):
+        path = os.environ["SAW"] + "-" + name
+        while wait and not os.path.exists(path):
+            time.sleep(0.01)
+        open(path, "w").close()
+
+    if os.environ["RANK"] == "1":
+        ready("ready", wait=True)
+        sys.exit(9)
+    print("out", end="")
+    part = library.Part("of the program")
+    ring = [library.Part("in a cycle")]
+    ring.append(ring)
+    atexit.register(library.Part, "at the exit")
+    library.kept.append(open(os.environ["SAW"] + "-unflushed", "w"))
+    library.kept[0].write("all of it")
+    signal.signal(signal.SIGTERM, stop)
+    ready("ready")
+    while True:
+        time.sleep(3600)
+    """
+
+ENDINGS = {
+    "by an exit": ("sys.exit(3)", 3),
+    "with a text": ("sys.exit('a text')", 1),
+    "by an error": ("raise ValueError('text')", 1),
+    "by a hook": ("sys.excepthook = lambda *_: sys.exit(4); raise ValueError", 4),
+    "after a thread": (
+        "threading.Thread(target=lambda: time.sleep(0.2) or print('thread')).start(); sys.exit()",
+        0,
+    ),
+    "by an interrupt": ("raise KeyboardInterrupt", -2),
+}
+TAKEN_APART = "of the library"
+
+
+def stopped(program: Program, how: str, ending: str) -> Run:
+    """A run whose first worker ends in this way when it is told to stop."""
+    program.write({"train.py": PROGRAM.replace("ENDING", ending)})
+    options = ("--nproc-per-node=2", "--max-restarts=0")
+    return run(program, how, options)
+
+
+def run(program: Program, how: str, options: tuple[str, ...]) -> Run:
+    program.write({"lib/library.py": LIBRARY, "lib/parts.py": PARTS})
+    path = {"PYTHONPATH": str(program.folder / "lib")}
+    return program.run(how, "train.py", options=options, preload=("library", "parts"), env=path)
+
+
+@pytest.mark.parametrize("how", [COLD, WARM])
+@pytest.mark.parametrize("what", ENDINGS)
+def test_what_a_program_does_at_its_end_is_done(program: Program, what: str, how: str) -> None:
+    ending, status = ENDINGS[what]
+    ran = stopped(program, how, ending)
+    (ended,) = [one for one in ran.events("WorkerExited") if one["local_rank"] == 0]
+    ended_with = {"code": None, "signal": -status} if status < 0 else {"code": status}
+    assert ended_with.items() <= ended["status"].items()
+    (results,) = program.results.iterdir()
+    parts = (results / "saw-parts").read_text().splitlines()
+    # Nothing of the program is taken apart while `sys` has a function of it.
+    own = {"at the exit"} if "hook" in what else {"of the program", "in a cycle", "at the exit"}
+    assert {*parts} - {TAKEN_APART} == own
+    assert (results / "saw-unflushed").read_text() == "all of it"
+    assert ran.stdout.startswith(b"out")
+    assert (b"thread" in ran.stdout) is ("thread" in what)
+
+
+def test_what_was_preloaded_is_not_taken_apart(program: Program) -> None:
+    stopped(program, WARM, "sys.exit(3)")
+    (results,) = program.results.iterdir()
+    assert TAKEN_APART not in (results / "saw-parts").read_text()
+
+
+def test_who_was_not_told_to_stop_takes_it_apart(program: Program) -> None:
+    """It ends as ever: by the interpreter alone."""
+    text = "import library, parts, sys\npart = library.Part('of the program')\nsys.exit(3)"
+    program.write({"train.py": text})
+    assert run(program, WARM, ()).status == 3
+    (results,) = program.results.iterdir()
+    parts = (results / "saw-parts").read_text().splitlines()
+    assert {*parts} == {"of the program", TAKEN_APART}

@@ -1,0 +1,112 @@
+"""The agent's side of the conversation with a real spawner: what cannot be sent is not lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.processes.bare.private_messages import ListStuck, Message
+from holdfast.processes.spawner_client import SpawnerClient
+from holdfast.processes.spawner_process import start_spawner
+from holdfast.runtime.loop import EventLoop
+
+
+class Stage:
+    """A spawner, its client, and what was heard from it."""
+
+    def __init__(self) -> None:
+        self.loop = EventLoop()
+        self.heard: list[Message] = []
+        self.ended: list[str] = []
+        process = start_spawner(zygote=False)
+        self.client = SpawnerClient(process, self.heard.append, self.ended.append)
+        self.client.attach(self.loop)
+
+    def run_until(self, done) -> None:
+        late: list[bool] = []
+        timer = self.loop.call_later(60, late.append, True)
+        self.loop.run_until(lambda: bool(late) or done())
+        timer.cancel()
+        assert not late, f"waited in vain; heard {self.heard}, ended {self.ended}"
+
+    def close(self) -> None:
+        if not self.ended:
+            self.client.close()
+            self.client.reap()
+        self.loop.close()
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    one = Stage()
+    yield one
+    one.close()
+
+
+def test_what_can_never_be_sent_ends_the_spawner_and_is_named(stage: Stage) -> None:
+    closed = os.open(os.devnull, os.O_RDWR)
+    os.close(closed)
+    stage.client.request(ListStuck(), [closed])
+    os.dup2(0, closed)  # So that there is something to close with the connection.
+    stage.run_until(lambda: stage.ended)
+    assert stage.ended == ["could not be asked: Bad file descriptor"]
+
+
+# As a user with a low limit, of whose descriptors too many are on their way already: the kernel
+# takes no more until somebody has read those. Root has no such limit, so it becomes another.
+CROWDED = """
+import os, resource, socket
+from holdfast.runtime.loop import EventLoop
+from holdfast.processes.spawner_client import SpawnerClient
+from holdfast.processes.spawner_process import SpawnerProcess
+from holdfast.processes.bare.private_messages import ListStuck
+from holdfast.processes.bare.wire import Connection
+
+ours, theirs = socket.socketpair()
+crowded, emptied = socket.socketpair()
+loop, spawner = EventLoop(), Connection(theirs)
+client = SpawnerClient(SpawnerProcess(os.getpid(), ours), print, print)
+client.attach(loop)
+if os.geteuid() == 0:
+    os.setuid(65534)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+try:
+    while True:
+        socket.send_fds(crowded, [b"x"], [0] * 10)
+except OSError as error:
+    print(error.strerror)
+
+def empty():
+    for number in socket.recv_fds(emptied, 1, 10)[1]:
+        os.close(number)
+
+received = []
+loop.add_reader(theirs, lambda: received.extend(spawner.receive()))
+client.request(ListStuck(), [os.dup(0)])
+assert not received
+for turn in range(5):
+    loop.call_later(0.1, empty)
+loop.call_later(60, received.append, None)
+loop.run_until(lambda: received)
+print(received[0] and received[0][0])
+"""
+
+
+def test_what_cannot_be_sent_now_is_sent_later() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CROWDED], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == [os.strerror(errno.ETOOMANYREFS), "ListStuck()"], done
+
+
+def test_the_end_of_a_spawner_is_told_with_how_it_came(stage: Stage) -> None:
+    stage.client.kill()
+    stage.client.request(ListStuck())
+    stage.run_until(lambda: stage.ended)
+    (how,) = stage.ended
+    assert how.startswith("was killed by")

@@ -1,0 +1,247 @@
+"""A real coordinator on a real socket, with honest nodes that do what they are told.
+
+What a hostile client says reaches the very desk, keeper and server of a job; the honest nodes
+have no workers, and say of them what a test wants said.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.core.coordinator.bootstrap import next_life
+from holdfast.core.coordinator.io import CoordinatorEvent
+from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.state import ledger
+from holdfast.core.node.io import Told
+from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
+from holdfast.core.protocol.document import Document
+from holdfast.core.protocol.messages import (
+    CloseJob,
+    FromNode,
+    Heartbeat,
+    HeartbeatAnswered,
+    NodeGreeted,
+    RoundStopped,
+    RunRound,
+    StopRound,
+    ToNode,
+    WorkersFailed,
+    WorkersSucceeded,
+)
+from holdfast.core.protocol.model import Assignment, Endpoint, ExitStatus, Failure, NodeInfo
+from holdfast.node.coordinating import Coordinating
+from holdfast.node.embedded import Forwarding
+from holdfast.node.network import RealExchange
+from holdfast.node.record_keeper import RecordKeeper
+from holdfast.registers.record import Record
+from holdfast.runtime.loop import Cancellable
+from holdfast.transport.auth import OPEN, Security
+from holdfast.transport.client import Client
+from holdfast.transport.dialling import Identity
+from holdfast.transport.frames import encode
+from holdfast.transport.handshake import ClientSide
+
+from .stage import DEADLINE_S, JOB, LOOPBACK, Raw, Stage
+
+HOST = "host"
+INSTANCE = 1000
+
+
+def config(at_least: int = 2, at_most: int = 4) -> JobConfig:
+    return JobConfig(
+        JOB,
+        Program("script", "train.py"),
+        min_nodes=at_least,
+        max_nodes=at_most,
+        restarts=RestartPolicy(max_restarts=3, backoff_first_s=0.01, backoff_max_s=0.01),
+        timeouts=Timeouts(last_call_s=0.0),
+    )
+
+
+class Node:
+    """An honest node; the one of the coordinator's own host speaks to it without a socket."""
+
+    def __init__(self, job: Hosted, name: str) -> None:
+        self.job, self.name = job, name
+        self.info = NodeInfo(name, f"machine-{name}", slots=1)
+        self.rounds: list[Assignment] = []
+        self.stops: list[StopRound] = []
+        self.told: list[ToNode] = []
+        self.lost: list[str] = []
+        self.tethers: list[socket.socket] = []
+        self.beats = 0
+        self.client: Client | None = None
+
+    def dial(self, security: Security) -> None:
+        self.client = Client(self.job.stage.loop, JOB, self.name, security, self)
+        self.client.dial((self.job.stage.endpoint,), DEADLINE_S)
+
+    def say(self, message: FromNode) -> None:
+        if self.client is None:
+            self.job.coordinating.on_message(self.name, message)
+        else:
+            self.client.send(message)
+
+    def greet(self) -> None:
+        self.say(NodeGreeted(self.info, endpoint=self._endpoint(), heartbeat=1))
+
+    def _endpoint(self) -> Endpoint:
+        return Endpoint(LOOPBACK, 20000 + len(self.rounds))
+
+    def hear(self, message: ToNode) -> None:
+        self.told.append(message)
+        if isinstance(message, RunRound):
+            self.rounds.append(message.assignment)
+        if isinstance(message, StopRound):
+            self.stops.append(message)
+            self.say(RoundStopped(message.round, (), self._endpoint()))
+
+    def is_answered(self) -> None:
+        """The coordinator hears this node, and answers."""
+        self.beats += 1
+        answer = HeartbeatAnswered(100 + self.beats)
+        self.say(Heartbeat(100 + self.beats))
+        self.job.stage.until(lambda: answer in self.told)
+        assert self.lost == []
+
+    def fail(self) -> None:
+        """Its worker fails, of its own."""
+        seat = self.rounds[-1]
+        rank = seat.workers[0].rank
+        status = ExitStatus(code=1)
+        failure = Failure(self.name, self.info.host, 0, rank, "default", 7, status, 1.0)
+        self.say(WorkersFailed(seat.round, (failure,)))
+
+    # What the connection says.
+
+    def on_connected(self, server_nonce: bytes, local_address: str) -> None:
+        self.greet()
+
+    def on_lost(self, reason: str, permanent: bool) -> None:
+        self.lost.append(reason)
+
+    def on_message(self, instance: int, epoch: int, message: ToNode) -> None:
+        self.hear(message)
+
+    def on_tether(self, fd: int) -> None:
+        self.tethers.append(socket.socket(fileno=fd))
+        self.job.stage.closing(self.tethers[-1].close)
+
+
+class AtOnce:
+    """A record whose disk answers at once."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self.touch, self.remove = record.touch, record.remove
+
+    def write(self, document: Document, then: Callable[[str], None]) -> None:
+        self._record.write(document)
+        then(self._record.problem)
+
+
+class Hosted:
+    """The coordinator of a job, its record, and its nodes."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        folder: Path,
+        security: Security = OPEN,
+        settings: JobConfig | None = None,
+    ) -> None:
+        self.stage, self.security = stage, security
+        self.config = settings or config()
+        self.said: list[str] = []
+        self.record = Record(folder, JOB)
+        self.nodes: dict[str, Node] = {HOST: Node(self, HOST)}
+        self.beating: Cancellable
+        self.clock, self.journal, self.node = stage.loop, self, HOST
+        written = self.record.read(3600.0)
+        beginning = next_life(self.config, written, INSTANCE)
+        state = beginning.state(self.config, stage.loop.now())
+        self.events: list[CoordinatorEvent] = []
+        """What the coordinator took a step for."""
+        keeper = RecordKeeper(self, AtOnce(self.record), written.counter if written else 0)
+        handlers = Forwarding()
+        self.server = RealExchange(stage.loop, Identity(JOB, HOST, security), handlers)
+        self.coordinating = handlers.to = Coordinating(state, self, keeper, self.server)
+        stage.server, stage.spaces = self.server, self.server.keys
+        self.server.listen((LOOPBACK, 0))
+        for part in (self.server, self.coordinating, keeper):
+            stage.closing(part.close)
+        keeper.begin(state.tenure, ledger(state), self.coordinating.begin)
+
+    # As the node that the coordinator lives on.
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def post(self, event: Told) -> None:
+        self.nodes[HOST].hear(event.message)
+
+    def taken(self, at: float, desk: Desk) -> None:
+        self.events += [taken.event for taken in desk.taken]
+        desk.taken.clear()
+
+    @property
+    def round(self) -> int:
+        return self.coordinating.state.round_number
+
+    def start(self, *names: str) -> None:
+        """The host's own node and these have come: the first round runs on them."""
+        self.nodes[HOST].greet()
+        for name in names:
+            node = self.nodes[name] = Node(self, name)
+            node.dial(self.security)
+            self.stage.closing(node.client.close)
+        self.until_running(1)
+
+    def until_running(self, count: int) -> None:
+        """Every node runs its `count`-th round."""
+        self.stage.until(lambda: all(len(node.rounds) >= count for node in self.nodes.values()))
+
+    def goes_on(self, rounds: int = 1) -> None:
+        """Every node is heard and runs the round that it ran, and the job comes to a good end."""
+        for node in self.nodes.values():
+            node.is_answered()
+        assert {len(node.rounds) for node in self.nodes.values()} == {rounds}
+        assert self.coordinating.state.round is not None
+        assert self.coordinating.state.round.ending is None
+        assert set(self.coordinating.state.round.seats) == set(self.nodes)
+        self.ends_well()
+
+    def ends_well(self) -> None:
+        for node in self.nodes.values():
+            node.say(WorkersSucceeded(node.rounds[-1].round))
+        for node in self.nodes.values():
+            self.stage.until(lambda node=node: isinstance(node.told[-1], CloseJob))
+            assert node.told[-1].outcome.verdict == "succeeded"
+
+    # Who is admitted, and means ill.
+
+    def admit(self, name: str) -> Raw:
+        raw = self.stage.raw()
+        side = ClientSide(JOB, name, "control", self.security)
+        raw.send(side.opening())
+        self.stage.until(lambda: raw.frames or raw.is_ended)
+        side.read_challenge(raw.frames[0])
+        raw.send(side.prove())
+        self.stage.until(lambda: len(raw.frames) > 1 or raw.is_ended)
+        return raw
+
+    def attack(self, *words: FromNode, name: str = "mallory") -> Raw:
+        """Say all of this as an admitted client, and wait until it was read."""
+        raw = self.admit(name)
+        for word in words:
+            raw.send(encode(word))
+        self._until_read(raw)
+        return raw
+
+    def _until_read(self, raw: Raw) -> None:
+        """Somebody honest is answered after it, on a loop that takes turns."""
+        for _ in range(3):
+            for node in self.nodes.values():
+                node.is_answered()

@@ -1,0 +1,262 @@
+"""Several jobs behind one endpoint: each node reaches its own coordinator."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from holdfast.core.protocol.errors import UsageError
+from holdfast.core.protocol.model import Endpoint
+from holdfast.transport import sharing
+from holdfast.transport.auth import OPEN, Security
+from holdfast.transport.handshake import ADVICE
+from holdfast.transport.server import Server
+from holdfast.transport.sharing import Share, take_share
+
+from ..free_ports import free_port
+from .conftest import Certificates
+from .stage import DEADLINE_S, LOOPBACK, Agent, Coordinator, Stage
+
+SECRET = Security(b"a secret token")
+
+
+class Carrier:
+    """A coordinator of one job at the endpoint, on the stage's loop."""
+
+    def __init__(self, stage: Stage, job: str, share: Share, security: Security) -> None:
+        self.coordinator, self.share = Coordinator(), share
+        self.said: list[str] = []
+        self.server = Server(stage.loop, job, security, self.coordinator, stage.spaces)
+        self.coordinator.server = self.server
+        share.serve(stage.loop, self.server, self.said.append)
+
+    def close(self) -> None:
+        self.server.close()
+        self.share.close()
+
+
+Carry = Callable[..., Carrier]
+
+
+@pytest.fixture
+def place() -> Endpoint:
+    return Endpoint(LOOPBACK, free_port())
+
+
+@pytest.fixture
+def carry(stage: Stage, place: Endpoint) -> Iterator[Carry]:
+    carriers: list[Carrier] = []
+
+    def one(job: str, security: Security = OPEN) -> Carrier:
+        share = take_share(place, job, None, security.tls is None)
+        assert share is not None, f"{job} cannot be carried"
+        carriers.append(Carrier(stage, job, share, security))
+        return carriers[-1]
+
+    yield one
+    for carrier in carriers:
+        carrier.close()
+
+
+def joined(stage: Stage, place: Endpoint, carrier: Carrier, *names: str, **who: object) -> Agent:
+    """An agent that has reached this carrier."""
+    node, job = names
+    agent = stage.agent(node, job=job, **who)  # type: ignore[arg-type]
+    agent.client.dial((place,), DEADLINE_S)
+    stage.until(lambda: agent.lost or node in carrier.coordinator.tethered)
+    assert agent.lost == []
+    assert agent.connected[0][0] == carrier.server.nonce
+    return agent
+
+
+def test_nodes_of_two_jobs_reach_their_own_coordinators(
+    stage: Stage, place: Endpoint, carry: Carry
+) -> None:
+    first, second = carry("first"), carry("second", SECRET)
+    assert not first.share.is_lodging
+    assert second.share.is_lodging
+    one = joined(stage, place, first, "one", "first")
+    two = joined(stage, place, second, "two", "second", security=SECRET)
+    stage.until(lambda: second.said)
+    passing_on = "which passes on what is for this one (second); is --rdzv-id right?"
+    assert second.said == [f"{place} also serves job first, {passing_on}"]
+    stage.until(lambda: first.said)
+    assert first.said == [f"{place} also serves job second from now on; is its --rdzv-id right?"]
+    for agent, carrier in ((one, first), (two, second)):
+        assert carrier.server.nodes == {agent.node}
+        agent.tethers.pop().close()
+        stage.until(lambda carrier=carrier: carrier.coordinator.tethers_ended)
+        assert carrier.coordinator.tethers_ended == [(agent.node, True)]
+        agent.client.close()
+        stage.until(lambda carrier=carrier: carrier.coordinator.lost)
+
+
+def test_a_job_behind_the_door_keeps_its_own_secret(
+    stage: Stage, place: Endpoint, carry: Carry
+) -> None:
+    carry("first")
+    second = carry("second", SECRET)
+    stranger = stage.agent("stranger", job="second")
+    stranger.client.dial((place,), DEADLINE_S)
+    stage.until(lambda: stranger.lost)
+    assert "demands a token" in stranger.lost[0][0]
+    assert second.server.rejected == {"token": 1}
+
+
+ASKS = """
+import sys
+from holdfast.store.client import Store
+from holdfast.core.protocol.model import Endpoint
+with Store(Endpoint(sys.argv[1], int(sys.argv[2])), "second") as store:
+    store.set("key", b"value")
+    print(store.get("key"))
+"""
+
+
+def test_the_store_of_a_job_behind_the_door_is_its_own(
+    stage: Stage, place: Endpoint, carry: Carry
+) -> None:
+    carry("first")
+    carry("second")
+    stage.spaces.open(1)
+    command = [sys.executable, "-c", ASKS, place.address, str(place.port)]
+    told: list[bytes] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        number = client.stdout.fileno()
+        stage.loop.add_reader(number, lambda: told.append(os.read(number, 1000)))
+        stage.until(lambda: told)
+        stage.loop.remove_reader(number)
+    assert told[0].startswith(b"b'value'")
+
+
+def test_when_the_door_closes_the_next_one_holds_the_port_and_nobody_notices(
+    stage: Stage, place: Endpoint, carry: Carry
+) -> None:
+    first, second, third = carry("first"), carry("second"), carry("third")
+    two = joined(stage, place, second, "two", "second")
+    three = joined(stage, place, third, "three", "third")
+    first.close()
+    stage.until(lambda: second.server.addresses or third.server.addresses)
+    holder, lodger = (second, third) if second.server.addresses else (third, second)
+    stage.until(lambda: lodger.share.is_lodging)
+    assert holder.said[-1] == f"this node holds {place} itself now"
+    joined(stage, place, second, "late two", "second")
+    joined(stage, place, third, "late three", "third")
+    for agent, carrier in ((two, second), (three, third)):
+        assert carrier.server.is_connected(agent.node)
+        assert agent.lost == []
+        assert carrier.coordinator.tethers_ended == []
+    again = carry("first")
+    assert again.share.is_lodging
+    joined(stage, place, again, "one", "first")
+
+
+def test_one_process_of_this_machine_carries_a_job(place: Endpoint, carry: Carry) -> None:
+    first, second = carry("first"), carry("second")
+    for job in ("first", "second"):
+        for is_host in (None, True):
+            assert take_share(place, job, is_host, may_lodge=True) is None
+    second.close()
+    first.close()
+    for job in ("second", "first"):
+        carry(job)
+
+
+def test_a_job_that_nobody_carries_here_is_told_who_is_served_and_what_to_do(
+    stage: Stage, place: Endpoint, carry: Carry
+) -> None:
+    first = carry("first")
+    agent = stage.agent("node", job="second")
+    agent.client.dial((place,), DEADLINE_S)
+    stage.until(lambda: agent.lost)
+    assert first.said == [f"a node of job second dials {place}; is its --rdzv-id right?"]
+    words = f"{place}: this coordinator serves job first, not second ({ADVICE})"
+    assert agent.lost == [(words, False)]
+
+
+def test_a_port_of_another_program_is_not_shared(place: Endpoint) -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind((place.address, place.port))
+        other.listen()
+        assert take_share(place, "job", None, may_lodge=True) is None
+        with pytest.raises(UsageError, match="cannot listen"):
+            take_share(place, "job", True, may_lodge=True)
+    share = take_share(place, "job", True, may_lodge=True)
+    assert share is not None
+    share.close()
+
+
+def test_a_job_with_tls_shares_with_nobody(
+    stage: Stage, place: Endpoint, carry: Carry, certificates: Certificates
+) -> None:
+    secure = Security(tls=certificates.files())
+    carry("first", secure)
+    assert take_share(place, "second", None, may_lodge=True) is None
+    with pytest.raises(UsageError, match="cannot listen"):
+        take_share(place, "second", True, may_lodge=True)
+    agent = stage.agent("node", job="second")
+    agent.client.dial((place,), DEADLINE_S)
+    stage.until(lambda: agent.lost)
+    assert "serves job first, not second" in agent.lost[0][0]
+
+
+def test_a_job_with_tls_does_not_lodge_with_one_without(place: Endpoint, carry: Carry) -> None:
+    carry("first")
+    assert take_share(place, "second", None, may_lodge=False) is None
+
+
+def test_a_fork_keeps_neither_claim_nor_door(place: Endpoint, carry: Carry) -> None:
+    first, second = carry("first"), carry("second")
+    ready, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(tell, b"ready")
+        signal.pause()
+        os._exit(0)
+    os.read(ready, 5)
+    os.close(ready)
+    os.close(tell)
+    try:
+        second.close()
+        first.close()
+        assert not carry("second").share.is_lodging
+        assert carry("first").share.is_lodging
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.root
+def test_another_user_does_not_lodge_here(place: Endpoint, carry: Carry) -> None:
+    carry("first")
+    child = os.fork()
+    if not child:
+        os.setuid(65534)
+        os._exit(take_share(place, "second", None, may_lodge=True) is not None)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert carry("second").share.is_lodging
+
+
+def test_nonsense_that_is_handed_in_disturbs_nobody(
+    stage: Stage, place: Endpoint, carry: Carry
+) -> None:
+    carry("first")
+    second = carry("second")
+    agent = joined(stage, place, second, "node", "second")
+    for word, has_descriptor in ((b"nonsense", True), (b"nothing else", False), (b"", False)):
+        line = sharing._connected(sharing._claim_on(place.port, "second"))
+        assert line is not None
+        ours, theirs = socket.socketpair()
+        with line, ours, theirs:
+            if word:
+                socket.send_fds(line, [word], [theirs.fileno()] if has_descriptor else [])
+    stage.until(lambda: second.server.rejected["garbage"] == 1 and not second.share._inlets)
+    assert second.server.is_connected(agent.node)
