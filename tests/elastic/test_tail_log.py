@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.elastic.multiprocessing import file_news, tail_log
+from holdfast.elastic.multiprocessing import tail_log
 from holdfast.elastic.multiprocessing.tail_log import TailLog
 
 DEADLINE_S = 60.0
@@ -256,6 +256,7 @@ def test_where_the_kernel_cannot_tell_the_files_are_looked_at(
 NEVER_STOPPED = """
 import os, sys
 from holdfast.elastic.multiprocessing.tail_log import TailLog
+from holdfast.runtime import file_news
 tail = TailLog("w", {0: sys.argv[1]}, sys.stdout, interval_sec=3600).start()
 if os.fork() == 0:
     sys.exit()
