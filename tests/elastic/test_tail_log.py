@@ -19,6 +19,7 @@ import pytest
 
 from holdfast.elastic.multiprocessing import tail_log
 from holdfast.elastic.multiprocessing.tail_log import TailLog
+from holdfast.runtime import file_news
 
 DEADLINE_S = 60.0
 NEVER_S = 3600.0
@@ -256,7 +257,6 @@ def test_where_the_kernel_cannot_tell_the_files_are_looked_at(
 NEVER_STOPPED = """
 import os, sys
 from holdfast.elastic.multiprocessing.tail_log import TailLog
-from holdfast.runtime import file_news
 tail = TailLog("w", {0: sys.argv[1]}, sys.stdout, interval_sec=3600).start()
 if os.fork() == 0:
     sys.exit()
