@@ -7,8 +7,9 @@ Rules
 2. With one allocation, one step has an agent on each node, and outlives nodes that are lost.
 3. Nodes meet through a register that any node may leave: a folder on the shared disk, or etcd.
 4. No secret is in the script, which others can read: the token is in a file of its owner's alone.
-5. A job that was cancelled stays cancelled: it is queued again only while Slurm calls it running.
-6. What the user says to `sbatch` comes last, and so wins over what is said here.
+5. No element begins the job anew after its end, however late Slurm brings it back.
+6. A job that was cancelled stays cancelled: it is queued again only while Slurm calls it running.
+7. What the user says to `sbatch` comes last, and so wins over what is said here.
 
 The agent runs in a step (`srun`) even on a single node: at a preemption Slurm tells steps, with
 time to leave, and does not tell batch scripts.
@@ -17,7 +18,7 @@ time to leave, and does not tell batch scripts.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -32,7 +33,7 @@ OVER = (
     exit_status.USAGE,
     exit_status.NOT_FORMED,
 )
-TOKEN, REGISTER, LOGS, SCRIPT = "token", "register", "logs", "job.sh"
+TOKEN, REGISTER, LOGS, SCRIPT, OVER_MARK = "token", "register", "logs", "job.sh", "over"
 """What is in the folder of a job, by name."""
 
 
@@ -137,6 +138,8 @@ def _body(job: Submission) -> Iterator[str]:
     yield '  echo "hint: the folder has to be on a disk that all nodes share (--folder)" >&2'
     yield f"  exit {exit_status.USAGE}"
     yield "fi"
+    if not job.one_allocation:
+        yield f'[ ! -e "$folder/{OVER_MARK}" ] || exit 0  # It came back after the end of the job.'
     yield "trap : TERM USR1 USR2  # The agent is told too; what it says at its end counts."
     yield f"{_srun(job)} {shlex.quote(job.command)} run \\"
     for line in _meeting(job, number):
@@ -144,14 +147,18 @@ def _body(job: Submission) -> Iterator[str]:
     yield f"  {shlex.join(job.run_words)}"
     yield "status=$?"
     yield "case $status in"
-    yield f"  {'|'.join(map(str, RUN_AGAIN))})  # Asked to leave, or its agent killed: the job is not over."
+    yield f"  {_any(RUN_AGAIN)})  # Asked to leave, or its agent was killed: the job is not over."
     yield "    state=$(squeue --noheader --format=%T --jobs=$SLURM_JOB_ID)"
     yield '    if [ "$state" = RUNNING ]; then scontrol requeue $SLURM_JOB_ID; fi ;;'
     if not job.one_allocation:
-        yield f"  {'|'.join(map(str, OVER))})  # The job is over: nobody has to start any more."
-        yield "    scancel --quiet --state=PENDING $SLURM_ARRAY_JOB_ID ;;"
+        yield f"  {_any(OVER)})  # The job is over: nobody has to start any more."
+        yield f'    : > "$folder/{OVER_MARK}"; scancel --quiet --state=PENDING {number} ;;'
     yield "esac"
     yield "exit $status"
+
+
+def _any(statuses: Sequence[int]) -> str:
+    return "|".join(map(str, statuses))
 
 
 def _srun(job: Submission) -> str:
