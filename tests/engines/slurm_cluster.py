@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from ..integration.nodes.hosts import Host, Network, Streams
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "munged", "ip", "nsenter", "setpriv")
 TUN = Path("/dev/net/tun")
 DEADLINE_S = 100.0
+LEFTOVER_S = 20.0
 CPUS = 4
 """More than this machine may have: two jobs fit on a node."""
 REQUEUE_WAIT_S = 5
@@ -214,6 +216,29 @@ class SlurmCluster:
         self.run(["scontrol", "update", f"NodeName={names}", "State=RESUME"])
         self.until(lambda: self.states() == {"idle"}, "idle nodes")
 
+    def left(self) -> dict[str, list[str]]:
+        """What runs on the nodes besides their daemons, once Slurm calls them idle."""
+        deadline = time.monotonic() + LEFTOVER_S
+        while (found := self._strangers()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return {name: [_command_of(pid) for pid in pids] for name, pids in found.items()}
+
+    def sweep(self) -> None:
+        """Kill what a test left."""
+        for pid in [pid for pids in self._strangers().values() for pid in pids]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it ended since it was seen
+
+    def _strangers(self) -> dict[str, list[int]]:
+        found = {}
+        for node in self.nodes:
+            own = self._daemons[node.name].pid
+            if pids := [pid for pid in node.processes() if pid != own]:
+                found[node.name] = pids
+        return found
+
     def close(self) -> None:
         """Kill everything, the hosts included."""
         self.network.close()
@@ -280,6 +305,14 @@ class SlurmCluster:
         }
         view = ["unshare", "--mount", "sh", "-c", ENTER, "sh"]
         return host.run([*view, *command], {**plain, **own, **env}, cwd, streams)
+
+
+def _command_of(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return "gone"
+    return b" ".join(words).decode(errors="replace")
 
 
 class Command:
