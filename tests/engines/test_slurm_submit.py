@@ -76,7 +76,9 @@ def test_a_preempted_element_comes_back_when_there_is_room(job: PlacedJob) -> No
     number_of(job, command)
     first = job.until_stepping(4)
     taken = job.hosts_of(first)[-1]
-    urgent = job.start("srun", "--partition=urgent", f"--nodelist={taken}", "--exclusive", "cat")
+    urgent = job.start(
+        "srun", "--partition=urgent", f"--nodelist={taken}", "--exclusive", "sleep", "600"
+    )
     second = job.until_stepping(3, after=first)
     assert taken not in job.hosts_of(second)
     urgent.process.terminate()

@@ -41,6 +41,7 @@ def test_one_allocation_has_room_for_the_spares_and_outlives_lost_nodes() -> Non
     job = replace(JOB, one_allocation=True)
     assert "--nodes=2-9" in directives(job)
     assert "--no-kill" in directives(job)
+    assert not any(line.startswith("--ntasks") for line in directives(job))
     assert not any(line.startswith("--array") for line in directives(job))
 
 

@@ -91,10 +91,10 @@ def _count(number: int, what: str) -> str:
 def _directives(job: Submission) -> Iterator[str]:
     own = [f"--job-name={job.name}"]
     if job.one_allocation:
+        # No number of tasks: Slurm would count them for the least nodes, and give no more.
         own += [f"--nodes={_slurm_range(job)}", "--no-kill"]
     else:
-        own += [f"--array=0-{job.elements - 1}", "--nodes=1"]
-    own += ["--ntasks-per-node=1"]
+        own += [f"--array=0-{job.elements - 1}", "--nodes=1", "--ntasks-per-node=1"]
     own += [] if job.share_nodes else ["--exclusive"]
     own += ["--requeue", "--open-mode=append", f"--signal={NOTICE}"]
     own += [f"--output={output_pattern(job)}"]
