@@ -140,7 +140,7 @@ class Leases(Struct, frozen=True):
         return self.lease_s * (1 + self.drift) + self.kill_margin_s
 
 
-class Security(Struct, frozen=True):
+class SecuritySettings(Struct, frozen=True):
     """Where the secrets are found; the secrets themselves are nowhere in the configuration."""
 
     token_file: str | None = None
@@ -219,7 +219,7 @@ class JobConfig(Struct, frozen=True):
     restarts: RestartPolicy = RestartPolicy()
     timeouts: Timeouts = Timeouts()
     leases: Leases = Leases()
-    security: Security = Security()
+    security: SecuritySettings = SecuritySettings()
     warm: WarmStart = WarmStart()
     output: Output = Output()
     signals: tuple[str, ...] = DEFAULT_SIGNALS
@@ -231,6 +231,8 @@ class JobConfig(Struct, frozen=True):
     virtual_local_rank: bool = False
     worker_store: bool = False
     """Rank 0 serves PyTorch's store itself, instead of a process of ours."""
+    hidden_variables: tuple[str, ...] = ()
+    """What the agent has in its environment and workers must not: the engine's own ranks."""
 
     @property
     def has_fixed_ranks(self) -> bool:
