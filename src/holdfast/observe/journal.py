@@ -11,7 +11,7 @@ Schema (one object a line):
     {"seq", "at": seconds on the node's own clock, "machine": "agent" | "coordinator",
      "event": {"type", …}, "effects": [{"type", …}, …]}
     {"seq", "at", "machine": "coordinator began", "beginning": {"tenure", "ledger", …}}
-    {"seq", "at", "machine": "leadership", "event": {"type", …}, "effects": [{"type", …}, …]}
+    {"seq", "at", "machine": "election", "event": {"type", …}, "effects": [{"type", …}, …]}
 
 The fields of events and effects are those of the types in `core.node.io`,
 `core.protocol.messages` and `core.coordinator.io`; one that has its default may be missing. The
@@ -123,7 +123,7 @@ class CoordinatorBegan(msgspec.Struct, frozen=True, tag="coordinator began", tag
     beginning: Beginning
 
 
-class LeadershipStep(msgspec.Struct, frozen=True, tag="leadership", tag_field="machine"):
+class ElectionStep(msgspec.Struct, frozen=True, tag="election", tag_field="machine"):
     """Something that changed who leads, or whether the register can be reached."""
 
     seq: int
@@ -143,7 +143,7 @@ class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
     missing: int
 
 
-Step = AgentStep | CoordinatorStep | CoordinatorBegan | LeadershipStep | Gap
+Step = AgentStep | CoordinatorStep | CoordinatorBegan | ElectionStep | Gap
 Do = Callable[[Callable[[], str | None], Callable[[str], None], int], None]
 """Has something done that may wait for a disk, after all that was put in before: the work, who is
 told of a problem that it came to, and how many bytes are held for it."""
@@ -156,7 +156,7 @@ def at_once(work: Callable[[], str | None], then: Callable[[str], None], size: i
         then(problem)
 
 
-AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, LeadershipStep)
+AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, ElectionStep)
 
 
 class Journal:
@@ -225,7 +225,7 @@ class Journal:
     def election(self, at: float, event: Any, effects: list[Any]) -> None:
         """A step about who leads; written if it changed something."""
         if _is_noteworthy(event, effects):
-            self._add(LeadershipStep(0, at, event, effects))
+            self._add(ElectionStep(0, at, event, effects))
 
     def taken(self, at: float, desk: Desk) -> None:
         """All steps that the coordinator at this desk has taken since it was last asked."""
@@ -411,7 +411,7 @@ def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
     coordinator_state = CoordinatorState(header.config)
     for step in steps:
         decided: list[AgentEffect] | list[CoordinatorEffect]
-        if isinstance(step, LeadershipStep):
+        if isinstance(step, ElectionStep):
             continue
         if isinstance(step, Gap):
             return  # What became of the machines meanwhile is not known.

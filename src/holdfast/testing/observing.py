@@ -13,8 +13,8 @@ from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.leases import NodeGone
 from holdfast.core.coordinator.liveness import Desk
 from holdfast.core.election import validate as election_validate
-from holdfast.core.election.io import LeadershipEffect, LeadershipEvent, Outranked, StepDown
-from holdfast.core.election.state import LeadershipState, may_speak
+from holdfast.core.election.io import ElectionEffect, ElectionEvent, Outranked, StepDown
+from holdfast.core.election.state import ElectionState, may_speak
 from holdfast.core.node import validate as node_validate
 from holdfast.core.node.io import AgentEffect, AgentEvent, Report, Told
 from holdfast.core.protocol.messages import (
@@ -183,10 +183,10 @@ class Observer:
     # The election.
 
     @property
-    def _election(self) -> LeadershipState | None:
+    def _election(self) -> ElectionState | None:
         return self._process.election
 
-    def election(self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]) -> None:
+    def election(self, at: float, event: ElectionEvent, effects: list[ElectionEffect]) -> None:
         state, process = self._election, self._process
         if state is not None:
             self._validate(election_validate.untruths(state))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.coordinator.liveness import Desk
-from holdfast.core.election.state import LeadershipState
+from holdfast.core.election.state import ElectionState
 from holdfast.core.node.io import (
     AgentEvent,
     AgentStarted,
@@ -117,7 +117,7 @@ class SimulatedProcess(Turns):
         return coordinating.desk if coordinating is not None else None
 
     @property
-    def election(self) -> LeadershipState | None:
+    def election(self) -> ElectionState | None:
         place = self.engine.place if self.engine is not None else None
         return place.election if isinstance(place, Elected) else None
 

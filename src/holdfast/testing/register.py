@@ -21,7 +21,7 @@ from random import Random
 from typing import Protocol
 
 from holdfast.core.election.io import (
-    LeadershipEvent,
+    ElectionEvent,
     ReadRegister,
     RegisterRead,
     RegisterUnclear,
@@ -43,7 +43,7 @@ TAKEN_UP = 0.6
 VERSIONS_KEPT = 32
 
 
-Tell = Callable[[LeadershipEvent], None]
+Tell = Callable[[ElectionEvent], None]
 
 
 class RegisterCaller(Protocol):
@@ -159,7 +159,7 @@ class ClusterRegister:
     def _serve(
         self, caller: RegisterCaller, request: ReadRegister | WriteRegister, tell: Tell | None
     ) -> None:
-        event: LeadershipEvent
+        event: ElectionEvent
         if isinstance(request, WriteRegister):
             event = self._write(caller, request)
         else:

@@ -59,7 +59,7 @@ from holdfast.transport.tether_end import reset_tether
 if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
     from holdfast.core.coordinator.liveness import Desk
-    from holdfast.core.election.io import LeadershipEffect, LeadershipEvent
+    from holdfast.core.election.io import ElectionEffect, ElectionEvent
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class MemberNode:
     def taken(self, at: float, desk: Desk) -> None:
         desk.taken.clear()
 
-    def election(self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]) -> None:
+    def election(self, at: float, event: ElectionEvent, effects: list[ElectionEffect]) -> None:
         pass
 
     def _note(self, message: ToNode) -> None:
