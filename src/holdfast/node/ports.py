@@ -29,7 +29,7 @@ from holdfast.runtime.loop import Clock
 
 if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
-    from holdfast.core.coordinator.liveness import Desk
+    from holdfast.core.coordinator.liveness import Liveness
     from holdfast.core.election.io import ElectionEffect, ElectionEvent
     from holdfast.core.protocol.document import Document
     from holdfast.core.protocol.errors import UsageError
@@ -225,7 +225,7 @@ class JournalPort(Protocol):
 
     def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None: ...
     def began(self, at: float, beginning: Beginning) -> None: ...
-    def taken(self, at: float, desk: Desk) -> None: ...
+    def taken(self, at: float, liveness: Liveness) -> None: ...
     def election(self, at: float, event: ElectionEvent, effects: list[ElectionEffect]) -> None: ...
 
 

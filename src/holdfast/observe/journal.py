@@ -43,7 +43,7 @@ import msgspec
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, Heard
-from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.node import step as agent
 from holdfast.core.node.contact import UNANSWERED
@@ -227,11 +227,11 @@ class Journal:
         if _is_noteworthy(event, effects):
             self._add(ElectionStep(0, at, event, effects))
 
-    def taken(self, at: float, desk: Desk) -> None:
-        """All steps that the coordinator at this desk has taken since it was last asked."""
-        for one in desk.taken:
+    def taken(self, at: float, liveness: Liveness) -> None:
+        """All steps that this coordinator has taken since it was last asked."""
+        for one in liveness.taken:
             self.coordinator(at, one.event, one.effects)
-        desk.taken.clear()
+        liveness.taken.clear()
 
     def close(self) -> None:
         self._write_quiet()

@@ -249,9 +249,9 @@ class SimulatedExchange:
             self._handlers.on_tether_ended(node, is_proof)
 
     def hear_liar(self, variety: int) -> None:
-        desk = self._process.desk
-        if desk is not None:
-            for word in lies(desk.state, variety):
+        liveness = self._process.liveness
+        if liveness is not None:
+            for word in lies(liveness.state, variety):
                 self._handlers.on_message(LIAR, word)
             self._handlers.on_lost(LIAR, "enough")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.election.state import ElectionState
 from holdfast.core.node.io import (
     AgentEvent,
@@ -111,10 +111,10 @@ class SimulatedProcess(Turns):
         return self.engine.state
 
     @property
-    def desk(self) -> Desk | None:
+    def liveness(self) -> Liveness | None:
         """The coordinator's, where this process is it."""
         coordinating = self.engine.place.coordinating if self.engine is not None else None
-        return coordinating.desk if coordinating is not None else None
+        return coordinating.liveness if coordinating is not None else None
 
     @property
     def election(self) -> ElectionState | None:
@@ -124,7 +124,7 @@ class SimulatedProcess(Turns):
     def reached_point(self) -> None:
         """Where a coordinator, or who wants to be one, may be struck."""
         election = self.election
-        if self.desk is None and (election is None or election.pending is None):
+        if self.liveness is None and (election is None or election.pending is None):
             return
         was_frozen = self.frozen
         lasts_s = self.cluster.reached_point(self)
@@ -132,7 +132,7 @@ class SimulatedProcess(Turns):
             self.falls_asleep_s += lasts_s
 
     def pause_mid_word(self) -> float:
-        return self.cluster.pause_mid_word(self) if self.desk is not None else 0.0
+        return self.cluster.pause_mid_word(self) if self.liveness is not None else 0.0
 
     def host_is_up(self) -> bool:
         return self.machine.up
@@ -236,7 +236,7 @@ class SimulatedProcess(Turns):
         self.alive = False
         self.cluster.note(AgentDied(self.cluster.timeline.now, self.host, self.node))
         self.cluster.tell_story(self.machine, f"the agent of {self.node} is no more")
-        self.led = self.desk is not None
+        self.led = self.liveness is not None
         self._queue.clear()
         if self.machine.process is self:
             self.machine.older.append(self)

@@ -58,7 +58,7 @@ from holdfast.transport.tether_end import reset_tether
 
 if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
-    from holdfast.core.coordinator.liveness import Desk
+    from holdfast.core.coordinator.liveness import Liveness
     from holdfast.core.election.io import ElectionEffect, ElectionEvent
 
 log = logging.getLogger(__name__)
@@ -176,8 +176,8 @@ class MemberNode:
     def began(self, at: float, beginning: Beginning) -> None:
         pass
 
-    def taken(self, at: float, desk: Desk) -> None:
-        desk.taken.clear()
+    def taken(self, at: float, liveness: Liveness) -> None:
+        liveness.taken.clear()
 
     def election(self, at: float, event: ElectionEvent, effects: list[ElectionEffect]) -> None:
         pass
