@@ -8,8 +8,8 @@ MUTANTS = (
     Mutant(
         "nobody holds the deadline of the lease",
         "§4.1",
-        "core.node.contact:hold",
-        "return [HoldLease(state.lease.stop_at, state.lease.kill_at)]",
+        "core.node.contact:set_deadlines",
+        "return [SetDeadlines(state.lease.stop_at, state.lease.kill_at)]",
         "return []",
         "network",
         (2, 8, 39),

@@ -82,7 +82,7 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedRun:
     config = rendezvous_settings.apply(config, settings, _fields_of(values), COMMAND_LINE)
     if template := environ.get(PREFIX_TEMPLATE):
         config = replace(config, output=replace(config.output, prefix_template=template))
-    config, more = rendezvous.settle(config, values.get("rdzv-backend"))
+    config, more = rendezvous.complete(config, values.get("rdzv-backend"))
     if config.max_nodes > 1 and "rdzv-id" not in values:
         config = replace(config, run_id=_id_of_place(config))
     _check_backoff(config)

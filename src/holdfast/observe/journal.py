@@ -52,8 +52,8 @@ from holdfast.core.node.io import (
     AgentEvent,
     AgentTimerFired,
     AllGone,
-    HoldLease,
     Report,
+    SetDeadlines,
     StepReported,
     Told,
     WakeAgent,
@@ -252,7 +252,7 @@ class Journal:
         event = step.event
         if isinstance(event, Told) and isinstance(event.message, HeartbeatAnswered):
             known, self._tenure = self._tenure, event.tenure
-            return known == event.tenure and _only(step.effects, HoldLease)
+            return known == event.tenure and _only(step.effects, SetDeadlines)
         return heartbeat_number(step) is not None and _only(step.effects, Report | WakeAgent)
 
     def _keep(self, step: AgentStep) -> None:

@@ -24,7 +24,7 @@ from holdfast.core.coordinator.state import (
     CoordinatorState,
     RunningRound,
     name_of,
-    settle,
+    update_ready,
 )
 from holdfast.core.policy import ranks, rounds
 from holdfast.core.protocol import exit_status
@@ -188,7 +188,7 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         _keep_masters_as_given(state, state.round)
     for name in members:
         state.members[name].round = state.round_number
-        settle(state, name)
+        update_ready(state, name)
     return []
 
 

@@ -57,7 +57,7 @@ from holdfast.core.coordinator.state import (
     RunningRound,
     current_round,
     ledger,
-    settle,
+    update_ready,
 )
 from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
@@ -239,7 +239,7 @@ def _joined(state: CoordinatorState, node: str, message: NodeJoined) -> list[Coo
         return _tell_outcome(state, node)
     member = _member(state, node, message)
     member.endpoint = message.endpoint
-    settle(state, node)
+    update_ready(state, node)
     return forming.stand_by(state, node)
 
 
@@ -277,7 +277,7 @@ def _greeted(
         effects += judging.closing_wanted(state, message.closing)
     if message.draining:
         effects += ending.draining(state, node, message.draining, now)
-    settle(state, node)
+    update_ready(state, node)
     return effects + forming.stand_by(state, node)
 
 
@@ -383,7 +383,7 @@ def _offer_again(
 def _heard_again(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     if node in state.members:
         state.members[node].suspected = ""
-        settle(state, node)
+        update_ready(state, node)
     return []
 
 

@@ -27,11 +27,11 @@ from holdfast.core.node.io import (
     CoordinatorLost,
     EndpointReserved,
     EndSpawner,
-    HoldLease,
     KillEverything,
     LeaseRanOut,
     Released,
     ReserveEndpoint,
+    SetDeadlines,
     SignalWorkers,
     SpawnerEnded,
     StartWorkers,
@@ -202,7 +202,7 @@ class MemberNode:
                 self.post(AllGone())
             case EndSpawner():
                 self.post(SpawnerEnded())
-            case HoldLease():
+            case SetDeadlines():
                 self._hold_lease(effect.stop_at)
             case _:
                 pass  # A zygote and a spawner, which are not here.
