@@ -1,7 +1,7 @@
 """The journal: everything that happened to a job, and why, in JSON lines.
 
-The first line describes the job. Every further line is one step of one of the two state
-machines of the core: the event that went in, and the effects that came out. Feeding the
+The first line describes the job. Every further line is one step of one of the three
+state machines of the core: the event that went in, and the effects that came out. Feeding the
 events to fresh machines gives the same effects again (`replay`), so a journal is both the
 story of a job and a proof of how it was decided.
 

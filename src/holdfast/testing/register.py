@@ -63,14 +63,12 @@ class RegisterCaller(Protocol):
 class Fate:
     """What becomes of one request: when it is carried out, and whether anybody is told."""
 
-    __slots__ = ("answers", "at_s", "lives_at_s")
+    __slots__ = ("answers", "at_s")
 
     def __init__(self, at_s: float | None, answers: bool = True) -> None:
         self.at_s = at_s
         """After this long; None: never."""
         self.answers = answers
-        self.lives_at_s = at_s
-        """When the sign of life that goes before it arrives."""
 
 
 class ClusterRegister:

@@ -182,7 +182,7 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         instance=state.tenure.instance,
     )
     state.round.assignments = ranks.assign(
-        seated, round=state.round_number, restart_count=state.restart_count, master=master
+        seated, round=state.round_number, restart_count=state.charges, master=master
     )
     if state.config.has_fixed_ranks:
         _keep_masters_as_given(state, state.round)

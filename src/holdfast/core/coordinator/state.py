@@ -160,8 +160,8 @@ class CoordinatorState(Struct):
     roles: set[str] = field(default_factory=set)
     formed: int = 0
     """Rounds formed by this very coordinator."""
-    restart_count: int = 0
     charges: int = 0
+    """Failures that were counted: the number of the restart, in every assignment."""
     remembered: dict[str, int] = field(default_factory=dict)
     """Charges that nodes claim beyond ours, by node."""
     history: list[restarts.RoundFailure] = field(default_factory=list)

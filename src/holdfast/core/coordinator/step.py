@@ -102,7 +102,7 @@ def take_over(
     state = CoordinatorState(config, tenure=tenure, began_at=now)
     state.version = 1
     state.round_number = written.round
-    state.charges = state.restart_count = written.charges
+    state.charges = written.charges
     state.history = [restarts.forgotten(now)] * written.charges
     state.closing = written.closing
     state.outcome, state.outcome_told = written.outcome, written.outcome is not None
@@ -324,7 +324,7 @@ def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[
         # When they were is not known, so they count as fresh, as those of a register do.
         forgotten = [restarts.forgotten(now)] * (charges - state.charges)
         state.history = forgotten + state.history
-        state.charges = state.restart_count = charges
+        state.charges = charges
         state.version += 1
     if state.formed == 0 and state.round is None:
         assert state.began_at is not None
