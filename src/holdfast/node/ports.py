@@ -17,6 +17,7 @@ takes it lets it wait its turn (`runtime.loop.Inbox`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,8 +30,8 @@ from holdfast.runtime.loop import Clock
 
 if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
-    from holdfast.core.coordinator.liveness import Desk
-    from holdfast.core.election.io import LeadershipEffect, LeadershipEvent
+    from holdfast.core.coordinator.liveness import Liveness
+    from holdfast.core.election.io import ElectionEffect, ElectionEvent
     from holdfast.core.protocol.document import Document
     from holdfast.core.protocol.errors import UsageError
     from holdfast.registers.register_thread import OnReply
@@ -225,10 +226,14 @@ class JournalPort(Protocol):
 
     def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None: ...
     def began(self, at: float, beginning: Beginning) -> None: ...
-    def taken(self, at: float, desk: Desk) -> None: ...
-    def election(
-        self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]
-    ) -> None: ...
+    def taken(self, at: float, liveness: Liveness) -> None: ...
+    def election(self, at: float, event: ElectionEvent, effects: list[ElectionEffect]) -> None: ...
+
+
+def new_instance() -> int:
+    """Microseconds of the calendar: agents are started in the same second, by the same command,
+    and each may begin the job anew where a register has lost everything."""
+    return time.time_ns() // 1000
 
 
 class Ports(Struct):
@@ -238,7 +243,7 @@ class Ports(Struct):
     processes: Processes
     journal: JournalPort
     say: Callable[[str], None]
-    instance: Callable[[], int]
+    instance: Callable[[], int] = new_instance
     """The number of a job's life of which nothing is known: a later one is larger."""
     finished: Callable[[Outcome], None] = lambda outcome: None
     """Told how it ended, once nothing of the job is left on this node."""

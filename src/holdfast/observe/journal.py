@@ -1,7 +1,7 @@
 """The journal: everything that happened to a job, and why, in JSON lines.
 
-The first line describes the job. Every further line is one step of one of the two state
-machines of the core: the event that went in, and the effects that came out. Feeding the
+The first line describes the job. Every further line is one step of one of the three
+state machines of the core: the event that went in, and the effects that came out. Feeding the
 events to fresh machines gives the same effects again (`replay`), so a journal is both the
 story of a job and a proof of how it was decided.
 
@@ -11,7 +11,7 @@ Schema (one object a line):
     {"seq", "at": seconds on the node's own clock, "machine": "agent" | "coordinator",
      "event": {"type", …}, "effects": [{"type", …}, …]}
     {"seq", "at", "machine": "coordinator began", "beginning": {"tenure", "ledger", …}}
-    {"seq", "at", "machine": "leadership", "event": {"type", …}, "effects": [{"type", …}, …]}
+    {"seq", "at", "machine": "election", "event": {"type", …}, "effects": [{"type", …}, …]}
 
 The fields of events and effects are those of the types in `core.node.io`,
 `core.protocol.messages` and `core.coordinator.io`; one that has its default may be missing. The
@@ -43,7 +43,7 @@ import msgspec
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, Heard
-from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.node import step as agent
 from holdfast.core.node.contact import UNANSWERED
@@ -52,8 +52,8 @@ from holdfast.core.node.io import (
     AgentEvent,
     AgentTimerFired,
     AllGone,
-    HoldLease,
     Report,
+    SetDeadlines,
     StepReported,
     Told,
     WakeAgent,
@@ -123,7 +123,7 @@ class CoordinatorBegan(msgspec.Struct, frozen=True, tag="coordinator began", tag
     beginning: Beginning
 
 
-class LeadershipStep(msgspec.Struct, frozen=True, tag="leadership", tag_field="machine"):
+class ElectionStep(msgspec.Struct, frozen=True, tag="election", tag_field="machine"):
     """Something that changed who leads, or whether the register can be reached."""
 
     seq: int
@@ -143,7 +143,7 @@ class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
     missing: int
 
 
-Step = AgentStep | CoordinatorStep | CoordinatorBegan | LeadershipStep | Gap
+Step = AgentStep | CoordinatorStep | CoordinatorBegan | ElectionStep | Gap
 Do = Callable[[Callable[[], str | None], Callable[[str], None], int], None]
 """Has something done that may wait for a disk, after all that was put in before: the work, who is
 told of a problem that it came to, and how many bytes are held for it."""
@@ -156,7 +156,7 @@ def at_once(work: Callable[[], str | None], then: Callable[[str], None], size: i
         then(problem)
 
 
-AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, LeadershipStep)
+AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, ElectionStep)
 
 
 class Journal:
@@ -225,13 +225,13 @@ class Journal:
     def election(self, at: float, event: Any, effects: list[Any]) -> None:
         """A step about who leads; written if it changed something."""
         if _is_noteworthy(event, effects):
-            self._add(LeadershipStep(0, at, event, effects))
+            self._add(ElectionStep(0, at, event, effects))
 
-    def taken(self, at: float, desk: Desk) -> None:
-        """All steps that the coordinator at this desk has taken since it was last asked."""
-        for one in desk.taken:
+    def taken(self, at: float, liveness: Liveness) -> None:
+        """All steps that this coordinator has taken since it was last asked."""
+        for one in liveness.taken:
             self.coordinator(at, one.event, one.effects)
-        desk.taken.clear()
+        liveness.taken.clear()
 
     def close(self) -> None:
         self._write_quiet()
@@ -252,7 +252,7 @@ class Journal:
         event = step.event
         if isinstance(event, Told) and isinstance(event.message, HeartbeatAnswered):
             known, self._tenure = self._tenure, event.tenure
-            return known == event.tenure and _only(step.effects, HoldLease)
+            return known == event.tenure and _only(step.effects, SetDeadlines)
         return heartbeat_number(step) is not None and _only(step.effects, Report | WakeAgent)
 
     def _keep(self, step: AgentStep) -> None:
@@ -411,7 +411,7 @@ def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
     coordinator_state = CoordinatorState(header.config)
     for step in steps:
         decided: list[AgentEffect] | list[CoordinatorEffect]
-        if isinstance(step, LeadershipStep):
+        if isinstance(step, ElectionStep):
             continue
         if isinstance(step, Gap):
             return  # What became of the machines meanwhile is not known.

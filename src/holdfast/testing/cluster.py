@@ -90,9 +90,9 @@ class Cluster:
         found, highest = None, None
         for machine in self.machines:
             process = machine.process
-            desk = process.desk if process is not None else None
-            if desk is not None and (highest is None or desk.state.tenure > highest):
-                found, highest = machine, desk.state.tenure
+            liveness = process.liveness if process is not None else None
+            if liveness is not None and (highest is None or liveness.state.tenure > highest):
+                found, highest = machine, liveness.state.tenure
         return found
 
     def target(self, host: int) -> Machine | None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from holdfast.core.coordinator import validate as coordinator_validate
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.leases import NodeGone
-from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.election import validate as election_validate
-from holdfast.core.election.io import LeadershipEffect, LeadershipEvent, Outranked, StepDown
-from holdfast.core.election.state import LeadershipState, may_speak
+from holdfast.core.election.io import ElectionEffect, ElectionEvent, Outranked, StepDown
+from holdfast.core.election.state import ElectionState, may_speak
 from holdfast.core.node import validate as node_validate
 from holdfast.core.node.io import AgentEffect, AgentEvent, Report, Told
 from holdfast.core.protocol.messages import (
@@ -106,26 +106,26 @@ class Observer:
         text = f"coordinates, tenure {beginning.tenure}"
         self._cluster.tell_story(self._process.machine, text)
 
-    def taken(self, at: float, desk: Desk) -> None:
+    def taken(self, at: float, liveness: Liveness) -> None:
         now, process = self._cluster.timeline.now, self._process
-        self._validate(coordinator_validate.untruths(desk))
-        for taken in desk.taken:
+        self._validate(coordinator_validate.untruths(liveness))
+        for taken in liveness.taken:
             if isinstance(taken.event, NodeGone):
                 in_tenure = self._election is None or may_speak(self._election, at)
                 gone = taken.event.node
                 self._cluster.note(NodeDeclaredGone(now, gone, process.host, in_tenure))
                 text = f"coordinator: {gone} is gone: {taken.event.reason}"
                 self._cluster.tell_story(process.machine, text)
-        desk.taken.clear()
-        current = desk.state.round
+        liveness.taken.clear()
+        current = liveness.state.round
         ending = (current.number, current.ending) if current is not None else (0, None)
         if ending != self._ending:
             self._ending = ending
             if current is not None and current.ending is not None and current.announced:
-                self._ends(desk, at)
+                self._ends(liveness, at)
 
-    def _ends(self, desk: Desk, at: float) -> None:
-        current, since = desk.state.round, desk.state.newcomer_since
+    def _ends(self, liveness: Liveness, at: float) -> None:
+        current, since = liveness.state.round, liveness.state.newcomer_since
         assert current is not None
         assert current.ending is not None
         self._cluster.note(
@@ -136,7 +136,7 @@ class Observer:
                 self._process.host,
                 at - current.started_at,
                 None if since is None else at - since,
-                len({*current.members, *desk.state.ready}) >= desk.state.config.max_nodes,
+                len({*current.members, *liveness.state.ready}) >= liveness.state.config.max_nodes,
             )
         )
         text = f"coordinator: round {current.number} ends ({current.ending}): {current.stop_reason}"
@@ -169,13 +169,15 @@ class Observer:
             self._cluster.note(Spoke(self._cluster.timeline.now, self._process.host, text))
 
     def _silent_member(self, now: float) -> str:
-        desk = self._process.desk
-        current = desk.state.round if desk is not None else None
-        if desk is None or current is None:
+        liveness = self._process.liveness
+        current = liveness.state.round if liveness is not None else None
+        if liveness is None or current is None:
             return ""
         for name in current.members:
-            watch = desk.book.watches.get(name)
-            silent = watch is None or now - watch.heard_at > desk.book.terms.suspect_s + TOLERANCE_S
+            watch = liveness.book.watches.get(name)
+            silent = (
+                watch is None or now - watch.heard_at > liveness.book.terms.suspect_s + TOLERANCE_S
+            )
             if silent and name not in current.succeeded:
                 return name or "a node that has not reported"
         return ""
@@ -183,10 +185,10 @@ class Observer:
     # The election.
 
     @property
-    def _election(self) -> LeadershipState | None:
+    def _election(self) -> ElectionState | None:
         return self._process.election
 
-    def election(self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]) -> None:
+    def election(self, at: float, event: ElectionEvent, effects: list[ElectionEffect]) -> None:
         state, process = self._election, self._process
         if state is not None:
             self._validate(election_validate.untruths(state))

@@ -30,7 +30,7 @@ from holdfast.core.coordinator.state import (
     current_round,
     forget,
     note_done,
-    settle,
+    update_ready,
 )
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.policy.config import Timeouts
@@ -95,7 +95,7 @@ def _is_back(state: CoordinatorState, current: RunningRound, node: str) -> None:
     member = state.members.get(node)
     if member is not None:
         member.round = 0
-        settle(state, node)
+        update_ready(state, node)
 
 
 # What ends it.
@@ -156,7 +156,7 @@ def stopped(
     current = current_round(state, message.round)
     if member.round == message.round or current is not None:
         member.round, member.endpoint = 0, message.endpoint
-        settle(state, node)
+        update_ready(state, node)
     if current is None or not current.has(node) or node in current.gone:
         return []
     _note(current, message.failures, now)
@@ -227,7 +227,7 @@ def suspected(
     if member is None or state.outcome is not None:
         return []
     member.suspected = reason
-    settle(state, node)
+    update_ready(state, node)
     current = state.round
     if current is None or not current.has(node) or node in current.succeeded:
         return []
@@ -318,7 +318,7 @@ def draining(
     if not member.draining:
         member.drain_until = now + state.config.timeouts.drain_s
     member.draining = reason
-    settle(state, node)
+    update_ready(state, node)
     current = state.round
     if current is not None and current.has(node) and node not in current.gone:
         current.leaving.setdefault(node, member.drain_until)
@@ -391,7 +391,7 @@ def _still_not_stopped(state: CoordinatorState, now: float) -> list[CoordinatorE
     for name in current.awaited():
         if name in state.members and not state.members[name].revoked:
             state.members[name].revoked = True
-            settle(state, name)
+            update_ready(state, name)
             about = state.members[name].name
             told = f"{about} has not stopped its workers, and counts as lost when its lease is over"
             effects.append(Explain(told, about))
@@ -405,7 +405,7 @@ def reinstate(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     if not member.revoked:
         return []
     member.revoked = False
-    settle(state, node)
+    update_ready(state, node)
     return [Reinstate(node)]
 
 

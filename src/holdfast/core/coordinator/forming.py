@@ -24,7 +24,7 @@ from holdfast.core.coordinator.state import (
     CoordinatorState,
     RunningRound,
     name_of,
-    settle,
+    update_ready,
 )
 from holdfast.core.policy import ranks, rounds
 from holdfast.core.protocol import exit_status
@@ -182,13 +182,13 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         instance=state.tenure.instance,
     )
     state.round.assignments = ranks.assign(
-        seated, round=state.round_number, restart_count=state.restart_count, master=master
+        seated, round=state.round_number, restart_count=state.charges, master=master
     )
     if state.config.has_fixed_ranks:
         _keep_masters_as_given(state, state.round)
     for name in members:
         state.members[name].round = state.round_number
-        settle(state, name)
+        update_ready(state, name)
     return []
 
 

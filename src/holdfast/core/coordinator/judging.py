@@ -141,7 +141,6 @@ def _charge(
         verdict = restarts.GiveUp(_fruitless_for_too_long(state))
     if isinstance(verdict, restarts.GiveUp):
         return close(state, failed_outcome(f"{what}; {verdict.reason}", cause))
-    state.restart_count += 1
     state.not_before = now + verdict.delay_s
     state.waiting_for = rounds.PAUSING if verdict.delay_s else ""
     return [Explain(f"{what}; {verdict.reason}")]

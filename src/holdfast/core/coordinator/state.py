@@ -160,8 +160,8 @@ class CoordinatorState(Struct):
     roles: set[str] = field(default_factory=set)
     formed: int = 0
     """Rounds formed by this very coordinator."""
-    restart_count: int = 0
     charges: int = 0
+    """Failures that were counted: the number of the restart, in every assignment."""
     remembered: dict[str, int] = field(default_factory=dict)
     """Charges that nodes claim beyond ours, by node."""
     history: list[restarts.RoundFailure] = field(default_factory=list)
@@ -236,7 +236,7 @@ def forget(state: CoordinatorState, node: str) -> Member | None:
     state.unaware.discard(node)
     if member is not None:
         state.names.release(member.name)
-        settle(state, node)
+        update_ready(state, node)
     return member
 
 
@@ -246,7 +246,7 @@ def name_of(state: CoordinatorState, node: str) -> str:
     return member.name if member is not None else host_of(node)
 
 
-def settle(state: CoordinatorState, node: str) -> None:
+def update_ready(state: CoordinatorState, node: str) -> None:
     """Keep `ready` true to what is known of a node."""
     member = state.members.get(node)
     if member is not None and member.ready:

@@ -57,7 +57,7 @@ from holdfast.core.coordinator.state import (
     RunningRound,
     current_round,
     ledger,
-    settle,
+    update_ready,
 )
 from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
@@ -102,7 +102,7 @@ def take_over(
     state = CoordinatorState(config, tenure=tenure, began_at=now)
     state.version = 1
     state.round_number = written.round
-    state.charges = state.restart_count = written.charges
+    state.charges = written.charges
     state.history = [restarts.forgotten(now)] * written.charges
     state.closing = written.closing
     state.outcome, state.outcome_told = written.outcome, written.outcome is not None
@@ -239,7 +239,7 @@ def _joined(state: CoordinatorState, node: str, message: NodeJoined) -> list[Coo
         return _tell_outcome(state, node)
     member = _member(state, node, message)
     member.endpoint = message.endpoint
-    settle(state, node)
+    update_ready(state, node)
     return forming.stand_by(state, node)
 
 
@@ -277,7 +277,7 @@ def _greeted(
         effects += judging.closing_wanted(state, message.closing)
     if message.draining:
         effects += ending.draining(state, node, message.draining, now)
-    settle(state, node)
+    update_ready(state, node)
     return effects + forming.stand_by(state, node)
 
 
@@ -324,7 +324,7 @@ def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[
         # When they were is not known, so they count as fresh, as those of a register do.
         forgotten = [restarts.forgotten(now)] * (charges - state.charges)
         state.history = forgotten + state.history
-        state.charges = state.restart_count = charges
+        state.charges = charges
         state.version += 1
     if state.formed == 0 and state.round is None:
         assert state.began_at is not None
@@ -383,7 +383,7 @@ def _offer_again(
 def _heard_again(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     if node in state.members:
         state.members[node].suspected = ""
-        settle(state, node)
+        update_ready(state, node)
     return []
 
 

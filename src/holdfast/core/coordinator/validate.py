@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.core.coordinator.io import Written
-from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.state import UNKNOWN, CoordinatorState, RunningRound
 from holdfast.core.protocol.document import SUCCESSORS
 
 
-def untruths(desk: Desk) -> Iterator[str]:
+def untruths(liveness: Liveness) -> Iterator[str]:
     """What should be true and is not, in words."""
-    state = desk.state
+    state = liveness.state
     yield from _about_nodes(state)
     yield from _about_the_outcome(state)
     if state.round is not None:
         yield from _about_the_round(state, state.round)
-    for taken in desk.taken:
+    for taken in liveness.taken:
         event = taken.event
         if isinstance(event, Written) and not 1 <= event.version <= state.version:
             yield f"version {event.version} was written, which nobody asked for"
