@@ -249,7 +249,7 @@ class SlurmCluster:
     # --- how it is made -----------------------------------------------------------------------
 
     def _write_files(self, proctrack: str) -> None:
-        for name in ("state", "spool", "var"):
+        for name in ("state", "spool", "var", "tmp"):
             (self.folder / name).mkdir()
         names = "\n".join(f"{host.address} {host.name}" for host in self.network.hosts)
         (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{names}\n")
@@ -302,6 +302,7 @@ class SlurmCluster:
             "SLURM_CONF": str(self.folder / "slurm.conf"),
             "HOSTS_FILE": str(self.folder / "hosts"),
             "VAR_TMP": str(var_tmp),
+            "TMPDIR": str(self.folder / "tmp"),
         }
         view = ["unshare", "--mount", "sh", "-c", ENTER, "sh"]
         return host.run([*view, *command], {**plain, **own, **env}, cwd, streams)

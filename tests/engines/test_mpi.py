@@ -58,6 +58,7 @@ def test_open_mpi_that_is_told_so_outlives_a_lost_node(job: PlacedJob) -> None:
     job.cluster.lose(job.cluster.node("host3"))
     second = job.until_stepping(2, after=first)
     assert job.hosts_of(second) == ["host1", "host2"]
+    assert "ends the whole job" not in command.stderr
     job.say("finish")
     job.until(lambda: command.stderr.count("the job succeeded") == 2, "the end of both agents")
     command.process.send_signal(signal.SIGTERM)  # It waits for the lost rank for ever.
@@ -68,6 +69,7 @@ def test_open_mpi_that_is_told_so_outlives_a_lost_node(job: PlacedJob) -> None:
 def test_open_mpi_that_is_not_told_so_ends_the_job_and_leaves_nothing(job: PlacedJob) -> None:
     command = job.start(*open_mpi(job, 3, *one_on_each(3)), *job.words("--nnodes=2:3"))
     job.until_stepping(3)
+    assert command.stderr.count("unless it gets --enable-recovery") == 1
     job.cluster.lose(job.cluster.node("host3"))
     assert job.status(command) != 0
 
@@ -103,5 +105,6 @@ def test_hydra_ends_the_job_with_a_lost_node_and_nothing_is_left(job: PlacedJob)
     place = ("-genv", "HOLDFAST_RDZV_ENDPOINT", "host1:29400")
     command = job.start(*hydra(job, 3, *place), *job.words("--nnodes=2:3"))
     job.until_stepping(3)
+    assert command.stderr.count("cannot be told otherwise") == 1
     job.cluster.lose(job.cluster.node("host3"))
     assert job.status(command) != 0

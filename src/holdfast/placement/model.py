@@ -51,6 +51,9 @@ class Placement(Struct, frozen=True, kw_only=True):
     run_id: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
     """From which variables each of `nodes`, `rank`, `workers`, `endpoint`, `run_id` was read."""
+    at_a_loss: str = ""
+    """What the engine does to an elastic job that loses a node, if it spoils it, and how to tell it
+    not to."""
     cannot_meet: PlacementRefusal | None = None
     """What to say where the nodes need a place to meet, and `host` is not known."""
 
