@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.model import Endpoint
-from holdfast.registers.record import JobRecord, default_folder
+from holdfast.registers.job_record import JobRecord, default_folder
 from holdfast.runtime.disk import Disk
 
 RECORD_WAITS = "the running round goes on; what the coordinator decides anew waits for it"
