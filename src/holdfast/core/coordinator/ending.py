@@ -34,7 +34,6 @@ from holdfast.core.coordinator.round import (
     ToldRound,
     is_present,
     missing_reports,
-    stop,
 )
 from holdfast.core.coordinator.state import (
     CoordinatorState,
@@ -73,7 +72,7 @@ def end(
     if isinstance(current, StoppingRound):
         return []
     deadline = state.looks["stop"] = now + patience_s(state.config.timeouts)
-    stopping = state.round = stop(current, cause, deadline)
+    stopping = state.round = current.stopping(cause, deadline)
     if isinstance(current, FormingRound):
         # Nobody was told to start, so nobody has to stop.
         for node in stopping.awaited():
@@ -196,39 +195,10 @@ def stands(
         _is_back(state, state.round, node)
     elif isinstance(state.round, StoppingRound) and not effects:
         effects = [Tell(node, state.round.order())]
-    _first_report(state, now)
-    return effects + _whole_again(state, now)
+    return effects
 
 
-def _first_report(state: CoordinatorState, now: float) -> None:
-    """A coordinator that holds the leases without its register needs all members for that.
-
-    This one has left it, so it can have renewed the others' for `suspect_s` more at most.
-    """
-    missing = missing_reports(state.round)
-    if missing is not None and not missing.reported:
-        missing.reported = True
-        leases = state.config.leases
-        until = now + leases.suspect_s * (1 + leases.drift) + leases.gone_after_s
-        missing.until = state.looks["missing"] = min(missing.until, until)
-
-
-def _whole_again(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
-    current = state.round
-    if current is None or missing_reports(current) is None or current.seats.unreported:
-        return []
-    nobody_is_missing(state)
-    match state.round:
-        case StoppingRound() as stopping:
-            stopping.started_at = now
-            return []
-        case RunningRound() as running:
-            running.started_at = now
-            return [Explain(f"{_all_nodes(running)} reported: it goes on")]
-    return []
-
-
-def nobody_is_missing(state: CoordinatorState) -> None:
+def nobody_is_missing(state: CoordinatorState, now: float) -> None:
     """All have reported, or must be gone: nobody's leases are held by an earlier coordinator."""
     current = state.round
     missing = missing_reports(current)
@@ -237,23 +207,7 @@ def nobody_is_missing(state: CoordinatorState) -> None:
     if isinstance(current, StoppingRound):
         current.missing = None
     elif isinstance(current, InheritedRound):
-        state.round = RunningRound(
-            current.number,
-            current.instance,
-            current.seats,
-            current.started_at,
-            current.leaving,
-            course=current.course,
-            gone=current.gone,
-        )
-
-
-def _all_nodes(current: RunningRound) -> str:
-    if current.course.done:
-        return f"all nodes of round {current.number} that are not done have"
-    if len(current.seats) == 1:
-        return f"the node of round {current.number} has"
-    return f"all {len(current.seats)} nodes of round {current.number} have"
+        state.round = current.whole(now)
 
 
 def suspected(
@@ -267,8 +221,8 @@ def suspected(
     current = state.round
     if current is None or node not in current.seats or _has_succeeded(current, node):
         return []
-    stop = _end_for(state, current, "loss", (member.name, f"may be lost: {reason}"), now)
-    return stop + _resign(state, current)
+    effects = _end_for(state, current, "loss", (member.name, f"may be lost: {reason}"), now)
+    return effects + _resign(state, current)
 
 
 def _has_succeeded(current: AnyRound, node: str) -> bool:
@@ -427,7 +381,7 @@ def _missing(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     reason = f"of round {current.number} did not report to the new coordinator"
     effects = end(state, current, StopCause("loss", f"{nodes} {reason}"), now)
     current.seats.give_up()
-    nobody_is_missing(state)
+    nobody_is_missing(state, now)
     note_loss(state.round, f"node {missing[0] + 1} {reason}")
     return effects
 

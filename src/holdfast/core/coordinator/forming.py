@@ -237,14 +237,7 @@ def written(state: CoordinatorState, version: int, now: float) -> list[Coordinat
 
 
 def _announce(state: CoordinatorState, formed: FormingRound, now: float) -> list[CoordinatorEffect]:
-    state.round = RunningRound(
-        formed.number,
-        formed.instance,
-        formed.seats,
-        started_at=now,
-        leaving=formed.leaving,
-        assignments=formed.assignments,
-    )
+    state.round = formed.announced(now)
     told = formed.assignments
     effects: list[CoordinatorEffect] = [
         Tell(name, RunRound(told[name])) for name in formed.seats.nodes()

@@ -20,6 +20,7 @@ from holdfast.core.coordinator.round import (
     DepartedLeader,
     FinishedSeat,
     InheritedRound,
+    MissingReports,
     StopCause,
     StoppingRound,
     ToldRound,
@@ -73,6 +74,41 @@ def take_seat(current: ToldRound, standing: Standing, node: str) -> None:
         case FinishedSeat() if standing.condition == "succeeded":
             seats.take(rank, node)
             current.course.done.discard(rank)
+
+
+def reported(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """A member has said where it stands. When all have, and all still run, the round goes on."""
+    current = state.round
+    if not isinstance(current, InheritedRound | StoppingRound) or current.missing is None:
+        return []
+    if not current.missing.reported:
+        _first_report(state, current.missing, now)
+    if current.seats.unreported:
+        return []
+    ending.nobody_is_missing(state, now)
+    if isinstance(current, StoppingRound):
+        current.started_at = now
+        return []
+    return [Explain(f"{_all_nodes(current)} reported: it goes on")]
+
+
+def _first_report(state: CoordinatorState, missing: MissingReports, now: float) -> None:
+    """A coordinator that holds the leases without its register needs all members for that.
+
+    This one has left it, so it can have renewed the others' for `suspect_s` more at most.
+    """
+    missing.reported = True
+    leases = state.config.leases
+    until = now + leases.suspect_s * (1 + leases.drift) + leases.gone_after_s
+    missing.until = state.looks["missing"] = min(missing.until, until)
+
+
+def _all_nodes(current: InheritedRound) -> str:
+    if current.course.done:
+        return f"all nodes of round {current.number} that are not done have"
+    if len(current.seats) == 1:
+        return f"the node of round {current.number} has"
+    return f"all {len(current.seats)} nodes of round {current.number} have"
 
 
 def _about(node: str) -> str:
@@ -141,7 +177,7 @@ def _close_if_never_run(
     for rank, name in zip(seats.unreported_ranks(), members, strict=True):
         seats.take(rank, name)
         stopping.accounted[name] = "back"
-    ending.nobody_is_missing(state)
+    ending.nobody_is_missing(state, now)
     return effects
 
 

@@ -190,6 +190,14 @@ class FormingRound(Struct):
     leaving: dict[str, float] = field(default_factory=dict)
     """Members that want to leave, in the order in which they said so, and how long they wait."""
 
+    def announced(self, now: float) -> RunningRound:
+        known = (self.number, self.instance, self.seats)
+        return RunningRound(*known, now, self.leaving, self.assignments)
+
+    def stopping(self, cause: StopCause, deadline: float) -> StoppingRound:
+        known = (self.number, self.instance, self.seats, self.formed_at, cause, deadline)
+        return StoppingRound(*known, self.assignments, has_run=False)
+
 
 class RunningRound(Struct):
     """Its members run, as far as they have told."""
@@ -206,6 +214,12 @@ class RunningRound(Struct):
     gone: set[str] = field(default_factory=set)
     """Members that are lost or have left, after they had succeeded."""
 
+    def stopping(self, cause: StopCause, deadline: float) -> StoppingRound:
+        known = (self.number, self.instance, self.seats, self.started_at, cause, deadline)
+        stopping = StoppingRound(*known, self.assignments, self.course)
+        stopping.accounted = dict.fromkeys(self.gone, "gone")
+        return stopping
+
 
 class InheritedRound(Struct):
     """An earlier coordinator formed it, and not all of its members have reported to this one."""
@@ -219,6 +233,16 @@ class InheritedRound(Struct):
     course: RoundCourse
     leaving: dict[str, float] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+
+    def whole(self, now: float) -> RunningRound:
+        known = (self.number, self.instance, self.seats)
+        return RunningRound(*known, now, self.leaving, course=self.course, gone=self.gone)
+
+    def stopping(self, cause: StopCause, deadline: float) -> StoppingRound:
+        known = (self.number, self.instance, self.seats, self.started_at, cause, deadline)
+        stopping = StoppingRound(*known, course=self.course, missing=self.missing)
+        stopping.accounted = dict.fromkeys(self.gone, "gone")
+        return stopping
 
 
 class StoppingRound(Struct):
@@ -278,23 +302,3 @@ def missing_reports(current: AnyRound | None) -> MissingReports | None:
     if isinstance(current, InheritedRound | StoppingRound):
         return current.missing
     return None
-
-
-def stop(
-    current: FormingRound | RunningRound | InheritedRound, cause: StopCause, deadline: float
-) -> StoppingRound:
-    """What becomes of a round that is ended."""
-    match current:
-        case FormingRound():
-            began_at, assignments, has_run = current.formed_at, current.assignments, False
-        case RunningRound():
-            began_at, assignments, has_run = current.started_at, current.assignments, True
-        case InheritedRound():
-            began_at, assignments, has_run = current.started_at, {}, True
-    known = (current.number, current.instance, current.seats, began_at)
-    stopping = StoppingRound(*known, cause, deadline, assignments, has_run=has_run)
-    if not isinstance(current, FormingRound):
-        stopping.course = current.course
-        stopping.accounted = dict.fromkeys(current.gone, "gone")
-    stopping.missing = missing_reports(current)
-    return stopping

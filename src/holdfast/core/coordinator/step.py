@@ -372,7 +372,8 @@ def _take_standing(
         if standing.group_rank < standing.group_size == len(stands_in.seats):
             inheriting.take_seat(stands_in, standing, node)
         if is_present(stands_in, node):
-            return ending.stands(state, stands_in, node, standing, now)
+            effects = ending.stands(state, stands_in, node, standing, now)
+            return effects + inheriting.reported(state, now)
     elif current is not None and is_present(current, node):
         member.round = current.number
         return _offer_again(state, current, node)
