@@ -7,6 +7,7 @@ import pytest
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.io import Depose, HeldUp, Retire, Revoke, Tell
 from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.coordinator.state import Succession
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import (
     DescribeFailures,
@@ -61,7 +62,7 @@ def test_a_node_that_had_succeeded_is_named_where_its_peers_missed_it() -> None:
 
 def test_an_end_that_cannot_be_written_down_is_said_to_wait_for_that() -> None:
     job = running("a", "b")
-    job.state.embedded = job.register_answers = False
+    job.state.succession, job.register_answers = Succession("a"), False
     job.hear("a", WorkersSucceeded(1))
     assert told(job.hear("b", WorkersSucceeded(1))) == {}
     assert explained(job.wake(0.5)) == ""
@@ -287,7 +288,7 @@ def test_charges_that_nodes_remember_count_as_fresh_and_the_causes_known_here_st
 
 def test_a_coordinator_that_is_not_alone_gives_way_to_a_higher_tenure() -> None:
     job = Job(nodes=2)
-    job.state.embedded = False
+    job.state.succession = Succession("b")
     effects = job.greet("a", seen=Seen(Tenure(1, 9), 7))
     assert Depose(Tenure(1, 9)) in effects
     assert told(effects) == {}
