@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
     from holdfast.core.coordinator.liveness import Desk
     from holdfast.core.election.io import LeadershipEffect, LeadershipEvent
+    from holdfast.core.election.state import LeadershipState
     from holdfast.core.protocol.document import Document
     from holdfast.core.protocol.errors import UsageError
     from holdfast.registers.register_thread import OnReply
@@ -228,7 +229,11 @@ class JournalPort(Protocol):
     def began(self, at: float, beginning: Beginning) -> None: ...
     def taken(self, at: float, desk: Desk) -> None: ...
     def election(
-        self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]
+        self,
+        at: float,
+        before: LeadershipState,
+        event: LeadershipEvent,
+        effects: list[LeadershipEffect],
     ) -> None: ...
 
 

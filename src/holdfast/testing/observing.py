@@ -40,6 +40,7 @@ from holdfast.testing.facts import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.observe.journal import Journal
     from holdfast.testing.process import SimulatedProcess
 
 TOLERANCE_S = 0.001
@@ -48,8 +49,9 @@ TOLERANCE_S = 0.001
 class Observer:
     """Writes down facts, and the story."""
 
-    def __init__(self, process: SimulatedProcess) -> None:
-        self._process = process
+    def __init__(self, process: SimulatedProcess, journal: Journal | None = None) -> None:
+        """`journal` is written as that of a real node, if there is one."""
+        self._process, self._journal = process, journal
         self._cluster = process.cluster
         self._heard = Tenure()
         self._sent: dict[int, float] = {}
@@ -62,6 +64,8 @@ class Observer:
     # The node.
 
     def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None:
+        if self._journal is not None:
+            self._journal.agent(at, event, effects)
         self._validate(node_validate.untruths(self._process.state))
         if isinstance(event, Told):
             self._told(event, bool(effects))
@@ -105,6 +109,8 @@ class Observer:
     # The coordinator.
 
     def began(self, at: float, beginning: Beginning) -> None:
+        if self._journal is not None:
+            self._journal.began(at, beginning)
         text = f"coordinates, tenure {beginning.tenure}"
         self._cluster.tell_story(self._process.machine, text)
 
@@ -112,6 +118,8 @@ class Observer:
         now, process = self._cluster.timeline.now, self._process
         self._validate(coordinator_validate.untruths(desk))
         for taken in desk.taken:
+            if self._journal is not None:
+                self._journal.coordinator(at, taken.event, taken.effects)
             if isinstance(taken.event, NodeGone):
                 in_tenure = self._election is None or may_speak(self._election, at)
                 gone = taken.event.node
@@ -191,7 +199,15 @@ class Observer:
     def _election(self) -> LeadershipState | None:
         return self._process.election
 
-    def election(self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]) -> None:
+    def election(
+        self,
+        at: float,
+        before: LeadershipState,
+        event: LeadershipEvent,
+        effects: list[LeadershipEffect],
+    ) -> None:
+        if self._journal is not None:
+            self._journal.election(at, before, event, effects)
         state, process = self._election, self._process
         if state is not None:
             self._validate(election_validate.untruths(state))

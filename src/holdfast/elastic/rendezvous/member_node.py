@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
     from holdfast.core.coordinator.liveness import Desk
     from holdfast.core.election.io import LeadershipEffect, LeadershipEvent
+    from holdfast.core.election.state import LeadershipState
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +179,13 @@ class MemberNode:
     def taken(self, at: float, desk: Desk) -> None:
         desk.taken.clear()
 
-    def election(self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]) -> None:
+    def election(
+        self,
+        at: float,
+        before: LeadershipState,
+        event: LeadershipEvent,
+        effects: list[LeadershipEffect],
+    ) -> None:
         pass
 
     def _note(self, message: ToNode) -> None:
