@@ -43,6 +43,7 @@ from holdfast.core.election.state import (
     ElectionState,
     gate,
     may_speak,
+    snapshot,
 )
 from holdfast.core.protocol.document import Document, decode, encode
 from holdfast.core.protocol.messages import ToNode
@@ -93,8 +94,9 @@ class Electing:
 
     def _step(self, event: ElectionEvent) -> None:
         now = self._host.clock.now()
+        before = snapshot(self.state)
         effects = election.step(self.state, event, now)
-        self._host.journal.election(now, event, effects)
+        self._host.journal.election(now, before, event, effects)
         for effect in effects:
             self._carry_out(effect)
 

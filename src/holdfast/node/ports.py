@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
     from holdfast.core.coordinator.liveness import Liveness
     from holdfast.core.election.io import ElectionEffect, ElectionEvent
+    from holdfast.core.election.state import ElectionState
     from holdfast.core.protocol.document import Document
     from holdfast.core.protocol.errors import UsageError
     from holdfast.registers.register_thread import OnReply
@@ -227,7 +228,13 @@ class JournalPort(Protocol):
     def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None: ...
     def began(self, at: float, beginning: Beginning) -> None: ...
     def taken(self, at: float, liveness: Liveness) -> None: ...
-    def election(self, at: float, event: ElectionEvent, effects: list[ElectionEffect]) -> None: ...
+    def election(
+        self,
+        at: float,
+        before: ElectionState,
+        event: ElectionEvent,
+        effects: list[ElectionEffect],
+    ) -> None: ...
 
 
 def new_instance() -> int:

@@ -47,6 +47,7 @@ from holdfast.testing.spawner import SimulatedSpawner
 from holdfast.testing.turns import Turns
 
 if TYPE_CHECKING:
+    from holdfast.observe.journal import Journal
     from holdfast.testing.machine import Machine
 
 FIRST_INSTANCE = 1
@@ -59,7 +60,7 @@ class SimulatedProcess(Turns):
         super().__init__(machine)
         self.node = node
         self.spawner = SimulatedSpawner(self)
-        self.observer = Observer(self)
+        self.observer = Observer(self, self._journal())
         self.line: SimulatedLine | None = None
         self.exchange: SimulatedExchange | None = None
         self.register: SimulatedRegister | None = None
@@ -68,6 +69,16 @@ class SimulatedProcess(Turns):
         self.engine: Engine | None = None
         self.led = False
         """Whether it carried the coordinator when it died."""
+
+    def _journal(self) -> Journal | None:
+        """As that of a real node, where whoever runs the simulation wants journals."""
+        folder, config = self.cluster.journals, self.machine.config
+        if folder is None:
+            return None
+        from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
+
+        of = JournalHeader(SCHEMA, config.run_id, self.node, self.machine.name, "", config)
+        return Journal(folder / f"{self.node}.jsonl", of)
 
     def begin(self) -> None:
         self.cluster.note(AgentBegan(self.cluster.timeline.now, self.host, self.node))

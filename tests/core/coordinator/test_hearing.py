@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.coordinator import liveness as desks
+from holdfast.core.coordinator import liveness as livenesses
 from holdfast.core.coordinator.hearing import INSTANCE_MOST, LEAP
 from holdfast.core.coordinator.io import Refuse
 from holdfast.core.coordinator.liveness import Liveness, liveness_of
+from holdfast.core.coordinator.round import RunningRound, StoppingRound
+from holdfast.core.coordinator.state import Announced, JobEnd
 from holdfast.core.protocol.messages import (
     ClosingWanted,
     FromNode,
@@ -43,7 +45,7 @@ def greeting(node: str, **details: object) -> NodeGreeted:
 
 def kinds(liveness: Liveness, node: str, message: FromNode) -> list[str]:
     """Why the node is refused, if it is."""
-    effects = desks.receive(liveness, node, message, 1001.0)
+    effects = livenesses.receive(liveness, node, message, 1001.0)
     return [effect.kind for effect in effects if isinstance(effect, Refuse)]
 
 
@@ -57,14 +59,14 @@ def test_a_node_greets_before_it_says_anything_else_on_every_connection(liveness
     assert kinds(liveness, "z", NodeDraining("why not")) == ["greeting"]
     assert kinds(liveness, "z", Heartbeat(1)) == []
     assert kinds(liveness, "b", NodeDraining("it is asked to go")) == []
-    desks.disconnected(liveness, "b", 1001.0)
+    livenesses.disconnected(liveness, "b", 1001.0)
     assert kinds(liveness, "b", WorkersProgressed(1, 5)) == ["greeting"]
     assert kinds(liveness, "b", greeting("b")) == []
     assert kinds(liveness, "b", WorkersProgressed(1, 5)) == []
 
 
 def test_after_the_end_nobody_is_refused(liveness: Liveness) -> None:
-    liveness.state.outcome = Outcome("failed", "over", 1)
+    liveness.state.end = JobEnd(Outcome("failed", "over", 1), Announced())
     assert kinds(liveness, "z", NodeLeft("bye")) == []
 
 
@@ -73,10 +75,10 @@ def test_a_node_tells_of_its_own_failures_on_ranks_that_it_was_given(liveness: L
     assert kinds(liveness, "b", WorkersFailed(1, (replace(FAILURE, rank=0),))) == ["failure"]
     other = RoundStopped(1, (replace(FAILURE, rank=1),), PLACE)
     assert kinds(liveness, "b", other) == ["failure"]
-    assert liveness.state.round is not None
-    assert liveness.state.round.ending is None
+    assert isinstance(liveness.state.round, RunningRound)
     assert kinds(liveness, "b", WorkersFailed(1, (FAILURE,))) == []
-    assert liveness.state.round.ending == "failure"
+    assert isinstance(liveness.state.round, StoppingRound)
+    assert liveness.state.round.cause.kind == "failure"
 
 
 def test_a_wish_to_close_is_for_no_success_and_blames_nobody_else(liveness: Liveness) -> None:

@@ -31,7 +31,7 @@ WORTH_SAYING = 2
 """One lost answer is nothing to speak of; from the second in a row on the user is told."""
 
 
-class PendingWrite(Struct):
+class PendingWrite(Struct, omit_defaults=True):
     """A write whose fate is not known yet."""
 
     purpose: Literal["claim", "renew", "resign"]
@@ -46,7 +46,7 @@ class PendingWrite(Struct):
     """No answer came, and none will: it has to be found out."""
 
 
-class ElectionState(Struct):
+class ElectionState(Struct, omit_defaults=True):
     """What one node knows about who leads."""
 
     node: str
@@ -110,6 +110,12 @@ class ElectionState(Struct):
     watching: bool = False
     unanswered: int = 0
     """How many requests in a row the register has not answered."""
+
+
+def snapshot(state: ElectionState) -> ElectionState:
+    """What is known at this moment, for a journal: what comes later does not change it."""
+    pending = state.pending
+    return replace(state, pending=replace(pending) if pending is not None else None)
 
 
 def may_speak(state: ElectionState, now: float) -> bool:

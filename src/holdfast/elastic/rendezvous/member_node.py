@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
     from holdfast.core.coordinator.liveness import Liveness
     from holdfast.core.election.io import ElectionEffect, ElectionEvent
+    from holdfast.core.election.state import ElectionState
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +179,13 @@ class MemberNode:
     def taken(self, at: float, liveness: Liveness) -> None:
         liveness.taken.clear()
 
-    def election(self, at: float, event: ElectionEvent, effects: list[ElectionEffect]) -> None:
+    def election(
+        self,
+        at: float,
+        before: ElectionState,
+        event: ElectionEvent,
+        effects: list[ElectionEffect],
+    ) -> None:
         pass
 
     def _note(self, message: ToNode) -> None:
