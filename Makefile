@@ -9,11 +9,8 @@ EXISTING = $(wildcard src tests examples benchmarks)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-<<<<<<< HEAD
-.PHONY: help demo check test test-pythons test-pythons-quick lint format sim bench clean stacks test-stacks test-engines
-=======
-.PHONY: help demo check test test-pythons test-pythons-quick lint style format sim bench clean stacks test-stacks
->>>>>>> main
+.PHONY: help demo check test test-pythons test-pythons-quick lint style format sim bench clean stacks \
+  test-stacks test-engines
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
