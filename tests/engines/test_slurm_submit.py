@@ -23,7 +23,7 @@ def test_an_array_of_nodes_is_submitted_followed_and_ends_well(job: PlacedJob) -
     job.until_stepping(3)
     job.until(lambda: "stands by" in command.stderr, "a spare")
     assert job.finish(command) == 0
-    assert f"round 1: 3 nodes, {', '.join(job.hosts_of(1)[:2])} and" in command.stderr
+    assert f"round 1: 3 nodes: {', '.join(job.hosts_of(1))}" in command.stderr
     assert f"job {number} succeeded: all workers succeeded" in command.stderr
     assert "rank 0 of 3 on host" in command.stdout
     job.check()

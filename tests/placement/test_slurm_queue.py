@@ -29,6 +29,11 @@ def test_one_line_stands_for_all_to_which_the_same_happened() -> None:
     ]
 
 
+def test_of_very_many_the_first_and_the_last_are_named() -> None:
+    queue = [Element(f"7_{n}", "RUNNING", f"host{n}", "None") for n in reversed(range(12))]
+    assert list(news([], queue)) == ["7_0 on host0 … 7_11 on host11 (12): running"]
+
+
 def test_nothing_is_said_where_nothing_changed_but_the_reason() -> None:
     before = read_queue(QUEUE)
     now = read_queue(QUEUE.replace("Resources", "Priority"))

@@ -25,7 +25,7 @@ def test_a_round_is_told_once_all_its_members_have_noted_it() -> None:
     roll = Roll()
     assert list(roll.read("a", [header("host2"), runs(1, 1, 2)])) == []
     assert list(roll.read("b", [header("host1"), runs(1, 0, 2)])) == [
-        "round 1: 2 nodes, host1 and host2"
+        "round 1: 2 nodes: host1, host2"
     ]
 
 
@@ -33,7 +33,7 @@ def test_a_node_that_died_is_in_no_later_round() -> None:
     roll = Roll()
     list(roll.read("a", [header("host1"), runs(1, 0, 2)]))
     list(roll.read("b", [header("host2"), runs(1, 1, 2)]))
-    assert list(roll.read("a", [runs(2, 0, 1)])) == ["round 2: 1 node, host1"]
+    assert list(roll.read("a", [runs(2, 0, 1)])) == ["round 2: 1 node: host1"]
 
 
 def test_who_stands_by_is_told() -> None:
@@ -52,4 +52,4 @@ def test_the_outcome_is_what_the_coordinator_told() -> None:
 def test_what_cannot_be_read_is_passed_over() -> None:
     lines = [header("host1"), b"{", b'{"machine": 3}', told({"type": "RunRound", "assignment": 1})]
     roll = Roll()
-    assert list(roll.read("a", [*lines, runs(1, 0, 1)])) == ["round 1: 1 node, host1"]
+    assert list(roll.read("a", [*lines, runs(1, 0, 1)])) == ["round 1: 1 node: host1"]

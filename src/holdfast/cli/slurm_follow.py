@@ -3,7 +3,8 @@
 Rules
 1. Slurm's controller is asked rarely: soon after something changed, then less and less often, up to
    once in `ASK_EVERY_S`. What the job's own folder says is read as it comes, and asks nobody.
-2. Lines are passed on whole, each with the element that it is from.
+2. Lines are passed on whole, each with the element that it is from. What agents say is passed on
+   once where several say the same; it is all in the files.
 3. Whoever follows decides nothing: Ctrl-C, a lost terminal or a controller that is away end or
    delay the following, never the job.
 """
@@ -27,6 +28,9 @@ ASK_EVERY_S = 30.0
 ASK_FIRST_S = 1.0
 LOOK_EVERY_S = 1.0
 """At files of which the kernel does not tell, since other machines write them."""
+OWN_WORDS = b"holdfast: "
+SAME_FOR_S = 60.0
+"""How long what one agent said is not passed on again."""
 MOST_AT_ONCE = 1 << 20
 SHOWN_BYTES = 4096
 """Of what was printed before somebody came back."""
@@ -82,6 +86,8 @@ class Follower:
         self._elements: list[slurm_queue.Element] = []
         self._pause_s = ASK_FIRST_S
         self._ask_at = 0.0
+        self._passed_on: dict[bytes, float] = {}
+        """When each thing that agents said was passed on."""
 
     def run(self) -> int:
         """Until the job is over; returns the exit status that it ends with."""
@@ -156,8 +162,19 @@ class Follower:
     def _print(self, name: str, file: GrowingFile, last: bool) -> None:
         prefix = f"{name}: ".encode()
         lines = [*file.lines(), *(file.last() if last else ())]
-        sys.stdout.buffer.write(b"".join(prefix + line + b"\n" for line in lines))
+        told = (prefix + line + b"\n" for line in lines if self._is_new(line))
+        sys.stdout.buffer.write(b"".join(told))
         sys.stdout.buffer.flush()
+
+    def _is_new(self, line: bytes) -> bool:
+        """Whether nobody has said this a short while ago; what programs print always is."""
+        if not line.startswith(OWN_WORDS):
+            return True
+        now = time.monotonic()
+        recent = {text: at for text, at in self._passed_on.items() if now - at < SAME_FOR_S}
+        is_new = line not in recent
+        self._passed_on = {**recent, line: now} if is_new else recent
+        return is_new
 
     def _wait(self) -> None:
         """Until a file has news, or Slurm is to be asked."""

@@ -3,7 +3,8 @@
 Rules
 1. A line is said when something changed that the user would act on: an element began, is waiting
    again, or is no more in the queue. Reasons for waiting count as a change only with the state.
-2. One line stands for all elements to which the same happened at once.
+2. One line stands for all elements to which the same happened at once, in the order of their
+   numbers; of very many, the first and the last are named.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+NAMED_MOST = 8
 SQUEUE_FORMAT = "%i|%T|%N|%r"
 FIELDS = 4
 GONE = "gone"
@@ -54,7 +56,15 @@ def news(before: Sequence[Element], now: Sequence[Element]) -> Iterator[str]:
     for one in changed:
         groups.setdefault(_what(one), []).append(one)
     for what, elements in groups.items():
-        yield f"{', '.join(map(_named, elements))}: {what}"
+        elements.sort(key=lambda one: (len(one.number), one.number))
+        yield f"{named([_named(one) for one in elements])}: {what}"
+
+
+def named(names: Sequence[str]) -> str:
+    """All of them, or, of very many, the first and the last."""
+    if len(names) <= NAMED_MOST:
+        return ", ".join(names)
+    return f"{names[0]} … {names[-1]} ({len(names)})"
 
 
 def _differs(before: Element | None, now: Element) -> bool:

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.policy.texts import listed
 from holdfast.core.protocol.model import Outcome
+from holdfast.placement.slurm_queue import named
 
 RUN_ROUND, STAND_BY, CLOSE_JOB = "RunRound", "StandBy", "CloseJob"
 
@@ -87,5 +87,5 @@ class Roll:
             members, size = self._rounds[number], self._sizes[number]
             if number > self._told and len(members) == size:
                 self._told = number
-                hosts = listed((members[place] for place in sorted(members)), "and")
-                yield f"round {number}: {size} node{'' if size == 1 else 's'}, {hosts}"
+                hosts = named([members[place] for place in sorted(members)])
+                yield f"round {number}: {size} node{'' if size == 1 else 's'}: {hosts}"
