@@ -35,14 +35,20 @@ PLACED: dict[str, tuple[str, tuple[int, int] | None, int | None, str, bool | Non
     "slurm-mpiexec-hydra-rank1": ("MPI job 13.1", (2, 2), 1, "host1", False, "mpi-13.1"),
     "openmpi-rank0": ("Open MPI job 3857186817", (2, 2), 0, "host1", True, "mpi-3857186817"),
     "openmpi-rank1": ("Open MPI job 3857186817", (2, 2), 1, "host1", False, "mpi-3857186817"),
+    "openmpi5-rank0": (
+        "Open MPI job prterun-vm-6778", (2, 2), 0, "vm", True, "mpi-prterun-vm-6778-1"),
+    "openmpi5-rank1": (
+        "Open MPI job prterun-vm-6778", (2, 2), 1, "vm", False, "mpi-prterun-vm-6778-1"),
+    "openmpi5-elsewhere-rank0": (
+        "Open MPI job prterun-vm-6721", (2, 2), 0, "", True, "mpi-prterun-vm-6721-1"),
+    "openmpi5-elsewhere-rank1": (
+        "Open MPI job prterun-vm-6721", (2, 2), 1, "", False, "mpi-prterun-vm-6721-1"),
     "hydra-rank0": ("MPI job", (2, 2), 0, "", True, ""),
     "hydra-rank1": ("MPI job", (2, 2), 1, "", False, ""),
     # By documentation.
     "slurm-gpus": ("Slurm job 4711, step 0", (4, 4), 2, "n1", False, "slurm-4711.0.0"),
     "slurm-het-second-group-sorts-first": (
         "Slurm job 10, step 0", (3, 3), 1, "z1", False, "slurm-10.0.0"),
-    "openmpi-5": (
-        "Open MPI job prterun-host1-2817", (2, 2), 1, "host1", False, "mpi-prterun-host1-2817-1"),
     "pals": (
         "MPI job 0e8d8a5b-8f0e-4b3e-9d2a-1c2b3a4d5e6f", (2, 2), 1, "x3006c0s13b0n0", False,
         "mpi-0e8d8a5b-8f0e-4b3e-9d2a-1c2b3a4d5e6f"),
@@ -181,6 +187,7 @@ def test_both_ends_of_a_job_come_to_the_same_place() -> None:
         ("slurm-mpirun-openmpi-rank0", "slurm-mpirun-openmpi-rank1"),
         ("slurm-mpiexec-hydra-rank0", "slurm-mpiexec-hydra-rank1"),
         ("openmpi-rank0", "openmpi-rank1"),
+        ("openmpi5-rank0", "openmpi5-rank1"),
     ):
         first, second = placed(one), placed(other)
         assert (first.host, first.port, first.run_id) == (second.host, second.port, second.run_id)
@@ -219,8 +226,17 @@ def test_where_hydra_gets_its_hosts_from_a_file_so_do_we() -> None:
 
 
 def test_where_nobody_knows_the_first_host_that_is_said_with_the_command() -> None:
-    seen = placed("hydra-rank1").cannot_meet
-    assert seen is not None
-    assert "mpiexec -n 2 -ppn 1 -genv HOLDFAST_RDZV_ENDPOINT HOST:29400 holdfast run …" in seen.hint
+    """Rank 0 knows its own name, and so what the command has to say."""
+    mpiexec = "mpiexec -n 2 -ppn 1 -genv HOLDFAST_RDZV_ENDPOINT {}:29400 holdfast run …"
+    mpirun = "mpirun -n 2 --map-by ppr:1:node -x HOLDFAST_RDZV_ENDPOINT={}:29400 holdfast run …"
+    for name, host, command in (
+        ("hydra-rank0", "host1", mpiexec),
+        ("hydra-rank1", "HOST", mpiexec),
+        ("openmpi5-elsewhere-rank0", "hosta", mpirun),
+        ("openmpi5-elsewhere-rank1", "HOST", mpirun),
+    ):
+        seen = placed(name).cannot_meet
+        assert seen is not None
+        assert command.format(host) in seen.hint
     assert placed("indexed-job-without-service").cannot_meet is not None
     assert placed("indexed-job").cannot_meet is None

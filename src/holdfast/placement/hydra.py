@@ -9,7 +9,7 @@ Rules
 
 from __future__ import annotations
 
-from holdfast.placement.hosts_of_allocation import check_first, hosts
+from holdfast.placement.hosts_of_allocation import check_first, hosts, own_name
 from holdfast.placement.model import (
     COMMAND,
     Circumstances,
@@ -54,7 +54,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
         is_host=rank == 0,
         run_id=as_id("mpi", job) if job else "",
         sources=sources,
-        cannot_meet=None if host else _unknown(count),
+        cannot_meet=None if host else _unknown(circumstances, rank, count),
     )
 
 
@@ -64,9 +64,12 @@ def _is_by_srun(circumstances: Circumstances) -> bool:
     return agrees and not circumstances.text("MPI_LOCALNRANKS")
 
 
-def _unknown(nodes: int) -> PlacementRefusal:
+def _unknown(circumstances: Circumstances, rank: int, nodes: int) -> PlacementRefusal:
+    """Rank 0, at least, can say what the others need to know."""
+    host = own_name(circumstances) if rank == 0 else ""
     return PlacementRefusal(
         NAME,
         "mpiexec does not say on which host rank 0 is, so the nodes do not know where to meet",
-        f"name it: mpiexec -n {nodes} -ppn 1 -genv HOLDFAST_RDZV_ENDPOINT HOST:29400 {COMMAND}",
+        f"name it: mpiexec -n {nodes} -ppn 1 "
+        f"-genv HOLDFAST_RDZV_ENDPOINT {host or 'HOST'}:29400 {COMMAND}",
     )
