@@ -59,7 +59,7 @@ PLACED: dict[str, tuple[str, tuple[int, int] | None, int | None, str, bool | Non
         "SageMaker night-2026-11-17", (3, 3), 1, "algo-1", False, "night-2026-11-17"),
     "sagemaker-older-host1": ("SageMaker", (2, 2), 1, "algo-1", False, ""),
     "aws-batch-main": (
-        "AWS Batch job 3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f", (4, 4), 0, "0.0.0.0", True,
+        "AWS Batch job 3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f", (4, 4), 0, "10.0.1.17", True,
         "batch-3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f.2"),
     "aws-batch-child": (
         "AWS Batch job 3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f", (4, 4), 3, "10.0.1.17", False,
@@ -188,6 +188,7 @@ def test_both_ends_of_a_job_come_to_the_same_place() -> None:
         ("slurm-mpiexec-hydra-rank0", "slurm-mpiexec-hydra-rank1"),
         ("openmpi-rank0", "openmpi-rank1"),
         ("openmpi5-rank0", "openmpi5-rank1"),
+        ("aws-batch-main", "aws-batch-child"),
     ):
         first, second = placed(one), placed(other)
         assert (first.host, first.port, first.run_id) == (second.host, second.port, second.run_id)

@@ -13,7 +13,8 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -153,6 +154,37 @@ def line_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
             parts.append(f"this is node {config.node_rank}" + _by(said, "node-rank"))
         parts.append(f"meeting at {config.rendezvous.endpoint}" + _by(said, "rdzv-endpoint"))
     return (f"{placement.where}: {', '.join(parts)}",)
+
+
+def doubts_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
+    """What is allowed, but probably not what was meant."""
+    if detected.placement is None:
+        return ()
+    return (*_another_rank(detected, config), *_few_cpus(detected.placement, config))
+
+
+def _another_rank(detected: Detected, config: JobConfig) -> Iterator[str]:
+    """A variable in a batch script is filled in where the script runs: on the first node."""
+    said, placement = detected.said.get("node-rank"), detected.placement
+    if said is None or said.level is Level.DETECTED or placement is None or config.max_nodes == 1:
+        return
+    if placement.rank not in (None, config.node_rank):
+        yield (
+            f"{said.source} says that this is node {config.node_rank}, but by "
+            f"{placement.sources['rank']} it is {placement.rank}; was it the same on all nodes, "
+            "because the batch script had filled it in?"
+        )
+
+
+def _few_cpus(placement: Placement, config: JobConfig) -> Iterator[str]:
+    """Slurm gives a task one CPU, unless srun itself is told otherwise."""
+    usable = len(os.sched_getaffinity(0))
+    cpus = "1 CPU" if usable == 1 else f"{usable} CPUs"
+    if placement.engine == "Slurm" and config.slots > usable:
+        yield (
+            f"{config.slots} workers share {cpus}, which is what srun lets "
+            "this node use; srun --cpus-per-task=N says otherwise (sbatch's is not passed on)"
+        )
 
 
 def _by(said: Mapping[str, Statement], name: str) -> str:

@@ -23,6 +23,8 @@ Reader = Callable[[str], str | None]
 COMMAND = "holdfast run …"
 """Stands in a hint for the command that the user gave, which is not known here."""
 HOST_NAME_FILE = "/proc/sys/kernel/hostname"
+HOSTS_FILE = "/etc/hosts"
+_LOOPBACK = ("127.", "::1")
 _PORTS_BEGIN, _PORTS = 20000, 9371
 """Below the ports that the kernel gives out by itself, and below 29400 and 29500. The number of
 them is prime, so that neighbouring jobs and steps have different ones."""
@@ -109,6 +111,15 @@ class Circumstances(Struct, frozen=True):
 
     def host_name(self) -> str:
         return (self.read(HOST_NAME_FILE) or "").strip()
+
+    def own_address(self) -> str:
+        """The address by which the hosts file knows this machine; else its name."""
+        own = self.host_name()
+        for line in self.lines(HOSTS_FILE):
+            address, *names = line.partition("#")[0].split() or [""]
+            if own in names and not address.startswith(_LOOPBACK):
+                return address
+        return own
 
 
 def contradiction(problem: str) -> UsageError:
