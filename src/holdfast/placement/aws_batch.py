@@ -1,8 +1,8 @@
 """AWS Batch, jobs of several nodes: one container on each.
 
 Rules
-- The main node hosts. Its address is told to all others, and to itself it is not: it looks itself up
-  in the hosts file, where the network gives it its address, and else goes by its name.
+- The main node hosts. Its address is told to all others, and to itself it is not: it looks itself
+  up in the hosts file, where the network gives it its address, and else goes by its name.
 - Of a job's id, what follows the `#` is the node's own part. A job that is tried again keeps its
   id.
 """
