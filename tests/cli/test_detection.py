@@ -220,6 +220,12 @@ def test_a_flag_that_is_off_does_not_make_it_work() -> None:
     assert refusal(**WITHOUT_SRUN, HOLDFAST_STANDALONE="0").hint
 
 
+def test_an_engine_that_names_no_host_leaves_the_place_to_the_user() -> None:
+    lost = {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": " "}
+    assert "LeaderWorkerSet does not say where the nodes meet" in refusal(**lost).message
+    assert run("--rdzv-endpoint=n1", **lost).config.max_nodes == 2
+
+
 # --- the installed command ----------------------------------------------------------------
 
 

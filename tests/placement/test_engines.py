@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 
-from holdfast.placement.engines import ENGINES, detect
-from holdfast.placement.model import Placement, PlacementRefusal, port_of_numbers
+from holdfast.placement.engines import ENGINES, detect, read_file
+from holdfast.placement.model import Circumstances, Placement, PlacementRefusal, port_of_numbers
 
 from .environments import found, paths, variables
 
@@ -145,6 +148,14 @@ def test_what_is_said_has_a_source(name: str) -> None:
     for what, value in known.items():
         if value and seen.nodes != (1, 1):
             assert seen.sources.get(what), what
+
+
+def test_a_real_machine_has_a_name_and_files_that_can_be_read(tmp_path: Path) -> None:
+    assert Circumstances({}, read_file).host_name() == socket.gethostname()
+    (tmp_path / "hosts").write_text("n1\n\n n2 \n")
+    assert Circumstances({}, read_file).lines(str(tmp_path / "hosts")) == ["n1", "n2"]
+    for path in (tmp_path / "none", tmp_path, "\0"):
+        assert read_file(str(path)) is None
 
 
 def test_without_an_engine_there_is_nothing() -> None:

@@ -119,11 +119,20 @@ def _about_the_meeting(
     backend = said["rdzv-backend"].text if "rdzv-backend" in said else EMBEDDED_BACKENDS[0]
     if backend not in (*EMBEDDED_BACKENDS, STATIC_BACKEND) or any(n in said for n in SAYS_WHERE):
         return texts
-    if placement.cannot_meet:
-        raise _refused(placement.cannot_meet, words)
-    if placement.host:
-        texts["rdzv-endpoint"] = str(Endpoint(placement.host, placement.port or DEFAULT_PORT))
+    if not placement.host:
+        raise _nowhere(placement, words)
+    texts["rdzv-endpoint"] = str(Endpoint(placement.host, placement.port or DEFAULT_PORT))
     return texts
+
+
+def _nowhere(placement: Placement, words: Sequence[str]) -> UsageError:
+    """The nodes would not find each other: each would wait at a place of its own."""
+    if placement.cannot_meet:
+        return _refused(placement.cannot_meet, words)
+    return UsageError(
+        f"{placement.engine} does not say where the nodes meet",
+        f"give each the same --rdzv-endpoint HOST:{DEFAULT_PORT}, where HOST is one of them",
+    )
 
 
 def _from_engine(placement: Placement, name: str, text: str) -> Statement:
