@@ -66,7 +66,7 @@ def _ask(
 
 
 FILE_MOST = 1 << 20
-"""Files of engines are small; more of one is not looked at. Of `/proc`, no 4 MB can be asked for."""
+"""Files of engines are small; more is not looked at. Of `/proc`, 4 MB cannot be asked for."""
 
 
 def read_file(path: str) -> str | None:
