@@ -32,6 +32,7 @@ from holdfast.core.protocol.model import Endpoint
 from holdfast.placement.engines import detect, read_file
 
 if TYPE_CHECKING:
+    from holdfast.cli.process_manager import ManagedJob
     from holdfast.placement.model import Placement, PlacementRefusal
 
 SAYS_WHERE = ("rdzv-endpoint", "master-addr", "master-port")
@@ -78,12 +79,15 @@ def fill_in(
         if is_on(said, "standalone") or any(name in said for name in TAKES_OVER):
             return Detected(said)
         raise _refused(found, words)
-    filled = {**said, **_missing(found, said, words)}
+    filled = {**said, **_missing(found, said, environ, words)}
     return Detected(filled, found)
 
 
 def _missing(
-    placement: Placement, said: Mapping[str, Statement], words: Sequence[str]
+    placement: Placement,
+    said: Mapping[str, Statement],
+    environ: Mapping[str, str],
+    words: Sequence[str],
 ) -> dict[str, Statement]:
     """What is filled in, by option."""
     texts: dict[str, str] = {}
@@ -93,7 +97,7 @@ def _missing(
     wanted = _wanted_nodes(said, texts)
     texts["nproc-per-node"] = str(placement.workers or AUTOMATIC)
     if wanted > 1 and (placement.nodes is None or wanted <= placement.nodes[1]):
-        texts |= _about_the_meeting(placement, said, words)
+        texts |= _about_the_meeting(placement, said, environ, words)
     missing = {name: text for name, text in texts.items() if name not in said}
     return {name: _from_engine(placement, name, text) for name, text in missing.items()}
 
@@ -109,7 +113,10 @@ def _wanted_nodes(said: Mapping[str, Statement], texts: Mapping[str, str]) -> in
 
 
 def _about_the_meeting(
-    placement: Placement, said: Mapping[str, Statement], words: Sequence[str]
+    placement: Placement,
+    said: Mapping[str, Statement],
+    environ: Mapping[str, str],
+    words: Sequence[str],
 ) -> dict[str, str]:
     texts: dict[str, str] = {}
     if placement.rank is not None:
@@ -119,10 +126,24 @@ def _about_the_meeting(
     backend = said["rdzv-backend"].text if "rdzv-backend" in said else EMBEDDED_BACKENDS[0]
     if backend not in (*EMBEDDED_BACKENDS, STATIC_BACKEND) or any(n in said for n in SAYS_WHERE):
         return texts
-    if not placement.host:
+    if placement.host:
+        texts["rdzv-endpoint"] = str(Endpoint(placement.host, placement.port or DEFAULT_PORT))
+        return texts
+    job = _asked_of_manager(placement, environ)
+    if job is None:
         raise _nowhere(placement, words)
-    texts["rdzv-endpoint"] = str(Endpoint(placement.host, placement.port or DEFAULT_PORT))
-    return texts
+    from holdfast.placement.model import as_id, port_of_name
+
+    texts["rdzv-endpoint"] = str(Endpoint(job.host, port_of_name(job.name)))
+    return {"rdzv-id": as_id("mpi", job.name), **texts}
+
+
+def _asked_of_manager(placement: Placement, environ: Mapping[str, str]) -> ManagedJob | None:
+    if not placement.has_manager or placement.rank is None:
+        return None
+    from holdfast.cli.process_manager import ask_manager
+
+    return ask_manager(environ, placement.rank, placement.own_host)
 
 
 def _nowhere(placement: Placement, words: Sequence[str]) -> UsageError:

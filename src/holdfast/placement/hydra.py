@@ -2,7 +2,7 @@
 
 Rules
 - Hydra tells a rank its number and nothing of hosts. Inside an allocation the first host is that of
-  rank 0; elsewhere a host file says so, or the user does.
+  rank 0; elsewhere rank 0 can tell the others through hydra, or a host file says so, or the user.
 - `srun --mpi=pmi2` sets the same variables. Where Slurm's step counts the same ranks, it is
   Slurm's.
 """
@@ -44,6 +44,8 @@ def detect(circumstances: Circumstances) -> Placement | None:
         job = f"{job}.{step}"  # Hydra has its proxies started by srun: each mpiexec is a step.
     sources = {"nodes": "PMI_SIZE", "rank": "PMI_RANK", "run_id": variable}
     sources["endpoint"] = f"the first of {source}" + (f", port from {variable}" if job else "")
+    if not host:
+        sources["endpoint"] = sources["run_id"] = "rank 0 tells it through PMI_FD"
     return Placement(
         engine=NAME,
         where=f"MPI job {job}" if job else "MPI job",
@@ -54,6 +56,8 @@ def detect(circumstances: Circumstances) -> Placement | None:
         is_host=rank == 0,
         run_id=as_id("mpi", job) if job else "",
         sources=sources,
+        own_host=own_name(circumstances),
+        has_manager=bool(circumstances.text("PMI_FD")),
         cannot_meet=None if host else _unknown(circumstances, rank, count),
     )
 

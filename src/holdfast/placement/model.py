@@ -53,8 +53,12 @@ class Placement(Struct, frozen=True, kw_only=True):
     run_id: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
     """From which variables each of `nodes`, `rank`, `workers`, `endpoint`, `run_id` was read."""
+    own_host: str = ""
+    """What this machine is called by the engine, for rank 0 to tell the others."""
+    has_manager: bool = False
+    """Whether a process manager passes on what rank 0 tells it, where `host` is not known."""
     cannot_meet: PlacementRefusal | None = None
-    """What to say where the nodes need a place to meet, and `host` is not known."""
+    """What to say where the nodes need a place to meet, and nobody knows one."""
 
 
 class PlacementRefusal(Struct, frozen=True):
