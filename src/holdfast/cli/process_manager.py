@@ -37,11 +37,11 @@ def ask_manager(variables: Mapping[str, str], rank: int, own_host: str) -> Manag
     manager = _line_to_manager(variables)
     if manager is None:
         return None
-    with manager, manager.makefile("rw", encoding="utf-8", newline="\n") as lines:
-        try:
+    try:
+        with manager, manager.makefile("rw", encoding="utf-8", newline="\n") as lines:
             return _exchange(lines, rank, own_host)
-        except (OSError, LookupError, ValueError):
-            return None
+    except (OSError, LookupError, ValueError):
+        return None
 
 
 def _line_to_manager(variables: Mapping[str, str]) -> socket.socket | None:
