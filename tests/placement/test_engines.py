@@ -229,6 +229,14 @@ def test_what_contradicts_itself_is_refused(
     assert message in refused(name, **{variable: text}).message
 
 
+def test_a_container_without_the_file_of_pbs_is_a_node_by_itself() -> None:
+    assert found("pbs-no-file", PBS_TASKNUM="1") is None
+
+
+def test_one_host_of_sagemaker_needs_no_name() -> None:
+    assert placed("sagemaker-older-host1", SM_HOSTS='["algo-1"]', SM_CURRENT_HOST="").rank == 0
+
+
 def test_where_hydra_gets_its_hosts_from_a_file_so_do_we() -> None:
     environment = variables("hydra-rank1") | {"HYDRA_HOST_FILE": "/home/me/hosts"}
     files = {"/home/me/hosts": "# ours\nhost1:2\nhost2:2\n"}

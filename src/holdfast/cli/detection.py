@@ -158,6 +158,8 @@ def _nowhere(placement: Placement, words: Sequence[str]) -> UsageError:
 
 def _from_engine(placement: Placement, name: str, text: str) -> Statement:
     source = placement.sources.get(OF_OPTION[name], "")
+    if text == AUTOMATIC:
+        source = "one for each accelerator, else one"
     return Statement(text, source or placement.engine, Level.DETECTED)
 
 
@@ -210,7 +212,7 @@ def _few_cpus(placement: Placement, config: JobConfig) -> Iterator[str]:
     """Slurm gives a task one CPU, unless srun itself is told otherwise."""
     usable = len(os.sched_getaffinity(0))
     cpus = "1 CPU" if usable == 1 else f"{usable} CPUs"
-    if placement.engine == "Slurm" and config.slots > usable:
+    if placement.engine == "Slurm" and placement.run_id and config.slots > usable:
         yield (
             f"{config.slots} workers share {cpus}, which is what srun lets "
             "this node use; srun --cpus-per-task=N says otherwise (sbatch's is not passed on)"
