@@ -82,6 +82,8 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedRun:
     config = rendezvous_settings.apply(config, settings, _fields_of(values), COMMAND_LINE)
     if template := environ.get(PREFIX_TEMPLATE):
         config = replace(config, output=replace(config.output, prefix_template=template))
+    chosen = {path.removeprefix("timeouts.") for path in _fields_of(values)}
+    config = replace(config, timeouts=timing.within_notice(config.timeouts, chosen))
     config, more = rendezvous.settle(config, values.get("rdzv-backend"))
     if config.max_nodes > 1 and "rdzv-id" not in values:
         config = replace(config, run_id=_id_of_place(config))

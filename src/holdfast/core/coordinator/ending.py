@@ -12,6 +12,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     Disconnect,
@@ -38,6 +39,7 @@ from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.messages import (
     DescribeFailures,
     FailuresDescribed,
+    NodeDraining,
     NodeLeft,
     RoundStopped,
     Standing,
@@ -67,9 +69,20 @@ def end(
         for name in current.members:
             _is_back(state, current, name)
         return []
-    stop = StopRound(current.number, reason, current.stop_about)
+    stop = _stop(current)
     told = [name for name in current.members if name != UNKNOWN and name not in current.gone]
     return [Tell(name, stop) for name in told if name not in current.back]
+
+
+def _stop(current: RunningRound) -> StopRound:
+    """The word that ends the round, as it is now."""
+    goes_on = _staying(current) > 0
+    return StopRound(current.number, current.stop_reason, current.stop_about, goes_on)
+
+
+def _staying(current: RunningRound) -> int:
+    """How many members are there, and do not want to leave."""
+    return len(current.seats) - len(current.gone) - len(current.leaving)
 
 
 def _end_for(
@@ -186,8 +199,8 @@ def stands(
     if standing.condition == "stopped":
         _is_back(state, current, node)
     elif current.ending is not None and not effects:
-        stop = StopRound(current.number, current.stop_reason, current.stop_about)
-        effects = [Tell(node, stop)]
+        effects = [Tell(node, _stop(current))]
+    effects += saving.tell_again(current, node, now)
     return effects + _first_report(state, current, now) + _whole_again(current, now)
 
 
@@ -293,6 +306,7 @@ def _without(
         return []
     current.gone[node] = " ".join(what)
     current.leaving.pop(node, None)
+    saving.without(current, node)
     if node in current.succeeded:
         note_done(state, current, node)
         return []
@@ -309,32 +323,45 @@ def _penalise(state: CoordinatorState, host: str, now: float) -> None:
 
 
 def draining(
-    state: CoordinatorState, node: str, reason: str, now: float
+    state: CoordinatorState, node: str, message: NodeDraining, now: float
 ) -> list[CoordinatorEffect]:
-    """Let a node out of its round: at once if the job can do without it, else a bit later."""
+    """Let a node out of its round: once all have saved, if the job can do without it; else later.
+
+    One that stops its workers already waits for nothing: those of the others hear of it at once.
+    """
     member = state.members.get(node)
     if member is None or state.outcome is not None:
         return []
     if not member.draining:
         member.drain_until = now + state.config.timeouts.drain_s
-    member.draining = reason
+    member.draining = message.reason
     settle(state, node)
     current = state.round
-    if current is not None and current.has(node) and node not in current.gone:
-        current.leaving.setdefault(node, member.drain_until)
-    return let_out(state, now)
+    if current is None or not current.has(node) or node in current.gone:
+        return []
+    current.leaving.setdefault(node, member.drain_until)
+    leaves = (member.name, f"is leaving: {message.reason}")
+    if message.at_once and node not in current.succeeded:
+        return _end_for(state, current, "drain", leaves, now)
+    effects: list[CoordinatorEffect] = []
+    if message.within_s:
+        effects = saving.begin(state, current, leaves, now + message.within_s, now)
+    return effects + let_out(state, now)
 
 
 def let_out(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """End the round for those who want to leave it, once enough others are there to go on.
 
-    Or none at all, as when the whole job is being ended: a replacement would join nobody.
+    Or none at all, as when the whole job is being ended: a replacement would join nobody. But not
+    while anybody saves.
     """
     current = state.round
     if current is None or not current.leaving or current.ending is not None:
         return []
     node, until = next(iter(current.leaving.items()))  # Whoever asked first has waited longest.
-    staying = len(current.seats) - len(current.gone) - len(current.leaving)
+    if not saving.is_over(current, now):
+        return []
+    staying = _staying(current)
     enough = staying + len(state.ready) >= state.config.min_nodes
     if staying > 0 and not enough and now < until:
         state.looks["drain"] = until
@@ -352,7 +379,7 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     effects: list[CoordinatorEffect] = []
     for what in due:
         del state.looks[what]
-        if what == "drain":
+        if what in ("drain", "save"):
             effects += let_out(state, now)
         elif what == "missing":
             effects += _missing(state, now)

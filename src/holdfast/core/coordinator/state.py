@@ -20,7 +20,7 @@ EndingKind = Literal["failure", "loss", "drain", "newcomers"]
 ENDINGS: dict[EndingKind, tuple[str, str]] = {
     "failure": ("a worker failed", "one restart, unless a member was lost too"),
     "loss": ("a member is lost, suspected, has left or stopped by itself", "nothing"),
-    "drain": ("a member asked to be let out (SIGTERM to its agent)", "nothing"),
+    "drain": ("a member was asked to leave (SIGTERM, USR1 or USR2 to its agent)", "nothing"),
     "newcomers": ("nodes wait, and there is room for them", "nothing"),
 }
 """What ends a round, and what it costs of the restart budget."""
@@ -51,6 +51,23 @@ class Member(Struct):
         """A candidate for the next round, as far as the node itself goes."""
         free = self.endpoint is not None and not self.round
         return free and not (self.draining or self.suspected or self.revoked)
+
+
+class Saving(Struct):
+    """Workers of a round are to save, because somebody has to leave (`core.coordinator.saving`)."""
+
+    reason: str
+    until: float
+    unheard: set[str]
+    """Members that have not passed it on yet."""
+    unsaved: set[str] = field(default_factory=set)
+    """Members with workers that have something left to save."""
+    furthest: int | None = None
+    """The furthest step that any worker waits at, if any said so."""
+    step: int | None = None
+    """At which all of them save, once it is decided."""
+    about: str = ""
+    """The name of the node with which the reason begins."""
 
 
 class RunningRound(Struct):
@@ -88,6 +105,7 @@ class RunningRound(Struct):
     seats."""
     leaving: dict[str, float] = field(default_factory=dict)
     """Members that want to leave, in the order in which they said so, and how long they wait."""
+    saving: Saving | None = None
     failures: dict[int, Failure] = field(default_factory=dict)
     """By rank, the first that was heard of in front."""
     described: int = 0

@@ -65,5 +65,11 @@ def _about_the_round(state: CoordinatorState, current: RunningRound) -> Iterator
         yield "a round that nobody ends has a time to stop"
     if current.ending is not None and not current.stop_reason:
         yield "a round ends for no reason"
+    saving = current.saving
+    if saving is not None:
+        if not saving.unheard | saving.unsaved <= set(known):
+            yield "somebody without a seat is to save"
+        if saving.step is not None and saving.step != saving.furthest:
+            yield f"all save at step {saving.step}, and somebody is at {saving.furthest}"
     if current.version > state.version:
         yield "the round has a version that is still to come"
