@@ -54,7 +54,7 @@ from holdfast.testing.facts import (
 from holdfast.testing.lockstep import STEP_S
 
 if TYPE_CHECKING:
-    from holdfast.testing.process import Process
+    from holdfast.testing.process import SimulatedProcess
 
 LOST_PEER = ErrorDetail("RuntimeError: Connection reset by peer")
 RAISED = ErrorDetail("ValueError: something is wrong")
@@ -63,7 +63,7 @@ STEP_EVERY_S = 2.0
 REFUSED = 126
 
 
-class Worker:
+class SimulatedWorker:
     """One process of the user's program."""
 
     __slots__ = (
@@ -96,18 +96,18 @@ class Worker:
         self.listens = self.saved = False
 
 
-class Spawner:
+class SimulatedSpawner:
     """The parent of one agent's workers."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         self.process = process
         self.machine = process.machine
         self.cluster = process.machine.cluster
-        self.workers: list[Worker] = []
+        self.workers: list[SimulatedWorker] = []
         self.alive = True
         self.zygote = False
         self.zygote_life = 0
-        self.unforked: list[Worker] = []
+        self.unforked: list[SimulatedWorker] = []
         self.stop_at: float | None = None
         self.kill_at = 0.0
         self.ran_out = False
@@ -213,7 +213,7 @@ class Spawner:
         ranks = {ranks.local_rank: ranks.rank for ranks in request.assignment.workers}
         instance = self.process.state.tenure.instance
         workers = [
-            Worker(request.assignment.round, local, ranks[local], instance, self.tether)
+            SimulatedWorker(request.assignment.round, local, ranks[local], instance, self.tether)
             for local in request.local_ranks
         ]
         if request.warm and not self.zygote:
@@ -230,7 +230,7 @@ class Spawner:
                 self.unforked.append(worker)
             self.machine.after(delay_s, self._bear, worker)
 
-    def _bear(self, worker: Worker) -> None:
+    def _bear(self, worker: SimulatedWorker) -> None:
         if not self.alive or worker not in self.workers:
             return
         if worker in self.unforked:
@@ -268,7 +268,7 @@ class Spawner:
     def _now(self) -> float:
         return self.cluster.timeline.now
 
-    def _step(self, worker: Worker) -> None:
+    def _step(self, worker: SimulatedWorker) -> None:
         if not self.alive or not worker.executes or worker.stopping:
             return
         if self.cluster.plan.reports_steps and self.cluster.whole(worker.round):
@@ -278,7 +278,7 @@ class Spawner:
 
     # Saving.
 
-    def _listen(self, worker: Worker) -> None:
+    def _listen(self, worker: SimulatedWorker) -> None:
         """It asks for the first time whether it is to save, some time after its birth."""
         if self.alive and worker.executes:
             worker.listens = True
@@ -295,7 +295,7 @@ class Spawner:
             if worker.listens:
                 self.machine.after(self._between_steps(), self._look, worker)
 
-    def _look(self, worker: Worker) -> None:
+    def _look(self, worker: SimulatedWorker) -> None:
         """As `holdfast.draining(step)` does: wait until it is known where, then save there."""
         shown = self.shown
         if not self.alive or not worker.executes or shown is None or worker.saved:
@@ -315,13 +315,15 @@ class Spawner:
     def _between_steps(self) -> float:
         return STEP_S * self.cluster.pace.random()
 
-    def _answer(self, worker: Worker, answer: SavingAnswer, step: int | None = None) -> None:
+    def _answer(
+        self, worker: SimulatedWorker, answer: SavingAnswer, step: int | None = None
+    ) -> None:
         if self.alive and worker.executes:
             self._tell(SaveAnswered(worker.round, worker.local_rank, answer, step))
 
     # Deaths.
 
-    def _signal(self, worker: Worker, number: int) -> None:
+    def _signal(self, worker: SimulatedWorker, number: int) -> None:
         if not worker.executes or worker.stopping:
             return
         worker.stopping = True
@@ -330,26 +332,28 @@ class Spawner:
             status = ExitStatus(signal=number)
             self.machine.after(delay_s, self._ends, worker, "stopped", status, ErrorDetail())
 
-    def die_of(self, worker: Worker, number: int) -> None:
+    def die_of(self, worker: SimulatedWorker, number: int) -> None:
         """Somebody sends the worker itself a signal that it does not handle."""
         if self.alive and not worker.stopping:
             self._ends(worker, "stopped", ExitStatus(signal=number), ErrorDetail())
 
-    def fail(self, worker: Worker, how: WorkerEnd, error: ErrorDetail) -> None:
+    def fail(self, worker: SimulatedWorker, how: WorkerEnd, error: ErrorDetail) -> None:
         """It ends on its own, unless it has ended already."""
         self._ends(worker, how, ExitStatus(code=1), error)
 
-    def succeed(self, worker: Worker) -> None:
+    def succeed(self, worker: SimulatedWorker) -> None:
         if self.alive and worker.executes and not worker.stopping:
             self._ends(worker, "succeeded", ExitStatus(code=0), ErrorDetail())
 
-    def _ends(self, worker: Worker, how: WorkerEnd, status: ExitStatus, error: ErrorDetail) -> None:
+    def _ends(
+        self, worker: SimulatedWorker, how: WorkerEnd, status: ExitStatus, error: ErrorDetail
+    ) -> None:
         if not worker.executes:
             return
         self._executes_no_more(worker, how)
         self._reap(worker, status, error)
 
-    def _executes_no_more(self, worker: Worker, how: WorkerEnd) -> None:
+    def _executes_no_more(self, worker: SimulatedWorker, how: WorkerEnd) -> None:
         worker.executes = False
         if worker.suspended:
             return
@@ -358,7 +362,7 @@ class Spawner:
         if how in ("failed", "victim", "killed"):
             self.cluster.peer_lost(self, worker)
 
-    def _reap(self, worker: Worker, status: ExitStatus, error: ErrorDetail) -> None:
+    def _reap(self, worker: SimulatedWorker, status: ExitStatus, error: ErrorDetail) -> None:
         if worker.reaped:
             return
         worker.reaped = True
@@ -451,7 +455,7 @@ class Spawner:
                 self.cluster.note(self._ended(worker, "suspended"))
                 worker.suspended = True
 
-    def _ended(self, worker: Worker, how: WorkerEnd) -> WorkerEnded:
+    def _ended(self, worker: SimulatedWorker, how: WorkerEnd) -> WorkerEnded:
         number, node = self.machine.number, self._node()
         ranked = (worker.round, worker.rank)
         return WorkerEnded(self._now(), number, node, *ranked, how, worker.instance)
