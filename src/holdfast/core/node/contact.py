@@ -86,6 +86,8 @@ def lost(state: AgentState, reason: str, permanent: bool, now: float) -> list[Ag
     said: list[AgentEffect] = []
     if state.attempts == 0:
         again = "reconnecting" if state.tenure.instance else "trying until it answers"
+        if state.tenure.instance and state.phase is not Phase.RUNNING:
+            again += f", for up to {limit_s:g} s (--join-timeout)"
         if has_succeeded(state):
             again = "all workers of this node are done; waiting for that to be recorded"
         said.append(Say(f"no contact with the coordinator: {reason}; {again}"))

@@ -80,6 +80,7 @@ from holdfast.core.node.stopping import (
     closing_asked,
     depart,
     finish,
+    heed_whether_it_goes_on,
     kill,
     launcher_lost,
     leave,
@@ -326,10 +327,12 @@ def _lease_ran_out(state: AgentState) -> list[AgentEffect]:
 
 
 def _stop_round(state: AgentState, message: StopRound) -> list[AgentEffect]:
+    if message.round == state.last_round:
+        heed_whether_it_goes_on(state, message.goes_on)
     if state.phase is not Phase.RUNNING or message.round != state.last_round:
         return []
     if state.draining_by is not None:
-        state.let_out, state.goes_on = True, message.goes_on
+        state.let_out = True
         return leave(state, state.draining_by)
     if state.closing is not None and has_succeeded(state):
         return depart(state)  # Nobody will run anything here again.

@@ -160,6 +160,14 @@ def asks_to_leave(state: AgentState, number: int) -> bool:
     return signal_name(number) in state.config.drain_signals
 
 
+def heed_whether_it_goes_on(state: AgentState, goes_on: bool) -> None:
+    """Others stay when this node goes, or all of them have to. It may be on its way already."""
+    state.goes_on = goes_on
+    if state.outcome is not None and state.outcome.asked and state.interrupted_by is not None:
+        asked = _who_was_asked(state, state.interrupted_by)
+        state.outcome = replace(state.outcome, asked=asked)
+
+
 def _who_was_asked(state: AgentState, number: int) -> Literal["", "node", "job"]:
     if not asks_to_leave(state, number):
         return ""
@@ -179,7 +187,8 @@ def _passed_on(state: AgentState, number: int) -> str:
 def _others_wait(state: AgentState) -> list[AgentEffect]:
     """Who ends one node of a job that needs all of its nodes may believe to have ended the job."""
     others = state.assignment.group_size - 1 if state.assignment is not None else 0
-    if state.lease is None or not 0 < others < state.config.min_nodes:
+    is_member = state.lease is not None and state.phase is Phase.RUNNING
+    if not is_member or not 0 < others < state.config.min_nodes:
         return []
     nodes = "the other node waits" if others == 1 else f"the other {others} nodes wait"
     limit = f"{state.config.timeouts.join_s:g} s (--join-timeout)"
