@@ -48,6 +48,7 @@ KILL_MARGIN_LEAST_S = 0.5
 """However short the lease, the kernel of a busy machine gets this long to deliver a kill."""
 
 
+ROUNDING = 1e-9
 NOTICE_FOR_STOPPING = 3.0
 """What part of a notice is for stopping the workers, at most: one in so many."""
 HANGS_UP_AT = 3
@@ -119,7 +120,7 @@ def _about_the_notice(timeouts: Timeouts) -> Iterator[Relation]:
         ("--drain-timeout", timeouts.drain_s),
     ):
         yield Relation(
-            wait + stop <= notice,
+            wait + stop <= notice * (1 + ROUNDING),
             f"{option} {wait:g} and --shutdown-timeout {stop:g} are longer than the {_s(notice)} "
             "in which this node is killed (--notice)",
             f"lower one of them, or give --notice alone: {option} and the grace follow from it",
