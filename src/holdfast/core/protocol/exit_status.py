@@ -25,11 +25,11 @@ RUN_AGAIN = 75
 BY_SIGNAL = 128
 """Added to the number of the signal that ended the job, as shells do."""
 
-WORST_COUNTS = ("slurm", "openmpi", "mpich", "pbs", "lsf")
+WORST_COUNTS = ("Slurm", "Open MPI", "MPI (hydra)", "PBS", "LSF", "jsrun")
 """They take the worst status of all nodes for the job's, or end the job for it."""
 RUNS_AGAIN_UNLESS_0 = (
-    *("kubernetes", "kubeflow", "pytorchjob", "leaderworkerset"),
-    *("sagemaker", "batch", "skypilot", "dstack"),
+    *("Kubernetes Job", "Kubeflow Trainer", "Kubeflow PyTorchJob", "LeaderWorkerSet"),
+    *("SageMaker", "AWS Batch", "SkyPilot", "dstack"),
 )
 """They take 0 for "this node has done its part", and everything else for "not yet"."""
 
@@ -38,7 +38,8 @@ def of_node(status: int, asked: str, engine: str = "") -> int:
     """What a node ends with, whose outcome has this status.
 
     `asked` says who was asked to leave, if that is how it ended: "node" where the job goes on
-    without this one, "job" where all of it was (`model.Outcome`). `engine` is who placed the node.
+    without this one, "job" where all of it was (`model.Outcome`). `engine` is who placed the
+    node, by the name that `placement` has for it.
     """
     if not asked or not (engine in WORST_COUNTS or engine in RUNS_AGAIN_UNLESS_0):
         return status
