@@ -49,7 +49,7 @@ class Agent:
         return [message[KEY] for message in self.heard]
 
     def show(self, step: int | None = None, within_s: float = DEADLINE_S) -> None:
-        self.page.show(time.monotonic() + within_s, "b is leaving", step)
+        self.page.show(time.clock_gettime(time.CLOCK_BOOTTIME) + within_s, "b is leaving", step)
         self._loop.call_soon_threadsafe(self.server.tell_news, NEWS)
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ class DrainPage:
         self._page = mmap.mmap(self.descriptor, PAGE_SIZE)
 
     def show(self, until: float, reason: str, step: int | None) -> None:
-        """`until` is on the clock of `time.monotonic`, which the processes of a host share."""
+        """`until` is on the clock of the loop, which the processes of a host share."""
         shown = {"until": until, "reason": reason[:REASON_MOST], "step": step}
         body = json.dumps(shown).encode()
         self._page[BODY_AT : BODY_AT + len(body)] = body

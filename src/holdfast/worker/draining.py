@@ -54,9 +54,7 @@ class Drain:
     @property
     def seconds_left(self) -> float:
         """How long until the workers are stopped, saved or not."""
-        import time
-
-        return max(0.0, self._until - time.monotonic())
+        return max(0.0, self._until - _now())
 
     def saved(self) -> None:
         """Say that nothing is left to save here. `draining` answers no from then on."""
@@ -111,14 +109,12 @@ class _Watch:
 
     def _wait(self, step: int, until: float) -> dict[str, Any] | None:
         """Until it is known where all save, or there is no time left (rule 2)."""
-        import time
-
         if not self._waits:
             self._waits = True
             self._say({KEY: "waits", "step": step})
         shown = self._shown()
         while shown is None or shown["step"] is None:
-            left_s = until - time.monotonic()
+            left_s = until - _now()
             if left_s <= 0 or self._line is None or not self._hears(left_s):
                 return None
             shown = self._shown()
@@ -155,6 +151,13 @@ class _Watch:
 
     def _shown(self) -> dict[str, Any] | None:
         return read(self.page) if self.page is not None else None
+
+
+def _now() -> float:
+    """On the agent's clock, which goes on while a machine sleeps."""
+    import time
+
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _mapped(descriptor: int) -> mmap:
