@@ -9,7 +9,7 @@ MUTANTS = (
         "where all save is decided before all have said how far they are",
         "§8.2",
         "core.coordinator.saving:heard",
-        "if saving.furthest is None or not _all_have_heard(current):",
+        "if saving.furthest is None or not _all_have_heard(current, saving):",
         "if saving.furthest is None:",
         "asked",
         (6, 7, 21),

@@ -24,7 +24,6 @@ from holdfast.core.node.io import (
     DropZygote,
     EndpointReserved,
     EndSpawner,
-    HoldLease,
     ImportLeft,
     KillEverything,
     KillSpawner,
@@ -36,6 +35,7 @@ from holdfast.core.node.io import (
     ReserveEndpoint,
     SaveAnswered,
     SavingAnswer,
+    SetDeadlines,
     ShowSaving,
     SignalWorkers,
     SpawnerEnded,
@@ -213,7 +213,7 @@ class Workplace:
                 self._end_spawner()
             case KillSpawner():
                 self._crew.kill_spawner()
-            case HoldLease():
+            case SetDeadlines():
                 lease = messages.StopAndKillAt(stop_at=effect.stop_at, kill_at=effect.kill_at)
                 self._crew.request(lease)
             case _:

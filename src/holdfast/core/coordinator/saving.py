@@ -19,43 +19,35 @@ Nobody waits for a program that does not ask: its nodes answer that nobody liste
 from __future__ import annotations
 
 from holdfast.core.coordinator.io import CoordinatorEffect, Tell
-from holdfast.core.coordinator.state import (
-    CoordinatorState,
-    RunningRound,
-    Saving,
-    current_round,
-)
+from holdfast.core.coordinator.round import AnyRound, InheritedRound, RunningRound, Saving
+from holdfast.core.coordinator.state import CoordinatorState, told_round
 from holdfast.core.protocol.bounds import cut
 from holdfast.core.protocol.messages import SaveHeard, SaveNow, WorkersSaved
 
+GoingRound = RunningRound | InheritedRound
+
 
 def begin(
-    state: CoordinatorState,
-    current: RunningRound,
-    what: tuple[str, str],
-    until: float,
-    now: float,
+    state: CoordinatorState, current: GoingRound, what: tuple[str, str], until: float, now: float
 ) -> list[CoordinatorEffect]:
     """Have everybody save until then, or sooner than was said before.
 
     `what` is the name of a node, and what is with it.
     """
-    if not current.announced or current.ending is not None:
-        return []
     before = current.saving
     if before is not None and before.until <= until:
         return []
     if before is None:
-        current.saving = Saving(" ".join(what), until, set(_present(current)), about=what[0])
-    else:
-        before.until = until
+        present = set(_present(current))
+        current.saving = before = Saving(" ".join(what), until, present, about=what[0])
+    before.until = until
     state.looks["save"] = until
-    return _tell_all(current, now)
+    return _tell_all(current, before, now)
 
 
-def tell_again(current: RunningRound, node: str, now: float) -> list[CoordinatorEffect]:
+def tell_again(current: AnyRound | None, node: str, now: float) -> list[CoordinatorEffect]:
     """A member has a new connection: what it was told, or told us, may be lost with the old one."""
-    if current.ending is not None or current.saving is None:
+    if not isinstance(current, RunningRound | InheritedRound) or current.saving is None:
         return []
     current.saving.unheard.add(node)
     return [Tell(node, _save_now(current, current.saving, now))]
@@ -65,8 +57,8 @@ def heard(
     state: CoordinatorState, node: str, message: SaveHeard, now: float
 ) -> list[CoordinatorEffect]:
     """Once all have said how far they are, say where they save."""
-    current = current_round(state, message.round)
-    if current is None or current.saving is None or not current.has(node):
+    current = told_round(state, message.round, node)
+    if not isinstance(current, RunningRound | InheritedRound) or current.saving is None:
         return []
     saving = current.saving
     saving.unheard.discard(node)
@@ -76,51 +68,49 @@ def heard(
         return []
     if message.step is not None:
         saving.furthest = max(message.step, saving.furthest or 0)
-    if saving.furthest is None or not _all_have_heard(current):
+    if saving.furthest is None or not _all_have_heard(current, saving):
         return []
     saving.step = saving.furthest
-    return _tell_all(current, now)
+    return _tell_all(current, saving, now)
 
 
 def saved(state: CoordinatorState, node: str, message: WorkersSaved) -> list[CoordinatorEffect]:
-    current = current_round(state, message.round)
-    if current is not None and current.saving is not None:
+    current = told_round(state, message.round, node)
+    if isinstance(current, RunningRound | InheritedRound) and current.saving is not None:
         current.saving.unsaved.discard(node)
     return []
 
 
-def without(current: RunningRound, node: str) -> None:
+def without(current: GoingRound, node: str) -> None:
     """A member is gone, or has left: it is not waited for."""
     if current.saving is not None:
         current.saving.unheard.discard(node)
         current.saving.unsaved.discard(node)
 
 
-def is_over(current: RunningRound, now: float) -> bool:
+def is_over(current: GoingRound, now: float) -> bool:
     """Whether nothing is left to wait for (rule 4)."""
     saving = current.saving
     if saving is None or now >= saving.until:
         return True
-    return _all_have_heard(current) and not saving.unsaved
+    return _all_have_heard(current, saving) and not saving.unsaved
 
 
-def _all_have_heard(current: RunningRound) -> bool:
+def _all_have_heard(current: GoingRound, saving: Saving) -> bool:
     """Members whom a new coordinator has not met yet have not."""
-    assert current.saving is not None, "nobody is to save"
-    return not current.saving.unheard and current.missing_until is None
+    return not saving.unheard and not current.seats.unreported
 
 
-def _tell_all(current: RunningRound, now: float) -> list[CoordinatorEffect]:
-    assert current.saving is not None, "nobody is to save"
-    word = _save_now(current, current.saving, now)
+def _tell_all(current: GoingRound, saving: Saving, now: float) -> list[CoordinatorEffect]:
+    word = _save_now(current, saving, now)
     return [Tell(node, word) for node in _present(current)]
 
 
-def _save_now(current: RunningRound, saving: Saving, now: float) -> SaveNow:
+def _save_now(current: GoingRound, saving: Saving, now: float) -> SaveNow:
     left_s = max(saving.until - now, 0.0)
     return SaveNow(current.number, cut(saving.reason), left_s, saving.step, saving.about)
 
 
-def _present(current: RunningRound) -> list[str]:
+def _present(current: GoingRound) -> list[str]:
     """The members that are known and still there."""
-    return [node for node in current.seats if node not in current.gone and node not in current.back]
+    return [node for node in current.seats.nodes() if node not in current.gone]
