@@ -18,6 +18,7 @@ time to leave, and does not tell batch scripts.
 from __future__ import annotations
 
 import shlex
+import signal
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -26,7 +27,7 @@ from holdfast.core.protocol import exit_status
 
 NOTICE = "TERM@120"
 """Asked to leave this long before the time limit (seconds), unless the user says otherwise."""
-RUN_AGAIN = (75, exit_status.BY_SIGNAL + 9)
+RUN_AGAIN = (exit_status.RUN_AGAIN, exit_status.BY_SIGNAL + signal.SIGKILL)
 OVER = (
     exit_status.SUCCEEDED,
     exit_status.FAILED,
