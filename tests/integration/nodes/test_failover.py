@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -54,11 +53,11 @@ def names(agents: list[Agent]) -> set[str]:
     return {agent.host.name for agent in agents}
 
 
-def elected(journals: list[Path]) -> int:
+def elected(job: EtcdJob) -> int:
     """How many elections the journals tell of, which were all decided again (`finish`)."""
-    steps = [step for path in journals for step in journal.read(path)[1]]
-    won = [step for step in steps if isinstance(step, journal.LeadershipStep)]
-    return sum(effect["type"] == "Lead" for step in won for effect in step.effects)
+    steps = [step for _, steps in job.journals() for step in steps]
+    told = [step for step in steps if isinstance(step, journal.LeadershipStep)]
+    return sum(effect["type"] == "Lead" for step in told for effect in step.effects)
 
 
 @pytest.mark.torch
@@ -72,7 +71,7 @@ def test_the_death_of_the_coordinators_agent_is_survived(make_etcd_job, note) ->
     assert set(job.hosts_of(number)) == names(others)
     assert job.leader(epoch) in others
     job.finish(*others)
-    assert elected(job.journals()) == 2, "the journals do not tell who was the coordinator"
+    assert elected(job) == 2, "the journals do not tell who was the coordinator"
     assert job.document().ledger.charges == 0
     note("takeover, agent killed", job.takeover(since, leader))
 
