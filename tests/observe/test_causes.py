@@ -11,17 +11,17 @@ from holdfast.core.coordinator.io import Heard
 from holdfast.core.node.io import Told
 from holdfast.core.protocol.messages import CloseJob, RunRound, StopRound
 from holdfast.observe.causes import JournalRead, StepId, causes, story, the_end
-from holdfast.observe.journal import AgentStep, LeadershipStep, Step, read
+from holdfast.observe.journal import AgentStep, ElectionStep, Step, read
 from holdfast.testing import make_plan, simulate
 from holdfast.testing.everywhere import Case
 
 ROOTS = {
-    *("AgentStarted", "SpawnerReady", "LeadershipStarted"),
+    *("AgentStarted", "SpawnerReady", "ElectionStarted"),
     *("WorkerExited", "SignalReceived", "ClosingAsked", "Released"),
     *("CoordinatorLost", "LeaseRanOut", "LeaderTetherEnded", "HeldUp"),
     *("NodeSuspected", "NodeGone", "ZygoteLost", "SpawnerLost", "ImportsLearned"),
     # Of renewals, and of the steps that workers report, only some are written.
-    *("RegisterWrote", "RegisterUnclear", "RegisterRead", "LeadershipTimerFired"),
+    *("RegisterWrote", "RegisterUnclear", "RegisterRead", "ElectionTimerFired"),
     "WorkersProgressed",
 }
 
@@ -32,7 +32,7 @@ def simulated(folder: Path, play: Callable[[Path], object]) -> list[JournalRead]
 
 
 def kind(step: Step) -> str:
-    if isinstance(step, LeadershipStep):
+    if isinstance(step, ElectionStep):
         return str(step.event["type"])
     event = getattr(step, "event", step)
     return type(event.message if isinstance(event, Heard) else event).__name__
@@ -73,7 +73,7 @@ def test_a_takeover_is_traced_to_the_death_of_the_last_leader(tmp_path: Path) ->
         if kind(step) == "CoordinatorBegan"
     ]
     ways = [story(journals, line) for line in began]
-    assert any("LeadershipStarted" in way[0] for way in ways), "the first coordinator"
+    assert any("ElectionStarted" in way[0] for way in ways), "the first coordinator"
     assert any("LeaderTetherEnded" in way[0] for way in ways), "the one that took over"
     for line in told(journals, RunRound):
         assert because[line] is not None

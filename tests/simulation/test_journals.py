@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from holdfast.observe.journal import LeadershipStep, Step, read, replay
+from holdfast.observe.journal import ElectionStep, Step, read, replay
 from holdfast.testing import make_plan, simulate
 from holdfast.testing.everywhere import Case
 
@@ -22,11 +22,11 @@ def replayed(folder: Path) -> list[Step]:
     return found
 
 
-def of_the_election(steps: list[Step]) -> list[LeadershipStep]:
-    return [step for step in steps if isinstance(step, LeadershipStep)]
+def of_the_election(steps: list[Step]) -> list[ElectionStep]:
+    return [step for step in steps if isinstance(step, ElectionStep)]
 
 
-def effects(steps: list[LeadershipStep]) -> set[str]:
+def effects(steps: list[ElectionStep]) -> set[str]:
     return {effect["type"] for step in steps for effect in step.effects}
 
 
@@ -54,11 +54,11 @@ def test_an_election_that_was_decided_otherwise_is_found(tmp_path: Path) -> None
     for path in tmp_path.glob("*.jsonl"):
         header, steps = read(path)
         for number, step in enumerate(steps):
-            if isinstance(step, LeadershipStep) and step.effects:
+            if isinstance(step, ElectionStep) and step.effects:
                 changed = [*steps]
                 changed[number] = structs.replace(step, effects=step.effects[1:])
                 (difference,) = replay(header, changed)
-                assert (difference.seq, difference.machine) == (step.seq, "leadership")
+                assert (difference.seq, difference.machine) == (step.seq, "election")
                 return
     pytest.fail("no election is in the journals")
 

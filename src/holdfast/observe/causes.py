@@ -31,9 +31,9 @@ from holdfast.observe.journal import (
     AgentStep,
     CoordinatorBegan,
     CoordinatorStep,
+    ElectionStep,
     Gap,
     JournalHeader,
-    LeadershipStep,
     Step,
 )
 
@@ -185,7 +185,7 @@ def _offered(node: str, step: Step) -> Iterator[Key]:
         return
     if isinstance(step, Gap):
         return
-    if isinstance(step, LeadershipStep):
+    if isinstance(step, ElectionStep):
         for effect in step.effects:
             yield from _offered_by_the_election(effect)
         return
@@ -194,6 +194,8 @@ def _offered(node: str, step: Step) -> Iterator[Key]:
         match each:
             case happened.WakeAgent(name=name):
                 yield ("agent timer", name)
+            case happened.SignalWorkers(stops=True) | happened.KillEverything():
+                yield ("stop",)
             case happened.Report(message=said.Heartbeat(number=number)):
                 yield ("answered", number)
             case happened.Report(message=said.NodeGreeted(heartbeat=number)):
@@ -205,14 +207,14 @@ def _offered(node: str, step: Step) -> Iterator[Key]:
     if isinstance(step, CoordinatorStep) and isinstance(step.event, NodeSuspected):
         yield ("suspected", step.event.node)
     if isinstance(step, AgentStep) and isinstance(step.event, happened.LeaseRanOut):
-        yield ("KillEverything",)
+        yield ("stop",)
 
 
 def _offered_by_the_election(effect: dict[str, Any]) -> Iterator[Key]:
     yield (effect["type"],)
     if effect["type"] == "WriteRegister":
         yield ("wrote", effect["document"]["nonce"])
-    elif effect["type"] == "WakeLeadership":
+    elif effect["type"] == "WakeElection":
         yield ("election timer", effect["name"])
     elif effect["type"] == "WatchRegister":
         yield ("ReadRegister",)
@@ -225,6 +227,8 @@ def _wanted(node: str, step: Step) -> Iterator[Key]:
             yield from (("Lead",), ("Dial",))
         case AgentStep(event=happened.AgentTimerFired(name=name)):
             yield ("agent timer", name)
+        case AgentStep(event=happened.SaveAnswered(answer=answer)):
+            yield ("StartWorkers" if answer == "listens" else "ShowSaving",)
         case AgentStep(event=happened.Told(message=said.HeartbeatAnswered(number=number))):
             yield ("answered", number)
         case AgentStep(event=happened.Told(message=message, tenure=tenure)):
@@ -237,11 +241,11 @@ def _wanted(node: str, step: Step) -> Iterator[Key]:
             yield ("coordinator timer", name)
         case CoordinatorStep(event=NodeGone(node=lost) | NodeHeardAgain(node=lost)):
             yield ("suspected", lost)
-        case LeadershipStep(event={"type": "LeadershipTimerFired", "name": name}):
+        case ElectionStep(event={"type": "ElectionTimerFired", "name": name}):
             yield ("election timer", name)
-        case LeadershipStep(event={"nonce": nonce}):
+        case ElectionStep(event={"nonce": nonce}):
             yield ("wrote", nonce)
-        case LeadershipStep(event={"type": kind}):
+        case ElectionStep(event={"type": kind}):
             yield (OF_THE_ELECTION.get(kind, kind),)
         case AgentStep() | CoordinatorStep():
             yield (ANSWERED_BY.get(type(step.event), type(step.event)),)
@@ -249,10 +253,9 @@ def _wanted(node: str, step: Step) -> Iterator[Key]:
 
 def _stopped_by(asked: dict[Key, StepId]) -> StepId | None:
     """What had a worker stopped; None where it ended by itself."""
-    begun = asked.get(("StartWorkers",))
-    orders = [asked.get(("SignalWorkers",)), asked.get(("KillEverything",))]
-    since = [one for one in orders if one is not None and (begun is None or one.seq > begun.seq)]
-    return max(since, key=lambda one: one.seq, default=None)
+    begun, stopped = asked.get(("StartWorkers",)), asked.get(("stop",))
+    is_older = begun is not None and stopped is not None and stopped.seq < begun.seq
+    return None if is_older else stopped
 
 
 # In words.
@@ -265,7 +268,7 @@ def in_words(step: Step) -> str:
             return f"{step.missing} lines were left out"
         case CoordinatorBegan():
             return f"it is the coordinator, under tenure {step.beginning.tenure}"
-        case LeadershipStep():
+        case ElectionStep():
             return f"{step.event['type']}{_details(step.event)}"
         case AgentStep(event=happened.Told(message=message, tenure=tenure)):
             what = f"told {type(message).__name__}{_details(msgspec.to_builtins(message))}"

@@ -11,7 +11,7 @@ Schema (one object a line):
     {"seq", "at": seconds on the node's own clock, "machine": "agent" | "coordinator",
      "event": {"type", …}, "effects": [{"type", …}, …]}
     {"seq", "at", "machine": "coordinator began", "beginning": {"tenure", "ledger", …}}
-    {"seq", "at", "machine": "leadership", "before": {…}, "event": {"type", …}, "effects": […]}
+    {"seq", "at", "machine": "election", "before": {…}, "event": {"type", …}, "effects": […]}
 
 The fields of events and effects are those of the types in `core.node.io`,
 `core.protocol.messages` and `core.coordinator.io`; one that has its default may be missing. The
@@ -44,7 +44,7 @@ import msgspec
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, Heard
-from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.node import step as agent
 from holdfast.core.node.contact import UNANSWERED
@@ -53,8 +53,8 @@ from holdfast.core.node.io import (
     AgentEvent,
     AgentTimerFired,
     AllGone,
-    HoldLease,
     Report,
+    SetDeadlines,
     StepReported,
     Told,
     WakeAgent,
@@ -76,7 +76,7 @@ from holdfast.core.protocol.model import Tenure
 from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
 SCHEMA = 1
-NOTEWORTHY_EVENTS = ("LeadershipStarted", "LeaderTetherEnded", "Outranked", "ResignationWanted")
+NOTEWORTHY_EVENTS = ("ElectionStarted", "LeaderTetherEnded", "Outranked", "ResignationWanted")
 NOTEWORTHY_EFFECTS = ("Lead", "StepDown", "DialNodes", "NobodyFound", "LearnOutcome", "Announce")
 """Of `core.election.io`, by name: a job without a register does not load it."""
 
@@ -124,9 +124,7 @@ class CoordinatorBegan(msgspec.Struct, frozen=True, tag="coordinator began", tag
     beginning: Beginning
 
 
-class LeadershipStep(
-    msgspec.Struct, frozen=True, tag="leadership", tag_field="machine", kw_only=True
-):
+class ElectionStep(msgspec.Struct, frozen=True, tag="election", tag_field="machine", kw_only=True):
     """Something that changed who leads, or whether the register can be reached."""
 
     seq: int
@@ -148,7 +146,7 @@ class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
     missing: int
 
 
-Step = AgentStep | CoordinatorStep | CoordinatorBegan | LeadershipStep | Gap
+Step = AgentStep | CoordinatorStep | CoordinatorBegan | ElectionStep | Gap
 Do = Callable[[Callable[[], str | None], Callable[[str], None], int], None]
 """Has something done that may wait for a disk, after all that was put in before: the work, who is
 told of a problem that it came to, and how many bytes are held for it."""
@@ -161,7 +159,7 @@ def at_once(work: Callable[[], str | None], then: Callable[[str], None], size: i
         then(problem)
 
 
-AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, LeadershipStep)
+AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, ElectionStep)
 
 
 class Journal:
@@ -230,13 +228,13 @@ class Journal:
     def election(self, at: float, before: Any, event: Any, effects: list[Any]) -> None:
         """A step about who leads; written if it changed something."""
         if _is_noteworthy(before, event, effects):
-            self._add(LeadershipStep(seq=0, at=at, before=before, event=event, effects=effects))
+            self._add(ElectionStep(seq=0, at=at, before=before, event=event, effects=effects))
 
-    def taken(self, at: float, desk: Desk) -> None:
-        """All steps that the coordinator at this desk has taken since it was last asked."""
-        for one in desk.taken:
+    def taken(self, at: float, liveness: Liveness) -> None:
+        """All steps that this coordinator has taken since it was last asked."""
+        for one in liveness.taken:
             self.coordinator(at, one.event, one.effects)
-        desk.taken.clear()
+        liveness.taken.clear()
 
     def close(self) -> None:
         self._write_quiet()
@@ -257,7 +255,7 @@ class Journal:
         event = step.event
         if isinstance(event, Told) and isinstance(event.message, HeartbeatAnswered):
             known, self._tenure = self._tenure, event.tenure
-            return known == event.tenure and _only(step.effects, HoldLease)
+            return known == event.tenure and _only(step.effects, SetDeadlines)
         return heartbeat_number(step) is not None and _only(step.effects, Report | WakeAgent)
 
     def _keep(self, step: AgentStep) -> None:
@@ -406,10 +404,10 @@ def read(path: Path) -> tuple[JournalHeader, list[Step]]:
     return header, steps
 
 
-MACHINES: dict[type, Literal["agent", "coordinator", "leadership"]] = {
+MACHINES: dict[type, Literal["agent", "coordinator", "election"]] = {
     AgentStep: "agent",
     CoordinatorStep: "coordinator",
-    LeadershipStep: "leadership",
+    ElectionStep: "election",
 }
 
 
@@ -417,7 +415,7 @@ class Divergence(msgspec.Struct, frozen=True):
     """A step that the core would decide differently today."""
 
     seq: int
-    machine: Literal["agent", "coordinator", "leadership"]
+    machine: Literal["agent", "coordinator", "election"]
     recorded: str
     replayed: str
 
@@ -440,23 +438,23 @@ def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
             case CoordinatorStep():
                 recorded = step.effects
                 decided = coordinator.step(coordinator_state, step.event, step.at)
-            case LeadershipStep():
+            case ElectionStep():
                 recorded, decided = _elect_again(step)
         if decided != recorded:
             yield Divergence(step.seq, MACHINES[type(step)], repr(recorded), repr(decided))
 
 
-def _elect_again(step: LeadershipStep) -> tuple[list[Any], list[Any]]:
+def _elect_again(step: ElectionStep) -> tuple[list[Any], list[Any]]:
     """What the election decided at that step, and what it decides of it today."""
     from holdfast.core.election import step as election
-    from holdfast.core.election.io import LeadershipEffect, LeadershipEvent
-    from holdfast.core.election.state import LeadershipState
+    from holdfast.core.election.io import ElectionEffect, ElectionEvent
+    from holdfast.core.election.state import ElectionState
 
     if step.before is None:
         return [], []  # Written before journals held that.
-    before = msgspec.convert(step.before, LeadershipState)
-    (event,) = msgspec.convert([step.event], list[LeadershipEvent])
-    recorded = msgspec.convert(step.effects, list[LeadershipEffect])
+    before = msgspec.convert(step.before, ElectionState)
+    (event,) = msgspec.convert([step.event], list[ElectionEvent])
+    recorded = msgspec.convert(step.effects, list[ElectionEffect])
     return recorded, list(election.step(before, event, step.at))
 
 

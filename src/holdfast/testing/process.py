@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.coordinator.liveness import Desk
-from holdfast.core.election.state import LeadershipState
+from holdfast.core.coordinator.liveness import Liveness
+from holdfast.core.election.state import ElectionState
 from holdfast.core.node.io import (
     AgentEvent,
     AgentStarted,
@@ -125,20 +125,20 @@ class SimulatedProcess(Turns):
         return self.engine.state
 
     @property
-    def desk(self) -> Desk | None:
+    def liveness(self) -> Liveness | None:
         """The coordinator's, where this process is it."""
         coordinating = self.engine.place.coordinating if self.engine is not None else None
-        return coordinating.desk if coordinating is not None else None
+        return coordinating.liveness if coordinating is not None else None
 
     @property
-    def election(self) -> LeadershipState | None:
+    def election(self) -> ElectionState | None:
         place = self.engine.place if self.engine is not None else None
         return place.election if isinstance(place, Elected) else None
 
     def reached_point(self) -> None:
         """Where a coordinator, or who wants to be one, may be struck."""
         election = self.election
-        if self.desk is None and (election is None or election.pending is None):
+        if self.liveness is None and (election is None or election.pending is None):
             return
         was_frozen = self.frozen
         lasts_s = self.cluster.reached_point(self)
@@ -146,7 +146,7 @@ class SimulatedProcess(Turns):
             self.falls_asleep_s += lasts_s
 
     def pause_mid_word(self) -> float:
-        return self.cluster.pause_mid_word(self) if self.desk is not None else 0.0
+        return self.cluster.pause_mid_word(self) if self.liveness is not None else 0.0
 
     def host_is_up(self) -> bool:
         return self.machine.up
@@ -250,7 +250,7 @@ class SimulatedProcess(Turns):
         self.alive = False
         self.cluster.note(AgentDied(self.cluster.timeline.now, self.host, self.node))
         self.cluster.tell_story(self.machine, f"the agent of {self.node} is no more")
-        self.led = self.desk is not None
+        self.led = self.liveness is not None
         self._queue.clear()
         if self.machine.process is self:
             self.machine.older.append(self)
