@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.protocol.exit_status import RUNS_AGAIN_UNLESS_0, WORST_COUNTS
 from holdfast.placement.engines import ENGINES, detect, read_file
 from holdfast.placement.model import Circumstances, Placement, PlacementRefusal, port_of_numbers
 
@@ -260,3 +261,10 @@ def test_where_nobody_knows_the_first_host_that_is_said_with_the_command() -> No
         assert command.format(host) in seen.hint
     assert placed("indexed-job-without-service").cannot_meet is not None
     assert placed("indexed-job").cannot_meet is None
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_every_engine_has_its_exit_statuses(name: str) -> None:
+    placed = found(name)
+    assert isinstance(placed, Placement)
+    assert placed.engine in (*WORST_COUNTS, *RUNS_AGAIN_UNLESS_0)

@@ -54,6 +54,8 @@ class Detected(Struct, frozen=True):
 
     said: Mapping[str, Statement]
     placement: Placement | None = None
+    engine: str = ""
+    """Who placed this node, even where the user has taken over the rest."""
 
     @property
     def is_host(self) -> bool | None:
@@ -77,10 +79,10 @@ def fill_in(
 
     if isinstance(found, PlacementRefusal):
         if is_on(said, "standalone") or any(name in said for name in TAKES_OVER):
-            return Detected(said)
+            return Detected(said, engine=found.engine)
         raise _refused(found, words)
     filled = {**said, **_missing(found, said, environ, words)}
-    return Detected(filled, found)
+    return Detected(filled, found, found.engine)
 
 
 def _missing(
