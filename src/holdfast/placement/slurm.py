@@ -44,7 +44,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
     if count > 1 and circumstances.text("SLURM_PTY_PORT"):
         raise UsageError(
             f"{where} is a terminal on one of its {count} nodes: the others would be waited for",
-            f"from there, {_srun(circumstances, count)}, or --nnodes 1 for this node alone",
+            f"{_srun(circumstances, count).replace('srun', 'srun --overlap', 1)} (or --nnodes 1, for this node alone)",
         )
     restarts = circumstances.number("SLURM_RESTART_COUNT") or 0
     sources = {
@@ -85,7 +85,7 @@ def _without_step(circumstances: Circumstances, job: int) -> Placement:
         raise UsageError(
             f"Slurm job {job} has {count} nodes, but this was not started by srun, "
             "so it runs on one of them only",
-            f"{_srun(circumstances, count)}, or --nnodes 1 for this node alone",
+            f"{_srun(circumstances, count)} (or --nnodes 1, for this node alone)",
         )
     sources = {"nodes": "SLURM_JOB_NUM_NODES"}
     workers = _workers(circumstances, sources)
