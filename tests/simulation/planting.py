@@ -7,6 +7,8 @@ the mutant does not apply, and has to be written anew.
 
 from __future__ import annotations
 
+import builtins
+import dis
 import importlib
 import inspect
 import textwrap
@@ -22,7 +24,7 @@ class Mutant(NamedTuple):
     name: str
     rule: str
     """Of the design: §3 forming, §4 leases and fencing, §5 the coordinator, §6 restarts,
-    §7 who may say what."""
+    §7 who may say what, §8 leaving."""
     target: str
     """module:function, or module:Class.method, below `holdfast`."""
     old: str
@@ -58,7 +60,16 @@ def _mutated(target: str, old: str, new: str) -> tuple[FunctionType, CodeType]:
     exec(compile(mutated, function.__code__.co_filename, "exec"), function.__globals__, namespace)
     replacement = namespace[function.__name__]
     assert isinstance(replacement, FunctionType)
+    unknown = _globals_of(replacement.__code__) - {*function.__globals__, *vars(builtins)}
+    assert not unknown, f"{target}: the bug names {unknown}, and would only crash"
     return function, replacement.__code__
+
+
+def _globals_of(code: CodeType) -> set[str]:
+    """The global names that some code looks up."""
+    found = {each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"}
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return found.union(*map(_globals_of, inner))
 
 
 @contextmanager
