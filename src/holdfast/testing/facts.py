@@ -70,6 +70,15 @@ class WorkerEnded(Fact, frozen=True):
     instance: int = 1
 
 
+class WorkerListened(Fact, frozen=True):
+    """A worker asks from now on whether it is to save."""
+
+    host: int
+    node: str
+    round: int
+    rank: int
+
+
 class WorkerSaved(Fact, frozen=True):
     """A worker has saved, because a node has to leave."""
 

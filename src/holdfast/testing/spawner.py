@@ -49,6 +49,7 @@ from holdfast.testing.facts import (
     WorkerContinued,
     WorkerEnd,
     WorkerEnded,
+    WorkerListened,
     WorkerSaved,
 )
 from holdfast.testing.lockstep import STEP_S
@@ -283,6 +284,8 @@ class SimulatedSpawner:
         if self.alive and worker.executes:
             worker.listens = True
             self._answer(worker, "listens")
+            who = (self.machine.number, self._node(), worker.round, worker.rank)
+            self.cluster.note(WorkerListened(self._now(), *who))
             everybody = self.cluster.workers(worker.round)
             if self.cluster.whole(worker.round) and all(one.listens for _, one in everybody):
                 of = (worker.instance, worker.round)
