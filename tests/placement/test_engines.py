@@ -263,6 +263,18 @@ def test_where_nobody_knows_the_first_host_that_is_said_with_the_command() -> No
     assert placed("indexed-job").cannot_meet is None
 
 
+def test_an_element_of_an_array_is_a_node_that_ends_for_itself() -> None:
+    assert placed("slurm-array-srun-element0").engine == "Slurm array"
+    assert placed("slurm-srun-4-nodes-node0").engine == "Slurm"
+
+
+def test_mpirun_is_said_to_spoil_an_elastic_job_unless_it_was_told_not_to() -> None:
+    assert "--enable-recovery" in placed("openmpi-rank0").at_a_loss
+    assert placed("openmpi-rank0", OMPI_MCA_orte_enable_recovery="1").at_a_loss == ""
+    assert "cannot be told otherwise" in placed("hydra-rank0").at_a_loss
+    assert placed("slurm-srun-4-nodes-node0").at_a_loss == ""
+
+
 @pytest.mark.parametrize("name", PLACED)
 def test_every_engine_has_its_exit_statuses(name: str) -> None:
     placed = found(name)

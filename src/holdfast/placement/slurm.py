@@ -28,6 +28,8 @@ from holdfast.placement.model import (
 from holdfast.placement.node_lists import expand
 
 NAME = "Slurm"
+ARRAY = "Slurm array"
+"""Of one-node jobs: each element ends for itself, and can be queued again for itself."""
 _NOT_BY_SRUN = 0xFFFFFFF0
 """Steps from here on are Slurm's own: batch scripts, interactive shells, prologues."""
 
@@ -54,8 +56,9 @@ def detect(circumstances: Circumstances) -> Placement | None:
         "run_id": "SLURM_JOB_ID, SLURM_STEP_ID and SLURM_RESTART_COUNT",
     }
     workers = _workers(circumstances, sources)
+    is_element = count == 1 and circumstances.text("SLURM_ARRAY_TASK_ID")
     return Placement(
-        engine=NAME,
+        engine=ARRAY if is_element else NAME,
         where=f"{where}, restart {restarts}" if restarts else where,
         nodes=(count, count),
         rank=rank,
