@@ -188,7 +188,7 @@ def stands(
     elif current.ending is not None and not effects:
         stop = StopRound(current.number, current.stop_reason, current.stop_about)
         effects = [Tell(node, stop)]
-    return effects + _first_report(state, current, now) + _whole_again(current, now)
+    return effects + _first_report(state, current, now) + whole_again(current, now)
 
 
 def _first_report(
@@ -206,7 +206,7 @@ def _first_report(
     return []
 
 
-def _whole_again(current: RunningRound, now: float) -> list[CoordinatorEffect]:
+def whole_again(current: RunningRound, now: float) -> list[CoordinatorEffect]:
     if current.missing_until is None or UNKNOWN in current.members:
         return []
     current.missing_until, current.started_at = None, now

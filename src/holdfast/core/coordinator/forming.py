@@ -27,7 +27,7 @@ from holdfast.core.coordinator.state import (
     settle,
 )
 from holdfast.core.policy import ranks, rounds
-from holdfast.core.protocol import exit_status
+from holdfast.core.protocol import exit_status, marks
 from holdfast.core.protocol.messages import CloseJob, RunRound, StandBy
 from holdfast.core.protocol.model import NodeInfo, Outcome
 
@@ -184,6 +184,9 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     state.round.assignments = ranks.assign(
         seated, round=state.round_number, restart_count=state.restart_count, master=master
     )
+    if any(info.mark for info in seated):
+        state.round.tree = marks.grow([info.mark for info in seated])
+        state.round.marks = marks.top(state.round.tree)
     if state.config.has_fixed_ranks:
         _keep_masters_as_given(state, state.round)
     for name in members:
@@ -205,7 +208,7 @@ def written(state: CoordinatorState, version: int, now: float) -> list[Coordinat
     current = state.round
     if current is not None and not current.announced and version >= current.version:
         current.announced, current.started_at = True, now
-        effects += [Tell(name, RunRound(current.assignments[name])) for name in current.members]
+        effects += [Tell(name, announcement(current, name)) for name in current.members]
         for name in state.ready:
             effects += stand_by(state, name)
     outcome = state.outcome
@@ -213,6 +216,11 @@ def written(state: CoordinatorState, version: int, now: float) -> list[Coordinat
         state.outcome_told = True
         effects += [Tell(name, CloseJob(outcome)) for name in sorted(state.unaware)]
     return effects
+
+
+def announcement(current: RunningRound, node: str) -> RunRound:
+    """What a member is told of a round that was formed here."""
+    return RunRound(current.assignments[node], marks.path_of(current.tree, current.seats[node]))
 
 
 # A round that runs.

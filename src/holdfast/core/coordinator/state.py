@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.document import DONE_KEPT, Ledger, brief, roll
+from holdfast.core.protocol.marks import MarkTree
 from holdfast.core.protocol.model import Assignment, Endpoint, Failure, NodeInfo, Outcome, Tenure
 from holdfast.core.protocol.naming import Names, host_of
 
@@ -91,6 +92,10 @@ class RunningRound(Struct):
     failures: dict[int, Failure] = field(default_factory=dict)
     """By rank, the first that was heard of in front."""
     described: int = 0
+    marks: str = ""
+    """By which what is told of members that have ended is checked (`core.protocol.marks`)."""
+    tree: MarkTree = ()
+    """What leads to that, where the round was formed here."""
     furthest_step: int | None = None
 
     seats: dict[str, int] = field(default_factory=dict)
@@ -207,6 +212,7 @@ def ledger(state: CoordinatorState) -> Ledger:
         state.held,
         tuple(sorted(current.done.values())) if current is not None else (),
         state.closing,
+        current.marks if current is not None else "",
     )
 
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from holdfast.core.coordinator import ended_members as ended_members
 from holdfast.core.coordinator import ending as ending
 from holdfast.core.coordinator import forming as forming
 from holdfast.core.coordinator import inheriting as inheriting
@@ -68,12 +69,12 @@ from holdfast.core.protocol.messages import (
     ClosingWanted,
     FailuresDescribed,
     Heartbeat,
+    MembersEnded,
     NodeDraining,
     NodeGreeted,
     NodeJoined,
     NodeLeft,
     RoundStopped,
-    RunRound,
     Seen,
     Standing,
     StopRound,
@@ -108,7 +109,7 @@ def take_over(
     state.outcome, state.outcome_told = written.outcome, written.outcome is not None
     if written.size and written.outcome is None:
         awaited = _await_members(state, written.round, written.size, now + gone_after_s)
-        awaited.instance = written.instance
+        awaited.instance, awaited.marks = written.instance, written.marks
         state.looks["awaited"] = now + inheriting.SAID_AFTER_S
         state.inherited_roll, state.held = written.roll, written.held
         inheriting.seat_done(awaited, written.done)
@@ -226,6 +227,8 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
             return ending.left(state, node, message, now)
         case ClosingWanted():
             return judging.closing_wanted(state, message.outcome)
+        case MembersEnded():
+            return ended_members.heard(state, message.ended, now)
         case Heartbeat():
             return []  # Leases are kept beside the coordinator: see `core.coordinator.leases`.
 
@@ -273,6 +276,7 @@ def _greeted(
     effects += _take_standing(state, node, message.standing, now)
     if not member.round:
         effects += ending.reinstate(state, node)
+    effects += ended_members.heard(state, message.ended, now)
     if message.closing is not None:
         effects += judging.closing_wanted(state, message.closing)
     if message.draining:
@@ -372,7 +376,7 @@ def _offer_again(
     if current.ending is None:
         assignment = current.assignments.get(node)
         if current.announced and assignment is not None:
-            return [Tell(node, RunRound(assignment))]
+            return [Tell(node, forming.announcement(current, node))]
         return []
     current.back.add(node)
     current.idle.add(node)
