@@ -6,8 +6,8 @@ wait for a disk: it is done beside the loop (`processes.note_keeper`).
 Rules
 1. The folder is this user's alone, and on a disk of this very machine: a lock of a file that lies
    elsewhere proves nothing here.
-2. A note is locked before it has its name, and written in place, whole, in one go: its number on the
-   disk stays, and who reads it finds all of it, or cannot believe it.
+2. A note is locked before it has its name, and written in place, whole, in one go: its number on
+   the disk stays, and who reads it finds all of it, or cannot believe it.
 3. Who looks shares the lock with others who look, and keeps it no longer than it takes to look.
 4. What a file holds is believed only if it is a note (`core.protocol.bounds`).
 """

@@ -4,9 +4,9 @@ Rules
 1. The note is made at the start of a node and held by all its processes until the last has ended.
 2. What was found to have ended is told. For what may still run the kernel is asked to say when it
    has ended, in a thread of its own: it may take for ever, and keeps nobody.
-3. A machine on which no note can be kept is told as one without: its node is waited for as any other.
-4. Notes that are of no more use are removed: those of earlier rounds once a later one runs here, and
-   all of the job when it is over.
+3. Where no note can be kept, the node goes without: after its end its lease is waited for.
+4. Notes that are of no more use are removed: those of earlier rounds once a later one runs here,
+   and all of the job when it is over.
 """
 
 from __future__ import annotations

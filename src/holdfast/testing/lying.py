@@ -5,8 +5,10 @@ from __future__ import annotations
 from holdfast.core.coordinator.state import UNKNOWN, CoordinatorState
 from holdfast.core.protocol.messages import (
     ClosingWanted,
+    EndedMember,
     FailuresDescribed,
     FromNode,
+    MembersEnded,
     NodeGreeted,
     NodeLeft,
     RoundStopped,
@@ -22,6 +24,11 @@ _INFO = NodeInfo(LIAR, LIAR, slots=1)
 _GREETING = NodeGreeted(_INFO)
 _PLACE = Endpoint("10.0.0.1", 1)
 _WISH = ClosingWanted(Outcome("failed", "the liar wants it", 1))
+
+
+def _forged(node: str, round: int, seat: int) -> EndedMember:
+    """Under a secret that is not that node's."""
+    return EndedMember(node, 1, round, seat, "0" * 32)
 
 
 def lies(state: CoordinatorState, variety: int) -> tuple[FromNode, ...]:
@@ -41,6 +48,8 @@ def lies(state: CoordinatorState, variety: int) -> tuple[FromNode, ...]:
         (_GREETING, WorkersFailed(round, (forged,)), FailuresDescribed(round, (forged,))),
         (_GREETING, WorkersFailed(round, (own,)), FailuresDescribed(round, (own,))),
         (_GREETING, WorkersSucceeded(round), WorkersProgressed(round, 10**9)),
+        (_GREETING, MembersEnded((_forged(other, round, 0), _forged(other, round, 1)))),
+        (NodeGreeted(_INFO, ended=(_forged(other, round, 0),)),),
         (_GREETING, RoundStopped(round, (), _PLACE), NodeLeft("enough")),
     )
     return known[variety % len(known)]

@@ -1,8 +1,8 @@
 """Members of a round whose own machine says that they have ended.
 
 Rules
-1. It is believed of the member whose secret is shown, and of no other (`core.protocol.marks`), as the
-   end of its tether is. Whoever says it needs no right to: who could read that note can.
+1. It is believed of the member whose secret is shown, and of no other (`core.protocol.marks`), as
+   the end of its tether is. Any node may say it: who shows the secret has read that member's note.
 2. It ends the round, and nobody waits for that member any more. When all are proven to have ended,
    and none has to be waited for, the next round forms at once.
 3. It says nothing of other members. An earlier coordinator may hold their leases without one that

@@ -64,7 +64,7 @@ class DialWanted(Record, frozen=True):
 
 
 class NodesEnded(Record, frozen=True):
-    """The machine that this node is on has proven that these, which were there before, have ended."""
+    """This node's machine has proven that these, which were there before, have ended."""
 
     nodes: tuple[str, ...]
 

@@ -312,7 +312,7 @@ class KillZygote(Record, frozen=True):
 
 
 class NoteSeat(Record, frozen=True):
-    """Have the node's note say that this is its seat. Nothing waits for it: an older one is true."""
+    """Have the node's note say that this is its seat; nothing waits for that."""
 
     instance: int
     round: int

@@ -10,8 +10,8 @@ Rules
    copy has another number on its disk) and the machine has not been started since the note was
    made: a lock of an earlier start is no lock any more.
 2. A process that let go of every descriptor holds no lock. As long as one carries the node's marker
-   in its environment, as whatever a worker executes does, the node has not ended. Only who looks from
-   the same process namespace sees all of them.
+   in its environment, as whatever a worker executes does, the node has not ended. Only who looks
+   from the same process namespace sees all of them.
 3. Another start of the same machine proves that all is gone that ran before. What is in a container
    cannot know its machine (the disk may have come from another one): this proves nothing there.
 4. All else proves nothing, and the lease is waited for. No note is of a living node by mistake, and

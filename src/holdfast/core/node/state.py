@@ -21,7 +21,7 @@ SEEK_TIMER = "seek"
 DRAIN_TIMER = "drain"
 NOTE_TIMER = "note"
 NOTE_S = 2.0
-"""How long a node waits for its note before it joins: a disk that does not answer holds up nobody."""
+"""How long a node waits for its note before it joins: the disk may not answer."""
 PRELOAD_NOTICE_TIMER = "preload notice"
 PRELOAD_NOTICE_S = 1.5
 """An import that takes longer than this is worth a line, so that nobody wonders."""

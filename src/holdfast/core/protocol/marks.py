@@ -4,8 +4,8 @@ Rules
 1. Each node draws a secret at its start, which only a file of its user on its own machine holds
    (`core.node.machine_notes`). Its *mark*, a hash of that, is told when it greets.
 2. The marks of all members of a round, by their seats, make one short text, which is written down
-   with the round. A member is told, with its seat, the few texts that lead from its own mark to that
-   one (its *path*): as many as the number of members has digits in binary.
+   with the round. A member is told, with its seat, the few texts that lead from its own mark to
+   that one (its *path*): as many as the number of members has digits in binary.
 3. Whoever shows a secret, a seat and a path that lead to the text that is written down has read the
    file of that member. It is shown only after that member's end, of which it then is the word.
 4. A member without a mark can be spoken for by nobody.

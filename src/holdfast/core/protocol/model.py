@@ -56,7 +56,7 @@ class NodeInfo(Struct, frozen=True):
     name: NameOrNone = ""
     """What an earlier coordinator has called it, so that it keeps its name."""
     mark: MarkOrNone = ""
-    """By which its end can be told of by its machine (`core.protocol.marks`); empty where by none."""
+    """By which its machine can tell of its end (`core.protocol.marks`); empty where it cannot."""
 
 
 class Tenure(Struct, frozen=True, order=True):

@@ -75,9 +75,9 @@ def become_worker(
     """In a fresh child: a session, descriptors and signals of its own, and a fate.
 
     Descriptors beyond the standard streams are the node's tether and its note: they are kept open,
-    also by whatever the worker becomes or forks. The fate: SIGKILL when the spawner dies. If it died
-    before that was set, end here. Signals are reset unless the child comes from a zygote, which
-    has none of its own.
+    also by whatever the worker becomes or forks. The fate: SIGKILL when the spawner dies. If it
+    died before that was set, end here. Signals are reset unless the child comes from a zygote,
+    which has none of its own.
     """
     os.setsid()
     set_parent_death_signal(signal.SIGKILL)
