@@ -1,4 +1,4 @@
-"""Bugs in what a machine proves of nodes that ended on it, and in what is made of it (design §4)."""
+"""Bugs in what a machine proves of nodes that ended on it, and what is made of it (design §4)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ MUTANTS = (
         "leader in state.ended",
         "False",
         "again",
-        (52,),
+        (52, 94, 154),
         also=(("core.election.step:_looks_again", "if not idle or", "if True or"),),
     ),
     Mutant(
@@ -85,6 +85,6 @@ MUTANTS = (
         "        return 0.0  # Nobody knows it but who is on that machine.\n",
         "        return state.terms.takeover_s\n",
         "again",
-        (52,),
+        (52, 94, 154),
     ),
 )

@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.runtime.loop import Cancellable, Loop
-from holdfast.runtime.thread_calls import Calls
+from holdfast.runtime.thread_calls import ThreadCalls
 
 STALLED_S = 2.0
 PATIENCE_S = 30.0
@@ -40,7 +40,7 @@ T = TypeVar("T")
 Work = tuple[Callable[[], Any], Callable[[Any], None] | None, int]
 
 
-class Lane:
+class DiskLane:
     """One purpose's work, done in order in a thread. On the loop, but for what says otherwise."""
 
     def __init__(self, disk: Disk, purpose: str, place: str) -> None:
@@ -186,32 +186,32 @@ class Disk:
 
     def __init__(self, loop: Loop, say: Callable[[str], None]) -> None:
         self.loop, self._say = loop, say
-        self.calls = Calls(loop)
-        self._lanes: dict[str, Lane] = {}
+        self.calls = ThreadCalls(loop)
+        self._lanes: dict[str, DiskLane] = {}
         self._meanwhile: dict[str, str] = {}
         self._stalled: dict[str, set[str]] = {}
         """The lanes that do not move, by the place that they lead to."""
         self._stalled_at: dict[str, float] = {}
         self._gave_up = self._closed = False
 
-    def lane(self, purpose: str, place: str = "", meanwhile: str = "") -> Lane:
+    def lane(self, purpose: str, place: str = "", meanwhile: str = "") -> DiskLane:
         """The lane of a purpose. With a place, users are told when its disk does not answer."""
         if purpose not in self._lanes:
-            self._lanes[purpose] = Lane(self, purpose, place)
+            self._lanes[purpose] = DiskLane(self, purpose, place)
             self._meanwhile.setdefault(place, meanwhile)
         return self._lanes[purpose]
 
-    def on_stalled(self, lane: Lane) -> None:
+    def on_stalled(self, lane: DiskLane) -> None:
         stalled = self._stalled.setdefault(lane.place, set())
         if not stalled:
             self._stalled_at[lane.place] = time.monotonic() - STALLED_S
             self._say(f"the disk of {lane.place} does not answer: {self._meanwhile[lane.place]}")
         stalled.add(lane.purpose)
 
-    def is_stalled(self, lane: Lane) -> bool:
+    def is_stalled(self, lane: DiskLane) -> bool:
         return lane.purpose in self._stalled.get(lane.place, ())
 
-    def on_caught_up(self, lane: Lane) -> None:
+    def on_caught_up(self, lane: DiskLane) -> None:
         stalled = self._stalled[lane.place]
         if lane.purpose in stalled:
             stalled.remove(lane.purpose)

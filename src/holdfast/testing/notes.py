@@ -28,7 +28,7 @@ from holdfast.core.protocol.messages import EndedMember
 
 if TYPE_CHECKING:
     from holdfast.testing.machine import Machine
-    from holdfast.testing.process import Process
+    from holdfast.testing.process import SimulatedProcess
 
 DISK_S = 0.003
 
@@ -36,7 +36,7 @@ DISK_S = 0.003
 class SimulatedNotes:
     """Of one process, on its host's disk."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         self._process, self._machine = process, process.machine
         self._told: set[str] = set()
 
