@@ -44,6 +44,7 @@ LOCAL_DISKS = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs", "tmpfs", "overlay", "jfs"}
 )
 """Kinds of file systems whose locks are the kernel's own. Others may be shared by machines."""
+MOUNTS = Path("/proc/self/mountinfo")
 _SEPARATORS = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
 
@@ -260,7 +261,7 @@ def is_local(folder: Path) -> bool:
     """Whether a folder, which need not be there yet, is on a disk of this very machine."""
     place, kind = os.path.realpath(folder), ""
     longest = -1
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+    for line in MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
         words, _, more = line.partition(" - ")
         mounted = _plain(words.split(" ")[4])
         within = place == mounted or place.startswith(mounted.rstrip("/") + "/")

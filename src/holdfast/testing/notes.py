@@ -40,16 +40,14 @@ class SimulatedNotes:
         self._process, self._machine = process, process.machine
         self._told: set[str] = set()
 
-    def open(self) -> None:
-        self._machine.after(DISK_S, self._process.post, self._make)
-
-    def _make(self) -> None:
+    def make(self) -> NoteMade:
+        """Its own; then it looks at the others."""
         machine, node = self._machine, self._process.node
         # Nobody draws it: what is random here decides the run.
         secret = mark_of(f"{machine.cluster.plan.seed} {node}")
         machine.notes[node] = MachineNote("job", node, secret, _where(machine), machine.lives)
-        self._process.post_agent(NoteMade(mark_of(secret)))
-        self.look()
+        machine.after(DISK_S, self._process.post, self.look)
+        return NoteMade(mark_of(secret))
 
     def look(self) -> None:
         """Tell of those that have ended, and were not told of."""

@@ -77,9 +77,9 @@ class SimulatedProcess(Turns):
     def _begin(self) -> None:
         self.engine = Engine(self.machine.config, self.node, self.machine.name, self._ports())
         warm = self.machine.plan.warm
-        self.spawner.notes.open()
         steps, cold = (("import torch",), "") if warm else ((), "--no-warm")
         self.engine.post(AgentStarted(steps, cold, notes=True))
+        self.engine.post(self.spawner.notes.make())
         self.engine.post(SpawnerReady(self.machine.pids, True, True))
 
     def _ports(self) -> Ports:
