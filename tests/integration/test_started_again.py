@@ -69,15 +69,20 @@ class Machines:
             )
 
     def kill_all(self, spare: int = 0) -> None:
-        """SIGKILL to every process of the job, but one."""
+        """SIGKILL to every process of the job, but one: all at once, so that none clears up."""
+        found = {pid for agent in self.agents for pid in agent.running()} - {spare}
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in found:
+                send(pid, number)
         for agent in self.agents:
-            agent.process.kill()
             agent.process.wait()
-        for agent in self.agents:
-            for pid in agent.running():
-                if pid != spare:
-                    kill(pid)
         self.killed, self.agents = self.agents, []
+
+    def lose_a_disk(self) -> None:
+        """Of one of those that were killed, but not of the one that led."""
+        led = [number for number, agent in enumerate(self.killed) if LEADS in agent.stderr]
+        spared = {f"machine{number}" for number in led}
+        next(note for note in notes(self) if note.parent.name not in spared).unlink()
 
     def has_round(self, number: int) -> bool:
         return len(list(self.shared.glob(f"worker.{number}.*"))) == NODES
@@ -103,9 +108,9 @@ class Machines:
         assert [agent.wait() for agent in self.agents] == [0] * NODES, self.agents[0].stderr
 
 
-def kill(pid: int) -> None:
+def send(pid: int, number: int) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except ProcessLookupError:
         pass  # It died with another one.
 
@@ -133,7 +138,7 @@ def machines(
     yield job
     outlives = job.shared / "outlives"
     if outlives.exists():
-        kill(int(outlives.read_text()))
+        send(int(outlives.read_text()), signal.SIGKILL)
 
 
 def notes(machines: Machines) -> list[Path]:
@@ -163,7 +168,7 @@ def test_but_not_while_a_process_of_the_old_round_is_left(machines: Machines, ch
     machines.start()
     machines.until(lambda: any(WAITS in agent.stderr for agent in machines.agents), "the wait")
     assert not machines.has_round(2)
-    kill(left)
+    send(left, signal.SIGKILL)
     machines.until_round(2)
     machines.finish()
 
@@ -172,8 +177,7 @@ def test_a_machine_without_its_disk_is_waited_for(machines: Machines) -> None:
     machines.start()
     machines.until_round(1)
     machines.kill_all()
-    for note in notes(machines)[:1]:
-        note.unlink()
+    machines.lose_a_disk()
     machines.start()
     machines.until(lambda: any(WAITS in agent.stderr for agent in machines.agents), "the wait")
     assert not machines.has_round(2)

@@ -39,7 +39,7 @@ MUTANTS = (
         "return leads_to(one.secret, one.seat, size, one.path) == current.marks",
         "return one.seat < size",
         "liars",
-        (25, 11),
+        (10, 4, 15),
     ),
     Mutant(
         "one that ended is believed to speak for all that have not reported",

@@ -33,6 +33,7 @@ from holdfast.processes.note_files import (
 )
 from holdfast.runtime.disk import Disk
 
+NOTE_WAITS = "the job goes on; if this node is killed, its lease may have to be waited for"
 WAITED_FOR_MOST = 16
 """Nodes of the job on one machine whose end is waited for by another one there."""
 
@@ -44,7 +45,7 @@ class NoteKeeper:
         self, disk: Disk, folders: tuple[Path, ...], post: Callable[[AgentEvent], None]
     ) -> None:
         self._disk, self._folders, self._post = disk, folders, post
-        self._lane = disk.lane("note")
+        self._lane = disk.lane("note", str(folders[0]), NOTE_WAITS)
         self._own: OwnNote | None = None
         self._ended: dict[str, MachineNote] = {}
         """By file: what was told."""

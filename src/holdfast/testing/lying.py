@@ -37,6 +37,7 @@ def lies(state: CoordinatorState, variety: int) -> tuple[FromNode, ...]:
     members = state.round.members if state.round is not None else []
     other = next((name for name in members if name != UNKNOWN), "nobody")
     forged = Failure(other, other, 0, 0, "default", 1, ExitStatus(code=1), 0.0)
+    dead = (_forged(other, round, 0), _forged(other, round, 1))
     own = Failure(LIAR, LIAR, 0, 0, "default", 1, ExitStatus(code=1), 0.0)
     known: tuple[tuple[FromNode, ...], ...] = (
         (NodeGreeted(NodeInfo("nobody", LIAR, slots=1), endpoint=_PLACE),),
@@ -48,8 +49,6 @@ def lies(state: CoordinatorState, variety: int) -> tuple[FromNode, ...]:
         (_GREETING, WorkersFailed(round, (forged,)), FailuresDescribed(round, (forged,))),
         (_GREETING, WorkersFailed(round, (own,)), FailuresDescribed(round, (own,))),
         (_GREETING, WorkersSucceeded(round), WorkersProgressed(round, 10**9)),
-        (_GREETING, MembersEnded((_forged(other, round, 0), _forged(other, round, 1)))),
-        (NodeGreeted(_INFO, ended=(_forged(other, round, 0),)),),
-        (_GREETING, RoundStopped(round, (), _PLACE), NodeLeft("enough")),
+        (_GREETING, MembersEnded(dead), RoundStopped(round, (), _PLACE), NodeLeft("enough")),
     )
     return known[variety % len(known)]
