@@ -22,7 +22,7 @@ import pytest
 
 from holdfast.elastic import timer
 from holdfast.elastic.timer import file_based_local_timer as file_timer
-from holdfast.elastic.timer.processes import PinnedProcesses, is_endable
+from holdfast.elastic.timer.pinned_processes import PinnedProcesses, is_endable
 
 DEADLINE_S = 60.0
 LONG_S = 3600.0

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.core.protocol.document import Document, Ledger
-from holdfast.registers.record import JobRecord
+from holdfast.registers.job_record import JobRecord
 
 from ..free_ports import free_port
 from .conftest import Job, StartJob

@@ -35,7 +35,7 @@ from holdfast.node.coordinating import Coordinating
 from holdfast.node.embedded import Forwarding
 from holdfast.node.network import RealExchange
 from holdfast.node.record_keeper import RecordKeeper
-from holdfast.registers.record import JobRecord
+from holdfast.registers.job_record import JobRecord
 from holdfast.runtime.loop import Cancellable
 from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.client import Client

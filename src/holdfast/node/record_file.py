@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.model import Endpoint
-from holdfast.registers.record import JobRecord
+from holdfast.registers.job_record import JobRecord
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.private_folder import own_folder
 

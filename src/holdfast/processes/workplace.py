@@ -63,7 +63,7 @@ from holdfast.processes.commands import (
 )
 from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.host.oom import OutOfMemoryWatch
-from holdfast.processes.host.ports import ReservedPort, another_port
+from holdfast.processes.host.reserved_ports import ReservedPort, another_port
 from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
 from holdfast.processes.outbox import Outbox
 from holdfast.processes.output.console import Console

@@ -12,7 +12,8 @@ Rules
 5. A disk that has not answered for `STALLED_S` is said so once, with what goes on meanwhile, and
    once more when it answers again; lanes that lead to the same place speak with one voice.
 6. An ordinary end waits until all is done (`all_done`). When nothing has moved for
-   `PATIENCE_S`, it is given up, and what is lost is said.
+   `PATIENCE_S`, it is given up, and what is lost is said. What nobody would miss, in lanes
+   without a place, is given up after `STALLED_S`, and nothing is said.
 
 Threads are started when they are first needed, by `_thread`: `threading` takes longer to import
 than a lane to start. They keep no process alive.
@@ -95,6 +96,12 @@ class DiskLane:
     @property
     def is_idle(self) -> bool:
         return self._put == self.done
+
+    @property
+    def has_stalled(self) -> bool:
+        """Whether the disk has not answered for too long."""
+        began_at = self._began_at
+        return began_at > 0 and time.monotonic() - began_at >= STALLED_S
 
     @property
     def waiting_bytes(self) -> int:
@@ -220,22 +227,23 @@ class Disk:
                 self._say(f"the disk of {lane.place} answers again, after {after_s:.0f} s")
 
     def all_done(self) -> Callable[[], bool]:
-        """Whether all that was put in is done and told, or given up: the loop runs until then.
-
-        What nobody would miss, in lanes without a place, is not waited for.
-        """
+        """Whether all that was put in is done and told, or given up: the loop runs until then."""
         self._gave_up = False
-        used = [lane for lane in self._lanes.values() if lane.place and lane.is_used]
+        used = [lane for lane in self._lanes.values() if lane.is_used]
+        left = {lane.purpose for lane in used if lane.place}
+        of_use = {lane.purpose for lane in used if not lane.place and not lane.has_stalled}
         timers = [
             self.loop.call_later(STALLED_S, self._say_what_waits),
+            self.loop.call_later(STALLED_S, of_use.clear),
             self.loop.call_later(PATIENCE_S, self._judge, self._count()),
         ]
-        left = {lane.purpose for lane in used}
         for lane in used:
-            lane.do(partial(str, lane.purpose), left.discard)
+            waiting = left if lane.place else of_use
+            if lane.purpose in waiting:
+                lane.do(partial(str, lane.purpose), waiting.discard)
 
         def is_over() -> bool:
-            if left and not self._gave_up:
+            if of_use or (left and not self._gave_up):
                 return False
             for timer in timers:
                 timer.cancel()

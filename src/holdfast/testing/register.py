@@ -31,8 +31,8 @@ from holdfast.core.election.io import (
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document
 from holdfast.testing.plan import RegisterPlan
+from holdfast.testing.register_watches import Content, Watches
 from holdfast.testing.timeline import Timeline
-from holdfast.testing.watching import Content, Watches
 
 LATE_S = 2.5
 STALE_S = 1.5

@@ -12,7 +12,7 @@ import pytest
 from .hosts import Host
 from .nodes_job import PATIENT_CONF, PORT, NodesJob
 
-pytestmark = [pytest.mark.root, pytest.mark.torch]
+pytestmark = pytest.mark.root
 
 BRIDGE = "172.30.0.1"
 """An address that every machine has, as those of bridges are."""

@@ -231,6 +231,8 @@ class JobConfig(Struct, frozen=True):
     virtual_local_rank: bool = False
     worker_store: bool = False
     """Rank 0 serves PyTorch's store itself, instead of a process of ours."""
+    hidden_variables: tuple[str, ...] = ()
+    """What the agent has in its environment and workers must not: the engine's own ranks."""
 
     @property
     def has_fixed_ranks(self) -> bool:

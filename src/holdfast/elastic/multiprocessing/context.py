@@ -30,9 +30,9 @@ from holdfast.elastic.multiprocessing import calls, forking, nursery, warm_plan
 from holdfast.elastic.multiprocessing.errors import ProcessFailure
 from holdfast.elastic.multiprocessing.logs_specs import LogsSpecs
 from holdfast.elastic.multiprocessing.numa_options import processor_sets
-from holdfast.elastic.multiprocessing.processes import Exit, Start, StartedProcesses
 from holdfast.elastic.multiprocessing.result import RunProcsResult
 from holdfast.elastic.multiprocessing.signals import held_back, raise_on_signals
+from holdfast.elastic.multiprocessing.started_processes import Exit, Start, StartedProcesses
 from holdfast.elastic.multiprocessing.streams import StreamPlans
 from holdfast.processes.bare.private_messages import Execute, ForkYourself
 from holdfast.processes.environment import without_secrets

@@ -49,7 +49,7 @@ from holdfast.node.engine import Engine
 from holdfast.node.meeting import Means, add_network
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
-from holdfast.processes.host.ports import ReservedPort
+from holdfast.processes.host.reserved_ports import ReservedPort
 from holdfast.registers.register import Register
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Cancellable, EventLoop
@@ -120,7 +120,6 @@ class MemberNode:
             processes=self,
             journal=self,
             say=self._say,
-            instance=lambda: int(time.time()),
             finished=self._finish,
         )
         means = Means(self._loop, self._disk, self._secrets, self._register)

@@ -28,7 +28,7 @@ import msgspec
 
 from holdfast.elastic.timer import debug_info_logging
 from holdfast.elastic.timer.api import TimerClient, TimerRequest, seconds_to_first
-from holdfast.elastic.timer.processes import PinnedProcesses
+from holdfast.elastic.timer.pinned_processes import PinnedProcesses
 
 __all__ = ["FileTimerClient", "FileTimerRequest", "FileTimerServer"]
 

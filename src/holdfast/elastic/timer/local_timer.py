@@ -22,7 +22,7 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from holdfast.elastic.timer.api import RequestQueue, TimerClient, TimerRequest, TimerServer
-from holdfast.elastic.timer.processes import PinnedProcesses, is_endable
+from holdfast.elastic.timer.pinned_processes import PinnedProcesses, is_endable
 from holdfast.processes.bare import private_names
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Outcome
-from holdfast.registers import record as records
-from holdfast.registers.record import KEPT_S, JobRecord
+from holdfast.registers import job_record as records
+from holdfast.registers.job_record import KEPT_S, JobRecord
 
 DOCUMENT = Document(7, 2, 1, "node/1", "node", ledger=Ledger(round=3, size=2, charges=1))
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.elastic.multiprocessing import nursery
-from holdfast.elastic.multiprocessing.lines import Bell, News, Relay, Reply
+from holdfast.elastic.multiprocessing.between_threads import Bell, News, Relay, Reply
 from holdfast.elastic.multiprocessing.nursery import Nest
 from holdfast.elastic.multiprocessing.warming import Warming, forked, in_parts, to_fork
 from holdfast.processes.bare import private_messages as messages
