@@ -13,6 +13,7 @@ from pathlib import Path
 from holdfast.core.coordinator.bootstrap import next_life
 from holdfast.core.coordinator.io import CoordinatorEvent
 from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.round import RunningRound
 from holdfast.core.coordinator.state import ledger
 from holdfast.core.node.io import Told
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
@@ -208,9 +209,9 @@ class Hosted:
         for node in self.nodes.values():
             node.is_answered()
         assert {len(node.rounds) for node in self.nodes.values()} == {rounds}
-        assert self.coordinating.state.round is not None
-        assert self.coordinating.state.round.ending is None
-        assert set(self.coordinating.state.round.seats) == set(self.nodes)
+        current = self.coordinating.state.round
+        assert isinstance(current, RunningRound)
+        assert set(current.seats.nodes()) == set(self.nodes)
         self.ends_well()
 
     def ends_well(self) -> None:

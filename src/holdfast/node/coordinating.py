@@ -31,6 +31,7 @@ from holdfast.core.coordinator.io import (
     Write,
     Written,
 )
+from holdfast.core.coordinator.round import StoppingRound
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.node.io import Told
 from holdfast.core.protocol.messages import (
@@ -247,7 +248,7 @@ class Coordinating:
         current = self.state.round
         if isinstance(told, RunRound):
             keys.open(told.assignment.round)
-        elif isinstance(told, StopRound) and (current is None or current.ending is not None):
+        elif isinstance(told, StopRound) and isinstance(current, StoppingRound | None):
             keys.end(told.round)
         elif isinstance(told, CloseJob) and told.outcome.verdict != "succeeded":
             keys.end(self.state.round_number)

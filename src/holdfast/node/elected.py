@@ -198,8 +198,8 @@ class Elected:
 
     def _share_tethers(self) -> None:
         """Have the processes of this node hold the tethers of those who would take over."""
-        successors = self.coordinating.state.successors if self.coordinating is not None else ()
-        wanted = frozenset(successors) & self._tethers
+        follows = self.coordinating.state.succession if self.coordinating is not None else None
+        wanted = frozenset(follows.successors if follows is not None else ()) & self._tethers
         if wanted == self._shared:
             return
         self._shared = wanted

@@ -29,8 +29,8 @@ from holdfast.core.node.machine_notes import (
     Evidence,
     MachineNote,
     NotedSeat,
+    NoteOrigin,
     Verdict,
-    Whereabouts,
     judge,
 )
 from holdfast.runtime.private_folder import is_ours, private_folder
@@ -116,7 +116,7 @@ def remove(folder: Path, files: tuple[str, ...]) -> None:
 # Looking.
 
 
-def look(folder: Path, job: str, here: Whereabouts, without: str) -> list[Found]:
+def look(folder: Path, job: str, here: NoteOrigin, without: str) -> list[Found]:
     """All notes of this job in the folder but one's own, and what each proves now."""
     found = []
     with contextlib.suppress(OSError), private_folder(folder) as opened:
@@ -130,7 +130,7 @@ def look(folder: Path, job: str, here: Whereabouts, without: str) -> list[Found]
     return found
 
 
-def wait_for(folder: Path, file: str, here: Whereabouts) -> Found | None:
+def wait_for(folder: Path, file: str, here: NoteOrigin) -> Found | None:
     """Wait, for ever if need be, until nothing of a note's node runs. What it proves then."""
     try:
         with private_folder(folder) as opened, _opened(opened, file) as descriptor:
@@ -143,7 +143,7 @@ def wait_for(folder: Path, file: str, here: Whereabouts) -> Found | None:
         return None  # Somebody has removed it.
 
 
-def _look_at(folder: int, file: str, here: Whereabouts) -> Found | None:
+def _look_at(folder: int, file: str, here: NoteOrigin) -> Found | None:
     try:
         with _opened(folder, file) as descriptor:
             is_locked = not _shares(descriptor)
@@ -234,9 +234,9 @@ def _wait_for_ends(processes: list[int]) -> None:
 # Where we are.
 
 
-def whereabouts() -> Whereabouts:
+def note_origin() -> NoteOrigin:
     """Of this process."""
-    return Whereabouts(
+    return NoteOrigin(
         _first_line("/etc/machine-id"),
         _first_line("/proc/sys/kernel/random/boot_id"),
         _link("/proc/self/ns/pid"),

@@ -20,16 +20,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.core.node.io import AgentEvent, EndedFound, NoteMade, NoteSeat
-from holdfast.core.node.machine_notes import MachineNote, NotedSeat, Whereabouts, as_told
+from holdfast.core.node.machine_notes import MachineNote, NotedSeat, NoteOrigin, as_told
 from holdfast.core.protocol.marks import SECRET_BYTES, mark_of
 from holdfast.processes.note_files import (
     Found,
     OwnNote,
     is_local,
     look,
+    note_origin,
     remove,
     wait_for,
-    whereabouts,
 )
 from holdfast.runtime.disk import Disk
 
@@ -65,7 +65,7 @@ class NoteKeeper:
             self._post(NoteMade(mark_of(secret) if own is not None else ""))
 
         secret = os.urandom(SECRET_BYTES).hex()
-        note = MachineNote(job, node, secret, Whereabouts(), 0, marker)
+        note = MachineNote(job, node, secret, NoteOrigin(), 0, marker)
         self._lane.do(lambda: (self._make(note),), lambda made: on_made(made[0]))
 
     def put(self, effect: NoteSeat) -> None:
@@ -106,7 +106,7 @@ class NoteKeeper:
         self._tell([one for one in found if one.verdict == "ended"])
         running = [one for one in found if one.verdict == "may run"]
         for one in running[:WAITED_FOR_MOST]:
-            _thread.start_new_thread(self._wait, (own.folder, one.file, whereabouts()))
+            _thread.start_new_thread(self._wait, (own.folder, one.file, note_origin()))
 
     def _tell(self, found: list[Found]) -> None:
         if not found or self._is_closed:
@@ -128,16 +128,16 @@ class NoteKeeper:
         return None
 
     def _look(self, own: OwnNote, job: str) -> list[Found]:
-        return look(own.folder, job, whereabouts(), own.file)
+        return look(own.folder, job, note_origin(), own.file)
 
-    def _wait(self, folder: Path, file: str, here: Whereabouts) -> None:
+    def _wait(self, folder: Path, file: str, here: NoteOrigin) -> None:
         found = wait_for(folder, file, here)
         if found is not None and found.verdict == "ended":
             self._disk.calls.put(self._tell, [found])
 
 
 def _placed(note: MachineNote) -> MachineNote:
-    return replace(note, where=whereabouts())
+    return replace(note, where=note_origin())
 
 
 def _turn(seat: NotedSeat) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from holdfast.core.node.machine_notes import (
     Evidence,
     MachineNote,
     NotedSeat,
-    Whereabouts,
+    NoteOrigin,
     as_told,
     judge,
 )
@@ -78,5 +78,5 @@ class SimulatedNotes:
         self._machine.notes.clear()
 
 
-def _where(machine: Machine) -> Whereabouts:
-    return Whereabouts(machine.name, f"start {machine.boots}", OUTERMOST)
+def _where(machine: Machine) -> NoteOrigin:
+    return NoteOrigin(machine.name, f"start {machine.boots}", OUTERMOST)

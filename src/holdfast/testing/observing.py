@@ -12,6 +12,7 @@ from holdfast.core.coordinator import validate as coordinator_validate
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.leases import NodeGone
 from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.round import AbsentSeat, FormingRound, StoppingRound, UnreportedSeat
 from holdfast.core.election import validate as election_validate
 from holdfast.core.election.io import LeadershipEffect, LeadershipEvent, Outranked, StepDown
 from holdfast.core.election.state import LeadershipState, may_speak
@@ -54,7 +55,8 @@ class Observer:
         self._sent: dict[int, float] = {}
         """When each heartbeat was handed to the network, on the host's clock."""
         self._lease_from = 0.0
-        self._ending: tuple[int, object] = (0, None)
+        self._ending = 0
+        """The round of which it was said that it ends, while it does."""
         self._first_words: set[Tenure] = set()
 
     # The node.
@@ -118,28 +120,28 @@ class Observer:
                 self._cluster.tell_story(process.machine, text)
         desk.taken.clear()
         current = desk.state.round
-        ending = (current.number, current.ending) if current is not None else (0, None)
-        if ending != self._ending:
-            self._ending = ending
-            if current is not None and current.ending is not None and current.announced:
-                self._ends(desk, at)
+        ending = current if isinstance(current, StoppingRound) else None
+        number = ending.number if ending is not None else 0
+        if number != self._ending:
+            self._ending = number
+            if ending is not None:
+                self._ends(desk, ending, at)
 
-    def _ends(self, desk: Desk, at: float) -> None:
-        current, since = desk.state.round, desk.state.newcomer_since
-        assert current is not None
-        assert current.ending is not None
+    def _ends(self, desk: Desk, current: StoppingRound, at: float) -> None:
+        since, cause = desk.state.wait.newcomer_since, current.cause
+        nodes = len(desk.state.ready.keys() - current.seats.ranks.keys()) + len(current.seats)
         self._cluster.note(
             RoundEnding(
                 self._cluster.timeline.now,
                 current.number,
-                current.ending,
+                cause.kind,
                 self._process.host,
                 at - current.started_at,
                 None if since is None else at - since,
-                len({*current.members, *desk.state.ready}) >= desk.state.config.max_nodes,
+                nodes >= desk.state.config.max_nodes,
             )
         )
-        text = f"coordinator: round {current.number} ends ({current.ending}): {current.stop_reason}"
+        text = f"coordinator: round {current.number} ends ({cause.kind}): {cause.reason}"
         self._cluster.tell_story(self._process.machine, text)
 
     def speaks(self, tenure: Tenure) -> None:
@@ -173,11 +175,14 @@ class Observer:
         current = desk.state.round if desk is not None else None
         if desk is None or current is None:
             return ""
-        for name in current.members:
+        if any(isinstance(seat, UnreportedSeat | AbsentSeat) for seat in current.seats.by_rank):
+            return "a node that has not reported"
+        succeeded = () if isinstance(current, FormingRound) else current.course.succeeded
+        for name in current.seats.nodes():
             watch = desk.book.watches.get(name)
             silent = watch is None or now - watch.heard_at > desk.book.terms.suspect_s + TOLERANCE_S
-            if silent and name not in current.succeeded:
-                return name or "a node that has not reported"
+            if silent and name not in succeeded:
+                return name
         return ""
 
     # The election.

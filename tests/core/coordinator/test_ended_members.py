@@ -44,7 +44,7 @@ def test_when_all_have_ended_the_next_round_forms_at_once() -> None:
     assert told(job.hear("a", MembersEnded((ended(0), ended(1))))) == {}
     assert members(job.hear("c", MembersEnded((ended(2),)))) == ["a", "b", "c"]
     assert job.state.round_number == ROUND + 1
-    assert job.state.charges == 0
+    assert job.state.budget.charges == 0
 
 
 def test_it_can_be_told_with_the_greeting() -> None:

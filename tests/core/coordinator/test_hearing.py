@@ -9,6 +9,8 @@ from holdfast.core.coordinator import liveness as desks
 from holdfast.core.coordinator.hearing import INSTANCE_MOST, LEAP
 from holdfast.core.coordinator.io import Refuse
 from holdfast.core.coordinator.liveness import Desk, open_desk
+from holdfast.core.coordinator.round import RunningRound, StoppingRound
+from holdfast.core.coordinator.state import Announced, JobEnd
 from holdfast.core.protocol.messages import (
     ClosingWanted,
     FromNode,
@@ -64,7 +66,7 @@ def test_a_node_greets_before_it_says_anything_else_on_every_connection(desk: De
 
 
 def test_after_the_end_nobody_is_refused(desk: Desk) -> None:
-    desk.state.outcome = Outcome("failed", "over", 1)
+    desk.state.end = JobEnd(Outcome("failed", "over", 1), Announced())
     assert kinds(desk, "z", NodeLeft("bye")) == []
 
 
@@ -73,10 +75,10 @@ def test_a_node_tells_of_its_own_failures_on_ranks_that_it_was_given(desk: Desk)
     assert kinds(desk, "b", WorkersFailed(1, (replace(FAILURE, rank=0),))) == ["failure"]
     other = RoundStopped(1, (replace(FAILURE, rank=1),), PLACE)
     assert kinds(desk, "b", other) == ["failure"]
-    assert desk.state.round is not None
-    assert desk.state.round.ending is None
+    assert isinstance(desk.state.round, RunningRound)
     assert kinds(desk, "b", WorkersFailed(1, (FAILURE,))) == []
-    assert desk.state.round.ending == "failure"
+    assert isinstance(desk.state.round, StoppingRound)
+    assert desk.state.round.cause.kind == "failure"
 
 
 def test_a_wish_to_close_is_for_no_success_and_blames_nobody_else(desk: Desk) -> None:

@@ -14,7 +14,8 @@ from holdfast.core.coordinator.liveness import (
     receive,
     tether_ended,
 )
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.coordinator.round import InheritedRound
+from holdfast.core.coordinator.state import CoordinatorState, Succession
 from holdfast.core.election.io import Lead
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.document import Document, Ledger
@@ -110,10 +111,10 @@ def test_who_wins_through_a_register_goes_on_from_what_is_written() -> None:
     document = Document(3, 4, 9, "b/1", "b", ("b", "c"), Ledger(5, 2, 1))
     held = elected(config(), "b", Lead(document, True)).state(config(), 100.0)
     proven = elected(config(), "b", Lead(document, False)).state(config(), 100.0)
-    assert (held.tenure, held.round_number, held.charges) == (Tenure(3, 4), 5, 1)
-    assert (held.embedded, held.leader, held.successors) == (False, "b", ("c",))
-    assert held.round is not None
-    assert proven.round is not None
-    assert held.round.missing_until is not None
-    assert proven.round.missing_until == 100.0 + config().leases.gone_after_s
-    assert held.round.missing_until >= proven.round.missing_until + config().leases.hold_s
+    assert (held.tenure, held.round_number, held.budget.charges) == (Tenure(3, 4), 5, 1)
+    assert held.succession == Succession("b", ("c",))
+    assert isinstance(held.round, InheritedRound)
+    assert isinstance(proven.round, InheritedRound)
+    until = proven.round.missing.until
+    assert until == 100.0 + config().leases.gone_after_s
+    assert held.round.missing.until >= until + config().leases.hold_s

@@ -14,8 +14,16 @@ from __future__ import annotations
 
 from holdfast.core.coordinator import ending as ending
 from holdfast.core.coordinator.io import CoordinatorEffect
-from holdfast.core.coordinator.state import UNKNOWN, CoordinatorState, RunningRound
-from holdfast.core.protocol.marks import leads_to
+from holdfast.core.coordinator.round import (
+    FormingRound,
+    NodeSeat,
+    StopCause,
+    StoppingRound,
+    ToldRound,
+    UnreportedSeat,
+)
+from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.protocol.marks import leads_to, top
 from holdfast.core.protocol.messages import EndedMember
 from holdfast.core.protocol.naming import host_of
 
@@ -29,30 +37,35 @@ def heard(
     effects: list[CoordinatorEffect] = []
     for one in told:
         current = state.round
-        if current is not None and current.announced and is_proven(current, one):
+        if not isinstance(current, FormingRound | None) and is_proven(current, one):
             effects += _ended(state, current, one, now)
     return effects
 
 
-def is_proven(current: RunningRound, one: EndedMember) -> bool:
+def is_proven(current: ToldRound, one: EndedMember) -> bool:
     """Whether this is the secret of the member on that seat of this very round."""
-    if one.round != current.number or not current.marks:
+    known, size = top(current.seats.marks), len(current.seats)
+    if one.round != current.number or not known:
         return False
-    size = len(current.members)
-    return leads_to(one.secret, one.seat, size, one.path) == current.marks
+    return leads_to(one.secret, one.seat, size, one.path) == known
 
 
 def _ended(
-    state: CoordinatorState, current: RunningRound, one: EndedMember, now: float
+    state: CoordinatorState, current: ToldRound, one: EndedMember, now: float
 ) -> list[CoordinatorEffect]:
-    name = current.members[one.seat]
-    if name in state.members:
-        return ending.gone(state, name, WHY, now)
-    if name in current.gone or name in current.back:
-        return []
-    if name == UNKNOWN:
-        name = f"node {one.seat + 1} of round {current.number}"
-        current.seat(one.seat, name)
     about = f"a node of round {current.number}, on {host_of(one.node)}, has ended"
-    current.gone[name] = about
-    return ending.end(state, current, "loss", about, now) + ending.whole_again(current, now)
+    match current.seats.by_rank[one.seat]:
+        case NodeSeat(node=node) if node in state.members:
+            return ending.gone(state, node, WHY, now)
+        case NodeSeat(node=node) if isinstance(current, StoppingRound):
+            if node not in current.accounted:  # It died with the last coordinator.
+                current.accounted[node] = "gone"
+                ending.note_loss(current, about)
+        case UnreportedSeat():
+            effects = ending.end(state, current, StopCause("loss", about), now)
+            current.seats.lose(one.seat)
+            ending.note_loss(state.round, about)
+            if not current.seats.unreported:
+                ending.nobody_is_missing(state, now)
+            return effects
+    return []

@@ -36,6 +36,7 @@ from holdfast.core.coordinator.io import (
     WakeCoordinator,
 )
 from holdfast.core.coordinator.leases import LeaseBook
+from holdfast.core.coordinator.round import FormingRound, RunningRound
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.protocol.messages import (
     FromNode,
@@ -168,12 +169,13 @@ def _check_again(desk: Desk, now: float) -> list[CoordinatorEffect]:
 def all_heard(desk: Desk, now: float) -> bool:
     """Whether every member of the running round has been heard of late."""
     current = desk.state.round
-    if current is None or current.ending is not None or current.missing_until is not None:
+    if not isinstance(current, FormingRound | RunningRound):
         return False
+    succeeded = current.course.succeeded if isinstance(current, RunningRound) else ()
     # A member that is in no watch is gone or has left, and the round would be ending for that.
     for name, watch in desk.book.watches.items():
         if now - watch.heard_at < desk.book.terms.suspect_s:
             return True  # Everybody behind was heard later.
-        if current.has(name) and name not in current.succeeded:
+        if name in current.seats and name not in succeeded:
             return False
     return True
