@@ -22,21 +22,22 @@ LEASE = "--lease=600"
 NODES = 3
 WAITS = "which may still run"
 LEADS = "this node is the coordinator, on"
-# Says that it runs, leaves a grandchild where it is told to, and ends when it is told to.
+# Says that it runs, leaves a child in a session of its own when it is told how, and ends when it is
+# told to. The child has its parent's descriptors, or none of them.
 PROGRAM = """
 import os, subprocess, sys, time
-folder, names = sys.argv[1], ("HOLDFAST_ROUND", "RANK")
-outlives = os.path.join(folder, "outlives")
-if os.environ["RANK"] == "0" and not os.path.exists(outlives):
-    command = [sys.executable, "-c", "import sys, time\\nwhile True: time.sleep(1)"]
-    kinds = {"forked": dict(close_fds=False), "executed": dict(close_fds=True)}
-    if sys.argv[2] in kinds:
-        child = subprocess.Popen(command, start_new_session=True, **kinds[sys.argv[2]])
+folder, machine = sys.argv[1:]
+names = ("HOLDFAST_ROUND", "RANK")
+wanted, outlives = os.path.join(folder, "wanted." + machine), os.path.join(folder, "outlives")
+open(os.path.join(folder, "worker." + ".".join(os.environ[n] for n in names)), "w").close()
+while not os.path.exists(os.path.join(folder, "finish")):
+    if os.path.exists(wanted) and not os.path.exists(outlives):
+        command = [sys.executable, "-c", "import time\\nwhile True: time.sleep(1)"]
+        closes = open(wanted).read() == "without descriptors"
+        child = subprocess.Popen(command, start_new_session=True, close_fds=closes)
         with open(outlives + ".part", "w") as file:
             file.write(str(child.pid))
         os.rename(outlives + ".part", outlives)
-open(os.path.join(folder, "worker." + ".".join(os.environ[n] for n in names)), "w").close()
-while not os.path.exists(os.path.join(folder, "finish")):
     time.sleep(0.02)
 """
 
@@ -51,7 +52,7 @@ class Machines:
         self.shared = folder / "shared"
         self.shared.mkdir()
         self.agents: list[Job] = []
-        self.child = "none"
+        self.killed: list[Job] = []
 
     def start(self) -> None:
         """An agent on each machine."""
@@ -64,7 +65,7 @@ class Machines:
                     *(*self._where, f"--rdzv-id={self.run_id}", f"--nnodes={NODES}", LEASE),
                     *(f"--snapshot-dir={disk}", "--no-warm", "--rdzv-conf=last_call_timeout=1"),
                     script=PROGRAM,
-                    args=(str(self.shared), self.child),
+                    args=(str(self.shared), str(number)),
                 )
             )
 
@@ -78,11 +79,18 @@ class Machines:
             agent.process.wait()
         self.killed, self.agents = self.agents, []
 
-    def lose_a_disk(self) -> None:
-        """Of one of those that were killed, but not of the one that led."""
-        led = [number for number, agent in enumerate(self.killed) if LEADS in agent.stderr]
-        spared = {f"machine{number}" for number in led}
-        next(note for note in notes(self) if note.parent.name not in spared).unlink()
+    def not_leading(self) -> int:
+        """A machine that does not carry the coordinator: its end would have to be waited for."""
+        agents = enumerate(self.agents)
+        return next(number for number, agent in agents if LEADS not in agent.stderr)
+
+    def leave_a_child(self, how: str) -> int:
+        """Have a worker leave a process that will outlive it."""
+        (self.shared / "part").write_text(how)
+        (self.shared / "part").rename(self.shared / f"wanted.{self.not_leading()}")
+        outlives = self.shared / "outlives"
+        self.until(outlives.exists, "a child of a worker")
+        return int(outlives.read_text())
 
     def has_round(self, number: int) -> bool:
         return len(list(self.shared.glob(f"worker.{number}.*"))) == NODES
@@ -95,13 +103,11 @@ class Machines:
             print(said())
             raise
 
+    def says_that_it_waits(self) -> bool:
+        return any(WAITS in agent.stderr for agent in self.agents)
+
     def until_round(self, number: int) -> None:
         self.until(lambda: self.has_round(number), f"round {number}")
-
-    def outliving(self) -> int:
-        path = self.shared / "outlives"
-        wait_until(path.exists, "a process that will outlive its node")
-        return int(path.read_text())
 
     def finish(self) -> None:
         (self.shared / "finish").touch()
@@ -156,17 +162,15 @@ def test_a_job_that_was_killed_everywhere_goes_on_at_once(machines: Machines) ->
     assert not notes(machines), "a job that is over leaves none"
 
 
-@pytest.mark.parametrize("child", ["forked", "executed"])
-def test_but_not_while_a_process_of_the_old_round_is_left(machines: Machines, child: str) -> None:
-    """A child in a session of its own, with its parent's descriptors or without any of them."""
-    machines.child = child
+@pytest.mark.parametrize("how", ["with descriptors", "without descriptors"])
+def test_but_not_while_a_process_of_the_old_round_is_left(machines: Machines, how: str) -> None:
     machines.start()
     machines.until_round(1)
-    left = machines.outliving()
+    left = machines.leave_a_child(how)
     machines.kill_all(spare=left)
     assert left in all_pids()
     machines.start()
-    machines.until(lambda: any(WAITS in agent.stderr for agent in machines.agents), "the wait")
+    machines.until(machines.says_that_it_waits, "the wait")
     assert not machines.has_round(2)
     send(left, signal.SIGKILL)
     machines.until_round(2)
@@ -176,8 +180,9 @@ def test_but_not_while_a_process_of_the_old_round_is_left(machines: Machines, ch
 def test_a_machine_without_its_disk_is_waited_for(machines: Machines) -> None:
     machines.start()
     machines.until_round(1)
+    kept = {f"machine{number}" for number in range(NODES)} - {f"machine{machines.not_leading()}"}
     machines.kill_all()
-    machines.lose_a_disk()
+    next(note for note in notes(machines) if note.parent.name not in kept).unlink()
     machines.start()
-    machines.until(lambda: any(WAITS in agent.stderr for agent in machines.agents), "the wait")
+    machines.until(machines.says_that_it_waits, "the wait")
     assert not machines.has_round(2)
