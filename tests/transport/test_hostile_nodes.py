@@ -1,6 +1,6 @@
 """Whatever an admitted node says, it alone is refused: the job goes on, and ends well.
 
-One coordinator of a real job (desk, record, sockets), honest nodes in a running round, and one
+One coordinator of a real job (leases, record, sockets), honest nodes in a running round, and one
 client that went through the handshake and then lies.
 """
 

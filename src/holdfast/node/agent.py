@@ -89,7 +89,7 @@ class Agent:
         if self.config.max_nodes > 1:  # Else nobody goes on without it.
             self.workplace.keep_note(self._disk, self.node)
             started = replace(started, notes=True)
-        for name in self.config.signals:
+        for name in self.config.caught_signals:
             number = signal.Signals[name]
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue  # Started by `nohup`: it is to go on without its terminal.

@@ -20,14 +20,14 @@ from holdfast.core.coordinator.bootstrap import elected
 from holdfast.core.election.io import (
     DialNodes,
     DialWanted,
+    ElectionStarted,
     Lead,
-    LeadershipStarted,
     LeaderTetherEnded,
     NodeLeaves,
     NodesEnded,
     Pointed,
 )
-from holdfast.core.election.state import LeadershipState, is_needed
+from holdfast.core.election.state import ElectionState, is_needed
 from holdfast.core.node.io import CoordinatorLost, CoordinatorReached, Told
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import (
@@ -69,10 +69,10 @@ class Elected:
         """Nodes that have a tether to us."""
         self._shared: frozenset[str] = frozenset()
         """Those of them whose tether the processes of this node hold too."""
-        self._electing.take(LeadershipStarted())
+        self._electing.take(ElectionStarted())
 
     @property
-    def election(self) -> LeadershipState:
+    def election(self) -> ElectionState:
         """Who leads, as this node sees it."""
         return self._electing.state
 

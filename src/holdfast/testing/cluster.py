@@ -8,6 +8,7 @@ finish, and every agent has to end with the same outcome.
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from holdfast.core.protocol.model import Outcome
 from holdfast.testing import faults
 from holdfast.testing.checkers import check
 from holdfast.testing.facts import Fact, Healed, History, Late, Recorded, Violation
+from holdfast.testing.lockstep import Lockstep
 from holdfast.testing.machine import Machine
 from holdfast.testing.network import ClusterNetwork
 from holdfast.testing.plan import LEADER, Plan
@@ -45,9 +47,18 @@ class Run(Struct):
 class Cluster:
     """All hosts, and what lies between them."""
 
-    def __init__(self, plan: Plan, with_story: bool, random: Random | None = None) -> None:
-        """`random` decides what the plan leaves open; by default its seed does."""
-        self.plan = plan
+    def __init__(
+        self,
+        plan: Plan,
+        with_story: bool,
+        random: Random | None = None,
+        journals: Path | None = None,
+    ) -> None:
+        """`random` decides what the plan leaves open; by default its seed does.
+
+        Every agent writes its journal into the folder of `journals`, if there is one.
+        """
+        self.plan, self.journals = plan, journals
         self.random = random or Random(plan.seed)
         self.timeline = Timeline()
         self.network = ClusterNetwork(self.timeline, self.random)
@@ -56,6 +67,9 @@ class Cluster:
         self.history: History = []
         self.story: list[str] | None = [] if with_story else None
         self.steps = 0
+        self.lockstep = Lockstep()
+        self.pace = Random(f"pace {plan.seed}") if random is None else random
+        """When workers look whether they are to save: apart, so that it disturbs nothing else."""
         self.points: list[float] = []
         """When each point of the protocol was reached at which a leader may be struck."""
         self.finishing = False
@@ -90,9 +104,9 @@ class Cluster:
         found, highest = None, None
         for machine in self.machines:
             process = machine.process
-            desk = process.desk if process is not None else None
-            if desk is not None and (highest is None or desk.state.tenure > highest):
-                found, highest = machine, desk.state.tenure
+            liveness = process.liveness if process is not None else None
+            if liveness is not None and (highest is None or liveness.state.tenure > highest):
+                found, highest = machine, liveness.state.tenure
         return found
 
     def target(self, host: int) -> Machine | None:
@@ -225,13 +239,13 @@ def bound_s(plan: Plan) -> float:
     held = leases.hold_s * (1 + leases.drift) + leases.gone_after_s
     stopping = times.shutdown_s + 3 * times.unkillable_s + 5.0 + leases.gone_after_s
     forming = times.preload_s + 2 * restarts.backoff_max_s + times.min_round_max_s
-    forming += times.last_call_s + times.scale_up_delay_s + times.drain_s
+    forming += times.last_call_s + times.scale_up_delay_s + max(times.drain_s, times.save_s)
     return leaderless + held + 2 * stopping + 2 * forming
 
 
-def simulate(plan: Plan, *, story: bool = False) -> Run:
-    """Run a plan to its end, and check what happened."""
-    cluster = Cluster(plan, story)
+def simulate(plan: Plan, *, story: bool = False, journals: Path | None = None) -> Run:
+    """Run a plan to its end, and check what happened; with a folder, write the nodes' journals."""
+    cluster = Cluster(plan, story, journals=journals)
     try:
         _play(cluster)
     except Storm as storm:

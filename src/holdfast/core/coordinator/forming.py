@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.core.coordinator import ending as ending
 from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain, Tell
 from holdfast.core.coordinator.round import (
     AnyRound,
@@ -34,7 +35,7 @@ from holdfast.core.coordinator.state import (
     CoordinatorState,
     Unrecorded,
     name_of,
-    settle,
+    update_ready,
 )
 from holdfast.core.policy import ranks, rounds
 from holdfast.core.protocol import exit_status, marks
@@ -58,7 +59,9 @@ def consider(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
             return []  # Nobody is waited for: the only node is getting ready.
         return _form(state, now)
     if isinstance(current, RunningRound | InheritedRound):
-        return _make_room(state, current, now) + ending.let_out(state, now)
+        saves = not saving.is_over(current, now)
+        room = [] if saves else _make_room(state, current, now)
+        return room + ending.let_out(state, now)
     return []
 
 
@@ -198,7 +201,7 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         state.round.seats.marks = marks.grow([info.mark for info in seated])
     for name in members:
         state.members[name].round = state.round_number
-        settle(state, name)
+        update_ready(state, name)
     return []
 
 

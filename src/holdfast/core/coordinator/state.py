@@ -20,7 +20,7 @@ from holdfast.core.protocol.model import Endpoint, NodeInfo, Outcome, Tenure
 from holdfast.core.protocol.naming import Names, host_of
 
 Look = Literal[
-    "form", "room", "drain", "stop", "missing", "awaited", "departed", "unrecorded", "close"
+    "form", "room", "drain", "save", "stop", "missing", "awaited", "departed", "unrecorded", "close"
 ]
 """What the coordinator comes back for, at its time."""
 
@@ -215,7 +215,7 @@ def forget(state: CoordinatorState, node: str) -> Member | None:
         state.end.unaware.discard(node)
     if member is not None:
         state.names.release(member.name)
-        settle(state, node)
+        update_ready(state, node)
     return member
 
 
@@ -225,7 +225,7 @@ def name_of(state: CoordinatorState, node: str) -> str:
     return member.name if member is not None else host_of(node)
 
 
-def settle(state: CoordinatorState, node: str) -> None:
+def update_ready(state: CoordinatorState, node: str) -> None:
     """Keep `ready` true to what is known of a node."""
     member = state.members.get(node)
     if member is not None and member.ready:

@@ -33,6 +33,7 @@ from holdfast.core.coordinator import ending as ending
 from holdfast.core.coordinator import forming as forming
 from holdfast.core.coordinator import inheriting as inheriting
 from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -71,8 +72,8 @@ from holdfast.core.coordinator.state import (
     Member,
     Retired,
     ledger,
-    settle,
     told_round,
+    update_ready,
 )
 from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
@@ -89,12 +90,14 @@ from holdfast.core.protocol.messages import (
     NodeJoined,
     NodeLeft,
     RoundStopped,
+    SaveHeard,
     Seen,
     Standing,
     StopRound,
     Welcomed,
     WorkersFailed,
     WorkersProgressed,
+    WorkersSaved,
     WorkersSucceeded,
 )
 from holdfast.core.protocol.model import Tenure
@@ -245,7 +248,11 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
         case RoundStopped():
             return ending.stopped(state, node, message, now)
         case NodeDraining():
-            return ending.draining(state, node, message.reason, now)
+            return ending.draining(state, node, message, now)
+        case SaveHeard():
+            return saving.heard(state, node, message, now)
+        case WorkersSaved():
+            return saving.saved(state, node, message)
         case NodeLeft():
             return ending.left(state, node, message, now)
         case ClosingWanted():
@@ -264,7 +271,7 @@ def _joined(state: CoordinatorState, node: str, message: NodeJoined) -> list[Coo
         return _tell_outcome(state.end, node)
     member = _member(state, node, message)
     member.endpoint = message.endpoint
-    settle(state, node)
+    update_ready(state, node)
     return forming.stand_by(state, node)
 
 
@@ -301,8 +308,9 @@ def _greeted(
     if message.closing is not None:
         effects += judging.closing_wanted(state, message.closing)
     if message.draining:
-        effects += ending.draining(state, node, message.draining, now)
-    settle(state, node)
+        wish = NodeDraining(message.draining, message.within_s)
+        effects += ending.draining(state, node, wish, now)
+    update_ready(state, node)
     return effects + forming.stand_by(state, node)
 
 
@@ -412,7 +420,7 @@ def _offer_again(state: CoordinatorState, current: AnyRound, node: str) -> list[
 def _heard_again(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     if node in state.members:
         state.members[node].suspected = ""
-        settle(state, node)
+        update_ready(state, node)
     return []
 
 

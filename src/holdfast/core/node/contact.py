@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import zlib
 
-from holdfast.core.node.io import AgentEffect, Dial, HangUp, HoldLease, Report, Say, WakeAgent
+from holdfast.core.node.io import AgentEffect, Dial, HangUp, Report, Say, SetDeadlines, WakeAgent
 from holdfast.core.node.reports import in_full
 from holdfast.core.node.state import (
     HEARTBEAT_TIMER,
@@ -86,6 +86,8 @@ def lost(state: AgentState, reason: str, permanent: bool, now: float) -> list[Ag
     said: list[AgentEffect] = []
     if state.attempts == 0:
         again = "reconnecting" if state.tenure.instance else "trying until it answers"
+        if state.tenure.instance and state.phase is not Phase.RUNNING:
+            again += f", for up to {limit_s:g} s (--join-timeout)"
         if has_succeeded(state):
             again = "all workers of this node are done; waiting for that to be recorded"
         said.append(Say(f"no contact with the coordinator: {reason}; {again}"))
@@ -142,13 +144,13 @@ def answered(state: AgentState, message: HeartbeatAnswered) -> list[AgentEffect]
     """
     if state.lease is None or not state.lease.answered(message.number):
         return []
-    return hold(state) if alive(state) or state.phase is Phase.RUNNING else []
+    return set_deadlines(state) if alive(state) or state.phase is Phase.RUNNING else []
 
 
-def hold(state: AgentState) -> list[AgentEffect]:
+def set_deadlines(state: AgentState) -> list[AgentEffect]:
     if state.lease is None:
         return []
-    return [HoldLease(state.lease.stop_at, state.lease.kill_at)]
+    return [SetDeadlines(state.lease.stop_at, state.lease.kill_at)]
 
 
 def heed(state: AgentState, tenure: Tenure) -> bool:
@@ -188,8 +190,9 @@ def node_info(state: AgentState) -> NodeInfo:
 
 def greeting(state: AgentState, heartbeat: int = 0) -> NodeGreeted:
     assignment = state.assignment
-    draining = ""
+    draining, within_s = "", 0.0
     if state.draining_by is not None:
+        within_s = state.config.timeouts.save_s
         draining = f"{signal_name(state.draining_by)} was sent to its agent"
     return NodeGreeted(
         node_info(state),
@@ -197,6 +200,7 @@ def greeting(state: AgentState, heartbeat: int = 0) -> NodeGreeted:
         standing=_standing(state),
         endpoint=state.endpoint if state.phase is Phase.WAITING else None,
         draining=draining,
+        within_s=within_s,
         heartbeat=heartbeat,
         closing=state.closing,
         settings={} if state.lease is None else of_job(state.config),
@@ -210,7 +214,7 @@ def _standing(state: AgentState) -> Standing | None:
         return None
     condition: Condition
     if state.phase is Phase.RUNNING:
-        condition = "running" if alive(state) else "succeeded"
+        condition = "succeeded" if has_succeeded(state) else "running"
         condition = "failed" if state.failures else condition
     else:
         condition = "stopped" if state.phase is Phase.WAITING else "stopping"
