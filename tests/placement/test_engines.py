@@ -95,7 +95,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "slurm-interactive-shell": (
         "Slurm job 88 has 4 nodes, but this was not started by srun",
         "srun --nodes=4 --ntasks=4 --ntasks-per-node=1 holdfast run …"),
-    "slurm-pty": ("is a terminal on one of its 4 nodes", "srun --nodes=4"),
+    "slurm-pty": ("is a terminal on one of its 4 nodes", "srun --overlap --nodes=4"),
     "slurm-srun-2-nodes-2-tasks-each-task2": (
         "srun started 2 agents on this node",
         "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 holdfast run …"),

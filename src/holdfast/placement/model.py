@@ -143,7 +143,7 @@ def several_on_a_node(starter: str, count: int, command: str) -> UsageError:
     return UsageError(
         f"{starter} started {count} agents on this node, where one is enough: "
         "it starts all the workers of its node",
-        f"{command}; or --standalone, if they are jobs that have nothing to do with each other",
+        f"{command} (or --standalone, for jobs that have nothing to do with each other)",
     )
 
 
