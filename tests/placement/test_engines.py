@@ -95,7 +95,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "slurm-interactive-shell": (
         "Slurm job 88 has 4 nodes, but this was not started by srun",
         "srun --nodes=4 --ntasks=4 --ntasks-per-node=1 holdfast run …"),
-    "slurm-pty": ("is a terminal on one of its 4 nodes", "srun --nodes=4"),
+    "slurm-pty": ("is a terminal on one of its 4 nodes", "srun --overlap --nodes=4"),
     "slurm-srun-2-nodes-2-tasks-each-task2": (
         "srun started 2 agents on this node",
         "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 holdfast run …"),
@@ -261,6 +261,18 @@ def test_where_nobody_knows_the_first_host_that_is_said_with_the_command() -> No
         assert command.format(host) in seen.hint
     assert placed("indexed-job-without-service").cannot_meet is not None
     assert placed("indexed-job").cannot_meet is None
+
+
+def test_an_element_of_an_array_is_a_node_that_ends_for_itself() -> None:
+    assert placed("slurm-array-srun-element0").engine == "Slurm array"
+    assert placed("slurm-srun-4-nodes-node0").engine == "Slurm"
+
+
+def test_mpirun_is_said_to_spoil_an_elastic_job_unless_it_was_told_not_to() -> None:
+    assert "--enable-recovery" in placed("openmpi-rank0").at_a_loss
+    assert placed("openmpi-rank0", OMPI_MCA_orte_enable_recovery="1").at_a_loss == ""
+    assert "cannot be told otherwise" in placed("hydra-rank0").at_a_loss
+    assert placed("slurm-srun-4-nodes-node0").at_a_loss == ""
 
 
 @pytest.mark.parametrize("name", PLACED)
