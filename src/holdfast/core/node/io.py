@@ -148,6 +148,8 @@ class StepReported(Record, frozen=True):
     step: int
 
 
+NO_STEP = -1
+"""Of a worker that does not say at which it is."""
 SavingAnswer = Literal["listens", "waits", "told", "saved"]
 
 
@@ -157,7 +159,7 @@ class SaveAnswered(Record, frozen=True):
     round: int
     local_rank: int
     answer: SavingAnswer
-    step: int | None = None
+    step: int = NO_STEP
 
 
 class AllGone(Record, frozen=True):
