@@ -45,9 +45,10 @@ LAYERS = {
     "store": {"core", "runtime", "transport"},
     "processes": {"core", "runtime", "worker"},
     "node": {
-        "core", "runtime", "worker", "observe", "transport", "registers", "store", "processes",
+        "core", "runtime", "worker", "observe", "placement", "transport", "registers", "store",
+        "processes",
     },
-    "testing": {"core", "runtime", "node", "registers", "transport"},
+    "testing": {"core", "runtime", "observe", "node", "registers", "transport"},
     "elastic": {
         "core", "runtime", "worker", "observe", "transport", "registers", "store", "processes",
         "node",

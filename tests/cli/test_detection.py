@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,12 @@ TRAINER = {
     "PET_MASTER_PORT": "29500",
 }
 INDEXED = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "1"}
+
+
+@pytest.fixture(autouse=True)
+def many_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said must not depend on the machine of the test."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
 
 
 def run(*words: str, **environ: str) -> ParsedRun:
@@ -88,7 +95,22 @@ def test_detecting_can_be_turned_off() -> None:
 
 def test_without_a_count_of_gpus_they_are_counted_and_else_there_is_one_worker() -> None:
     """Not one for each CPU: many CPUs are no sign that many workers are wanted."""
-    assert run(**SLURM | {"SLURM_GPUS_ON_NODE": ""}).config.slots == 1
+    without = SLURM | {"SLURM_GPUS_ON_NODE": "", "CUDA_VISIBLE_DEVICES": ""}
+    assert run(**without).config.slots == 1
+
+
+def test_a_laptop_imports_nothing_of_engines_that_are_not_there() -> None:
+    look = (
+        "import sys\n"
+        "from holdfast.cli.options import parse_run\n"
+        "parse_run(['train.py'], {})\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('holdfast.placement.')))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == [
+        "holdfast.placement.engines",
+        "holdfast.placement.ranks_of_engines",
+    ]
 
 
 # --- what was said wins -------------------------------------------------------------------
@@ -168,6 +190,21 @@ def test_an_indexed_job_runs_alone_until_the_number_of_nodes_is_said() -> None:
     assert "this pod has no domain" in refusal("--nnodes=2", **INDEXED).message
 
 
+def test_a_rank_that_is_not_the_engines_is_doubted() -> None:
+    """As `sbatch` makes of `srun holdfast run --node-rank $SLURM_NODEID`: 0, on every node."""
+    words = ("--node-rank=0", "--master-addr=n1")
+    doubt = "--node-rank says that this is node 0, but by SLURM_NODEID it is 2"
+    assert any(note.startswith(doubt) for note in run(*words, **SLURM).notes)
+    assert not any(doubt in note for note in run(*words, **SLURM | {"SLURM_NODEID": "0"}).notes)
+
+
+def test_more_workers_than_cpus_of_the_step_are_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
+    assert "8 workers share 1 CPU, which is what srun lets this node use" in run(**SLURM).notes[1]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    assert run(**SLURM).notes == (LINE,)
+
+
 # --- what cannot work ---------------------------------------------------------------------
 
 
@@ -197,6 +234,12 @@ def test_whoever_says_it_otherwise_is_not_refused(
 
 def test_a_flag_that_is_off_does_not_make_it_work() -> None:
     assert refusal(**WITHOUT_SRUN, HOLDFAST_STANDALONE="0").hint
+
+
+def test_an_engine_that_names_no_host_leaves_the_place_to_the_user() -> None:
+    lost = {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": " "}
+    assert "LeaderWorkerSet does not say where the nodes meet" in refusal(**lost).message
+    assert run("--rdzv-endpoint=n1", **lost).config.max_nodes == 2
 
 
 # --- the installed command ----------------------------------------------------------------

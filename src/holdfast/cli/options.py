@@ -108,6 +108,7 @@ def configure(
     _check_backoff(config)
     _check_devices(config, environ.get("CUDA_VISIBLE_DEVICES"))
     about = detection.line_about(detected, config)
+    more += detection.doubts_about(detected, config)
     notes = (*about, *notes, *more, *_silent_console(config), *timing.notes(config))
     return ParsedRun(config.validate(), notes, detected.engine)
 

@@ -28,6 +28,8 @@ from holdfast.placement.model import (
 from holdfast.placement.node_lists import expand
 
 NAME = "Slurm"
+ARRAY = "Slurm array"
+"""Of one-node jobs: each element ends for itself, and can be queued again for itself."""
 _NOT_BY_SRUN = 0xFFFFFFF0
 """Steps from here on are Slurm's own: batch scripts, interactive shells, prologues."""
 
@@ -44,7 +46,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
     if count > 1 and circumstances.text("SLURM_PTY_PORT"):
         raise UsageError(
             f"{where} is a terminal on one of its {count} nodes: the others would be waited for",
-            f"from there, {_srun(circumstances, count)}, or --nnodes 1 for this node alone",
+            f"{_srun(circumstances, count, 'srun --overlap')} (or --nnodes 1, for this node alone)",
         )
     restarts = circumstances.number("SLURM_RESTART_COUNT") or 0
     sources = {
@@ -54,8 +56,9 @@ def detect(circumstances: Circumstances) -> Placement | None:
         "run_id": "SLURM_JOB_ID, SLURM_STEP_ID and SLURM_RESTART_COUNT",
     }
     workers = _workers(circumstances, sources)
+    is_element = count == 1 and circumstances.text("SLURM_ARRAY_TASK_ID")
     return Placement(
-        engine=NAME,
+        engine=ARRAY if is_element else NAME,
         where=f"{where}, restart {restarts}" if restarts else where,
         nodes=(count, count),
         rank=rank,
@@ -85,7 +88,7 @@ def _without_step(circumstances: Circumstances, job: int) -> Placement:
         raise UsageError(
             f"Slurm job {job} has {count} nodes, but this was not started by srun, "
             "so it runs on one of them only",
-            f"{_srun(circumstances, count)}, or --nnodes 1 for this node alone",
+            f"{_srun(circumstances, count)} (or --nnodes 1, for this node alone)",
         )
     sources = {"nodes": "SLURM_JOB_NUM_NODES"}
     workers = _workers(circumstances, sources)
@@ -103,13 +106,13 @@ def _nodes_of_job(circumstances: Circumstances) -> int:
     return max(sum(counts), circumstances.number("SLURM_JOB_NUM_NODES") or 1)
 
 
-def _srun(circumstances: Circumstances, nodes: int) -> str:
+def _srun(circumstances: Circumstances, nodes: int, srun: str = "srun") -> str:
     """The command that starts one agent on each node of the allocation."""
     groups = circumstances.number("SLURM_HET_SIZE", most=1000) or 0
     if groups > 1:
         which = ",".join(map(str, range(groups)))
-        return f"srun --het-group={which} --ntasks-per-node=1 {COMMAND}"
-    return f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 {COMMAND}"
+        return f"{srun} --het-group={which} --ntasks-per-node=1 {COMMAND}"
+    return f"{srun} --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 {COMMAND}"
 
 
 def _refuse_several_tasks(circumstances: Circumstances) -> None:

@@ -1,4 +1,7 @@
-"""The tethers that this node holds: connections whose end means that nothing of it is left.
+"""What this node holds, so that its end means that nothing of the node is left.
+
+Tethers are connections. The note is a file on this machine, locked as long as anybody holds it; all
+that hold the node's own tether hold it too.
 
 Its own is held by everything here, workers included. Those of other nodes to us, where we
 carry the coordinator, by agent and spawner only: with these gone, the kernel has killed the
@@ -16,12 +19,17 @@ class Tethers:
     def __init__(self) -> None:
         self._own: int | None = None
         self._shared: list[int] = []
+        self._note: int | None = None
 
     def hold(self, descriptor: int) -> None:
         """This is the node's own one from now on."""
         if self._own is not None:
             os.close(self._own)
         self._own = descriptor
+
+    def hold_note(self, descriptor: int) -> None:
+        """The node's note, from now on."""
+        self._note = descriptor
 
     def share(self, descriptors: list[int]) -> None:
         """These are the ones of other nodes, in place of those before."""
@@ -31,14 +39,15 @@ class Tethers:
 
     def for_worker(self) -> list[int]:
         """Copies for a worker."""
-        return [] if self._own is None else [os.dup(self._own)]
+        return [os.dup(each) for each in (self._own, self._note) if each is not None]
 
     def for_spawner(self) -> list[int]:
         """Copies for the spawner."""
         return [*self.for_worker(), *map(os.dup, self._shared)]
 
     def close(self) -> None:
-        if self._own is not None:
-            os.close(self._own)
-            self._own = None
+        for descriptor in (self._own, self._note):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._own = self._note = None
         self.share([])

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -31,8 +31,10 @@ from holdfast.core.node.io import (
     KillZygote,
     LeaseRanOut,
     ListStuck,
+    NoteSeat,
     ProcessesStuck,
     Remember,
+    RemoveNotes,
     ReserveEndpoint,
     SaveAnswered,
     SavingAnswer,
@@ -89,7 +91,11 @@ from holdfast.processes.zygote.imports_seen import ImportsSeen
 from holdfast.processes.zygote.zygote_events import zygote_event
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
+from holdfast.runtime.private_folder import own_folder
 from holdfast.worker.draining import KEY, NEWS
+
+if TYPE_CHECKING:
+    from holdfast.processes.note_keeper import NoteKeeper
 
 LOOPBACK = "127.0.0.1"
 ADDRESS_TO_COME = ""
@@ -155,6 +161,7 @@ class Workplace:
         self._killing = False
         self._ending = False
         self._tethers = Tethers()
+        self._notes: NoteKeeper | None = None
         self._drain_page: DrainPage | None = None
         self._is_closed = False
 
@@ -169,6 +176,19 @@ class Workplace:
         self._crew = Crew(process, self, self._log_lane)
         self._crew.attach(loop)
 
+    def keep_note(self, disk: Disk, node: str) -> None:
+        """Have this machine know, whatever happens to this node, when all of it has ended."""
+        from holdfast.processes.note_keeper import NoteKeeper
+
+        given = self.config.snapshot_dir
+        folders = (*([Path(given)] if given else []), own_folder())
+        self._notes = NoteKeeper(disk, folders, self._post)
+        self._notes.open(self.config.run_id, node, self._channel.name, self._hold_note)
+
+    def _hold_note(self, descriptor: int) -> None:
+        self._tethers.hold_note(descriptor)
+        self._hand_tethers_over()
+
     def close(self) -> None:
         """Let go of everything; what is left below the spawner is killed by it."""
         self._close_round()
@@ -180,6 +200,8 @@ class Workplace:
         if self._port is not None:
             self._port.release()
         self._is_closed = True
+        if self._notes is not None:
+            self._notes.close()
         self._tethers.close()
         if self._drain_page is not None:
             self._drain_page.close()
@@ -199,6 +221,12 @@ class Workplace:
                 self._crew.request(messages.SigkillZygote())
             case DropZygote():
                 self._crew.request(messages.CloseZygote())
+            case NoteSeat():
+                if self._notes is not None:
+                    self._notes.put(effect)
+            case RemoveNotes():
+                if self._notes is not None:
+                    self._notes.remove()
             case StartWorkers():
                 self._start_workers(effect)
             case SignalWorkers():

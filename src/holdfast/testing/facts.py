@@ -13,7 +13,8 @@ from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, RunRound, StopRound
 from holdfast.core.protocol.model import Outcome, Tenure
 
-WorkerEnd = Literal["failed", "victim", "stopped", "killed", "succeeded", "suspended"]
+WorkerEnd = Literal["failed", "victim", "stopped", "killed", "succeeded", "suspended", "orphaned"]
+"""The last: it had outlived both agent and spawner."""
 
 
 class Fact(Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import field
 
-from holdfast.core.protocol.messages import FromNode, ToNode
+from holdfast.core.protocol.messages import EndedMember, FromNode, ToNode
 from holdfast.core.protocol.model import (
     Assignment,
     Endpoint,
@@ -40,12 +40,31 @@ class AgentStarted(Record, frozen=True):
     under: dict[str, tuple[str, ...]] = field(default_factory=dict)
     foreign: bool = False
     """Somebody else runs the workers: they are asked to end, and never killed from here."""
+    notes: bool = False
+    """The node will have a note on its machine, or it will be said that it has none: `NoteMade`."""
 
 
 class EndpointReserved(Record, frozen=True):
     """A port is held for the master of the next round."""
 
     endpoint: Endpoint
+
+
+class NoteMade(Record, frozen=True):
+    """The node's note is on its machine, and held; by this mark its end can be told of.
+
+    The mark is empty where it can have none.
+    """
+
+    mark: str
+
+
+class EndedFound(Record, frozen=True):
+    """It is proven that these nodes, which were on this machine before, have ended."""
+
+    nodes: tuple[str, ...]
+    members: tuple[EndedMember, ...] = ()
+    """Those of them that were in a round."""
 
 
 class StoreFailed(Record, frozen=True):
@@ -235,6 +254,8 @@ class Told(Record, frozen=True):
 AgentEvent = (
     AgentStarted
     | EndpointReserved
+    | NoteMade
+    | EndedFound
     | StoreFailed
     | SpawnerReady
     | ZygoteReady
@@ -305,6 +326,25 @@ class DropZygote(Record, frozen=True):
 
 class KillZygote(Record, frozen=True):
     """SIGKILL to the zygote. `ZygoteLost` follows, after the birth of all whom it has forked."""
+
+
+class NoteSeat(Record, frozen=True):
+    """Have the node's note say that this is its seat; nothing waits for that."""
+
+    instance: int
+    round: int
+    seat: int
+    path: tuple[str, ...]
+
+
+class RemoveNotes(Record, frozen=True):
+    """The job is over: nobody will ask this machine who was on it."""
+
+
+class KnowEnded(Record, frozen=True):
+    """Have whoever decides who leads know that these nodes have ended."""
+
+    nodes: tuple[str, ...]
 
 
 class StartWorkers(Record, frozen=True):
@@ -400,6 +440,9 @@ AgentEffect = (
     | Remember
     | DropZygote
     | KillZygote
+    | NoteSeat
+    | RemoveNotes
+    | KnowEnded
     | StartWorkers
     | SignalWorkers
     | ShowSaving
