@@ -6,6 +6,7 @@ and no field has its default; so a new event, effect or message is covered witho
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -31,7 +32,7 @@ def _samples(info: inspect.Type) -> list[Any]:
         case inspect.LiteralType():
             return list(info.values)
         case inspect.StrType() if info.pattern is not None:
-            return ["ünïcödé"]
+            return [next(text for text in SHAPED if re.search(info.pattern, text))]
         case _:
             return [PLAIN[type(info)]]
 
@@ -47,6 +48,8 @@ def _structs(info: inspect.StructType) -> list[Any]:
     return [info.cls(**(values | FITTING.get(values.get("verdict"), {}))) for values in each]
 
 
+SHAPED = ("ünïcödé", "0123456789abcdef" * 2)
+"""Of a text that has to have a certain form, the first that has it."""
 FITTING = {"succeeded": {"exit_status": 0}}
 """What a record refuses otherwise."""
 PLAIN: dict[type[inspect.Type], object] = {
