@@ -16,10 +16,11 @@ from holdfast.testing import make_plan, simulate
 from holdfast.testing.everywhere import Case
 
 ROOTS = {
-    *("AgentStarted", "SpawnerReady", "ElectionStarted"),
+    *("AgentStarted", "SpawnerReady", "ElectionStarted", "NoteMade", "EndedFound"),
     *("WorkerExited", "SignalReceived", "ClosingAsked", "Released"),
     *("CoordinatorLost", "LeaseRanOut", "LeaderTetherEnded", "HeldUp"),
     *("NodeSuspected", "NodeGone", "ZygoteLost", "SpawnerLost", "ImportsLearned"),
+    *("NoteMade", "EndedFound"),
     # Of renewals, and of the steps that workers report, only some are written.
     *("RegisterWrote", "RegisterUnclear", "RegisterRead", "ElectionTimerFired"),
     "WorkersProgressed",
