@@ -139,6 +139,16 @@ def test_a_signal_before_the_time_limit_lets_the_job_come_back(job: PlacedJob) -
     assert job.cluster.job(number)["JobState"] == "COMPLETED", job.record()
 
 
+def test_a_time_limit_asks_all_nodes_to_leave_and_nothing_is_left(job: PlacedJob) -> None:
+    number = job.submit(f"srun {job.line()}\n", "--nodes=2", IN_TIME)
+    job.until_stepping(2)
+    job.cluster.until_state(number, "TIMEOUT")
+    job.until(lambda: not job.cluster.left(), "empty nodes")
+    assert "DUE TO TIME LIMIT" in job.output
+    assert "the job was interrupted: SIGTERM" in job.output
+    job.check()
+
+
 def test_a_preempted_job_is_told_leaves_and_comes_back(job: PlacedJob) -> None:
     options = ("--nodes=2", "--exclusive", "--requeue", "--open-mode=append", "--partition=work")
     number = job.submit(REQUEUING.format(line=job.line()), *options)
