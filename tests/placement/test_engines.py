@@ -51,6 +51,7 @@ PLACED: dict[str, tuple[str, tuple[int, int] | None, int | None, str, bool | Non
     "hydra-rank1": ("MPI job", (2, 2), 1, "", False, ""),
     # By documentation.
     "slurm-gpus": ("Slurm job 4711, step 0", (4, 4), 2, "n1", False, "slurm-4711.0.0"),
+    "slurm-other-order": ("Slurm job 4711, step 0", (2, 2), 0, "", True, "slurm-4711.0.0"),
     "slurm-het-second-group-sorts-first": (
         "Slurm job 10, step 0", (3, 3), 1, "z1", False, "slurm-10.0.0"),
     "pals": (
@@ -99,7 +100,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "slurm-srun-2-nodes-2-tasks-each-task2": (
         "srun started 2 agents on this node",
         "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 holdfast run …"),
-    "slurm-other-order": ("this is n2, but node 0 of SLURM_STEP_NODELIST is n1", "--no-detect"),
     "slurm-lost-count": ("SLURM_STEP_NODELIST names 3 nodes", "--no-detect"),
     "openmpi-one-rank-per-core-rank1": (
         "mpirun started 2 agents on this node", "mpirun -n 2 --map-by ppr:1:node holdfast run …"),
@@ -250,7 +250,9 @@ def test_where_nobody_knows_the_first_host_that_is_said_with_the_command() -> No
     """Rank 0 knows its own name, and so what the command has to say."""
     mpiexec = "mpiexec -n 2 -ppn 1 -genv HOLDFAST_RDZV_ENDPOINT {}:29400 holdfast run …"
     mpirun = "mpirun -n 2 --map-by ppr:1:node -x HOLDFAST_RDZV_ENDPOINT={}:29400 holdfast run …"
+    srun = "HOLDFAST_RDZV_ENDPOINT={}:29400 srun … holdfast run …"
     for name, host, command in (
+        ("slurm-other-order", "n2", srun),
         ("hydra-rank0", "host1", mpiexec),
         ("hydra-rank1", "HOST", mpiexec),
         ("openmpi5-elsewhere-rank0", "hosta", mpirun),

@@ -96,15 +96,23 @@ def causes(journals: Iterable[JournalRead]) -> dict[StepId, StepId | None]:
                 asked.clear()
                 continue
             here = StepId(header.node, step.seq)
-            wanted = list(_wanted(header.node, step))
-            own = [asked[key] for key in wanted if key in asked]
-            found[here] = next((each for key in wanted if (each := _taken(sent, key))), None)
-            found[here] = found[here] or (own[0] if own else None)
-            if isinstance(step, AgentStep) and isinstance(step.event, happened.WorkerExited):
-                found[here] = _stopped_by(asked)
-            for key in _offered(header.node, step):
+            found[here] = _cause(header.node, step, sent, asked)
+            for key in _offered(step):
                 asked[key] = here
     return found
+
+
+def _cause(
+    node: str, step: Step, sent: defaultdict[Key, list[StepId]], asked: dict[Key, StepId]
+) -> StepId | None:
+    """The line that brought this one about, of those that others sent or this node wrote before."""
+    if isinstance(step, AgentStep) and isinstance(step.event, happened.WorkerExited):
+        return _stopped_by(asked)
+    for key in _wanted(node, step):
+        line = _taken(sent, key) or asked.get(key)
+        if line is not None:
+            return line
+    return None
 
 
 def the_end(journals: Iterable[JournalRead]) -> StepId | None:
@@ -178,7 +186,7 @@ def _word(node: str, message: said.ToNode, tenure: Tenure) -> Key:
 # What a node does with itself.
 
 
-def _offered(node: str, step: Step) -> Iterator[Key]:
+def _offered(step: Step) -> Iterator[Key]:
     """What may come of a line."""
     if isinstance(step, CoordinatorBegan):
         yield ("coordinator timer", "look")

@@ -8,7 +8,8 @@ Rules
   list may be sorted, so the first node is the first one of group 0.
 - A job that was requeued keeps its id: its restarts are part of the name under which nodes meet.
 - The node that the agent is on must be the one that its number says, or the list is in another
-  order than the numbers (`--distribution=arbitrary`), and nobody knows where node 0 is.
+  order than the numbers (`srun a : b` sorts it, `--distribution=arbitrary` does not follow it), and
+  nobody but node 0 knows where node 0 is.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from holdfast.placement.model import (
     COMMAND,
     Circumstances,
     Placement,
+    PlacementRefusal,
     contradiction,
     port_of_numbers,
     several_on_a_node,
@@ -56,6 +58,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
         "run_id": "SLURM_JOB_ID, SLURM_STEP_ID and SLURM_RESTART_COUNT",
     }
     workers = _workers(circumstances, sources)
+    host = _first_node(circumstances, rank, count, sources)
     is_element = count == 1 and circumstances.text("SLURM_ARRAY_TASK_ID")
     return Placement(
         engine=ARRAY if is_element else NAME,
@@ -63,11 +66,12 @@ def detect(circumstances: Circumstances) -> Placement | None:
         nodes=(count, count),
         rank=rank,
         workers=workers,
-        host=_first_node(circumstances, rank, count, sources),
+        host=host,
         port=port_of_numbers(job, step),
         is_host=rank == 0,
         run_id=f"slurm-{job}.{step}.{restarts}",
         sources=sources,
+        cannot_meet=None if host else _unknown(circumstances, rank),
     )
 
 
@@ -140,7 +144,7 @@ def _workers(circumstances: Circumstances, sources: dict[str, str]) -> int | Non
 def _first_node(
     circumstances: Circumstances, rank: int, count: int, sources: dict[str, str]
 ) -> str:
-    """The name of node 0."""
+    """The name of node 0; empty where the list does not tell."""
     variable = circumstances.first_set("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
     names = expand(circumstances.text(variable)) if variable else []
     if len(names) != count:
@@ -155,9 +159,16 @@ def _first_node(
         )
         return expand(first_group)[0]
     own = circumstances.text("SLURMD_NODENAME")
-    if own and own in names and names[rank] != own:
-        raise contradiction(
-            f"this is {own}, but node {rank} of {variable} is {names[rank]}: "
-            "the list is in another order than the ranks"
-        )
-    return names[0]
+    return "" if own in names and names[rank] != own else names[0]
+
+
+def _unknown(circumstances: Circumstances, rank: int) -> PlacementRefusal:
+    """Node 0, at least, can say what the others need to know."""
+    own = circumstances.text("SLURMD_NODENAME")
+    host = own if rank == 0 else "HOST"
+    return PlacementRefusal(
+        NAME,
+        f"this is {own}, and node {rank}, but in SLURM_STEP_NODELIST it is another: the list is in "
+        "another order than the ranks, so the nodes do not know where to meet",
+        f"name the host of node 0: HOLDFAST_RDZV_ENDPOINT={host}:29400 srun … {COMMAND}",
+    )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from holdfast.core.node.io import (
+    NO_STEP,
     AgentEffect,
     AgentEvent,
     AllGone,
@@ -513,7 +514,7 @@ class Workplace:
         answer = ANSWERS.get(said) if isinstance(said, str) else None
         if answer is None:
             return None
-        at = step if type(step) is int else None
+        at = step if type(step) is int else NO_STEP
         self._post(SaveAnswered(worker.round, worker.ranks.local_rank, answer, at))
         return Answer(NEWS, self._page().descriptor) if answer == "listens" else None
 

@@ -13,6 +13,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from holdfast.core.node.io import (
+    NO_STEP,
     AgentEffect,
     AgentEvent,
     AllGone,
@@ -328,9 +329,7 @@ class SimulatedSpawner:
     def _between_steps(self) -> float:
         return STEP_S * self.cluster.pace.random()
 
-    def _answer(
-        self, worker: SimulatedWorker, answer: SavingAnswer, step: int | None = None
-    ) -> None:
+    def _answer(self, worker: SimulatedWorker, answer: SavingAnswer, step: int = NO_STEP) -> None:
         if self.alive and worker.executes:
             self._tell(SaveAnswered(worker.round, worker.local_rank, answer, step))
 

@@ -22,7 +22,7 @@ from holdfast.core.coordinator.round import (
     seats_inherited,
     seats_of,
 )
-from holdfast.core.protocol.document import roll
+from holdfast.core.protocol.document import Ledger, roll
 
 CAUSE = StopCause("failure", "rank 0 failed")
 
@@ -32,7 +32,7 @@ def forming() -> FormingRound:
 
 
 def inherited(*, finished: tuple[int, ...] = ()) -> InheritedRound:
-    seats = seats_inherited(3, finished, roll("abc"))
+    seats = seats_inherited(Ledger(3, 3, roll=roll("abc"), done=finished))
     course = RoundCourse(done=set(finished))
     return InheritedRound(3, 1, seats, 50.0, MissingReports(50.0), course)
 
@@ -56,7 +56,7 @@ def test_an_inherited_round_has_seats_of_which_only_the_number_is_known() -> Non
 
 
 def test_the_roll_of_an_inherited_round_is_the_one_that_was_written_down() -> None:
-    known, unknown = inherited().seats, seats_inherited(2, (), None)
+    known, unknown = inherited().seats, seats_inherited(Ledger(3, 2))
     known.take(0, "a")
     known.give_up()
     assert known.roll() == roll("abc"), "also when not all of them are known"

@@ -167,6 +167,8 @@ class StepReported(Record, frozen=True):
     step: int
 
 
+NO_STEP = -1
+"""Of a worker that does not say at which it is."""
 SavingAnswer = Literal["listens", "waits", "told", "saved"]
 
 
@@ -176,7 +178,7 @@ class SaveAnswered(Record, frozen=True):
     round: int
     local_rank: int
     answer: SavingAnswer
-    step: int | None = None
+    step: int = NO_STEP
 
 
 class AllGone(Record, frozen=True):

@@ -146,7 +146,9 @@ def zygote_lost(state: AgentState, reason: str) -> list[AgentEffect]:
         return []  # Told twice: a request had crossed the news.
     was_pending = state.warm_pending
     state.warm_pending, state.warm = False, False
-    effects: list[AgentEffect] = [DropZygote(), Say(f"workers start cold: {reason}")]
+    effects: list[AgentEffect] = [DropZygote()]
+    if state.draining_by is None:  # Else none will start here, and it got the same signal.
+        effects.append(Say(f"workers start cold: {reason}"))
     if was_pending:
         return effects + reserve(state)
     if state.phase is not Phase.RUNNING or state.assignment is None:

@@ -189,6 +189,7 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
         case Welcomed():
             return contact.welcomed(state, message)
         case StandBy():
+            state.goes_on = True  # Without this node, so far.
             return [Say(message.reason)]
 
 
@@ -208,7 +209,7 @@ def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
     state.workers = {ranks.local_rank: WorkerLife(ranks.rank) for ranks in assignment.workers}
     state.failures = {}
     state.stopped_by_us = state.told_failure = state.killing = state.deaths_held = False
-    state.saving = None
+    state.saving, state.goes_on = None, False
     state.endpoint = None
     effects: list[AgentEffect] = contact.set_deadlines(state)
     if state.mark:
