@@ -16,7 +16,7 @@ from holdfast.testing import make_plan, simulate
 from holdfast.testing.everywhere import Case
 
 ROOTS = {
-    *("AgentStarted", "NoteMade", "SpawnerReady", "ElectionStarted"),
+    *("AgentStarted", "SpawnerReady", "ElectionStarted"),
     *("WorkerExited", "SignalReceived", "ClosingAsked", "Released"),
     *("CoordinatorLost", "LeaseRanOut", "LeaderTetherEnded", "HeldUp"),
     *("NodeSuspected", "NodeGone", "ZygoteLost", "SpawnerLost", "ImportsLearned"),
