@@ -16,7 +16,7 @@ from holdfast.testing import make_plan, simulate
 from holdfast.testing.everywhere import Case
 
 ROOTS = {
-    *("AgentStarted", "SpawnerReady", "ElectionStarted"),
+    *("AgentStarted", "SpawnerReady", "ElectionStarted", "NoteMade", "EndedFound"),
     *("WorkerExited", "SignalReceived", "ClosingAsked", "Released"),
     *("CoordinatorLost", "LeaseRanOut", "LeaderTetherEnded", "HeldUp"),
     *("NodeSuspected", "NodeGone", "ZygoteLost", "SpawnerLost", "ImportsLearned"),

@@ -60,6 +60,7 @@ ANSWERED_BY: dict[type, str] = {
 """The effect, on the same node, of which an event comes: where its name is all that it takes."""
 OF_THE_ELECTION = {
     "DialWanted": "Dial",
+    "NodesEnded": "KnowEnded",
     "RegisterRead": "ReadRegister",
     "LedgerWanted": "Write",
     "Outranked": "Depose",

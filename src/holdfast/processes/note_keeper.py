@@ -33,7 +33,6 @@ from holdfast.processes.note_files import (
 )
 from holdfast.runtime.disk import Disk
 
-NOTE_WAITS = "the job goes on; if this node is killed, its lease may have to be waited for"
 WAITED_FOR_MOST = 16
 """Nodes of the job on one machine whose end is waited for by another one there."""
 
@@ -45,7 +44,7 @@ class NoteKeeper:
         self, disk: Disk, folders: tuple[Path, ...], post: Callable[[AgentEvent], None]
     ) -> None:
         self._disk, self._folders, self._post = disk, folders, post
-        self._lane = disk.lane("note", str(folders[0]), NOTE_WAITS)
+        self._lane = disk.lane("note")
         self._own: OwnNote | None = None
         self._ended: dict[str, MachineNote] = {}
         """By file: what was told."""
@@ -89,7 +88,8 @@ class NoteKeeper:
         """The job is over: nobody will ask who was here."""
         if self._own is not None:
             files = (self._own.file, *self._ended)
-            self._lane.do(partial(remove, self._own.folder, files))
+            # Among what an end waits for, as it does not for notes that are kept.
+            self._disk.lane("files").do(partial(remove, self._own.folder, files))
 
     def close(self) -> None:
         """Let go of our own hold; the note is kept for whoever comes next."""
@@ -106,7 +106,7 @@ class NoteKeeper:
         self._tell([one for one in found if one.verdict == "ended"])
         running = [one for one in found if one.verdict == "may run"]
         for one in running[:WAITED_FOR_MOST]:
-            _thread.start_new_thread(self._wait, (own.folder, one.file, note_origin()))
+            _thread.start_new_thread(self._wait, (own.folder, one.file))
 
     def _tell(self, found: list[Found]) -> None:
         if not found or self._is_closed:
@@ -130,8 +130,8 @@ class NoteKeeper:
     def _look(self, own: OwnNote, job: str) -> list[Found]:
         return look(own.folder, job, note_origin(), own.file)
 
-    def _wait(self, folder: Path, file: str, here: NoteOrigin) -> None:
-        found = wait_for(folder, file, here)
+    def _wait(self, folder: Path, file: str) -> None:
+        found = wait_for(folder, file, note_origin())
         if found is not None and found.verdict == "ended":
             self._disk.calls.put(self._tell, [found])
 

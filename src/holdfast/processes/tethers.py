@@ -11,12 +11,16 @@ workers.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 
 class Tethers:
     """Owns the descriptors that it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, copied: Callable[[int], None], close_file: Callable[[int], None]) -> None:
+        """Files are not closed on the loop: `copied` is told of each copy of one that is given
+        away, and `close_file` closes it."""
+        self._copied, self._close_file = copied, close_file
         self._own: int | None = None
         self._shared: list[int] = []
         self._note: int | None = None
@@ -39,15 +43,20 @@ class Tethers:
 
     def for_worker(self) -> list[int]:
         """Copies for a worker."""
-        return [os.dup(each) for each in (self._own, self._note) if each is not None]
+        copies = [] if self._own is None else [os.dup(self._own)]
+        if self._note is not None:
+            copies.append(os.dup(self._note))
+            self._copied(copies[-1])
+        return copies
 
     def for_spawner(self) -> list[int]:
         """Copies for the spawner."""
         return [*self.for_worker(), *map(os.dup, self._shared)]
 
     def close(self) -> None:
-        for descriptor in (self._own, self._note):
-            if descriptor is not None:
-                os.close(descriptor)
+        if self._own is not None:
+            os.close(self._own)
+        if self._note is not None:
+            self._close_file(self._note)
         self._own = self._note = None
         self.share([])

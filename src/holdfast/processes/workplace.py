@@ -72,6 +72,7 @@ from holdfast.processes.host.reserved_ports import ReservedPort, another_port
 from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
 from holdfast.processes.outbox import Outbox
 from holdfast.processes.output.console import Console
+from holdfast.processes.output.log_files import close_file
 from holdfast.processes.output.log_layout import JobLogs
 from holdfast.processes.output.round_logs import Layout, LayoutByOptions, LogsRefused
 from holdfast.processes.output.round_output import (
@@ -160,7 +161,7 @@ class Workplace:
         self._store_started = False
         self._killing = False
         self._ending = False
-        self._tethers = Tethers()
+        self._tethers = Tethers(self._copied, self._close_file)
         self._notes: NoteKeeper | None = None
         self._drain_page: DrainPage | None = None
         self._is_closed = False
@@ -184,6 +185,12 @@ class Workplace:
         folders = (*([Path(given)] if given else []), own_folder())
         self._notes = NoteKeeper(disk, folders, self._post)
         self._notes.open(self.config.run_id, node, self._channel.name, self._hold_note)
+
+    def _copied(self, descriptor: int) -> None:
+        self._crew.is_file(descriptor)
+
+    def _close_file(self, descriptor: int) -> None:
+        self.file_lane.do(partial(close_file, descriptor))
 
     def _hold_note(self, descriptor: int) -> None:
         self._tethers.hold_note(descriptor)

@@ -175,7 +175,7 @@ class MissingReports(Struct):
     held: bool = False
     """An earlier coordinator may hold the leases of those that have not (`Ledger`)."""
     reported: bool = False
-    """At least one node has: from then on an older coordinator holds nobody's lease for long."""
+    """One that had not succeeded has: from then on an older coordinator holds no lease for long."""
 
 
 class DepartedLeader(Struct, frozen=True):

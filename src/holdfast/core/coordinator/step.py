@@ -385,7 +385,7 @@ def _take_standing(
             inheriting.take_seat(stands_in, standing, node)
         if is_present(stands_in, node):
             effects = ending.stands(state, stands_in, node, standing, now)
-            return effects + inheriting.reported(state, now)
+            return effects + inheriting.reported(state, standing, now)
     elif current is not None and is_present(current, node):
         member.round = current.number
         return _offer_again(state, current, node)
