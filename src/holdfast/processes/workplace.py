@@ -9,7 +9,6 @@ nothing here waits for a disk: see `runtime.disk`.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -40,7 +39,6 @@ from holdfast.core.node.io import (
     SpawnerReady,
     StartWorkers,
     StartZygote,
-    StepReported,
     StoreFailed,
     WorkerExited,
     WorkerStarted,
@@ -62,6 +60,7 @@ from holdfast.processes.commands import (
 from holdfast.processes.crew import Crew, Member
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.ports import ReservedPort, another_port
+from holdfast.processes.lookout.lookout import Lookout
 from holdfast.processes.orders import Order, to_execute, to_fork
 from holdfast.processes.outbox import Outbox
 from holdfast.processes.output.console import Console
@@ -90,8 +89,6 @@ ADDRESS_TO_COME = ""
 """Which of its addresses a node's peers should use is known once it has reached the coordinator."""
 NOT_MADE = 126
 """The exit code of a worker that never ran, as a shell has it."""
-STEP_INTERVAL_S = 1.0
-"""Steps may come thousands of times a second; the first and the last of a second count."""
 LOGS_WAIT = (
     "training goes on, and what is to be written waits in memory; at 64 MiB workers wait, too"
 )
@@ -105,8 +102,6 @@ class Running(Struct):
     ranks: Ranks
     error_file: Path | None
     told_to_stop: bool = False
-    unsaid_step: int | None = None
-    next_step_at: float = 0.0
 
 
 class Workplace:
@@ -135,6 +130,7 @@ class Workplace:
         self.layout: Layout = LayoutByOptions(config.output)
         """Where workers write; another one may be put here before the job starts."""
         self._output: RoundOutput | None = None
+        self._lookout: Lookout | None = None
         self._port: ReservedPort | None = None
         self._memory = OutOfMemoryWatch()
         self._processor_sets = _processor_sets(config)
@@ -300,14 +296,18 @@ class Workplace:
         """Decided with the first workers of a round; the others may start later, and cold."""
         if self._output is None or self._output.round != assignment.round:
             self._close_output()
-            self._output = self._open_output(assignment)
+            interval_s = self.config.leases.heartbeat_s
+            self._lookout = Lookout(
+                assignment.round, len(assignment.workers), interval_s, self._post
+            )
+            self._output = self._open_output(assignment, self._lookout)
         return self._output
 
-    def _open_output(self, assignment: Assignment) -> RoundOutput:
+    def _open_output(self, assignment: Assignment, lookout: Lookout) -> RoundOutput:
+        common = self._shared_environment
         environments = {
-            ranks.local_rank: environment.of_worker(
-                self.config, self._shared_environment, assignment, ranks
-            )
+            ranks.local_rank: environment.of_worker(self.config, common, assignment, ranks)
+            | lookout.variables(ranks.local_rank)
             for ranks in assignment.workers
         }
         begin = partial(self.layout.begin, self.logs, assignment.restart_count, environments)
@@ -386,13 +386,16 @@ class Workplace:
         assert member.pid is not None
         worker = self._workers[member.name]
         self._by_pid[member.pid] = worker
+        if self._lookout is not None:
+            self._lookout.born(worker.ranks.local_rank, self._loop)
         self._post(WorkerStarted(worker.round, worker.ranks.local_rank, member.pid))
 
     def member_exited(self, member: Member, status: int) -> None:
         assert member.pid is not None
         worker = self._workers[member.name]
         self._channel.take_all()  # The last word comes before the end.
-        self._say_step(worker)
+        if self._lookout is not None:
+            self._lookout.ended(worker.ranks.local_rank)
         ended = ExitStatus.from_wait_status(status)
         event = WorkerExited(worker.round, worker.ranks.local_rank, member.pid, ended)
         if ended.succeeded:
@@ -444,21 +447,9 @@ class Workplace:
             self._post(ImportLeft(float(message["imported_itself_s"])))
         worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))
         reported = message.get("progress")
-        if worker is not None and type(reported) is int:
-            self._note_step(worker, reported)
+        if worker is not None and self._lookout is not None and type(reported) is int:
+            self._lookout.heard(worker.ranks.local_rank, reported)
         return None
-
-    def _note_step(self, worker: Running, reported: int) -> None:
-        worker.unsaid_step = reported
-        now = time.monotonic()
-        if now >= worker.next_step_at:
-            worker.next_step_at = now + STEP_INTERVAL_S
-            self._say_step(worker)
-
-    def _say_step(self, worker: Running) -> None:
-        if worker.unsaid_step is not None:
-            step, worker.unsaid_step = worker.unsaid_step, None
-            self._post(StepReported(worker.round, worker.ranks.local_rank, step))
 
     def _by_local_rank(self, local_rank: object) -> Running | None:
         """A child of a worker speaks for it."""
@@ -480,6 +471,9 @@ class Workplace:
         if self._output is not None:
             self._output.close()
             self._output = None
+        if self._lookout is not None:
+            self._lookout.close()
+            self._lookout = None
 
 
 def _keep(program: Program, memory: warm_memory.Memory) -> None:
