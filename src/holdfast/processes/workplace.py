@@ -387,7 +387,7 @@ class Workplace:
         worker = self._workers[member.name]
         self._by_pid[member.pid] = worker
         if self._lookout is not None:
-            self._lookout.born(worker.ranks.local_rank, self._loop)
+            self._lookout.born(worker.ranks.local_rank)
         self._post(WorkerStarted(worker.round, worker.ranks.local_rank, member.pid))
 
     def member_exited(self, member: Member, status: int) -> None:
@@ -448,7 +448,7 @@ class Workplace:
         worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))
         reported = message.get("progress")
         if worker is not None and self._lookout is not None and type(reported) is int:
-            self._lookout.heard(worker.ranks.local_rank, reported)
+            self._lookout.heard(worker.ranks.local_rank, reported, self._loop)
         return None
 
     def _by_local_rank(self, local_rank: object) -> Running | None:

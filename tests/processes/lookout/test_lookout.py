@@ -48,34 +48,35 @@ def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
 
 @pytest.mark.parametrize("scene", [0.001], indirect=True)
 def test_what_is_news_is_told_at_the_next_look_and_once(scene: Scene) -> None:
-    scene.lookout.born(0, scene.loop)
-    scene.lookout.born(1, scene.loop)
+    scene.lookout.born(0)
+    scene.lookout.born(1)
     scene.say(1, 5)
-    scene.until(lambda: bool(scene.told))
-    scene.say(0, 6)
+    scene.lookout.heard(0, 1, scene.loop)
     scene.until(lambda: len(scene.told) > 1)
-    assert scene.told == [StepReported(4, 1, 5), StepReported(4, 0, 6)]
+    scene.say(0, 6)
+    scene.until(lambda: len(scene.told) > 2)
+    assert scene.told == [StepReported(4, 0, 1), StepReported(4, 1, 5), StepReported(4, 0, 6)]
 
 
 def test_the_first_step_is_told_when_it_comes(scene: Scene) -> None:
-    scene.lookout.born(0, scene.loop)
-    scene.lookout.heard(0, 1)
+    scene.lookout.born(0)
+    scene.lookout.heard(0, 1, scene.loop)
     assert scene.told == [StepReported(4, 0, 1)]
-    scene.lookout.heard(0, 2)
+    scene.lookout.heard(0, 2, scene.loop)
     assert scene.told == [StepReported(4, 0, 1)], "too soon after"
 
 
 def test_the_last_step_is_told_with_the_end(scene: Scene) -> None:
-    scene.lookout.born(0, scene.loop)
+    scene.lookout.born(0)
     scene.say(0, 9)
     scene.lookout.ended(0)
     assert scene.told == [StepReported(4, 0, 9)]
 
 
 def test_what_was_said_by_message_is_told_with_the_end_too(scene: Scene) -> None:
-    scene.lookout.born(0, scene.loop)
+    scene.lookout.born(0)
     for step in range(5):
-        scene.lookout.heard(0, step)
+        scene.lookout.heard(0, step, scene.loop)
     scene.lookout.ended(0)
     assert scene.told == [StepReported(4, 0, 0), StepReported(4, 0, 4)]
 
@@ -83,7 +84,8 @@ def test_what_was_said_by_message_is_told_with_the_end_too(scene: Scene) -> None
 def test_after_the_end_of_the_round_nothing_is_left(scene: Scene) -> None:
     before = set(os.listdir("/proc/self/fd"))
     lookout = Lookout(5, 2, 3600.0, scene.told.append)
-    lookout.born(0, scene.loop)
+    lookout.born(0)
+    lookout.heard(0, 1, scene.loop)
     lookout.close()
     assert set(os.listdir("/proc/self/fd")) == before
     assert lookout.variables(0) == {}

@@ -1,8 +1,9 @@
 """How far the workers of a round are: looked at now and then, and told where it is news.
 
 Workers say it in their pages (`worker.page`), where it wakes nobody. The first step of each comes
-over the channel, at once; after that the pages are read as often as a heartbeat is sent, and when
-a worker has ended, so that its last word is told before its end.
+over the channel, at once; from then on the pages are read as often as a heartbeat is sent, and when
+a worker has ended, so that its last word is told before its end. Where no worker says anything,
+nobody looks.
 """
 
 from __future__ import annotations
@@ -53,17 +54,17 @@ class Lookout:
         """What the environment of this worker has for our sake."""
         return {} if self._pages is None else {VARIABLE: self._pages.variable(local_rank)}
 
-    def born(self, local_rank: int, loop: Loop) -> None:
-        """It exists: look at it from now on."""
+    def born(self, local_rank: int) -> None:
+        """It exists."""
         self._watched[local_rank] = Watched()
-        if self._timer is None:
-            self._timer = loop.call_later(self._interval_s, self._look, loop)
 
-    def heard(self, local_rank: int, step: int) -> None:
-        """It said this over the channel."""
+    def heard(self, local_rank: int, step: int, loop: Loop) -> None:
+        """It said this over the channel: look from now on."""
         worker = self._watched.get(local_rank)
         if worker is None:
             return
+        if self._timer is None:
+            self._timer = loop.call_later(self._interval_s, self._look, loop)
         worker.unsaid = step
         now = time.monotonic()
         if now >= worker.next_at:
