@@ -35,7 +35,7 @@ from holdfast.core.protocol.model import (
     NodeInfo,
     Tenure,
 )
-from holdfast.observe.journal import SCHEMA, Header, Journal
+from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
 
 SLOTS = 8
 MASTER = Endpoint("10.0.0.1", 29400)
@@ -48,7 +48,7 @@ class Crowd:
         nodes = {"min_nodes": number, "max_nodes": number, "slots": SLOTS}
         program, policy = Program("script", "train.py"), RestartPolicy(max_restarts=3)
         job = JobConfig("job", program, restarts=policy, **nodes)  # type: ignore[arg-type]
-        header = Header(SCHEMA, "job", "host-0", "host", "2026-01-31T12:00:00+0000", job)
+        header = JournalHeader(SCHEMA, "job", "host-0", "host", "2026-01-31T12:00:00+0000", job)
         beginning = Beginning(Tenure(1, 1), embedded=True)
         self.names = [f"node-{index:05}-0123abcd" for index in range(number)]
         self.now = 0.0

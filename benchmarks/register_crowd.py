@@ -51,7 +51,7 @@ from holdfast.core.node.io import (
 from holdfast.core.node.state import AgentState
 from holdfast.core.policy.config import JobConfig, Program, Rendezvous, RestartPolicy
 from holdfast.core.protocol.model import Endpoint, ExitStatus
-from holdfast.observe.journal import SCHEMA, Header, Journal
+from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
 from holdfast.processes.bare import linux
 from holdfast.runtime.loop import Cancellable, EventLoop, Inbox
 
@@ -83,7 +83,7 @@ class SimulatedAgent:
             node=node,
             post=self.post,
             say=self._say,
-            journal=Journal(None, Header(SCHEMA, config.run_id, node, host, "", config)),
+            journal=Journal(None, JournalHeader(SCHEMA, config.run_id, node, host, "", config)),
             on_tether=self._hold_tether,
             share_tethers=self._share_tethers,
         )

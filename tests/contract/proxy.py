@@ -96,6 +96,15 @@ class Proxy:
         """Deliver what was kept back, and keep back nothing more."""
         self.forward()
 
+    def is_to_lose(self) -> bool:
+        """Whether an answer is to be lost; one is, however many links ask at once."""
+        with self._lock:
+            loses, self.loses_answer = self.loses_answer, False
+            if loses:
+                self.losses += 1
+                self.marks = ()
+        return loses
+
     def _mark(self, content: bytes) -> None:
         self.happened.clear()
         self.answered.clear()
@@ -186,7 +195,7 @@ class Link:
             while data := self._server.recv(65536):
                 if proxy.swallows:
                     continue
-                if self._is_marked and proxy.loses_answer:
+                if self._is_marked and proxy.is_to_lose():
                     self._lose()
                     return
                 if self._is_marked:
@@ -200,9 +209,6 @@ class Link:
     def _lose(self) -> None:
         """The server has answered, so it is done; the client learns nothing of it."""
         proxy = self._proxy
-        proxy.loses_answer = False
-        proxy.losses += 1
-        proxy.marks = ()
         proxy.meanwhile()
         proxy.refuses = proxy.refuses_after_loss
         proxy.happened.set()  # Before the client can know of it.

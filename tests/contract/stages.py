@@ -1,6 +1,6 @@
 """Each register with a real server, or a real disk, and what may be demanded of it.
 
-The embedded register is not among them: `registers.record` is written by one host only, and has
+The embedded register is not among them: `registers.job_record` is written by one host only, and has
 no comparison. The contract is about stores that several machines write to.
 """
 

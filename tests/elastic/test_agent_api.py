@@ -479,12 +479,12 @@ def test_a_watch_ends_soon_after_it_is_stopped(ours: Library) -> None:
 def test_a_signal_while_the_agent_begins_to_listen_leaves_no_watch(
     ours: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Interrupted(watching.Watch):
+    class Interrupted(watching.NewsWatch):
         def __init__(self, listen: Any, news: threading.Event) -> None:
             super().__init__(listen, news)
             os.kill(os.getpid(), signal.SIGUSR1)
 
-    monkeypatch.setattr(watching, "Watch", Interrupted)
+    monkeypatch.setattr(watching, "NewsWatch", Interrupted)
     monkeypatch.setenv(signals.VARIABLE, "SIGUSR1")
     before = signal.getsignal(signal.SIGUSR1)
     signals.raise_on_signals()

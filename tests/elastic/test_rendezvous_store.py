@@ -23,7 +23,7 @@ from holdfast.elastic.rendezvous.store import (
 )
 from holdfast.elastic.utils.store import barrier
 from holdfast.runtime.loop import EventLoop
-from holdfast.store.client import Lines
+from holdfast.store.client import StoreConnections
 from holdfast.store.key_spaces import KeySpaces
 from holdfast.transport.auth import OPEN
 from holdfast.transport.server import Server
@@ -224,15 +224,15 @@ def test_nobody_at_a_barrier_has_to_ask_once_it_was_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[object] = []
-    ask = Lines.ask
+    ask = StoreConnections.ask
 
-    def noted(lines: Lines, request: Any, timeout_s: float) -> Any:
+    def noted(lines: StoreConnections, request: Any, timeout_s: float) -> Any:
         asked.append(request)
         return ask(lines, request, timeout_s)
 
     other = CoordinatorStore(served.endpoint, JOB)
     with monkeypatch.context() as patch:
-        patch.setattr(Lines, "ask", noted)
+        patch.setattr(StoreConnections, "ask", noted)
         waiting = threads.submit(barrier, other, 2, "p", DEADLINE_S)
         barrier(store, 2, "p", DEADLINE_S)
         waiting.result(DEADLINE_S)

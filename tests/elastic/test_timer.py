@@ -22,7 +22,7 @@ import pytest
 
 from holdfast.elastic import timer
 from holdfast.elastic.timer import file_based_local_timer as file_timer
-from holdfast.elastic.timer.processes import Processes, is_endable
+from holdfast.elastic.timer.pinned_processes import PinnedProcesses, is_endable
 
 DEADLINE_S = 60.0
 LONG_S = 3600.0
@@ -615,7 +615,7 @@ def test_a_client_of_pytorch_can_ask_our_server(pipe: str) -> None:
 
 
 def test_a_process_that_has_ended_is_known_and_its_number_is_not_signalled() -> None:
-    processes = Processes()
+    processes = PinnedProcesses()
     with subprocess.Popen(["sleep", "100"]) as sleeper:
         processes.keep_only({sleeper.pid})
         assert processes.ended() == set()

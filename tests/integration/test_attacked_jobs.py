@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.messages import Wait
-from holdfast.transport.auth import OPEN, Security
+from holdfast.store.messages import WaitForKeys
+from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.frames import FRAME_LIMIT, FrameReader, ProtocolError, encode
 from holdfast.transport.handshake import ClientSide, Kind, Proof
 
@@ -149,7 +149,7 @@ def test_waits_in_the_store_cost_a_bounded_room(attacked: Attacked, waits: int, 
     before = attacked.resident_bytes()
     for number in range(waits):
         sock = attacked.admitted(f"waiter{number}", "store")
-        wait = Wait(tuple(f"{number}/{key}" for key in range(keys)))
+        wait = WaitForKeys(tuple(f"{number}/{key}" for key in range(keys)))
         send_while_taken(sock, encode(wait))
         assert attacked.resident_bytes() < before + 250 * MB
     attacked.goes_on()
@@ -168,7 +168,7 @@ def test_wrong_tokens_are_slowed_down(
     host.until(lambda: "is the coordinator" in host.stderr, "the coordinator")
     for _ in range(10):
         with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as sock:
-            sock.sendall(ClientSide(RUN_ID, "x", "control", Security(b"wrong")).opening())
+            sock.sendall(ClientSide(RUN_ID, "x", "control", ConnectionSecurity(b"wrong")).opening())
             reader = FrameReader(FRAME_LIMIT)
             _answer(sock, reader)
             sock.sendall(encode(Proof(bytes(32))))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.core.protocol.document import Document, Ledger
-from holdfast.registers.record import Record
+from holdfast.registers.job_record import JobRecord
 
 from ..free_ports import free_port
 from .conftest import Job, StartJob
@@ -35,7 +35,7 @@ def start(start_job: StartJob, folder: Path, port: int) -> Job:
 
 
 def plant(folder: Path, port: int, **changes: object) -> Path:
-    record = Record(folder, f"{port}-{RUN_ID}")
+    record = JobRecord(folder, f"{port}-{RUN_ID}")
     record.write(FINISHED)
     written = msgspec.json.decode(record.path.read_bytes())
     written["ledger"].update(changes)

@@ -25,7 +25,7 @@ from holdfast.core.protocol.messages import (
     WorkersSucceeded,
 )
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Failure, NodeInfo
-from holdfast.transport.auth import Security
+from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.frames import FrameReader, ProtocolError, encode
 from holdfast.transport.handshake import ClientSide
 
@@ -111,7 +111,7 @@ class Liar:
         self.socket = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
         self._reader = FrameReader(1 << 20)
         # The same one each time: else its own name would be another's by then.
-        side = ClientSide(JOB, node, "control", Security(TOKEN.encode()), b"of the liar")
+        side = ClientSide(JOB, node, "control", ConnectionSecurity(TOKEN.encode()), b"of the liar")
         try:
             self.socket.sendall(side.opening())
             side.read_challenge(self.hear())

@@ -63,8 +63,8 @@ from holdfast.observe.journal import (
     CoordinatorBegan,
     CoordinatorStep,
     Gap,
-    Header,
     Journal,
+    JournalHeader,
     Step,
     read,
     replay,
@@ -80,7 +80,7 @@ JOB = JobConfig(
     output=Output(redirects={0: 3, 12: 1}),
     restarts=RestartPolicy(max_restarts=3),
 )
-HEADER = Header(SCHEMA, "job", NODE, "here", "2026-01-31T12:00:00+0000", JOB)
+HEADER = JournalHeader(SCHEMA, "job", NODE, "here", "2026-01-31T12:00:00+0000", JOB)
 
 
 @pytest.fixture
@@ -296,7 +296,7 @@ def test_a_job_that_makes_steps_replays_without_most_of_them(path: Path) -> None
 # --- a journal that grows -----------------------------------------------------------------
 
 
-def long_journal(path: Path, limit_bytes: int) -> tuple[Header, list[Step]]:
+def long_journal(path: Path, limit_bytes: int) -> tuple[JournalHeader, list[Step]]:
     """One that is much longer than its limit."""
     node = JournalledNode(Journal(path, HEADER, limit_bytes=limit_bytes))
     node.take(AgentStarted(cold="not wanted"))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.processes.bare.private_messages import ListStuck, Message
+from holdfast.processes.bare.private_messages import Message, NameStuck
 from holdfast.processes.spawner_client import SpawnerClient
 from holdfast.processes.spawner_process import start_spawner
 from holdfast.runtime.loop import EventLoop
@@ -51,7 +51,7 @@ def stage() -> Iterator[Stage]:
 def test_what_can_never_be_sent_ends_the_spawner_and_is_named(stage: Stage) -> None:
     closed = os.open(os.devnull, os.O_RDWR)
     os.close(closed)
-    stage.client.request(ListStuck(), [closed])
+    stage.client.request(NameStuck(), [closed])
     os.dup2(0, closed)  # So that there is something to close with the connection.
     stage.run_until(lambda: stage.ended)
     assert stage.ended == ["could not be asked: Bad file descriptor"]
@@ -64,12 +64,12 @@ import os, resource, socket
 from holdfast.runtime.loop import EventLoop
 from holdfast.processes.spawner_client import SpawnerClient
 from holdfast.processes.spawner_process import SpawnerProcess
-from holdfast.processes.bare.private_messages import ListStuck
-from holdfast.processes.bare.wire import Connection
+from holdfast.processes.bare.private_messages import NameStuck
+from holdfast.processes.bare.wire import PrivateConnection
 
 ours, theirs = socket.socketpair()
 crowded, emptied = socket.socketpair()
-loop, spawner = EventLoop(), Connection(theirs)
+loop, spawner = EventLoop(), PrivateConnection(theirs)
 client = SpawnerClient(SpawnerProcess(os.getpid(), ours), print, print)
 client.attach(loop)
 if os.geteuid() == 0:
@@ -87,7 +87,7 @@ def empty():
 
 received = []
 loop.add_reader(theirs, lambda: received.extend(spawner.receive()))
-client.request(ListStuck(), [os.dup(0)])
+client.request(NameStuck(), [os.dup(0)])
 assert not received
 for turn in range(5):
     loop.call_later(0.1, empty)
@@ -101,12 +101,12 @@ def test_what_cannot_be_sent_now_is_sent_later() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CROWDED], capture_output=True, text=True, check=False
     )
-    assert done.stdout.splitlines() == [os.strerror(errno.ETOOMANYREFS), "ListStuck()"], done
+    assert done.stdout.splitlines() == [os.strerror(errno.ETOOMANYREFS), "NameStuck()"], done
 
 
 def test_the_end_of_a_spawner_is_told_with_how_it_came(stage: Stage) -> None:
     stage.client.kill()
-    stage.client.request(ListStuck())
+    stage.client.request(NameStuck())
     stage.run_until(lambda: stage.ended)
     (how,) = stage.ended
     assert how.startswith("was killed by")

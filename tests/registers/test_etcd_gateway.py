@@ -12,14 +12,14 @@ from holdfast.registers.etcd_gateway import (
     _LeaseLine,
     _read,
 )
-from holdfast.registers.http_connection import Answer, Unavailable
+from holdfast.registers.http_connection import HttpAnswer, Unavailable
 from holdfast.registers.register import RegisterRefused, RegisterUnreachable
 
 
 def raised_by(status: int, body: bytes, kind: type = RangeAnswer) -> Exception:
     """What an answer is taken for; an error that all servers would give, for what it means."""
     with pytest.raises((OSError, RegisterRefused, _CallFailed)) as caught:
-        _read(Answer(status, {}, body), kind)
+        _read(HttpAnswer(status, {}, body), kind)
     if isinstance(caught.value, _CallFailed):
         return _final(caught.value)
     return caught.value
@@ -65,7 +65,7 @@ def test_servers_in_front_of_etcd_are_understood_too() -> None:
 
 def test_numbers_come_as_strings_and_zeros_not_at_all() -> None:
     body = b'{"header":{"revision":"7","raft_term":"2"},"kvs":[{"key":"YQ==","mod_revision":"6"}]}'
-    answer = _read(Answer(200, {}, body), RangeAnswer)
+    answer = _read(HttpAnswer(200, {}, body), RangeAnswer)
     assert (answer.header.revision, answer.header.raft_term) == (7, 2)
     assert [(pair.key, pair.value, pair.mod_revision) for pair in answer.kvs] == [(b"a", b"", 6)]
-    assert _read(Answer(200, {}, b"{}"), RangeAnswer) == RangeAnswer()
+    assert _read(HttpAnswer(200, {}, b"{}"), RangeAnswer) == RangeAnswer()

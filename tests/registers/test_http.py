@@ -14,13 +14,13 @@ import pytest
 
 from holdfast.core.protocol.model import Endpoint
 from holdfast.registers.http import HttpClient
-from holdfast.registers.http_connection import Answer, Request
+from holdfast.registers.http_connection import HttpAnswer, HttpRequest
 from holdfast.registers.register import RegisterSettings, RegisterUnreachable
 
 Behaviour = Callable[[socket.socket], None]
 Serve = Callable[[Behaviour], str]
 
-ASK = Request("POST", "/path", b"question")
+ASK = HttpRequest("POST", "/path", b"question")
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def client() -> Iterator[Callable[..., HttpClient]]:
         each.close()
 
 
-def whole(answer: Answer) -> Answer:
+def whole(answer: HttpAnswer) -> HttpAnswer:
     return answer
 
 
@@ -268,7 +268,7 @@ def test_a_header_cannot_smuggle_another_and_is_not_told(
 ) -> None:
     asking = client(serve(GOOD))
     for secret in ("secret\r\nHost: elsewhere", "sec\0ret", "s€cret"):
-        request = Request("POST", "/path", ASK.body, {"Authorization": secret})
+        request = HttpRequest("POST", "/path", ASK.body, {"Authorization": secret})
         with pytest.raises(RegisterUnreachable, match="a header that HTTP does not allow") as told:
             asking.ask(request, asking.deadline(), whole)
         assert "cret" not in str(told.value)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from holdfast.registers.register import RegisterRefused, RegisterUnreachable
-from holdfast.registers.register_thread import Answer, NoAnswer, RegisterThread, Reply
+from holdfast.registers.register_thread import NoAnswer, RegisterAnswer, RegisterThread, Reply
 from holdfast.runtime.loop import EventLoop
 
 DEADLINE_S = 40.0
@@ -147,9 +147,9 @@ def impatient() -> Iterator[Desk]:
 
 
 def test_questions_are_answered_on_the_loop_and_asked_off_it(desk: Desk) -> None:
-    assert desk.read() == Answer(None, 0)
-    assert desk.write(b"one") == Answer(b"one", 1, has_set=True)
-    assert desk.read() == Answer(b"one", 1)
+    assert desk.read() == RegisterAnswer(None, 0)
+    assert desk.write(b"one") == RegisterAnswer(b"one", 1, has_set=True)
+    assert desk.read() == RegisterAnswer(b"one", 1)
     assert desk.drawer.threads == {"register"}
 
 
@@ -157,14 +157,14 @@ def test_nothing_is_answered_from_within_the_question(desk: Desk) -> None:
     desk.asking.read(desk.replies.append)
     desk.asking.write(b"x", 99, desk.replies.append)
     assert desk.replies == []
-    assert {type(desk.reply()), type(desk.reply())} == {Answer, NoAnswer}
+    assert {type(desk.reply()), type(desk.reply())} == {RegisterAnswer, NoAnswer}
 
 
 def test_versions_are_known_by_numbers(desk: Desk) -> None:
     desk.write(b"one")
-    assert desk.write(b"two", 1) == Answer(b"two", 2, has_set=True)
-    assert desk.write(b"three", 1) == Answer(b"two", 2, has_set=False)
-    assert desk.write(b"three", 0) == Answer(b"two", 2, has_set=False)
+    assert desk.write(b"two", 1) == RegisterAnswer(b"two", 2, has_set=True)
+    assert desk.write(b"three", 1) == RegisterAnswer(b"two", 2, has_set=False)
+    assert desk.write(b"three", 0) == RegisterAnswer(b"two", 2, has_set=False)
 
 
 def test_a_version_of_long_ago_is_not_guessed(desk: Desk) -> None:
@@ -190,7 +190,7 @@ def test_what_a_register_raises_is_an_answer_too(
     desk.drawer.fails_with = error
     assert desk.read() == reply
     desk.drawer.fails_with = None
-    assert desk.read() == Answer(None, 0)
+    assert desk.read() == RegisterAnswer(None, 0)
 
 
 def test_a_call_that_hangs_is_given_up_and_the_next_one_has_a_register_of_its_own(
@@ -203,7 +203,7 @@ def test_a_call_that_hangs_is_given_up_and_the_next_one_has_a_register_of_its_ow
     made = impatient.drawer.made
     impatient.drawer.opens.set()
     impatient.be_patient()
-    assert impatient.read() == Answer(None, 0)
+    assert impatient.read() == RegisterAnswer(None, 0)
     assert impatient.drawer.made == made + 1
 
 
@@ -224,7 +224,7 @@ def test_an_answer_that_comes_too_late_is_dropped(impatient: Desk) -> None:
     impatient.drawer.opens.set()
     impatient.until(lambda: impatient.drawer.content == b"slow")
     impatient.be_patient()
-    assert impatient.read() == Answer(b"slow", 1)
+    assert impatient.read() == RegisterAnswer(b"slow", 1)
     assert impatient.replies == []
 
 
@@ -232,9 +232,9 @@ def test_changes_are_told_as_they_happen(desk: Desk) -> None:
     desk.write(b"one")
     desk.asking.watch(1, desk.replies.append)
     desk.asking.write(b"two", 1, lambda reply: None)
-    assert desk.reply() == Answer(b"two", 2)
+    assert desk.reply() == RegisterAnswer(b"two", 2)
     desk.asking.write(b"three", 2, lambda reply: None)
-    assert desk.reply() == Answer(b"three", 3)
+    assert desk.reply() == RegisterAnswer(b"three", 3)
 
 
 def test_a_watch_that_fails_says_so_and_is_over(desk: Desk) -> None:
@@ -247,14 +247,14 @@ def test_a_watch_that_fails_says_so_and_is_over(desk: Desk) -> None:
     desk.drawer.fails_with = None
     desk.asking.watch(1, desk.replies.append)
     desk.asking.write(b"two", 1, lambda reply: None)
-    assert desk.reply() == Answer(b"two", 2)
+    assert desk.reply() == RegisterAnswer(b"two", 2)
 
 
 def test_after_a_watch_was_stopped_nothing_is_told(desk: Desk) -> None:
     desk.write(b"one")
     desk.asking.watch(1, desk.replies.append)
     desk.asking.stop_watching()
-    assert desk.write(b"two", 1) == Answer(b"two", 2, has_set=True)
+    assert desk.write(b"two", 1) == RegisterAnswer(b"two", 2, has_set=True)
     assert desk.replies == []
     desk.until(lambda: desk.drawer.closed)  # Its own register is let go of.
 

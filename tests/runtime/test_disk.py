@@ -202,7 +202,22 @@ def test_an_end_is_patient_while_anything_moves(
     assert "gave up" not in "".join(stage.said)
 
 
-def test_what_nobody_would_miss_is_not_waited_for(stage: Stage) -> None:
-    read, _ = stage.stalled_read()
-    stage.disk.lane("imports").do(read)
+def test_what_nobody_would_miss_is_done_too_where_the_disk_answers(stage: Stage) -> None:
+    kept: list[int] = []
+    for number in range(100):
+        stage.disk.lane("imports").do(lambda number=number: kept.append(number))
     stage.loop.run_until(stage.disk.all_done())
+    assert kept == [*range(100)]
+
+
+def test_what_nobody_would_miss_is_not_waited_for_where_it_stalls(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STALLED_S", 0.05)  # and `PATIENCE_S` is longer than the test
+    read, _ = stage.stalled_read()
+    lane = stage.disk.lane("imports")
+    lane.do(read)
+    stage.loop.run_until(stage.disk.all_done())
+    stage.until(lambda: lane.has_stalled)
+    assert stage.disk.all_done()(), "it is not waited for a second time"
+    assert stage.said == []

@@ -36,9 +36,9 @@ from holdfast.testing.facts import CoreRaised, Fact, Recorded
 from holdfast.testing.machine import Machine
 from holdfast.testing.observing import Observer
 from holdfast.testing.plan import HostPlan, Plan
-from holdfast.testing.process import Process
-from holdfast.testing.spawner import Spawner, Worker
-from holdfast.testing.timeline import Clock
+from holdfast.testing.process import SimulatedProcess
+from holdfast.testing.spawner import SimulatedSpawner, SimulatedWorker
+from holdfast.testing.timeline import HostClock
 
 from .node_wording import begins, ending, ledger, step_in_words, workers
 
@@ -105,7 +105,7 @@ class Host(Machine):
         """What its next agent is told, and what its clock is like."""
         told = {"slots": plan.slots, "role": plan.role, "node_rank": node_rank}
         self.config = replace(self.world.plan.config, **told)
-        self.clock = Clock(self.world.timeline, plan.clock_offset_s, plan.clock_rate)
+        self.clock = HostClock(self.world.timeline, plan.clock_offset_s, plan.clock_rate)
         self.plan, self.stop_s = plan, stop_s
 
     def stop_delay(self) -> float:
@@ -123,7 +123,7 @@ class Host(Machine):
         self.world.see(self.name, text)
 
 
-class Agent(Process):
+class Agent(SimulatedProcess):
     """The agent's process, and what can be seen of it."""
 
     def __init__(self, host: Host, node: str) -> None:
@@ -175,7 +175,7 @@ class Witness(Observer):
         return False
 
 
-class Below(Spawner):
+class Below(SimulatedSpawner):
     """The spawner and its workers: what they are told, and what a story has them do."""
 
     def __init__(self, agent: Agent, host: Host) -> None:
@@ -183,7 +183,7 @@ class Below(Spawner):
         self._here = host
 
     @property
-    def running(self) -> list[Worker]:
+    def running(self) -> list[SimulatedWorker]:
         return [worker for worker in self.workers if worker.executes]
 
     def do(self, effect: AgentEffect) -> None:

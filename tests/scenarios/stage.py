@@ -42,7 +42,7 @@ from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeo
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus
 from holdfast.node.engine import Engine
 from holdfast.node.ports import Ports
-from holdfast.runtime.loop import Call
+from holdfast.runtime.loop import ScheduledCall
 from holdfast.testing.timeline import Timeline
 
 from .wording import line
@@ -74,11 +74,11 @@ class StoryClock:
     def now(self) -> float:
         return self.timeline.now
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Call:
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> ScheduledCall:
         return self.call_later(0.0, callback, *args)
 
-    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Call:
-        call = Call(callback, args)
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> ScheduledCall:
+        call = ScheduledCall(callback, args)
         self.timeline.after(delay, call.run)
         return call
 

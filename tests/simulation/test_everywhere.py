@@ -12,7 +12,7 @@ from holdfast.testing.cluster import simulate
 from holdfast.testing.everywhere import LOSSES, STORES, STORIES, Case, base, cases, points
 from holdfast.testing.facts import FaultStruck, Recorded
 
-POINTS = 3
+POINTS = 2
 
 
 @pytest.mark.parametrize("story", STORIES)

@@ -17,7 +17,7 @@ from holdfast.core.election.io import (
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document
 from holdfast.testing.plan import RegisterKind, RegisterPlan
-from holdfast.testing.register import Register
+from holdfast.testing.register import ClusterRegister
 from holdfast.testing.timeline import Timeline
 
 TERMS = Leases()
@@ -48,7 +48,7 @@ class Stage:
 
     def __init__(self, kind: RegisterKind) -> None:
         self.timeline = Timeline()
-        self.register = Register(self.timeline, Random(1), TERMS, RegisterPlan(kind))
+        self.register = ClusterRegister(self.timeline, Random(1), TERMS, RegisterPlan(kind))
         self.writer, self.watcher = Asker(0), Asker(1)
         self.written = 0
 

@@ -14,22 +14,22 @@ import pytest
 
 from holdfast.core.protocol.model import Endpoint
 from holdfast.store import key_spaces as stores
-from holdfast.store.client import RoundOver, Store, StoreError, StoreTimeout
-from holdfast.store.messages import Wait
-from holdfast.transport.auth import OPEN, Security
+from holdfast.store.client import RoundOver, StoreClient, StoreFailure, StoreTimeout
+from holdfast.store.messages import WaitForKeys
+from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.frames import encode
 from holdfast.transport.handshake import ClientSide, read_refusal
 
 from ..transport.conftest import Certificates
 from ..transport.stage import DEADLINE_S, JOB, Stage
 
-SECRET = Security(b"a secret token")
+SECRET = ConnectionSecurity(b"a secret token")
 
 
 class Served:
     """A stage whose loop runs in a thread, so that blocking clients can be used."""
 
-    def __init__(self, stage: Stage, security: Security = OPEN) -> None:
+    def __init__(self, stage: Stage, security: ConnectionSecurity = OPEN) -> None:
         self._stage, self._security = stage, security
         stage.spaces.open(1)
         stage.serve(security)
@@ -39,7 +39,7 @@ class Served:
         self._bell_here, self._bell_there = os.pipe()
         self._asked: list[tuple[Callable[[], object], Future[object]]] = []
         stage.loop.add_reader(self._bell_here, self._on_bell)
-        self._opened: list[Store] = []
+        self._opened: list[StoreClient] = []
         self._thread = Thread(target=stage.loop.run_until, args=(lambda: self._is_over,))
         self._thread.start()
 
@@ -55,8 +55,8 @@ class Served:
         os.write(self._bell_there, b"!")
         return future.result(DEADLINE_S)
 
-    def store(self, round: int = 1, timeout_s: float = DEADLINE_S) -> Store:
-        store = Store(self.endpoint, JOB, self._security, round, timeout_s)
+    def store(self, round: int = 1, timeout_s: float = DEADLINE_S) -> StoreClient:
+        store = StoreClient(self.endpoint, JOB, self._security, round, timeout_s)
         self._opened.append(store)
         return store
 
@@ -92,7 +92,7 @@ def served(stage: Stage) -> Iterator[Served]:
 
 
 @pytest.fixture
-def store(served: Served) -> Store:
+def store(served: Served) -> StoreClient:
     return served.store()
 
 
@@ -110,7 +110,7 @@ def until_waiting(served: Served, number: int) -> None:
         time.sleep(0.005)
 
 
-def test_what_was_set_is_got(store: Store) -> None:
+def test_what_was_set_is_got(store: StoreClient) -> None:
     store.set("key", "text")
     assert store.get("key") == b"text"
     store.set("key", b"\0\xff bytes")
@@ -119,13 +119,13 @@ def test_what_was_set_is_got(store: Store) -> None:
     assert store.get("key") == b""
 
 
-def test_another_client_sees_it(served: Served, store: Store) -> None:
+def test_another_client_sees_it(served: Served, store: StoreClient) -> None:
     store.set("key", "value")
     assert served.store().get("key") == b"value"
 
 
 def test_get_waits_until_the_key_is_there(
-    served: Served, store: Store, threads: ThreadPoolExecutor
+    served: Served, store: StoreClient, threads: ThreadPoolExecutor
 ) -> None:
     got = threads.submit(served.store().get, "key")
     until_waiting(served, 1)
@@ -145,7 +145,10 @@ def test_get_waits_until_the_key_is_there(
     ids=["add", "append", "compare_set", "multi_set"],
 )
 def test_whatever_creates_a_key_wakes_those_who_wait_for_it(
-    served: Served, store: Store, threads: ThreadPoolExecutor, create: Callable[[Store], object]
+    served: Served,
+    store: StoreClient,
+    threads: ThreadPoolExecutor,
+    create: Callable[[StoreClient], object],
 ) -> None:
     got = [threads.submit(served.store().get, "key") for _ in range(3)]
     until_waiting(served, 3)
@@ -153,7 +156,7 @@ def test_whatever_creates_a_key_wakes_those_who_wait_for_it(
     assert [future.result(DEADLINE_S) for future in got] == [b"1"] * 3
 
 
-def test_a_key_that_is_not_there_in_time_is_named(store: Store) -> None:
+def test_a_key_that_is_not_there_in_time_is_named(store: StoreClient) -> None:
     with pytest.raises(StoreTimeout, match=r"missing was not set within 0\.05 s"):
         store.get("missing", timeout_s=0.05)
     store.set("there", "")
@@ -165,14 +168,14 @@ def test_a_key_that_is_not_there_in_time_is_named(store: Store) -> None:
     assert store.get("there") == b""
 
 
-def test_one_who_waits_no_longer_is_forgotten(served: Served, store: Store) -> None:
+def test_one_who_waits_no_longer_is_forgotten(served: Served, store: StoreClient) -> None:
     with pytest.raises(StoreTimeout):
         store.wait(["a", "b"], timeout_s=0.05)
     until_waiting(served, 0)
 
 
 def test_wait_is_for_all_of_the_keys(
-    served: Served, store: Store, threads: ThreadPoolExecutor
+    served: Served, store: StoreClient, threads: ThreadPoolExecutor
 ) -> None:
     waited = threads.submit(served.store().wait, ["a", "b", "a"])
     until_waiting(served, 1)
@@ -184,7 +187,7 @@ def test_wait_is_for_all_of_the_keys(
 
 
 def test_a_key_that_was_deleted_while_another_is_waited_for_is_waited_for_too(
-    served: Served, store: Store, threads: ThreadPoolExecutor
+    served: Served, store: StoreClient, threads: ThreadPoolExecutor
 ) -> None:
     store.set("a", "1")
     got = threads.submit(served.store().multi_get, ["a", "b"])
@@ -196,29 +199,29 @@ def test_a_key_that_was_deleted_while_another_is_waited_for_is_waited_for_too(
     assert got.result(DEADLINE_S) == [b"3", b"2"]
 
 
-def test_add_counts_from_nothing_and_is_text_to_others(store: Store) -> None:
+def test_add_counts_from_nothing_and_is_text_to_others(store: StoreClient) -> None:
     assert store.add("n", 3) == 3
     assert store.add("n", -5) == -2
     assert store.get("n") == b"-2"
     store.set("n", "40")
     assert store.add("n", 2) == 42
     store.set("n", "forty")
-    with pytest.raises(StoreError, match="the value of n is not a number"):
+    with pytest.raises(StoreFailure, match="the value of n is not a number"):
         store.add("n", 1)
     store.set("n", str(2**63 - 1))
-    with pytest.raises(StoreError, match="64 bits"):
+    with pytest.raises(StoreFailure, match="64 bits"):
         store.add("n", 1)
 
 
 def test_adding_at_once_loses_nothing(
-    served: Served, store: Store, threads: ThreadPoolExecutor
+    served: Served, store: StoreClient, threads: ThreadPoolExecutor
 ) -> None:
     sums = [threads.submit(store.add, "n", 1) for _ in range(200)]
     assert sorted(future.result(DEADLINE_S) for future in sums) == list(range(1, 201))
 
 
 def test_those_who_arrive_wait_until_as_many_have_as_were_expected(
-    served: Served, store: Store, threads: ThreadPoolExecutor
+    served: Served, store: StoreClient, threads: ThreadPoolExecutor
 ) -> None:
     counted = threads.submit(served.store().get, "n")
     arrived = [threads.submit(served.store().arrive, "n", 3, "all", "here") for _ in range(2)]
@@ -235,13 +238,13 @@ def test_those_who_arrive_wait_until_as_many_have_as_were_expected(
     store.arrive("n", 3, "all", "here")  # One too many waits for nothing.
 
 
-def test_one_who_arrived_alone_is_told_that_the_others_did_not(store: Store) -> None:
+def test_one_who_arrived_alone_is_told_that_the_others_did_not(store: StoreClient) -> None:
     store.timeout_s = 0.05
     with pytest.raises(StoreTimeout, match=r"all was not set within 0\.05 s"):
         store.arrive("n", 2, "all", "here")
 
 
-def test_check_is_about_now(store: Store) -> None:
+def test_check_is_about_now(store: StoreClient) -> None:
     store.set("a", "")
     assert store.check(["a"])
     assert not store.check(["a", "b"])
@@ -260,7 +263,7 @@ def test_check_is_about_now(store: Store) -> None:
     ],
 )
 def test_compare_set(
-    store: Store, held: bytes | None, expected: str, result: bytes, then: bytes | None
+    store: StoreClient, held: bytes | None, expected: str, result: bytes, then: bytes | None
 ) -> None:
     if held is not None:
         store.set("key", held)
@@ -279,7 +282,7 @@ print([(store.compare_set("key", *pair), store.check(["key"])) for pair in {COMP
 
 
 @pytest.mark.torch
-def test_compare_set_is_as_in_pytorch(store: Store) -> None:
+def test_compare_set_is_as_in_pytorch(store: StoreClient) -> None:
     theirs = subprocess.run(
         [sys.executable, "-c", IN_PYTORCH], check=True, capture_output=True, text=True, timeout=110
     )
@@ -287,14 +290,14 @@ def test_compare_set_is_as_in_pytorch(store: Store) -> None:
     assert str(ours) == theirs.stdout.strip()
 
 
-def test_delete_key_says_whether_it_was_there(store: Store) -> None:
+def test_delete_key_says_whether_it_was_there(store: StoreClient) -> None:
     store.set("key", "")
     assert store.delete_key("key")
     assert not store.delete_key("key")
     assert not store.check(["key"])
 
 
-def test_num_keys(store: Store) -> None:
+def test_num_keys(store: StoreClient) -> None:
     assert store.num_keys() == 0
     store.multi_set(["a", "b"], ["", ""])
     store.set("a", "again")
@@ -303,21 +306,21 @@ def test_num_keys(store: Store) -> None:
     assert store.num_keys() == 1
 
 
-def test_several_at_once(store: Store) -> None:
+def test_several_at_once(store: StoreClient) -> None:
     store.multi_set(["a", "b", "c"], ["1", b"2", "3"])
     assert store.multi_get(["c", "a", "c"]) == [b"3", b"1", b"3"]
     assert store.multi_get([]) == []
-    with pytest.raises(StoreError, match="2 keys cannot be set to 1 values"):
+    with pytest.raises(StoreFailure, match="2 keys cannot be set to 1 values"):
         store.multi_set(["a", "b"], ["1"])
 
 
-def test_append_begins_with_nothing(store: Store) -> None:
+def test_append_begins_with_nothing(store: StoreClient) -> None:
     store.append("log", "one ")
     store.append("log", b"two")
     assert store.get("log") == b"one two"
 
 
-def test_prefixes_keep_keys_apart(store: Store) -> None:
+def test_prefixes_keep_keys_apart(store: StoreClient) -> None:
     inner = store.prefixed("outer").prefixed("inner")
     inner.set("key", "value")
     assert store.get("outer/inner/key") == b"value"
@@ -331,7 +334,7 @@ def test_prefixes_keep_keys_apart(store: Store) -> None:
 
 
 def test_one_thread_waits_while_another_sets_through_the_same_store(
-    served: Served, store: Store, threads: ThreadPoolExecutor
+    served: Served, store: StoreClient, threads: ThreadPoolExecutor
 ) -> None:
     got = threads.submit(store.get, "key")
     until_waiting(served, 1)
@@ -342,7 +345,7 @@ def test_one_thread_waits_while_another_sets_through_the_same_store(
 # --- rounds ---------------------------------------------------------------------------------
 
 
-def test_a_new_round_sees_no_key_of_the_old(served: Served, store: Store) -> None:
+def test_a_new_round_sees_no_key_of_the_old(served: Served, store: StoreClient) -> None:
     store.set("key", "old")
     served.open_round(2)
     newer = served.store(round=2)
@@ -384,7 +387,7 @@ def test_a_round_that_is_over_or_has_not_begun_is_refused(served: Served) -> Non
     served.open_round(5)
     with pytest.raises(RoundOver, match="round 4 is over"):
         served.store(round=4).num_keys()
-    with pytest.raises(StoreError, match="round 6 has not begun") as refused:
+    with pytest.raises(StoreFailure, match="round 6 has not begun") as refused:
         served.store(round=6).num_keys()
     assert not isinstance(refused.value, RoundOver)
 
@@ -400,46 +403,46 @@ def test_an_older_round_cannot_be_opened_again(served: Served) -> None:
 # --- limits and strangers -------------------------------------------------------------------
 
 
-def test_sizes_are_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_are_limited(store: StoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
     store.set("large", bytes(stores.VALUE_BYTES))
     assert len(store.get("large")) == stores.VALUE_BYTES
-    with pytest.raises(StoreError, match="above the limit"):
+    with pytest.raises(StoreFailure, match="above the limit"):
         store.append("large", "x")
-    with pytest.raises(StoreError, match="above"):
+    with pytest.raises(StoreFailure, match="above"):
         store.set("larger", bytes(2 << 20))
     store.set("second", bytes(stores.VALUE_BYTES))
-    with pytest.raises(StoreError, match="get fewer at once"):
+    with pytest.raises(StoreFailure, match="get fewer at once"):
         store.multi_get(["large", "second"])
     monkeypatch.setattr(stores, "SPACE_BYTES", 5 << 19)
-    with pytest.raises(StoreError, match="the store is full"):
+    with pytest.raises(StoreFailure, match="the store is full"):
         store.set("third", bytes(stores.VALUE_BYTES))
     store.delete_key("second")
     store.set("third", bytes(stores.VALUE_BYTES))
 
 
 def test_a_full_store_still_wakes_for_what_it_took(
-    served: Served, store: Store, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    served: Served, store: StoreClient, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     got = threads.submit(served.store().get, "small")
     until_waiting(served, 1)
     monkeypatch.setattr(stores, "SPACE_BYTES", 1000)
-    with pytest.raises(StoreError, match="the store is full"):
+    with pytest.raises(StoreFailure, match="the store is full"):
         store.multi_set(["small", "large"], ["1", bytes(5000)])
     assert got.result(DEADLINE_S) == b"1"
 
 
 def test_a_wrong_token_or_job_is_refused(served: Served) -> None:
-    with pytest.raises(StoreError, match="wrong token"):
-        Store(served.endpoint, JOB, Security(b"other")).num_keys()
-    with pytest.raises(StoreError, match=f"serves job {JOB}, not other"):
-        Store(served.endpoint, "other", SECRET).num_keys()
+    with pytest.raises(StoreFailure, match="wrong token"):
+        StoreClient(served.endpoint, JOB, ConnectionSecurity(b"other")).num_keys()
+    with pytest.raises(StoreFailure, match=f"serves job {JOB}, not other"):
+        StoreClient(served.endpoint, "other", SECRET).num_keys()
 
 
 def test_a_store_that_is_not_there_is_named() -> None:
-    with pytest.raises(StoreError, match=r"the store at 127\.0\.0\.1:1: refused the connection"):
-        Store(Endpoint("127.0.0.1", 1), JOB).num_keys()
-    with pytest.raises(StoreError, match=r"cannot resolve no-such-host\.invalid"):
-        Store(Endpoint("no-such-host.invalid", 1), JOB).num_keys()
+    with pytest.raises(StoreFailure, match=r"the store at 127\.0\.0\.1:1: refused the connection"):
+        StoreClient(Endpoint("127.0.0.1", 1), JOB).num_keys()
+    with pytest.raises(StoreFailure, match=r"cannot resolve no-such-host\.invalid"):
+        StoreClient(Endpoint("no-such-host.invalid", 1), JOB).num_keys()
 
 
 def test_a_second_request_before_the_answer_is_refused(stage: Stage) -> None:
@@ -450,7 +453,7 @@ def test_a_second_request_before_the_answer_is_refused(stage: Stage) -> None:
     raw.send(side.opening(1))
     stage.until(lambda: raw.frames)
     side.read_challenge(raw.frames[0])
-    raw.send(side.prove() + encode(Wait(("key",))) + encode(Wait(("other",))))
+    raw.send(side.prove() + encode(WaitForKeys(("key",))) + encode(WaitForKeys(("other",))))
     stage.until(lambda: raw.is_ended)
     error = read_refusal(raw.frames[-1])
     assert error is not None
@@ -459,7 +462,7 @@ def test_a_second_request_before_the_answer_is_refused(stage: Stage) -> None:
     stage.assert_undisturbed(good)
 
 
-def test_after_a_fork_the_child_has_a_connection_of_its_own(store: Store) -> None:
+def test_after_a_fork_the_child_has_a_connection_of_its_own(store: StoreClient) -> None:
     store.set("key", "value")
     child = os.fork()
     if child == 0:
@@ -469,7 +472,7 @@ def test_after_a_fork_the_child_has_a_connection_of_its_own(store: Store) -> Non
 
 
 def test_a_connection_that_was_closed_while_idle_is_replaced(
-    served: Served, store: Store, stage: Stage
+    served: Served, store: StoreClient, stage: Stage
 ) -> None:
     store.set("key", "value")
 
@@ -482,7 +485,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced(
 
 
 def test_with_tls(stage: Stage, certificates: Certificates) -> None:
-    served = Served(stage, Security(b"token", certificates.files()))
+    served = Served(stage, ConnectionSecurity(b"token", certificates.files()))
     try:
         store = served.store()
         store.set("key", bytes(500_000))

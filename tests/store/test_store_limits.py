@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.store import key_spaces as stores
 from holdfast.store import waiting as store_waiting
-from holdfast.store.client import StoreError
-from holdfast.store.messages import Done, Get, NotDone, Set, Wait, answers
+from holdfast.store.client import StoreFailure
+from holdfast.store.messages import Done, Get, NotDone, Set, WaitForKeys, answers
 from holdfast.transport import connection
 from holdfast.transport.auth import OPEN
 from holdfast.transport.frames import encode
@@ -38,7 +38,7 @@ def line(stage: Stage, number: int = 0) -> Raw:
     return raw
 
 
-def asked(stage: Stage, raw: Raw, request: Wait | Get | Set) -> object:
+def asked(stage: Stage, raw: Raw, request: WaitForKeys | Get | Set) -> object:
     """The answer to a request; None if it waits, once the server has looked at it."""
     before = len(raw.frames)
     raw.send(encode(request))
@@ -53,7 +53,7 @@ def test_the_keys_of_one_request_are_limited(served: Served, ask: str) -> None:
     store = served.store()
     keys = [f"key{number}" for number in range(store_waiting.KEYS_MOST + 1)]
     call: Callable[[list[str]], object] = getattr(store, ask)
-    with pytest.raises(StoreError, match="keys are above the limit"):
+    with pytest.raises(StoreFailure, match="keys are above the limit"):
         call(keys)
     store.set("key0", "1")
     assert store.get("key0") == b"1"
@@ -80,7 +80,7 @@ def test_all_who_wait_hold_a_bounded_room(stage: Stage, monkeypatch: pytest.Monk
     waiting: list[Raw] = []
     for number in range(40):
         raw = line(stage, number)
-        answer = asked(stage, raw, Wait(tuple(f"{number}/{key}" for key in range(1000))))
+        answer = asked(stage, raw, WaitForKeys(tuple(f"{number}/{key}" for key in range(1000))))
         (waiting if answer is None else refused).append(raw)
         if answer is not None:
             assert isinstance(answer, NotDone)
@@ -93,7 +93,7 @@ def test_all_who_wait_hold_a_bounded_room(stage: Stage, monkeypatch: pytest.Monk
     for raw in waiting:
         raw.close()
     stage.until(lambda: stage.spaces._space.waiting.bytes_held == 0)
-    assert asked(stage, refused[0], Wait(("later",))) is None
+    assert asked(stage, refused[0], WaitForKeys(("later",))) is None
     stage.assert_undisturbed(good)
 
 
@@ -134,6 +134,6 @@ def test_one_that_asks_on_without_reading_is_dropped(
 
 def test_a_key_is_limited_too(served: Served) -> None:
     store = served.store()
-    with pytest.raises(StoreError, match="a key of"):
+    with pytest.raises(StoreFailure, match="a key of"):
         store.set("k" * (stores.KEY_BYTES + 1), "")
     store.set("k" * stores.KEY_BYTES, "1")

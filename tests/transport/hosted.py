@@ -35,9 +35,9 @@ from holdfast.node.coordinating import Coordinating
 from holdfast.node.embedded import Forwarding
 from holdfast.node.network import RealExchange
 from holdfast.node.record_keeper import RecordKeeper
-from holdfast.registers.record import Record
+from holdfast.registers.job_record import JobRecord
 from holdfast.runtime.loop import Cancellable
-from holdfast.transport.auth import OPEN, Security
+from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.client import Client
 from holdfast.transport.dialling import Identity
 from holdfast.transport.frames import encode
@@ -74,7 +74,7 @@ class Node:
         self.beats = 0
         self.client: Client | None = None
 
-    def dial(self, security: Security) -> None:
+    def dial(self, security: ConnectionSecurity) -> None:
         self.client = Client(self.job.stage.loop, JOB, self.name, security, self)
         self.client.dial((self.job.stage.endpoint,), DEADLINE_S)
 
@@ -133,7 +133,7 @@ class Node:
 class AtOnce:
     """A record whose disk answers at once."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: JobRecord) -> None:
         self._record = record
         self.touch, self.remove = record.touch, record.remove
 
@@ -149,13 +149,13 @@ class Hosted:
         self,
         stage: Stage,
         folder: Path,
-        security: Security = OPEN,
+        security: ConnectionSecurity = OPEN,
         settings: JobConfig | None = None,
     ) -> None:
         self.stage, self.security = stage, security
         self.config = settings or config()
         self.said: list[str] = []
-        self.record = Record(folder, JOB)
+        self.record = JobRecord(folder, JOB)
         self.nodes: dict[str, Node] = {HOST: Node(self, HOST)}
         self.beating: Cancellable
         self.clock, self.journal, self.node = stage.loop, self, HOST

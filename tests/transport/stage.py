@@ -22,7 +22,7 @@ from holdfast.core.protocol.messages import (
 from holdfast.core.protocol.model import Endpoint, NodeInfo, Tenure
 from holdfast.runtime.loop import EventLoop
 from holdfast.store.key_spaces import KeySpaces
-from holdfast.transport.auth import OPEN, Security
+from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.client import Client
 from holdfast.transport.frames import FrameReader
 from holdfast.transport.server import Server
@@ -61,7 +61,7 @@ class Coordinator:
 class Agent:
     """Writes down what its client tells, and owns the tethers that it is handed."""
 
-    def __init__(self, loop: EventLoop, node: str, security: Security, job: str) -> None:
+    def __init__(self, loop: EventLoop, node: str, security: ConnectionSecurity, job: str) -> None:
         self.node = node
         self.client = Client(loop, job, node, security, self)
         # Whoever comes again under a name is taken for the same node: it has the same secret.
@@ -150,7 +150,11 @@ class Stage:
         self._closing: list[Callable[[], None]] = []
 
     def serve(
-        self, security: Security = OPEN, host: str = LOOPBACK, job: str = JOB, port: int = 0
+        self,
+        security: ConnectionSecurity = OPEN,
+        host: str = LOOPBACK,
+        job: str = JOB,
+        port: int = 0,
     ) -> Server:
         self.server = Server(self.loop, job, security, self.coordinator, self.spaces)
         self.coordinator.server = self.server
@@ -162,12 +166,14 @@ class Stage:
     def endpoint(self) -> Endpoint:
         return self.server.addresses[0]
 
-    def agent(self, node: str = "node", security: Security = OPEN, job: str = JOB) -> Agent:
+    def agent(
+        self, node: str = "node", security: ConnectionSecurity = OPEN, job: str = JOB
+    ) -> Agent:
         agent = Agent(self.loop, node, security, job)
         self._closing.append(agent.close)
         return agent
 
-    def connect(self, node: str = "node", security: Security = OPEN) -> Agent:
+    def connect(self, node: str = "node", security: ConnectionSecurity = OPEN) -> Agent:
         """An agent that is connected and tethered, and that the server has heard of."""
         agent = self.agent(node, security)
         agent.client.dial((self.endpoint,), DEADLINE_S)

@@ -10,7 +10,7 @@ import pytest
 from holdfast.core.protocol.messages import Heartbeat, StopRound
 from holdfast.core.protocol.model import Endpoint
 from holdfast.transport import client as clients
-from holdfast.transport.auth import Security
+from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.client import Client
 from holdfast.transport.frames import VERSION, ProtocolError, encode
 from holdfast.transport.handshake import ADVICE, Challenge, Welcome, refusal_of
@@ -18,7 +18,7 @@ from holdfast.transport.handshake import ADVICE, Challenge, Welcome, refusal_of
 from ..free_ports import free_port
 from .stage import JOB, LOOPBACK, TENURE, Agent, Stage
 
-SECRET = Security(b"a secret token")
+SECRET = ConnectionSecurity(b"a secret token")
 
 
 def lost(
@@ -111,13 +111,13 @@ def test_another_service_at_that_port_is_no_coordinator(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("security", "job", "words", "is_permanent"),
     [
-        (Security(b"another"), JOB, "wrong token", True),
-        (Security(), JOB, "the coordinator demands a token, and the node has none", True),
+        (ConnectionSecurity(b"another"), JOB, "wrong token", True),
+        (ConnectionSecurity(), JOB, "the coordinator demands a token, and the node has none", True),
         (SECRET, "other", f"this coordinator serves job {JOB}, not other ({ADVICE})", False),
     ],
 )
 def test_a_refusal_is_told_in_the_servers_words(
-    stage: Stage, security: Security, job: str, words: str, is_permanent: bool
+    stage: Stage, security: ConnectionSecurity, job: str, words: str, is_permanent: bool
 ) -> None:
     stage.serve(SECRET)
     reason, permanent = lost(stage, stage.agent("node", security, job), stage.endpoint)

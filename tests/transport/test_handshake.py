@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from holdfast.transport.auth import OPEN, Proven, Security, is_proof, proof
+from holdfast.transport.auth import OPEN, ConnectionSecurity, Proven, is_proof, proof
 from holdfast.transport.dialling import Identity
 from holdfast.transport.frames import VERSION, ProtocolError, encode
 from holdfast.transport.handshake import (
@@ -21,7 +21,7 @@ from holdfast.transport.handshake import (
 )
 
 IDENTITY = b"i" * NONCE_BYTES
-SECRET = Security(b"a secret token")
+SECRET = ConnectionSecurity(b"a secret token")
 
 
 def payload(frame: bytes) -> bytes:
@@ -52,7 +52,7 @@ def shake(client: ClientSide, server: ServerSide) -> bytes:
 
 
 @pytest.mark.parametrize("security", [OPEN, SECRET])
-def test_equal_sides_come_together(security: Security) -> None:
+def test_equal_sides_come_together(security: ConnectionSecurity) -> None:
     client = ClientSide("job", "node", "control", security)
     assert shake(client, ServerSide("job", security, IDENTITY)) == b"ticket"
     assert client.identity == IDENTITY
@@ -129,7 +129,7 @@ def test_a_node_without_the_token_is_told_that_one_is_demanded() -> None:
 def test_a_wrong_token_is_refused_by_the_server() -> None:
     with pytest.raises(ProtocolError, match="wrong token"):
         shake(
-            ClientSide("job", "node", "control", Security(b"no")),
+            ClientSide("job", "node", "control", ConnectionSecurity(b"no")),
             ServerSide("job", SECRET, IDENTITY),
         )
 

@@ -13,13 +13,13 @@ import pytest
 from holdfast.core.protocol.messages import Heartbeat, StopRound, WorkersProgressed
 from holdfast.transport import connection as connections
 from holdfast.transport import listener
-from holdfast.transport.auth import OPEN, Security
+from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.frames import FRAME_LIMIT, HANDSHAKE_LIMIT, VERSION, encode, encode_order
 from holdfast.transport.handshake import ClientSide, Opening, Proof, read_refusal
 
 from .stage import JOB, TENURE, Agent, Raw, Stage, reset
 
-SECRET = Security(b"a secret token")
+SECRET = ConnectionSecurity(b"a secret token")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def refusal(stage: Stage, raw: Raw) -> tuple[str, str]:
     return error.kind, error.reason
 
 
-def admitted(stage: Stage, node: str, security: Security = SECRET) -> Raw:
+def admitted(stage: Stage, node: str, security: ConnectionSecurity = SECRET) -> Raw:
     """A client that has gone through the handshake and may now misbehave."""
     raw = stage.raw()
     side = ClientSide(JOB, node, "control", security)

@@ -40,7 +40,7 @@ from holdfast.core.protocol.model import (
     Outcome,
     Tenure,
 )
-from holdfast.transport.auth import OPEN, Security
+from holdfast.transport.auth import OPEN, ConnectionSecurity
 
 from .conftest import Certificates
 from .hosted import HOST, INSTANCE, Hosted, config
@@ -234,7 +234,7 @@ def test_progress_that_was_made_up_leaves_later_rounds_their_own(job: Hosted) ->
 SHORT = Leases(lease_s=2.0, heartbeat_s=0.5, kill_margin_s=0.5, suspect_s=1.0, reconnect_s=0.2)
 
 
-def cut_off(stage: Stage, folder: Path, security: Security) -> list[str]:
+def cut_off(stage: Stage, folder: Path, security: ConnectionSecurity) -> list[str]:
     """One on the path ends a tether in order and cuts the node off. Why it counts as gone."""
     job = Hosted(stage, folder, security, replace(config(2, 2), leases=SHORT))
     job.start("good")
@@ -264,6 +264,6 @@ def test_with_tls_the_end_of_a_tether_is_forged_in_vain(
     stage: Stage, tmp_path: Path, certificates: Certificates
 ) -> None:
     """Two rounds would run at once: its lease is waited for, whatever TCP says."""
-    secure = Security(b"a secret token", certificates.files())
+    secure = ConnectionSecurity(b"a secret token", certificates.files())
     (reason,) = cut_off(stage, tmp_path, secure)
     assert reason.startswith("it was silent for")

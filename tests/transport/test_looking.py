@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from holdfast.core.protocol.model import Endpoint
-from holdfast.transport.auth import OPEN, Security
+from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.dialling import Identity
 from holdfast.transport.handshake import NONCE_BYTES
 from holdfast.transport.looking import Looking
@@ -25,7 +25,9 @@ def look(stage: Stage) -> Iterator[Look]:
     """Look at an endpoint as a host with this nonce; what is found comes into the list."""
     started: list[Looking] = []
 
-    def begin(place: Endpoint, nonce: bytes, job: str = JOB, security: Security = OPEN) -> list:
+    def begin(
+        place: Endpoint, nonce: bytes, job: str = JOB, security: ConnectionSecurity = OPEN
+    ) -> list:
         found: list[Address] = []
         identity = Identity(job, "a", security)
         started.append(Looking(stage.loop, identity, numeric(place), nonce, found.append))
@@ -70,9 +72,9 @@ def test_one_that_comes_later_is_found(stage, look) -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "security"), [("another", OPEN), (JOB, Security(b"a token that it has not"))]
+    ("job", "security"), [("another", OPEN), (JOB, ConnectionSecurity(b"a token that it has not"))]
 )
-def test_a_stranger_is_nobody(stage, look, job: str, security: Security) -> None:
+def test_a_stranger_is_nobody(stage, look, job: str, security: ConnectionSecurity) -> None:
     other = stage.serve()
     found = look(other.addresses[0], b"\xff" * NONCE_BYTES, job, security)
     stage.until(lambda: sum(other.rejected.values()))

@@ -12,7 +12,7 @@ from holdfast.core.protocol.messages import Heartbeat, NodeGreeted, NodeLeft, St
 from holdfast.core.protocol.model import NodeInfo
 from holdfast.store.messages import Done, Get, Set, answers
 from holdfast.transport import buffers, listener, peers
-from holdfast.transport.auth import Security
+from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.frames import FRAME_LIMIT, FrameReader, ProtocolError, encode
 from holdfast.transport.handshake import ClientSide, Kind, Proof
 from holdfast.transport.server import TETHERS_OF_A_NODE
@@ -20,7 +20,7 @@ from holdfast.transport.server import TETHERS_OF_A_NODE
 from .stage import DEADLINE_S, JOB, LOOPBACK, TENURE, Agent, Raw, Stage
 from .test_hostile_clients import admitted, refusal
 
-SECRET = Security(b"a secret token")
+SECRET = ConnectionSecurity(b"a secret token")
 
 
 @pytest.fixture
@@ -162,7 +162,9 @@ def test_what_many_do_not_read_takes_a_bounded_room(
 # Connections that were let in, and what they may be there for.
 
 
-def let_in(stage: Stage, node: str, security: Security = SECRET, kind: Kind = "control") -> Raw:
+def let_in(
+    stage: Stage, node: str, security: ConnectionSecurity = SECRET, kind: Kind = "control"
+) -> Raw:
     """One that goes through the handshake, and then says nothing."""
     raw = stage.raw()
     side = ClientSide(JOB, node, kind, security)

@@ -17,18 +17,18 @@ from holdfast.core.protocol.messages import (
     WorkersProgressed,
 )
 from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Failure, Outcome, Tenure
-from holdfast.transport.auth import Security
+from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.frames import FRAME_LIMIT, MessageTooLarge, encode
 from holdfast.transport.handshake import ClientSide, tether_opening
 
 from .stage import DEADLINE_S, JOB, TENURE, Raw, Stage, reset
 
-SECRET = Security(b"a secret token")
+SECRET = ConnectionSecurity(b"a secret token")
 
 
-@pytest.mark.parametrize("security", [Security(), SECRET], ids=["open", "token"])
+@pytest.mark.parametrize("security", [ConnectionSecurity(), SECRET], ids=["open", "token"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_messages_go_both_ways(stage: Stage, security: Security, host: str) -> None:
+def test_messages_go_both_ways(stage: Stage, security: ConnectionSecurity, host: str) -> None:
     stage.serve(security, host)
     agent = stage.connect("node", security)
     assert agent.connected == [(stage.server.nonce, host)]
@@ -246,7 +246,7 @@ def test_tethers_of_one_node_end_together_and_clean_only_if_all_do(stage: Stage)
 def ticket_of(stage: Stage, node: str) -> tuple[Raw, bytes]:
     """A ticket that was given out and not used: of a node that never made its tether."""
     raw = stage.raw()
-    side = ClientSide(JOB, node, "control", Security(), node.encode())
+    side = ClientSide(JOB, node, "control", ConnectionSecurity(), node.encode())
     raw.send(side.opening())
     stage.until(lambda: len(raw.frames) == 1)
     side.read_challenge(raw.frames[0])

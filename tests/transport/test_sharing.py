@@ -14,22 +14,24 @@ import pytest
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.transport import sharing
-from holdfast.transport.auth import OPEN, Security
+from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.handshake import ADVICE
 from holdfast.transport.server import Server
-from holdfast.transport.sharing import Share, take_share
+from holdfast.transport.sharing import EndpointShare, take_share
 
 from ..free_ports import free_port
 from .conftest import Certificates
 from .stage import DEADLINE_S, LOOPBACK, Agent, Coordinator, Stage
 
-SECRET = Security(b"a secret token")
+SECRET = ConnectionSecurity(b"a secret token")
 
 
 class Carrier:
     """A coordinator of one job at the endpoint, on the stage's loop."""
 
-    def __init__(self, stage: Stage, job: str, share: Share, security: Security) -> None:
+    def __init__(
+        self, stage: Stage, job: str, share: EndpointShare, security: ConnectionSecurity
+    ) -> None:
         self.coordinator, self.share = Coordinator(), share
         self.said: list[str] = []
         self.server = Server(stage.loop, job, security, self.coordinator, stage.spaces)
@@ -53,7 +55,7 @@ def place() -> Endpoint:
 def carry(stage: Stage, place: Endpoint) -> Iterator[Carry]:
     carriers: list[Carrier] = []
 
-    def one(job: str, security: Security = OPEN) -> Carrier:
+    def one(job: str, security: ConnectionSecurity = OPEN) -> Carrier:
         share = take_share(place, job, None, security.tls is None)
         assert share is not None, f"{job} cannot be carried"
         carriers.append(Carrier(stage, job, share, security))
@@ -111,9 +113,9 @@ def test_a_job_behind_the_door_keeps_its_own_secret(
 
 ASKS = """
 import sys
-from holdfast.store.client import Store
+from holdfast.store.client import StoreClient
 from holdfast.core.protocol.model import Endpoint
-with Store(Endpoint(sys.argv[1], int(sys.argv[2])), "second") as store:
+with StoreClient(Endpoint(sys.argv[1], int(sys.argv[2])), "second") as store:
     store.set("key", b"value")
     print(store.get("key"))
 """
@@ -197,7 +199,7 @@ def test_a_port_of_another_program_is_not_shared(place: Endpoint) -> None:
 def test_a_job_with_tls_shares_with_nobody(
     stage: Stage, place: Endpoint, carry: Carry, certificates: Certificates
 ) -> None:
-    secure = Security(tls=certificates.files())
+    secure = ConnectionSecurity(tls=certificates.files())
     carry("first", secure)
     assert take_share(place, "second", None, may_lodge=True) is None
     with pytest.raises(UsageError, match="cannot listen"):

@@ -8,7 +8,7 @@ from holdfast.core.protocol.bounds import TEXT_MOST
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import ClosingWanted, Heartbeat, StopRound
 from holdfast.core.protocol.model import Endpoint, Outcome
-from holdfast.transport.auth import Security, TlsFiles
+from holdfast.transport.auth import ConnectionSecurity, TlsFiles
 from holdfast.transport.client import Client
 from holdfast.transport.handshake import ClientSide
 from holdfast.transport.server import Server
@@ -18,11 +18,11 @@ from .stage import JOB, TENURE, Stage, reset
 
 
 @pytest.fixture
-def secure(certificates: Certificates) -> Security:
-    return Security(b"a secret token", certificates.files())
+def secure(certificates: Certificates) -> ConnectionSecurity:
+    return ConnectionSecurity(b"a secret token", certificates.files())
 
 
-def test_messages_of_all_sizes_go_both_ways(stage: Stage, secure: Security) -> None:
+def test_messages_of_all_sizes_go_both_ways(stage: Stage, secure: ConnectionSecurity) -> None:
     stage.serve(secure)
     agent = stage.connect("node", secure)
     stage.assert_undisturbed(agent)
@@ -39,7 +39,9 @@ def test_messages_of_all_sizes_go_both_ways(stage: Stage, secure: Security) -> N
     stage.until(lambda: stage.coordinator.lost)
 
 
-def test_the_tether_is_silent_and_its_end_proves_nothing(stage: Stage, secure: Security) -> None:
+def test_the_tether_is_silent_and_its_end_proves_nothing(
+    stage: Stage, secure: ConnectionSecurity
+) -> None:
     stage.serve(secure)
     agent = stage.connect("node", secure)
     stage.assert_undisturbed(agent)
@@ -51,7 +53,7 @@ def test_the_tether_is_silent_and_its_end_proves_nothing(stage: Stage, secure: S
     assert stage.coordinator.tethers_ended == [("node", False)]
 
 
-def lost(stage: Stage, security: Security, endpoint: Endpoint | None = None) -> str:
+def lost(stage: Stage, security: ConnectionSecurity, endpoint: Endpoint | None = None) -> str:
     good = stage.connect("good", stage.server._side.security)
     agent = stage.agent("node", security)
     agent.client.dial((endpoint or stage.endpoint,), 20)
@@ -63,8 +65,8 @@ def lost(stage: Stage, security: Security, endpoint: Endpoint | None = None) -> 
 def test_a_server_that_another_authority_signed_is_refused(
     stage: Stage, certificates: Certificates
 ) -> None:
-    stage.serve(Security(tls=certificates.files("theirs", trusting="ours")))
-    agent = stage.agent("node", Security(tls=certificates.files()))
+    stage.serve(ConnectionSecurity(tls=certificates.files("theirs", trusting="ours")))
+    agent = stage.agent("node", ConnectionSecurity(tls=certificates.files()))
     agent.client.dial((stage.endpoint,), 20)
     stage.until(lambda: agent.lost)
     assert "the certificate is not accepted" in agent.lost[0][0]
@@ -74,16 +76,16 @@ def test_a_server_that_another_authority_signed_is_refused(
 def test_a_client_that_another_authority_signed_is_refused(
     stage: Stage, certificates: Certificates
 ) -> None:
-    stage.serve(Security(tls=certificates.files()))
-    lost(stage, Security(tls=certificates.files("theirs", trusting="ours")))
+    stage.serve(ConnectionSecurity(tls=certificates.files()))
+    lost(stage, ConnectionSecurity(tls=certificates.files("theirs", trusting="ours")))
     assert stage.server.rejected["tls"] == 1
 
 
 def test_a_client_without_a_certificate_is_refused(
     stage: Stage, certificates: Certificates
 ) -> None:
-    stage.serve(Security(tls=certificates.files()))
-    lost(stage, Security(tls=certificates.only_trusting()))
+    stage.serve(ConnectionSecurity(tls=certificates.files()))
+    lost(stage, ConnectionSecurity(tls=certificates.only_trusting()))
     assert stage.server.rejected["tls"] == 1
 
 
@@ -92,37 +94,37 @@ def test_the_certificate_must_name_the_address_unless_it_need_not(
 ) -> None:
     own = certificates.files()
     open_to_all = TlsFiles(certificate=own.certificate, key=own.key)
-    stage.serve(Security(tls=open_to_all), host="127.0.0.2")
-    agent = stage.agent("node", Security(tls=certificates.only_trusting()))
+    stage.serve(ConnectionSecurity(tls=open_to_all), host="127.0.0.2")
+    agent = stage.agent("node", ConnectionSecurity(tls=certificates.only_trusting()))
     agent.client.dial((stage.endpoint,), 20)
     stage.until(lambda: agent.lost)
     assert "the certificate is not accepted" in agent.lost[0][0]
-    tolerant = Security(tls=certificates.only_trusting(check_names=False))
+    tolerant = ConnectionSecurity(tls=certificates.only_trusting(check_names=False))
     stage.connect("tolerant", tolerant)
 
 
 def test_a_wrong_token_is_refused_inside_tls(stage: Stage, certificates: Certificates) -> None:
-    stage.serve(Security(b"token", certificates.files()))
-    assert "wrong token" in lost(stage, Security(b"other", certificates.files()))
+    stage.serve(ConnectionSecurity(b"token", certificates.files()))
+    assert "wrong token" in lost(stage, ConnectionSecurity(b"other", certificates.files()))
 
 
 def test_without_tls_one_is_told_that_it_is_demanded(
     stage: Stage, certificates: Certificates
 ) -> None:
-    stage.serve(Security(tls=certificates.files()))
-    assert "this coordinator demands TLS" in lost(stage, Security())
+    stage.serve(ConnectionSecurity(tls=certificates.files()))
+    assert "this coordinator demands TLS" in lost(stage, ConnectionSecurity())
 
 
 def test_with_tls_one_is_told_that_the_server_has_none(
     stage: Stage, certificates: Certificates
 ) -> None:
     stage.serve()
-    assert "TLS failed" in lost(stage, Security(tls=certificates.files()))
+    assert "TLS failed" in lost(stage, ConnectionSecurity(tls=certificates.files()))
     assert stage.server.rejected["tls"] == 1
 
 
 def test_one_that_stops_in_the_middle_of_tls_is_cut_off_in_time(
-    stage: Stage, secure: Security, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, secure: ConnectionSecurity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.transport.listener.HANDSHAKE_TIMEOUT_S", 2.0)
     stage.serve(secure)
@@ -134,7 +136,7 @@ def test_one_that_stops_in_the_middle_of_tls_is_cut_off_in_time(
     assert stage.server.rejected == {"slow handshake": 2}
 
 
-def test_garbage_instead_of_tls_is_refused(stage: Stage, secure: Security) -> None:
+def test_garbage_instead_of_tls_is_refused(stage: Stage, secure: ConnectionSecurity) -> None:
     stage.serve(secure)
     good = stage.connect("good", secure)
     for garbage in (b"\x16" + bytes(100), b"\xff" * 100, b"\0\0\0\x05hello"):
@@ -149,11 +151,11 @@ def test_garbage_instead_of_tls_is_refused(stage: Stage, secure: Security) -> No
 
 
 def test_files_that_cannot_be_used_are_a_usage_error(stage: Stage, tmp_path: object) -> None:
-    wrong = Security(tls=TlsFiles(f"{tmp_path}/none.pem", f"{tmp_path}/none.key"))
+    wrong = ConnectionSecurity(tls=TlsFiles(f"{tmp_path}/none.pem", f"{tmp_path}/none.key"))
     with pytest.raises(UsageError, match=r"none\.pem"):
         Server(stage.loop, JOB, wrong, stage.coordinator)
     with pytest.raises(UsageError, match="certificate"):
-        Server(stage.loop, JOB, Security(tls=TlsFiles()), stage.coordinator)
+        Server(stage.loop, JOB, ConnectionSecurity(tls=TlsFiles()), stage.coordinator)
     agent = stage.agent("node", wrong)
     assert isinstance(agent.client, Client)
     with pytest.raises(UsageError, match=r"none\.pem"):
@@ -162,7 +164,7 @@ def test_files_that_cannot_be_used_are_a_usage_error(stage: Stage, tmp_path: obj
 
 
 def test_one_that_resets_before_it_is_looked_at_is_forgotten(
-    stage: Stage, secure: Security
+    stage: Stage, secure: ConnectionSecurity
 ) -> None:
     stage.serve(secure)
     good = stage.connect("good", secure)
@@ -178,8 +180,8 @@ def test_one_that_resets_before_it_is_looked_at_is_forgotten(
 def test_an_address_that_no_certificate_can_name_is_told(
     stage: Stage, certificates: Certificates
 ) -> None:
-    stage.serve(Security(tls=certificates.files()))
-    agent = stage.agent("node", Security(tls=certificates.files()))
+    stage.serve(ConnectionSecurity(tls=certificates.files()))
+    agent = stage.agent("node", ConnectionSecurity(tls=certificates.files()))
     agent.client.dial((Endpoint("", stage.endpoint.port),), 20)
     stage.until(lambda: agent.lost)
     assert len(agent.lost) == 1

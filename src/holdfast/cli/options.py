@@ -61,7 +61,7 @@ class ParsedRun(Struct, frozen=True):
     """Sentences about what was worked out, for the user to see before the job starts."""
 
 
-class Given(Struct, frozen=True):
+class GivenOption(Struct, frozen=True):
     """The text of an option and where it was found."""
 
     text: str
@@ -91,9 +91,9 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedRun:
     return ParsedRun(config.validate(), notes)
 
 
-def split(argv: Sequence[str]) -> tuple[dict[str, Given], tuple[str, ...]]:
+def split(argv: Sequence[str]) -> tuple[dict[str, GivenOption], tuple[str, ...]]:
     """Part the options, by name, from the program and its arguments."""
-    given: dict[str, Given] = {}
+    given: dict[str, GivenOption] = {}
     words = iter(argv)
     for word in words:
         if word == "--":
@@ -107,7 +107,7 @@ def split(argv: Sequence[str]) -> tuple[dict[str, Given], tuple[str, ...]]:
         if glued:
             spelled, equals, attached = word[:2], "=", glued + equals + attached
         text = attached if equals else _value_after(spelled, option, words)
-        given[option.name] = Given(text, spelled)
+        given[option.name] = GivenOption(text, spelled)
     return given, ()
 
 
@@ -163,7 +163,7 @@ def _looks_like_option(word: str) -> bool:
     return False
 
 
-def collect(given: Mapping[str, Given], environ: Mapping[str, str]) -> dict[str, Any]:
+def collect(given: Mapping[str, GivenOption], environ: Mapping[str, str]) -> dict[str, Any]:
     """Parse what was given, on the command line or in the environment, by option name."""
     values: dict[str, Any] = {}
     for option in OPTIONS:
@@ -177,10 +177,10 @@ def collect(given: Mapping[str, Given], environ: Mapping[str, str]) -> dict[str,
     return values
 
 
-def _from_environment(option: Option, environ: Mapping[str, str]) -> Given | None:
+def _from_environment(option: Option, environ: Mapping[str, str]) -> GivenOption | None:
     for variable in option.environment:
         if text := environ.get(variable):
-            return Given(text, f"{variable} in the environment")
+            return GivenOption(text, f"{variable} in the environment")
     return None
 
 

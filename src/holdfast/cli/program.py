@@ -69,9 +69,9 @@ def _as_module(path: str) -> str:
 
 def _why_not(module: str) -> str:
     """Why `python -m` cannot run it; empty if it can, as far as can be told."""
-    from holdfast.processes.zygote.reading.places import Places
+    from holdfast.processes.zygote.reading.places import ModulePath
 
-    places = Places(os.getcwd())
+    places = ModulePath(os.getcwd())
     if not places.may_have(module):
         return f"there is no module {module}"
     found = places.find(module)

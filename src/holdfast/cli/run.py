@@ -136,7 +136,7 @@ def _secrets(config: JobConfig, secret: dict[str, str]) -> Secrets | None:
 
 def _print_about_several_nodes(config: JobConfig, secret: dict[str, str]) -> None:
     """How long each loss takes at worst, and what there is to know about the token."""
-    from holdfast.cli.secrets import token_notes
+    from holdfast.cli.token_notes import token_notes
     from holdfast.core.policy import timing
 
     notes = token_notes(config.security.token_file, {**os.environ, **secret})

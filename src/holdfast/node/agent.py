@@ -18,7 +18,7 @@ from holdfast.core.protocol.model import Outcome
 from holdfast.node.engine import Engine
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
-from holdfast.observe.journal import SCHEMA, Header, Journal
+from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
 from holdfast.observe.recoveries import recoveries
 from holdfast.observe.report import render
 from holdfast.processes import failures
@@ -168,6 +168,6 @@ class Agent:
         self._loop.call_later(patience_s, given_up.append, True)
         return lambda: bool(given_up) or not self.console.pending()
 
-    def _header(self) -> Header:
+    def _header(self) -> JournalHeader:
         started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        return Header(SCHEMA, self.config.run_id, self.node, self.host, started, self.config)
+        return JournalHeader(SCHEMA, self.config.run_id, self.node, self.host, started, self.config)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.core.coordinator.bootstrap import elected
 from holdfast.core.election.io import (
-    Call,
+    DialNodes,
     DialWanted,
     Lead,
     LeadershipStarted,
@@ -151,7 +151,7 @@ class Elected:
         self._share_tethers()
         self._host.post(CoordinatorLost(reason))
 
-    def call(self, effect: Call) -> None:
+    def call(self, effect: DialNodes) -> None:
         if self.coordinating is not None:
             self._reach_here()
         elif effect.endpoints:

@@ -15,8 +15,8 @@ from holdfast.core.coordinator.io import Resign, Write
 from holdfast.core.election import step as leadership
 from holdfast.core.election.io import (
     Announce,
-    Call,
     Confirm,
+    DialNodes,
     ForgetRegister,
     Lead,
     LeadershipEffect,
@@ -63,7 +63,7 @@ class Stage(Protocol):
     def lead(self, effect: Lead) -> None: ...
     def renewed(self) -> None: ...
     def step_down(self, reason: str) -> None: ...
-    def call(self, effect: Call) -> None: ...
+    def call(self, effect: DialNodes) -> None: ...
     def nobody_found(self, reason: str, permanent: bool) -> None: ...
     def learn_outcome(self, outcome: Outcome, tenure: Tenure) -> None: ...
 
@@ -114,7 +114,7 @@ class Electing:
                     self._on_written(effect.version)
             case StepDown():
                 self._stage.step_down(effect.reason)
-            case Call():
+            case DialNodes():
                 self._stage.call(effect)
             case NobodyFound():
                 self._stage.nobody_found(effect.reason, effect.permanent)

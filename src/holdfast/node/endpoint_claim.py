@@ -18,13 +18,13 @@ from holdfast.core.protocol.model import Endpoint
 from holdfast.node.network import RealExchange
 from holdfast.node.ports import Exchange
 from holdfast.runtime.loop import Loop
-from holdfast.transport.auth import Security
+from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.dialling import Identity
 from holdfast.transport.resolving import Address, Lookup, numeric
 
 if TYPE_CHECKING:
     from holdfast.transport.looking import Looking
-    from holdfast.transport.sharing import Share
+    from holdfast.transport.sharing import EndpointShare
 
 
 class EndpointClaim:
@@ -35,7 +35,7 @@ class EndpointClaim:
         loop: Loop,
         config: JobConfig,
         node: str,
-        security: Security,
+        security: ConnectionSecurity,
         say: Callable[[str], None],
     ) -> None:
         self._loop, self._config, self._say = loop, config, say
@@ -49,7 +49,7 @@ class EndpointClaim:
         """Nobody answered there when we last dialled."""
         self._lookup: Lookup | None = None
         self._looking: Looking | None = None
-        self._share: Share | None = None
+        self._share: EndpointShare | None = None
         self._exchange: RealExchange | None = None
 
     @property

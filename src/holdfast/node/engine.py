@@ -37,7 +37,7 @@ from holdfast.runtime.loop import Clock, Inbox
 from holdfast.runtime.timers import Timers
 
 
-class Place(Protocol):
+class CoordinatorPlace(Protocol):
     """Where the coordinator is, as one node sees it."""
 
     coordinating: Coordinating | None
@@ -81,7 +81,7 @@ class Engine:
         self.outcome: Outcome | None = None
         self._inbox: Inbox[AgentEvent] = Inbox(self._take)
         self._timers = Timers(ports.clock, lambda name: self.post(AgentTimerFired(name)))
-        self.place: Place = _place(self)
+        self.place: CoordinatorPlace = _place(self)
 
     @property
     def clock(self) -> Clock:
@@ -138,7 +138,7 @@ class Engine:
                 self.ports.processes.do(effect)
 
 
-def _place(engine: Engine) -> Place:
+def _place(engine: Engine) -> CoordinatorPlace:
     network, ports = engine.ports.network, engine.ports
     if network is None:
         return Alone(engine)

@@ -15,7 +15,7 @@ from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
 from holdfast.store.key_spaces import KeySpaces
 from holdfast.transport.addresses import address_towards
-from holdfast.transport.auth import Security
+from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.dialling import Identity
 from holdfast.transport.server import Server
 from holdfast.transport.tether_end import TetherEnd
@@ -37,7 +37,7 @@ class RealNetwork:
     """How one node of one job reaches the others, and is reached."""
 
     def __init__(
-        self, loop: Loop, config: JobConfig, node: str, security: Security, disk: Disk
+        self, loop: Loop, config: JobConfig, node: str, security: ConnectionSecurity, disk: Disk
     ) -> None:
         self._loop, self._config, self._disk = loop, config, disk
         self._who = Identity(config.run_id, node, security)

@@ -53,7 +53,7 @@ class LineHandlers(Protocol):
         ...
 
 
-class Line(Protocol):
+class CoordinatorLine(Protocol):
     """A node's connection to the coordinator: none, one being dialled, or one."""
 
     def dial(self, endpoints: Sequence[Endpoint], timeout_s: float) -> None:
@@ -129,7 +129,7 @@ class Closable(Protocol):
 class Network(Protocol):
     """How this node reaches others, and they it."""
 
-    def line(self, handlers: LineHandlers) -> Line: ...
+    def line(self, handlers: LineHandlers) -> CoordinatorLine: ...
     def exchange(self, handlers: ExchangeHandlers) -> Exchange: ...
     def listen(self, exchange: Exchange) -> Endpoint:
         """Have it reached by whoever dials what is returned: at a place of this node's own."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.model import Endpoint
-from holdfast.registers.record import Record, default_folder
+from holdfast.registers.job_record import JobRecord, default_folder
 from holdfast.runtime.disk import Disk
 
 RECORD_WAITS = "the running round goes on; what the coordinator decides anew waits for it"
@@ -22,10 +22,10 @@ class RecordFile:
         self._config, self._say = config, say
         self._folder = Path(config.snapshot_dir) if config.snapshot_dir else default_folder()
         self._lane = partial(disk.lane, "record", str(self._folder), RECORD_WAITS)
-        self._record: Record | None = None
+        self._record: JobRecord | None = None
 
     def read(self, then: Callable[[Document | None], None]) -> None:
-        def on_read(found: tuple[Record, Document | None]) -> None:
+        def on_read(found: tuple[JobRecord, Document | None]) -> None:
             self._record, written = found
             if self._record.unbelieved:
                 self._say(f"going on without the record: {self._record.unbelieved}")
@@ -33,11 +33,11 @@ class RecordFile:
 
         self._lane().do(self._open, on_read)
 
-    def _open(self) -> tuple[Record, Document | None]:
+    def _open(self) -> tuple[JobRecord, Document | None]:
         """What an earlier coordinator of this job left. Waits for the disk."""
         # Other jobs on this machine may have the same name, but not the same port.
         port = Endpoint.parse(self._config.rendezvous.endpoint).port
-        record = Record(self._folder, f"{port}-{self._config.run_id}")
+        record = JobRecord(self._folder, f"{port}-{self._config.run_id}")
         return record, record.read(self._config.timeouts.join_s)
 
     def write(self, document: Document, then: Callable[[str], None]) -> None:
@@ -50,12 +50,12 @@ class RecordFile:
         self._lane().do(self._opened.remove)
 
     @property
-    def _opened(self) -> Record:
+    def _opened(self) -> JobRecord:
         assert self._record is not None, "it is read before it is written"
         return self._record
 
 
-def _written(record: Record, document: Document) -> str:
+def _written(record: JobRecord, document: Document) -> str:
     """What went wrong, in words; empty if it is written."""
     record.write(document)
     return record.problem

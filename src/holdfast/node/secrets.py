@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.core.policy.config import JobConfig
 
 if TYPE_CHECKING:
-    from holdfast.transport.auth import Security
+    from holdfast.transport.auth import ConnectionSecurity
 
 
 class Secrets(Struct, frozen=True):
@@ -25,12 +25,12 @@ class Secrets(Struct, frozen=True):
         return "Secrets(…)"
 
 
-def security_of(config: JobConfig, token: bytes | None) -> Security:
+def security_of(config: JobConfig, token: bytes | None) -> ConnectionSecurity:
     """How this node proves itself to others, and they to it."""
-    from holdfast.transport.auth import Security, TlsFiles
+    from holdfast.transport.auth import ConnectionSecurity, TlsFiles
 
     files = config.security
     tls = None
     if files.tls_certificate or files.tls_authority:
         tls = TlsFiles(files.tls_certificate, files.tls_key, files.tls_authority)
-    return Security(token, tls)
+    return ConnectionSecurity(token, tls)

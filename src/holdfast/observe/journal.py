@@ -76,11 +76,11 @@ from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
 SCHEMA = 1
 NOTEWORTHY_EVENTS = ("LeaderTetherEnded", "Outranked", "ResignationWanted")
-NOTEWORTHY_EFFECTS = ("Lead", "StepDown", "Call", "NobodyFound", "LearnOutcome", "Announce")
+NOTEWORTHY_EFFECTS = ("Lead", "StepDown", "DialNodes", "NobodyFound", "LearnOutcome", "Announce")
 """Of `core.election.io`, by name: a job without a register does not load it."""
 
 
-class Header(msgspec.Struct, frozen=True):
+class JournalHeader(msgspec.Struct, frozen=True):
     """The first line: which job this is."""
 
     schema: int
@@ -169,7 +169,7 @@ class Journal:
     def __init__(
         self,
         path: Path | None,
-        header: Header,
+        header: JournalHeader,
         echo: Callable[[bytes], None] | None = None,
         do: Do = at_once,
         limit_bytes: int = LIMIT_BYTES,
@@ -369,7 +369,7 @@ def _shown(key: str, value: str) -> str:
     return "…" if is_secret and not key.endswith("_file") else value
 
 
-def read(path: Path) -> tuple[Header, list[Step]]:
+def read(path: Path) -> tuple[JournalHeader, list[Step]]:
     """Read a journal; a last line that was cut off by a crash is left out.
 
     Raises `UsageError` for a file that is none, or one of another schema.
@@ -384,7 +384,7 @@ def read(path: Path) -> tuple[Header, list[Step]]:
     if schema != SCHEMA:
         hint = "read it with the version of Holdfast that wrote it"
         raise UsageError(f"{path} has schema {schema}, not {SCHEMA}", hint)
-    header = msgspec.json.decode(lines[0], type=Header)
+    header = msgspec.json.decode(lines[0], type=JournalHeader)
     decoder: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
     steps = [decoder.decode(line) for line in lines[1:-1] if line]
     for part in later_parts(path):
@@ -405,7 +405,7 @@ class Divergence(msgspec.Struct, frozen=True):
     replayed: str
 
 
-def replay(header: Header, steps: list[Step]) -> Iterator[Divergence]:
+def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
     """Feed the recorded events to fresh machines; yield every difference, up to a gap."""
     agent_state = AgentState(header.config, header.node, header.host)
     coordinator_state = CoordinatorState(header.config)

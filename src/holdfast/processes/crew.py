@@ -15,8 +15,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from holdfast.processes.bare.private_messages import (
+    BirthFailed,
     Exited,
-    Failed,
     Message,
     OfWorker,
     Signal,
@@ -29,7 +29,7 @@ from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.runtime.loop import Loop
 
 
-class Member(Struct):
+class CrewMember(Struct):
     """A process that was asked for."""
 
     name: str
@@ -37,15 +37,15 @@ class Member(Struct):
     pid: int | None = None
 
 
-class Listener(Protocol):
+class CrewListener(Protocol):
     """Whoever the crew works for."""
 
-    def member_started(self, member: Member) -> None: ...
+    def member_started(self, member: CrewMember) -> None: ...
 
-    def member_exited(self, member: Member, status: int) -> None:
+    def member_exited(self, member: CrewMember, status: int) -> None:
         """Its output is in. `status` is the exit code, or minus the signal's number."""
 
-    def member_failed(self, member: Member, error: str) -> None:
+    def member_failed(self, member: CrewMember, error: str) -> None:
         """It could not be made."""
 
     def spawner_said(self, message: Message) -> None:
@@ -58,9 +58,11 @@ class Listener(Protocol):
 class Crew:
     """The members, and the spawner that is their parent."""
 
-    def __init__(self, process: SpawnerProcess, listener: Listener, lane: Lane = AT_ONCE) -> None:
+    def __init__(
+        self, process: SpawnerProcess, listener: CrewListener, lane: Lane = AT_ONCE
+    ) -> None:
         """`lane` is where files are closed that were handed to members."""
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, CrewMember] = {}
         self._listener = listener
         self._lane = lane
         self._files: set[int] = set()
@@ -81,7 +83,7 @@ class Crew:
 
         They are for the request that starts it, which closes them.
         """
-        self.members[name] = Member(name, streams)
+        self.members[name] = CrewMember(name, streams)
         try:
             stdout = os.dup(streams.child_stdout)
             try:
@@ -147,5 +149,5 @@ class Crew:
             case Exited():
                 member.streams.drain_now()
                 self._listener.member_exited(member, message.status)
-            case Failed():
+            case BirthFailed():
                 self._listener.member_failed(member, message.error)

@@ -14,7 +14,7 @@ PROCESSES_PER_REQUEST = 60
 """Four descriptors each at most; one message may carry 253."""
 
 
-class Order(Struct, frozen=True):
+class ProcessOrder(Struct, frozen=True):
     """One process to be started."""
 
     name: str
@@ -29,7 +29,7 @@ class Order(Struct, frozen=True):
     """Whether it tells what it imports, if it is forked from a zygote."""
 
 
-def to_execute(order: Order) -> tuple[Execute, list[int]]:
+def to_execute(order: ProcessOrder) -> tuple[Execute, list[int]]:
     """Start it cold: fork and exec."""
     environment = order.environment
     if order.launch.interpreter:
@@ -40,7 +40,7 @@ def to_execute(order: Order) -> tuple[Execute, list[int]]:
 
 
 def to_fork(
-    orders: list[Order], shared: dict[str, str], spawner: int
+    orders: list[ProcessOrder], shared: dict[str, str], spawner: int
 ) -> Iterator[tuple[Fork, list[int]]]:
     """Start them warm: have the zygote fork them, as many as one message can carry at once."""
     common = InCommon(shared_env=shared, spawner=spawner, error_writer=ERROR_WRITER)
@@ -51,7 +51,7 @@ def to_fork(
         yield Fork(common=common, workers=workers), descriptors
 
 
-def _forked(order: Order, shared: dict[str, str]) -> WarmWorker:
+def _forked(order: ProcessOrder, shared: dict[str, str]) -> WarmWorker:
     """All but what is common. A request for many workers must stay small enough to be sent
     without waiting for its reader: the spawner never waits for anybody."""
     own = {name: text for name, text in order.environment.items() if shared.get(name) != text}

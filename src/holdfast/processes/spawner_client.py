@@ -15,7 +15,7 @@ from collections.abc import Callable
 from holdfast.core.protocol.model import ExitStatus
 from holdfast.processes.bare import linux
 from holdfast.processes.bare.private_messages import Message
-from holdfast.processes.bare.wire import Connection
+from holdfast.processes.bare.wire import PrivateConnection
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.runtime.loop import Loop
 
@@ -36,7 +36,7 @@ class SpawnerClient:
     ) -> None:
         """`close_sent` closes a descriptor that was sent."""
         self.pid = process.pid
-        self._connection = Connection(process.socket)
+        self._connection = PrivateConnection(process.socket)
         self._connection.close_sent = close_sent
         self._on_message = on_message
         self._on_end = on_end

@@ -15,10 +15,10 @@ from msgspec import Struct
 from holdfast.core.node.io import StartWorkers
 from holdfast.processes.output.log_files import Lane
 from holdfast.processes.output.round_logs import LogsRefused
-from holdfast.processes.output.round_output import Ready, RoundOutput
+from holdfast.processes.output.round_output import PreparedStreams, RoundOutput
 
 
-class Pending(Struct, eq=False):
+class PendingStart(Struct, eq=False):
     """What one order is about, and which of its workers are still wanted."""
 
     effect: StartWorkers
@@ -32,16 +32,16 @@ class Starts:
     def __init__(
         self,
         lane: Lane,
-        start: Callable[[StartWorkers, RoundOutput, list[Ready]], None],
+        start: Callable[[StartWorkers, RoundOutput, list[PreparedStreams]], None],
         refuse: Callable[[int, list[int], LogsRefused], None],
     ) -> None:
         self._lane, self._start, self._refuse = lane, start, refuse
-        self._pending: list[Pending] = []
+        self._pending: list[PendingStart] = []
 
     def begin(self, effect: StartWorkers, output: RoundOutput) -> None:
         """Make them ready; of two orders for the same worker the later one counts."""
         self.withdraw(effect.local_ranks)
-        pending = Pending(effect, output, set(effect.local_ranks))
+        pending = PendingStart(effect, output, set(effect.local_ranks))
         self._pending.append(pending)
         workers = [effect.assignment.workers[local_rank] for local_rank in effect.local_ranks]
         self._lane.do(partial(output.prepare, workers), partial(self._on_ready, pending))
@@ -56,7 +56,7 @@ class Starts:
             withdrawn += [(pending.effect.assignment.round, rank) for rank in gone]
         return withdrawn
 
-    def _on_ready(self, pending: Pending, made: list[Ready] | LogsRefused) -> None:
+    def _on_ready(self, pending: PendingStart, made: list[PreparedStreams] | LogsRefused) -> None:
         self._pending.remove(pending)
         if isinstance(made, LogsRefused):
             self._refuse(pending.effect.assignment.round, sorted(pending.local_ranks), made)

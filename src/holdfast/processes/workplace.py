@@ -57,18 +57,18 @@ from holdfast.processes.commands import (
     program_file,
     program_folder,
 )
-from holdfast.processes.crew import Crew, Member
+from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.host.oom import OutOfMemoryWatch
-from holdfast.processes.host.ports import ReservedPort, another_port
+from holdfast.processes.host.reserved_ports import ReservedPort, another_port
 from holdfast.processes.lookout.lookout import Lookout
-from holdfast.processes.orders import Order, to_execute, to_fork
+from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
 from holdfast.processes.outbox import Outbox
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_layout import JobLogs
 from holdfast.processes.output.round_logs import Layout, LayoutByOptions, LogsRefused
 from holdfast.processes.output.round_output import (
     Around,
-    Ready,
+    PreparedStreams,
     RoundOutput,
     null_device,
     standard_input,
@@ -176,9 +176,9 @@ class Workplace:
             case Remember():
                 self._remember(effect)
             case KillZygote():
-                self._crew.request(messages.KillZygote())
+                self._crew.request(messages.SigkillZygote())
             case DropZygote():
-                self._crew.request(messages.DropZygote())
+                self._crew.request(messages.CloseZygote())
             case StartWorkers():
                 self._start_workers(effect)
             case SignalWorkers():
@@ -186,13 +186,13 @@ class Workplace:
             case KillEverything():
                 self._kill_everything()
             case ListStuck():
-                self._crew.request(messages.ListStuck())
+                self._crew.request(messages.NameStuck())
             case EndSpawner():
                 self._end_spawner()
             case KillSpawner():
                 self._crew.kill_spawner()
             case HoldLease():
-                lease = messages.HoldLease(stop_at=effect.stop_at, kill_at=effect.kill_at)
+                lease = messages.StopAndKillAt(stop_at=effect.stop_at, kill_at=effect.kill_at)
                 self._crew.request(lease)
             case _:
                 raise AssertionError(f"nothing that a workplace does: {effect}")
@@ -248,7 +248,7 @@ class Workplace:
 
     def _remember(self, effect: Remember) -> None:
         """Where a disk may be slow, and nobody waits for it."""
-        memory = warm_memory.Memory(effect.late, effect.avoid, effect.under)
+        memory = warm_memory.WarmMemory(effect.late, effect.avoid, effect.under)
         self._import_lane.do(partial(_keep, self.config.program, memory))
 
     def _start_workers(self, effect: StartWorkers) -> None:
@@ -256,7 +256,9 @@ class Workplace:
         self._memory.snapshot()
         self._starts.begin(effect, self._output_of(effect.assignment))
 
-    def _start(self, effect: StartWorkers, output: RoundOutput, workers: list[Ready]) -> None:
+    def _start(
+        self, effect: StartWorkers, output: RoundOutput, workers: list[PreparedStreams]
+    ) -> None:
         """Open the streams, then have the workers made, all of them in one go if warm."""
         assignment = effect.assignment
         orders = [self._order(assignment.round, ready, output) for ready in workers]
@@ -288,7 +290,7 @@ class Workplace:
     def _end_spawner(self) -> None:
         self._ending = self._killing = True
         self._starts.withdraw()
-        self._crew.request(messages.End())
+        self._crew.request(messages.EndYourself())
 
     # Starting.
 
@@ -322,7 +324,9 @@ class Workplace:
         for local_rank in local_ranks:
             self._post_not_made(round_number, local_rank, error)
 
-    def _order(self, round_number: int, ready: Ready, output: RoundOutput) -> Order:
+    def _order(
+        self, round_number: int, ready: PreparedStreams, output: RoundOutput
+    ) -> ProcessOrder:
         """What it takes to start a worker."""
         ranks, local_rank = ready.ranks, ready.ranks.local_rank
         berth = output.berth(ready)
@@ -330,7 +334,7 @@ class Workplace:
         self._workers[name] = Running(round_number, ranks, berth.error_file)
         streams = self._crew.enrol(name, berth.streams)
         descriptors = [standard_input(local_rank), *streams, *self._tethers.for_worker()]
-        return Order(
+        return ProcessOrder(
             name=name,
             launch=self._launch,
             arguments=environment.arguments(self.config, ranks),
@@ -340,11 +344,11 @@ class Workplace:
             learns=True,
         )
 
-    def _store_order(self, endpoint: Endpoint) -> Order:
+    def _store_order(self, endpoint: Endpoint) -> ProcessOrder:
         """Hand the socket, on which workers can already knock, to a process that answers."""
         assert self._port is not None, "a store was announced without a socket"
         self._store_started = True
-        return Order(
+        return ProcessOrder(
             name=STORE,
             launch=Launch(self._launch.interpreter, "script", STORE_HOST),
             arguments=[endpoint.address, str(endpoint.port)],
@@ -361,14 +365,14 @@ class Workplace:
 
     def spawner_said(self, message: messages.Message) -> None:
         match message:
-            case messages.Ready():
+            case messages.SpawnerIsUp():
                 self._post(SpawnerReady(message.pid, message.is_subreaper, message.has_pidfd))
             case messages.OfWorker():
                 assert message.name == STORE, f"{message} is about nobody that we know"
                 self._on_store(message)
             case messages.OfZygote():
                 self._post(zygote_event(message))
-            case messages.Gone():
+            case messages.EverythingGone():
                 self._channel.take_all()  # Before the next round, to which it does not belong.
                 self._killing = False
                 self._close_round()
@@ -382,7 +386,7 @@ class Workplace:
             case _:
                 raise AssertionError(f"nothing that a workplace is told: {message}")
 
-    def member_started(self, member: Member) -> None:
+    def member_started(self, member: CrewMember) -> None:
         assert member.pid is not None
         worker = self._workers[member.name]
         self._by_pid[member.pid] = worker
@@ -390,7 +394,7 @@ class Workplace:
             self._lookout.born(worker.ranks.local_rank)
         self._post(WorkerStarted(worker.round, worker.ranks.local_rank, member.pid))
 
-    def member_exited(self, member: Member, status: int) -> None:
+    def member_exited(self, member: CrewMember, status: int) -> None:
         assert member.pid is not None
         worker = self._workers[member.name]
         self._channel.take_all()  # The last word comes before the end.
@@ -414,14 +418,14 @@ class Workplace:
             case messages.Exited():
                 status = ExitStatus.from_wait_status(message.status)
                 self._on_store_lost(f"ended with {status}")
-            case messages.Failed():
+            case messages.BirthFailed():
                 self._on_store_lost(f"could not be made: {message.error}")
 
     def _on_store_lost(self, how: str) -> None:
         if not self._killing:
             self._post(StoreFailed(how))
 
-    def member_failed(self, member: Member, error: str) -> None:
+    def member_failed(self, member: CrewMember, error: str) -> None:
         worker = self._workers[member.name]
         detail = ErrorDetail(message=f"the process could not be made: {error}")
         self._post_not_made(worker.round, worker.ranks.local_rank, detail)
@@ -476,7 +480,7 @@ class Workplace:
             self._lookout = None
 
 
-def _keep(program: Program, memory: warm_memory.Memory) -> None:
+def _keep(program: Program, memory: warm_memory.WarmMemory) -> None:
     file = program_file(program)
     if file is not None:
         warm_memory.keep(file, memory)

@@ -31,15 +31,15 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from holdfast.registers.etcd_gateway import (
-    Event,
+    EtcdWatch,
     Gateway,
+    KeyEvent,
     Lease,
     Message,
     NotFound,
     Pair,
     RangeAnswer,
     TxnAnswer,
-    Watch,
 )
 from holdfast.registers.register import (
     RegisterRefused,
@@ -83,7 +83,7 @@ class EtcdRegister:
         """Of the whole etcd, as of the last read."""
         self._told_of: int | None = None
         """The token whose holder was reported as expired, so that it is not news again."""
-        self._watch: Watch | None = None
+        self._watch: EtcdWatch | None = None
         self._heard_at = 0.0
         self._in_use: Lock = Lock()
 
@@ -300,7 +300,7 @@ class EtcdRegister:
             return self.holder_expired and self._told_of != known
         return is_fresh or not isinstance(token, int) or known > token
 
-    def _follow(self, event: Event) -> None:
+    def _follow(self, event: KeyEvent) -> None:
         known, pair = self._known, event.kv
         if known is not None and pair.mod_revision < known.mod_revision:
             return  # We have written since.
@@ -310,7 +310,7 @@ class EtcdRegister:
         elif pair.key == self._holder:
             self.holder_expired = not is_there and known is not None
 
-    def _watching(self) -> Watch:
+    def _watching(self) -> EtcdWatch:
         """The watch, which follows the last read."""
         if self._watch is None:
             request = {**self._all, "start_revision": str(self._revision + 1)}

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.registers.http import HttpClient
-from holdfast.registers.http_connection import Answer, Connection, Request, Unavailable
+from holdfast.registers.http_connection import HttpAnswer, HttpConnection, HttpRequest, Unavailable
 from holdfast.registers.register import RegisterRefused, RegisterSettings, RegisterUnreachable
 
 INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED = 3, 5, 7
@@ -45,7 +45,7 @@ class _CallFailed(Exception):
         self.code = code
 
 
-class Header(Struct, frozen=True):
+class EtcdHeader(Struct, frozen=True):
     """What each answer begins with."""
 
     revision: int = 0
@@ -63,7 +63,7 @@ class Pair(Struct, frozen=True):
 class RangeAnswer(Struct, frozen=True):
     """The keys that there are."""
 
-    header: Header = Header()
+    header: EtcdHeader = EtcdHeader()
     kvs: list[Pair] = []
 
 
@@ -76,7 +76,7 @@ class TxnResponse(Struct, frozen=True):
 class TxnAnswer(Struct, frozen=True):
     """Which branch was taken, and what it gave."""
 
-    header: Header = Header()
+    header: EtcdHeader = EtcdHeader()
     succeeded: bool = False
     responses: list[TxnResponse] = []
 
@@ -84,12 +84,12 @@ class TxnAnswer(Struct, frozen=True):
 class LeaseAnswer(Struct, frozen=True):
     """A lease that was granted, or kept alive: then without TTL if it is gone."""
 
-    header: Header = Header()
+    header: EtcdHeader = EtcdHeader()
     lease: int = msgspec.field(name="ID", default=0)
     ttl_s: int = msgspec.field(name="TTL", default=0)
 
 
-class Event(Struct, frozen=True):
+class KeyEvent(Struct, frozen=True):
     """A key that was put or deleted."""
 
     kv: Pair = Pair()
@@ -99,11 +99,11 @@ class Event(Struct, frozen=True):
 class WatchAnswer(Struct, frozen=True):
     """A piece of news. One that is cancelled is the last."""
 
-    header: Header = Header()
+    header: EtcdHeader = EtcdHeader()
     created: bool = False
     canceled: bool = False
     cancel_reason: str = ""
-    events: list[Event] = []
+    events: list[KeyEvent] = []
 
 
 class _AuthAnswer(Struct, frozen=True):
@@ -161,10 +161,10 @@ class Gateway:
         message = {"ID": str(lease)}
         return self.call("/v3/lease/keepalive", message, _LeaseLine, deadline).result
 
-    def watch(self, create_request: Message, deadline: float) -> Watch:
+    def watch(self, create_request: Message, deadline: float) -> EtcdWatch:
         """News from now on. Call something else before, for a token that is valid."""
 
-        def check(connection: Connection, status: int, until: float) -> None:
+        def check(connection: HttpConnection, status: int, until: float) -> None:
             if status != 200:
                 raise Unavailable(f"answered {status} to a watch")
             line = connection.line(until)
@@ -177,14 +177,14 @@ class Gateway:
         # Without a leader the server would be silent; so it says so, and ends the stream.
         headers = {**self._headers(), "Grpc-Metadata-hasleader": "true"}
         body = msgspec.json.encode({"create_request": create_request})
-        request = Request("POST", "/v3/watch", body, headers)
-        return Watch(self.http, self.http.begin(request, deadline, check))
+        request = HttpRequest("POST", "/v3/watch", body, headers)
+        return EtcdWatch(self.http, self.http.begin(request, deadline, check))
 
     def _ask(self, path: str, message: Message, kind: type[Result], deadline: float) -> Result:
-        def read(answer: Answer) -> Result:
+        def read(answer: HttpAnswer) -> Result:
             return _read(answer, kind)
 
-        request = Request("POST", path, msgspec.json.encode(message), self._headers())
+        request = HttpRequest("POST", path, msgspec.json.encode(message), self._headers())
         return self.http.ask(request, deadline, read)
 
     def _headers(self) -> Mapping[str, str]:
@@ -204,10 +204,10 @@ class Gateway:
             self._token = answer.token
 
 
-class Watch:
+class EtcdWatch:
     """A stream of news, which outlives the timeouts of its reader."""
 
-    def __init__(self, http: HttpClient, connection: Connection) -> None:
+    def __init__(self, http: HttpClient, connection: HttpConnection) -> None:
         self._http, self._connection = http, connection
 
     def next(self, deadline: float) -> WatchAnswer | None:
@@ -262,7 +262,7 @@ class Lease:
             pass  # It went by itself.
 
 
-def _read(answer: Answer, kind: type[Result]) -> Result:
+def _read(answer: HttpAnswer, kind: type[Result]) -> Result:
     if answer.status == 200:
         decoded = _decoded(answer.body, kind)
         if isinstance(decoded, _LeaseLine) and decoded.error is not None:
@@ -282,7 +282,7 @@ def _decoded(body: bytes, kind: type[Result]) -> Result:
         raise Unavailable(f"answered something that is not etcd's ({error})") from None
 
 
-def _told_in_plain_words(answer: Answer) -> Exception:
+def _told_in_plain_words(answer: HttpAnswer) -> Exception:
     """Errors of the HTTP server in front of the API, and of what may stand in front of it."""
     words = " ".join(answer.body[:200].decode("utf-8", "replace").split())
     if answer.status == 404:

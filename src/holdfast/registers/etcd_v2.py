@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from holdfast.registers.etcd import folder_of
 from holdfast.registers.http import HttpClient
-from holdfast.registers.http_connection import Answer, Connection, Request, Unavailable
+from holdfast.registers.http_connection import HttpAnswer, HttpConnection, HttpRequest, Unavailable
 from holdfast.registers.register import (
     Credentials,
     RegisterRefused,
@@ -87,7 +87,7 @@ class EtcdV2Register:
         """The newest that was seen here."""
         self._index = 0
         """Of the whole store, up to which the document is known."""
-        self._poll: Connection | None = None
+        self._poll: HttpConnection | None = None
         self._is_following = False
         """Whether all events up to that index were taken into account."""
         self._heard_at = 0.0
@@ -187,11 +187,11 @@ class EtcdV2Register:
     def _ask(self, method: str, query: dict[str, str], body: bytes, deadline: float) -> _Answer:
         return self._http.ask(self._request(method, query, body), deadline, _read_answer)
 
-    def _request(self, method: str, query: dict[str, str], body: bytes = b"") -> Request:
+    def _request(self, method: str, query: dict[str, str], body: bytes = b"") -> HttpRequest:
         headers = dict(self._headers)
         if body:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
-        return Request(method, f"{self._path}?{urlencode(query)}", body, headers)
+        return HttpRequest(method, f"{self._path}?{urlencode(query)}", body, headers)
 
     # --- waiting --------------------------------------------------------------------------
 
@@ -254,11 +254,11 @@ class EtcdV2Register:
         self._stop_polling()  # It should have told.
         return self._state()
 
-    def _polling(self) -> Connection:
+    def _polling(self) -> HttpConnection:
         """The open GET, for the first event after what is known."""
         if self._poll is None:
 
-            def check(connection: Connection, status: int, until: float) -> None:
+            def check(connection: HttpConnection, status: int, until: float) -> None:
                 if status >= 500:
                     raise Unavailable(f"answered {status} to a wait")
 
@@ -287,7 +287,7 @@ def _document(node: _Node) -> _Document:
         raise RegisterRefused("the key holds something that no register wrote") from None
 
 
-def _read_answer(answer: Answer) -> _Answer:
+def _read_answer(answer: HttpAnswer) -> _Answer:
     """Errors that say something about the document are answers; raises all others."""
     if answer.status == 404 and not answer.body.startswith(b"{"):
         raise RegisterRefused("the server does not offer etcd's v2 API (--enable-v2)")

@@ -26,9 +26,9 @@ from holdfast.core.policy.config import ETCD_PORT
 from holdfast.core.policy.rendezvous_settings import read
 from holdfast.core.protocol.model import Endpoint
 from holdfast.registers.http_connection import (
-    Answer,
-    Connection,
-    Request,
+    HttpAnswer,
+    HttpConnection,
+    HttpRequest,
     Unavailable,
     seconds_until,
 )
@@ -55,8 +55,8 @@ class HttpClient:
         self._endpoint_timeout_s: float = timeout_s or settings.endpoint_timeout_s
         self._tls = _tls_context(options)
         self._addresses: dict[Endpoint, list[Address]] = {}
-        self._kept: Connection | None = None
-        self._streams: set[Connection] = set()
+        self._kept: HttpConnection | None = None
+        self._streams: set[HttpConnection] = set()
         self._is_interrupted = False
         self._was_answered = False
         self._sent = 0
@@ -65,7 +65,9 @@ class HttpClient:
         """By when a call that begins now has to end."""
         return monotonic() + self._call_timeout_s
 
-    def ask(self, request: Request, deadline: float, read: Callable[[Answer], Result]) -> Result:
+    def ask(
+        self, request: HttpRequest, deadline: float, read: Callable[[HttpAnswer], Result]
+    ) -> Result:
         """What `read` makes of the first answer of which it does not raise `Unavailable`."""
 
         def attempt(endpoint: Endpoint, until: float) -> Result:
@@ -80,14 +82,17 @@ class HttpClient:
         return self._sent > 1
 
     def begin(
-        self, request: Request, deadline: float, check: Callable[[Connection, int, float], None]
-    ) -> Connection:
+        self,
+        request: HttpRequest,
+        deadline: float,
+        check: Callable[[HttpConnection, int, float], None],
+    ) -> HttpConnection:
         """A connection of its own on which the answer has begun; the caller closes it.
 
         `check` is given the connection, the status, and a deadline for looking at the first lines.
         """
 
-        def attempt(endpoint: Endpoint, until: float) -> Connection:
+        def attempt(endpoint: Endpoint, until: float) -> HttpConnection:
             connection = self._connect(endpoint, until)
             self._streams.add(connection)
             try:
@@ -101,7 +106,7 @@ class HttpClient:
 
         return self._try_each(attempt, deadline)
 
-    def drop(self, stream: Connection) -> None:
+    def drop(self, stream: HttpConnection) -> None:
         """Close what `begin` gave."""
         self._streams.discard(stream)
         stream.close()
@@ -153,7 +158,7 @@ class HttpClient:
             raise RegisterRefused("; ".join(failures))
         raise RegisterUnreachable("; ".join(failures))
 
-    def _exchange(self, endpoint: Endpoint, request: Request, until: float) -> Answer:
+    def _exchange(self, endpoint: Endpoint, request: HttpRequest, until: float) -> HttpAnswer:
         kept = self._kept
         if kept is not None and kept.endpoint == endpoint:
             try:
@@ -173,7 +178,7 @@ class HttpClient:
         if self._is_interrupted:
             raise Unavailable("was given up")
 
-    def _ask(self, connection: Connection, request: Request, until: float) -> Answer:
+    def _ask(self, connection: HttpConnection, request: HttpRequest, until: float) -> HttpAnswer:
         self._sent += 1
         answer = connection.ask(request, until)
         if not connection.is_reusable:
@@ -204,7 +209,7 @@ class HttpClient:
         is_cut_off = isinstance(error, ConnectionResetError | ssl.SSLEOFError)
         return " (does it speak TLS?)" if is_cut_off else ""
 
-    def _connect(self, endpoint: Endpoint, until: float) -> Connection:
+    def _connect(self, endpoint: Endpoint, until: float) -> HttpConnection:
         addresses = self._addresses.pop(endpoint, None)
         addresses = addresses or addresses_within(endpoint, seconds_until(until))
         for number, address in enumerate(addresses):
@@ -218,7 +223,7 @@ class HttpClient:
             else:
                 # Remembered while they work, so that an outage of names does not matter.
                 self._addresses[endpoint] = addresses
-                return Connection(endpoint, sock)
+                return HttpConnection(endpoint, sock)
         raise OSError("has no address")
 
     def _open(self, address: Address, until: float) -> socket.socket:

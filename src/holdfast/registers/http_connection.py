@@ -33,7 +33,7 @@ class Unavailable(OSError):
     """The endpoint answered, but cannot serve now, or not in a way that can be understood."""
 
 
-class Request(Struct, frozen=True):
+class HttpRequest(Struct, frozen=True):
     """What is asked, of whichever endpoint."""
 
     method: str
@@ -42,7 +42,7 @@ class Request(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-class Answer(Struct, frozen=True):
+class HttpAnswer(Struct, frozen=True):
     """What came back. Names of headers are in lower case."""
 
     status: int
@@ -50,7 +50,7 @@ class Answer(Struct, frozen=True):
     body: bytes
 
 
-class Connection:
+class HttpConnection:
     """A connection to one endpoint: one answer after another, or an answer line by line."""
 
     def __init__(self, endpoint: Endpoint, sock: socket.socket) -> None:
@@ -65,14 +65,14 @@ class Connection:
         is_over = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         return is_over and not self._http.trailing_data[0]
 
-    def ask(self, request: Request, deadline: float) -> Answer:
+    def ask(self, request: HttpRequest, deadline: float) -> HttpAnswer:
         """The whole answer."""
         status, headers = self.begin(request, deadline)
         while self._body_is_due():
             self._read_body(deadline)
-        return Answer(status, headers, bytes(self._body))
+        return HttpAnswer(status, headers, bytes(self._body))
 
-    def begin(self, request: Request, deadline: float) -> tuple[int, Mapping[str, str]]:
+    def begin(self, request: HttpRequest, deadline: float) -> tuple[int, Mapping[str, str]]:
         """Send the request; the status and the headers of the answer, of which the body is due."""
         if self._http.our_state is h11.DONE:
             self._http.start_next_cycle()
@@ -99,7 +99,7 @@ class Connection:
         del self._body[: end + 1]
         return line
 
-    def _encoded(self, request: Request) -> bytes:
+    def _encoded(self, request: HttpRequest) -> bytes:
         headers = {"Host": str(self.endpoint), **request.headers}
         if request.body or request.method != "GET":
             headers["Content-Length"] = str(len(request.body))

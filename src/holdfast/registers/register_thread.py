@@ -30,7 +30,7 @@ from holdfast.registers.register import (
     WaitsForChange,
 )
 from holdfast.runtime.loop import Cancellable, Loop
-from holdfast.runtime.thread_calls import Calls
+from holdfast.runtime.thread_calls import ThreadCalls
 
 HANGING_MAX = 3
 TOKENS_KNOWN = 32
@@ -40,7 +40,7 @@ FAREWELL_S = 1.0
 """How long the end waits for a register to let go of what it holds."""
 
 
-class Answer(Struct, frozen=True):
+class RegisterAnswer(Struct, frozen=True):
     """What the register holds: no content where nothing was ever written."""
 
     content: bytes | None
@@ -56,12 +56,12 @@ class NoAnswer(Struct, frozen=True):
     refused: bool = False
 
 
-Reply: TypeAlias = Answer | NoAnswer
+Reply: TypeAlias = RegisterAnswer | NoAnswer
 OnReply: TypeAlias = Callable[[Reply], None]
 Question: TypeAlias = Callable[[Register], Any]
 
 
-class Found(Struct, frozen=True):
+class RegisterContent(Struct, frozen=True):
     """An answer as the register gave it, on its way to the loop."""
 
     content: bytes | None
@@ -70,17 +70,17 @@ class Found(Struct, frozen=True):
     expired: bool = False
 
 
-def _read(register: Register) -> Found:
+def _read(register: Register) -> RegisterContent:
     found = register.get_state()
     content, token = (None, None) if found is None else found
-    return Found(content, token, expired=getattr(register, "holder_expired", False))
+    return RegisterContent(content, token, expired=getattr(register, "holder_expired", False))
 
 
-def _write(register: Register, content: bytes, token: Token | None) -> Found:
+def _write(register: Register, content: bytes, token: Token | None) -> RegisterContent:
     found = register.set_state(content, token)
     if found is None:
         return _read(register)  # PyTorch's word for "not set, and nothing to show".
-    return Found(*found)
+    return RegisterContent(*found)
 
 
 class RegisterThread:
@@ -92,16 +92,16 @@ class RegisterThread:
         self._tokens: dict[int, Token] = {}
         self._numbers = 0
         self._asked = 0
-        self._waiting: dict[int, Waiting] = {}
-        self._hanging: list[Caller] = []
+        self._waiting: dict[int, OpenQuestion] = {}
+        self._hanging: list[AskingThread] = []
         self._watcher: Watcher | None = None
-        self._calls = Calls(loop)
+        self._calls = ThreadCalls(loop)
         first = make()
         self.tells_of_changes = isinstance(first, WaitsForChange)
         self.can_forget = isinstance(first, Forgets)
-        self._caller: Caller | None = Caller(lambda: first, self._tell)
+        self._caller: AskingThread | None = AskingThread(lambda: first, self._tell)
 
-    def _tell(self, number: int, found: Found | NoAnswer) -> None:
+    def _tell(self, number: int, found: RegisterContent | NoAnswer) -> None:
         """From any thread."""
         self._calls.put(self._on_answer, number, found)
 
@@ -119,7 +119,7 @@ class RegisterThread:
             self._loop.call_soon(reply, NoAnswer("the version is too old to be known"))
             return
 
-        def write(register: Register) -> Found:
+        def write(register: Register) -> RegisterContent:
             if keep_s is not None and isinstance(register, KeepsForATime):
                 register.keep_for(keep_s)
             return _write(register, content, expected)
@@ -129,10 +129,10 @@ class RegisterThread:
     def forget_after(self, seconds: float, reply: OnReply) -> None:
         """The job is over: nothing of it has to be kept for longer."""
 
-        def forget(register: Register) -> Found:
+        def forget(register: Register) -> RegisterContent:
             if isinstance(register, Forgets):
                 register.forget_after(seconds)
-            return Found(None, None)
+            return RegisterContent(None, None)
 
         self._ask(forget, reply)
 
@@ -140,9 +140,9 @@ class RegisterThread:
         self._asked += 1
         self._hanging = [caller for caller in self._hanging if caller.is_alive()]
         if self._caller is None and len(self._hanging) < HANGING_MAX:
-            self._caller = Caller(self._make, self._tell)
+            self._caller = AskingThread(self._make, self._tell)
         timer = self._loop.call_later(self._patience_s, self._give_up, self._asked)
-        self._waiting[self._asked] = Waiting(reply, timer, self._caller)
+        self._waiting[self._asked] = OpenQuestion(reply, timer, self._caller)
         if self._caller is not None:
             self._caller.ask(self._asked, question)
 
@@ -155,7 +155,7 @@ class RegisterThread:
             self._caller = None
         waiting.reply(NoAnswer(f"no answer within {self._patience_s:g} s"))
 
-    def _on_answer(self, number: int, found: Found | NoAnswer) -> None:
+    def _on_answer(self, number: int, found: RegisterContent | NoAnswer) -> None:
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
             waiting.timer.cancel()
@@ -169,7 +169,7 @@ class RegisterThread:
         self._asked += 1
         number = self._asked
 
-        def on_change(found: Found | NoAnswer) -> None:
+        def on_change(found: RegisterContent | NoAnswer) -> None:
             if self._watcher is not None and self._watcher.number == number:
                 reply(self._numbered(found))
 
@@ -182,11 +182,11 @@ class RegisterThread:
 
     # Tokens.
 
-    def _numbered(self, found: Found | NoAnswer) -> Reply:
+    def _numbered(self, found: RegisterContent | NoAnswer) -> Reply:
         if isinstance(found, NoAnswer):
             return found
         number = self._number_of(found.token)
-        return Answer(found.content, number, found.has_set, found.expired)
+        return RegisterAnswer(found.content, number, found.has_set, found.expired)
 
     def _number_of(self, token: Token) -> int:
         if token is None:
@@ -215,26 +215,26 @@ class RegisterThread:
         self._calls.close()
 
 
-def _close(register: Register) -> Found:
+def _close(register: Register) -> RegisterContent:
     if isinstance(register, Closes):
         register.close()
-    return Found(None, None)
+    return RegisterContent(None, None)
 
 
-class Waiting(Struct, frozen=True):
+class OpenQuestion(Struct, frozen=True):
     """A question that has not been answered."""
 
     reply: OnReply
     timer: Cancellable
-    caller: Caller | None
+    caller: AskingThread | None
     """Whom it was put to, if not too many hang."""
 
 
-class Caller(threading.Thread):
+class AskingThread(threading.Thread):
     """A thread that asks one register one thing after the other. It keeps no process alive."""
 
     def __init__(
-        self, make: Callable[[], Register], tell: Callable[[int, Found | NoAnswer], None]
+        self, make: Callable[[], Register], tell: Callable[[int, RegisterContent | NoAnswer], None]
     ) -> None:
         super().__init__(name="register", daemon=True)
         self._make, self._tell = make, tell
@@ -255,7 +255,7 @@ class Caller(threading.Thread):
             try:
                 if register is None:
                     register = self._make()
-                found: Found | NoAnswer = question(register)
+                found: RegisterContent | NoAnswer = question(register)
             except Exception as error:  # noqa: BLE001 - a register is anybody's code
                 found = _no_answer(error)
             self._tell(number, found)
@@ -275,13 +275,13 @@ class Watcher(threading.Thread):
         make: Callable[[], Register],
         token: Token | None,
         loop: Loop,
-        on_change: Callable[[Found | NoAnswer], None],
+        on_change: Callable[[RegisterContent | NoAnswer], None],
     ) -> None:
         super().__init__(name="register's changes", daemon=True)
         self.number = number
         self._token = token
         self._ended = threading.Event()
-        self._calls, self._on_change = Calls(loop), on_change
+        self._calls, self._on_change = ThreadCalls(loop), on_change
         self._make = make
         self._held: list[Register] = []
         """The register, until somebody takes it to close it: this thread or another."""
@@ -301,7 +301,7 @@ class Watcher(threading.Thread):
             if changed is not None:
                 content, self._token = changed
                 expired = getattr(register, "holder_expired", False)
-                found = Found(content, self._token, expired=expired)
+                found = RegisterContent(content, self._token, expired=expired)
                 self._calls.put(self._on_change, found)
         self._let_go()
 

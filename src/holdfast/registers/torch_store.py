@@ -59,7 +59,7 @@ _SHORT_LENGTH = struct.Struct("<I")
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ENOENT)
 
 
-class Store(Protocol):
+class ComparingStore(Protocol):
     """What the two stores have in common."""
 
     def compare_set(self, expected: bytes, desired: bytes) -> tuple[bytes, bool]:
@@ -77,7 +77,7 @@ class TorchStoreRegister:
         key = f"/holdfast/{quote(settings.run_id, safe='')}"
         kind = FileClient if read(settings.options, "store_type") == "file" else TcpClient
         self._place = settings.endpoint
-        self._store: Store = kind(settings, key)
+        self._store: ComparingStore = kind(settings, key)
 
     def get_state(self) -> tuple[bytes, bytes] | None:
         value, _ = self._store.compare_set(_ABSENT, _ABSENT)

@@ -12,7 +12,8 @@ Rules
 5. A disk that has not answered for `STALLED_S` is said so once, with what goes on meanwhile, and
    once more when it answers again; lanes that lead to the same place speak with one voice.
 6. An ordinary end waits until all is done (`all_done`). When nothing has moved for
-   `PATIENCE_S`, it is given up, and what is lost is said.
+   `PATIENCE_S`, it is given up, and what is lost is said. What nobody would miss, in lanes
+   without a place, is given up after `STALLED_S`, and nothing is said.
 
 Threads are started when they are first needed, by `_thread`: `threading` takes longer to import
 than a lane to start. They keep no process alive.
@@ -28,7 +29,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.runtime.loop import Cancellable, Loop
-from holdfast.runtime.thread_calls import Calls
+from holdfast.runtime.thread_calls import ThreadCalls
 
 STALLED_S = 2.0
 PATIENCE_S = 30.0
@@ -40,7 +41,7 @@ T = TypeVar("T")
 Work = tuple[Callable[[], Any], Callable[[Any], None] | None, int]
 
 
-class Lane:
+class DiskLane:
     """One purpose's work, done in order in a thread. On the loop, but for what says otherwise."""
 
     def __init__(self, disk: Disk, purpose: str, place: str) -> None:
@@ -95,6 +96,12 @@ class Lane:
     @property
     def is_idle(self) -> bool:
         return self._put == self.done
+
+    @property
+    def has_stalled(self) -> bool:
+        """Whether the disk has not answered for too long."""
+        began_at = self._began_at
+        return began_at > 0 and time.monotonic() - began_at >= STALLED_S
 
     @property
     def waiting_bytes(self) -> int:
@@ -186,32 +193,32 @@ class Disk:
 
     def __init__(self, loop: Loop, say: Callable[[str], None]) -> None:
         self.loop, self._say = loop, say
-        self.calls = Calls(loop)
-        self._lanes: dict[str, Lane] = {}
+        self.calls = ThreadCalls(loop)
+        self._lanes: dict[str, DiskLane] = {}
         self._meanwhile: dict[str, str] = {}
         self._stalled: dict[str, set[str]] = {}
         """The lanes that do not move, by the place that they lead to."""
         self._stalled_at: dict[str, float] = {}
         self._gave_up = self._closed = False
 
-    def lane(self, purpose: str, place: str = "", meanwhile: str = "") -> Lane:
+    def lane(self, purpose: str, place: str = "", meanwhile: str = "") -> DiskLane:
         """The lane of a purpose. With a place, users are told when its disk does not answer."""
         if purpose not in self._lanes:
-            self._lanes[purpose] = Lane(self, purpose, place)
+            self._lanes[purpose] = DiskLane(self, purpose, place)
             self._meanwhile.setdefault(place, meanwhile)
         return self._lanes[purpose]
 
-    def on_stalled(self, lane: Lane) -> None:
+    def on_stalled(self, lane: DiskLane) -> None:
         stalled = self._stalled.setdefault(lane.place, set())
         if not stalled:
             self._stalled_at[lane.place] = time.monotonic() - STALLED_S
             self._say(f"the disk of {lane.place} does not answer: {self._meanwhile[lane.place]}")
         stalled.add(lane.purpose)
 
-    def is_stalled(self, lane: Lane) -> bool:
+    def is_stalled(self, lane: DiskLane) -> bool:
         return lane.purpose in self._stalled.get(lane.place, ())
 
-    def on_caught_up(self, lane: Lane) -> None:
+    def on_caught_up(self, lane: DiskLane) -> None:
         stalled = self._stalled[lane.place]
         if lane.purpose in stalled:
             stalled.remove(lane.purpose)
@@ -220,22 +227,23 @@ class Disk:
                 self._say(f"the disk of {lane.place} answers again, after {after_s:.0f} s")
 
     def all_done(self) -> Callable[[], bool]:
-        """Whether all that was put in is done and told, or given up: the loop runs until then.
-
-        What nobody would miss, in lanes without a place, is not waited for.
-        """
+        """Whether all that was put in is done and told, or given up: the loop runs until then."""
         self._gave_up = False
-        used = [lane for lane in self._lanes.values() if lane.place and lane.is_used]
+        used = [lane for lane in self._lanes.values() if lane.is_used]
+        left = {lane.purpose for lane in used if lane.place}
+        of_use = {lane.purpose for lane in used if not lane.place and not lane.has_stalled}
         timers = [
             self.loop.call_later(STALLED_S, self._say_what_waits),
+            self.loop.call_later(STALLED_S, of_use.clear),
             self.loop.call_later(PATIENCE_S, self._judge, self._count()),
         ]
-        left = {lane.purpose for lane in used}
         for lane in used:
-            lane.do(partial(str, lane.purpose), left.discard)
+            waiting = left if lane.place else of_use
+            if lane.purpose in waiting:
+                lane.do(partial(str, lane.purpose), waiting.discard)
 
         def is_over() -> bool:
-            if left and not self._gave_up:
+            if of_use or (left and not self._gave_up):
                 return False
             for timer in timers:
                 timer.cancel()

@@ -74,7 +74,7 @@ class Inbox(Generic[T]):
         self._waiting.clear()
 
 
-class Call:
+class ScheduledCall:
     """A callback with its arguments, until it is cancelled."""
 
     __slots__ = ("_args", "_callback")
@@ -96,30 +96,30 @@ class EventLoop:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._soon: deque[Call] = deque()
-        self._timers: list[tuple[float, int, Call]] = []
+        self._soon: deque[ScheduledCall] = deque()
+        self._timers: list[tuple[float, int, ScheduledCall]] = []
         self._order = itertools.count()
-        self._signals: dict[int, Call] = {}
+        self._signals: dict[int, ScheduledCall] = {}
         self._wakeup: socket.socket | None = None
 
     # Descriptors.
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
-        self._change(fd, selectors.EVENT_READ, Call(callback, args))
+        self._change(fd, selectors.EVENT_READ, ScheduledCall(callback, args))
 
     def remove_reader(self, fd: Any) -> bool:
         return self._change(fd, selectors.EVENT_READ, None)
 
     def add_writer(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
-        self._change(fd, selectors.EVENT_WRITE, Call(callback, args))
+        self._change(fd, selectors.EVENT_WRITE, ScheduledCall(callback, args))
 
     def remove_writer(self, fd: Any) -> bool:
         return self._change(fd, selectors.EVENT_WRITE, None)
 
-    def _change(self, fd: Any, event: int, call: Call | None) -> bool:
+    def _change(self, fd: Any, event: int, call: ScheduledCall | None) -> bool:
         """Set or clear what is called for one kind of readiness; whether one was there."""
         key = self._selector.get_map().get(fd)
-        calls: dict[int, Call] = dict(key.data) if key is not None else {}
+        calls: dict[int, ScheduledCall] = dict(key.data) if key is not None else {}
         removed = calls.pop(event, None)
         if removed is not None:
             removed.cancel()  # It may be queued in this very turn.
@@ -140,13 +140,13 @@ class EventLoop:
     def now(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Call:
-        call = Call(callback, args)
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> ScheduledCall:
+        call = ScheduledCall(callback, args)
         self._soon.append(call)
         return call
 
-    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Call:
-        call = Call(callback, args)
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> ScheduledCall:
+        call = ScheduledCall(callback, args)
         heapq.heappush(self._timers, (time.monotonic() + delay, next(self._order), call))
         return call
 
@@ -161,7 +161,7 @@ class EventLoop:
             self._wakeup_writer = written
             signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
             self.add_reader(self._wakeup, self._on_signals)
-        self._signals[sig] = Call(callback, args)
+        self._signals[sig] = ScheduledCall(callback, args)
         signal.signal(sig, lambda *_: None)
         signal.siginterrupt(sig, False)
 

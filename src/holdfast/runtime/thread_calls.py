@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.loop import Loop
 
 
-class Calls:
+class ThreadCalls:
     """Made on the loop one after the other, in the order in which they were put in."""
 
     def __init__(self, loop: Loop) -> None:

@@ -1,6 +1,6 @@
 """A client of the coordinator's store, for plain scripts and threads: every call blocks.
 
-StoreError(HoldfastError)    the store cannot do it, and why
+StoreFailure(HoldfastError)  the store cannot do it, and why
 ├── StoreTimeout             a key was not there in time
 └── RoundOver                the round whose keys these were has ended
 
@@ -41,10 +41,10 @@ from holdfast.store.messages import (
     Number,
     Set,
     Values,
-    Wait,
+    WaitForKeys,
     answers,
 )
-from holdfast.transport.auth import OPEN, Security
+from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.connection import configure, words_for
 from holdfast.transport.frames import (
     FRAME_LIMIT,
@@ -63,15 +63,15 @@ IDLE_LINES = 4
 A = TypeVar("A")
 
 
-class StoreError(HoldfastError):
+class StoreFailure(HoldfastError):
     """The store cannot do what was asked."""
 
 
-class StoreTimeout(StoreError):
+class StoreTimeout(StoreFailure):
     """A key was not there in time."""
 
 
-class RoundOver(StoreError):
+class RoundOver(StoreFailure):
     """The keys belonged to a round that has ended."""
 
 
@@ -80,11 +80,11 @@ class Target(Struct, frozen=True):
 
     endpoint: Endpoint
     job: str
-    security: Security = OPEN
+    security: ConnectionSecurity = OPEN
     round: int = 1
 
 
-class Line:
+class StoreConnection:
     """One blocking connection to the store."""
 
     def __init__(self, target: Target, deadline: float) -> None:
@@ -106,7 +106,7 @@ class Line:
             side.read_welcome(self._receive(deadline))
         except ProtocolError as error:
             over = error.kind == "round" and error.permanent
-            raise (RoundOver if over else StoreError)(error.reason) from None
+            raise (RoundOver if over else StoreFailure)(error.reason) from None
 
     def ask(self, request: AnyRequest, deadline: float) -> Answer:
         """Send a request and return its answer; TimeoutError when it does not come in time."""
@@ -155,7 +155,7 @@ def _connect(target: Target, deadline: float) -> socket.socket:
     return context.wrap_socket(sock, server_hostname=target.endpoint.address)
 
 
-class Lines:
+class StoreConnections:
     """The connections of one process to one store; those that are idle are used again."""
 
     def __init__(self, target: Target) -> None:
@@ -163,16 +163,16 @@ class Lines:
 
         self.target = target
         self._lock = Lock()
-        self._idle: list[Line] = []
+        self._idle: list[StoreConnection] = []
         self._process = os.getpid()
 
     def ask(self, request: AnyRequest, timeout_s: float) -> Answer:
-        """The answer; raises StoreError, or TimeoutError when none came in time."""
+        """The answer; raises StoreFailure, or TimeoutError when none came in time."""
         deadline = time.monotonic() + timeout_s
-        line: Line | None = None
+        line: StoreConnection | None = None
         is_answered = False
         try:
-            line = self._take() or Line(self.target, deadline)
+            line = self._take() or StoreConnection(self.target, deadline)
             answer = line.ask(request, deadline)
             is_answered = True
         except (OSError, ProtocolError, MessageTooLarge) as error:
@@ -182,7 +182,7 @@ class Lines:
                 self._give_back(line, is_usable=is_answered)
         return answer
 
-    def _take(self) -> Line | None:
+    def _take(self) -> StoreConnection | None:
         with self._lock:
             if self._process != os.getpid():
                 self.close_idle()  # After a fork they are the parent's.
@@ -194,7 +194,7 @@ class Lines:
                 line.close()
         return None
 
-    def _give_back(self, line: Line, is_usable: bool) -> None:
+    def _give_back(self, line: StoreConnection, is_usable: bool) -> None:
         with self._lock:
             if is_usable and len(self._idle) < IDLE_LINES:
                 self._idle.append(line)
@@ -211,31 +211,31 @@ def _in_our_words(error: Exception, endpoint: Endpoint) -> Exception:
     if isinstance(error, TimeoutError):
         return error
     if isinstance(error, socket.gaierror):
-        return StoreError(f"cannot resolve {endpoint.address}")
+        return StoreFailure(f"cannot resolve {endpoint.address}")
     if isinstance(error, OSError):
-        return StoreError(f"the store at {endpoint}: {words_for(error)}")
-    return StoreError(str(error))
+        return StoreFailure(f"the store at {endpoint}: {words_for(error)}")
+    return StoreFailure(str(error))
 
 
-class Store:
+class StoreClient:
     """One round's keys. Values go in as bytes or text and come out as bytes."""
 
     def __init__(
         self,
         endpoint: Endpoint,
         job: str,
-        security: Security = OPEN,
+        security: ConnectionSecurity = OPEN,
         round: int = 1,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
-        self._lines = Lines(Target(endpoint, job, security, round))
+        self._lines = StoreConnections(Target(endpoint, job, security, round))
         self._prefix = ""
         self.timeout_s = timeout_s
         """How long a call may take, unless it says otherwise."""
 
-    def prefixed(self, prefix: str) -> Store:
+    def prefixed(self, prefix: str) -> StoreClient:
         """The same store, with `prefix/` before every key."""
-        view = Store.__new__(Store)
+        view = StoreClient.__new__(StoreClient)
         view._lines = self._lines
         view._prefix = f"{self._prefix}{prefix}/"
         view.timeout_s = self.timeout_s
@@ -265,7 +265,7 @@ class Store:
 
     def wait(self, keys: Sequence[str], timeout_s: float | None = None) -> None:
         """Return when all keys are there; raises `StoreTimeout` if they are not in time."""
-        self._wait_for(Done, Wait(self._keys(keys)), keys, timeout_s)
+        self._wait_for(Done, WaitForKeys(self._keys(keys)), keys, timeout_s)
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys are there now."""
@@ -294,7 +294,7 @@ class Store:
 
     def multi_set(self, keys: Sequence[str], values: Sequence[bytes | str]) -> None:
         if len(keys) != len(values):
-            raise StoreError(f"{len(keys)} keys cannot be set to {len(values)} values")
+            raise StoreFailure(f"{len(keys)} keys cannot be set to {len(values)} values")
         pairs = tuple((self._key(k), _bytes(v)) for k, v in zip(keys, values, strict=True))
         self._ask(Done, Set(pairs))
 
@@ -319,7 +319,7 @@ class Store:
     def _wait_for(
         self,
         kind: type[A],
-        request: Get | Wait | Arrive,
+        request: Get | WaitForKeys | Arrive,
         keys: Sequence[str],
         timeout_s: float | None,
     ) -> A:
@@ -342,9 +342,9 @@ class Store:
 
 def _expect(kind: type[A], answer: Any) -> A:
     if isinstance(answer, NotDone):
-        raise (RoundOver if answer.is_over else StoreError)(answer.reason)
+        raise (RoundOver if answer.is_over else StoreFailure)(answer.reason)
     if not isinstance(answer, kind):
-        raise StoreError(f"the store answered {type(answer).__name__} out of turn")
+        raise StoreFailure(f"the store answered {type(answer).__name__} out of turn")
     return answer
 
 

@@ -31,11 +31,11 @@ from holdfast.store.messages import (
     Number,
     Set,
     Values,
-    Wait,
+    WaitForKeys,
     requests,
 )
-from holdfast.store.waiting import CannotDo, Waiter, Waiting, require_few, size_of
-from holdfast.transport.connection import Connection
+from holdfast.store.waiting import CannotDo, Waiter, Waiters, require_few, size_of
+from holdfast.transport.connection import FramedConnection
 from holdfast.transport.frames import FRAME_LIMIT, ProtocolError, encode
 
 SPACE_BYTES = 64 << 20
@@ -53,7 +53,7 @@ class Space(Struct, eq=False):
 
     round: int
     values: dict[str, bytes] = field(default_factory=dict)
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: Waiters = field(default_factory=Waiters)
     bytes_held: int = 0
     deletions: int = 0
     is_over: bool = False
@@ -132,18 +132,18 @@ class KeySpaces:
         if round > self._space.round:
             raise ProtocolError("round", f"round {round} has not begun", permanent=False)
 
-    def admit(self, connection: Connection, round: int) -> None:
+    def admit(self, connection: FramedConnection, round: int) -> None:
         connection.state = self._space
         connection.on_frame = self._on_request
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: FramedConnection) -> None:
         """Forget what the connection waited for."""
         if isinstance(connection.state, Waiter):
             self._space.waiting.give_up(connection.state)
 
     # Requests.
 
-    def _on_request(self, connection: Connection, payload: bytes | bytearray) -> None:
+    def _on_request(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         space = connection.state
         if isinstance(space, Waiter):
             raise ProtocolError("garbage", "a store request while another is waiting")
@@ -156,7 +156,7 @@ class KeySpaces:
         try:
             answer = _do(space, request)
             if answer is None:
-                assert isinstance(request, Get | Wait | Arrive)
+                assert isinstance(request, Get | WaitForKeys | Arrive)
                 is_get = isinstance(request, Get)
                 waiter = Waiter(connection, request.keys, is_get, space.deletions)
                 space.waiting.begin(waiter, space.values)
@@ -172,24 +172,24 @@ def _over(round: int) -> NotDone:
     return NotDone(f"round {round} is over", is_over=True)
 
 
-def _answer(connection: Connection, answer: Answer) -> None:
+def _answer(connection: FramedConnection, answer: Answer) -> None:
     connection.send(encode(answer))
 
 
 def _do(space: Space, request: AnyRequest) -> Answer | None:
     """Carry a request out; None if it has to wait; raises `CannotDo`."""
-    if isinstance(request, Get | Wait | Check):
+    if isinstance(request, Get | WaitForKeys | Check):
         require_few(request.keys)
     match request:
         case Set(pairs):
             for key, value in pairs:
                 space.put(key, value)
             return _DONE
-        case Get(keys) | Wait(keys) if not all(key in space.values for key in keys):
+        case Get(keys) | WaitForKeys(keys) if not all(key in space.values for key in keys):
             return None
         case Get(keys):
             return space.read(keys)
-        case Wait():
+        case WaitForKeys():
             return _DONE
         case Check(keys):
             return Number(int(all(key in space.values for key in keys)))

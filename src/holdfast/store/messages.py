@@ -7,36 +7,36 @@ from msgspec import Struct
 from holdfast.transport.frames import Decoder
 
 
-class Request(Struct, frozen=True, tag=True, array_like=True):
+class StoreRequest(Struct, frozen=True, tag=True, array_like=True):
     """The parent of all requests."""
 
 
-class Set(Request, frozen=True):
+class Set(StoreRequest, frozen=True):
     pairs: tuple[tuple[str, bytes], ...]
 
 
-class Get(Request, frozen=True):
+class Get(StoreRequest, frozen=True):
     """Answered with the values when all keys are there, however long that takes."""
 
     keys: tuple[str, ...]
 
 
-class Wait(Request, frozen=True):
+class WaitForKeys(StoreRequest, frozen=True):
     """Answered when all keys are there."""
 
     keys: tuple[str, ...]
 
 
-class Check(Request, frozen=True):
+class Check(StoreRequest, frozen=True):
     keys: tuple[str, ...]
 
 
-class Add(Request, frozen=True):
+class Add(StoreRequest, frozen=True):
     key: str
     amount: int
 
 
-class Arrive(Request, frozen=True):
+class Arrive(StoreRequest, frozen=True):
     """Add 1 to a number, and set the key if that makes it `size`; answered when the key is there.
 
     One request, because whoever makes up the number may end the server right after it: nobody
@@ -53,12 +53,12 @@ class Arrive(Request, frozen=True):
         return (self.key,)
 
 
-class Append(Request, frozen=True):
+class Append(StoreRequest, frozen=True):
     key: str
     value: bytes
 
 
-class CompareSet(Request, frozen=True):
+class CompareSet(StoreRequest, frozen=True):
     """Set if the value is as expected, or if nothing is there and nothing was expected."""
 
     key: str
@@ -66,11 +66,11 @@ class CompareSet(Request, frozen=True):
     desired: bytes
 
 
-class Delete(Request, frozen=True):
+class Delete(StoreRequest, frozen=True):
     key: str
 
 
-class CountKeys(Request, frozen=True):
+class CountKeys(StoreRequest, frozen=True):
     pass
 
 
@@ -93,7 +93,9 @@ class NotDone(Struct, frozen=True, tag=True, array_like=True):
     is_over: bool = False
 
 
-AnyRequest = Set | Get | Wait | Check | Add | Arrive | Append | CompareSet | Delete | CountKeys
+AnyRequest = (
+    Set | Get | WaitForKeys | Check | Add | Arrive | Append | CompareSet | Delete | CountKeys
+)
 Answer = Values | Number | Done | NotDone
 
 requests: Decoder[AnyRequest] = Decoder(AnyRequest)

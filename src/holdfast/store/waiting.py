@@ -16,7 +16,7 @@ from collections.abc import Container
 
 from msgspec import Struct, field
 
-from holdfast.transport.connection import Connection
+from holdfast.transport.connection import FramedConnection
 
 KEYS_MOST = 1 << 14
 WAITING_BYTES = 128 << 20
@@ -33,7 +33,7 @@ class CannotDo(Exception):
 class Waiter(Struct, eq=False):
     """A connection that waits until all keys are there; `at` is the one it waits for now."""
 
-    connection: Connection
+    connection: FramedConnection
     keys: tuple[str, ...]
     wants_values: bool
     deletions: int
@@ -41,7 +41,7 @@ class Waiter(Struct, eq=False):
     at: int = 0
 
 
-class Waiting(Struct, eq=False):
+class Waiters(Struct, eq=False):
     """All who wait in one key space."""
 
     by_key: dict[str, dict[Waiter, None]] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Waiting(Struct, eq=False):
             self._lists[keys] = (keys, sharing - 1)
         self.bytes_held -= waiter.cost
 
-    def end(self) -> list[Connection]:
+    def end(self) -> list[FramedConnection]:
         """Nobody waits any more; who did."""
         told = [waiter.connection for waiters in self.by_key.values() for waiter in waiters]
         self.by_key.clear()

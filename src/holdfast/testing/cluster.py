@@ -18,13 +18,13 @@ from holdfast.testing import faults
 from holdfast.testing.checkers import check
 from holdfast.testing.facts import Fact, Healed, History, Late, Recorded, Violation
 from holdfast.testing.machine import Machine
-from holdfast.testing.network import Network
+from holdfast.testing.network import ClusterNetwork
 from holdfast.testing.plan import LEADER, Plan
-from holdfast.testing.process import Process
-from holdfast.testing.register import Register
-from holdfast.testing.spawner import LOST_PEER, Spawner, Worker
+from holdfast.testing.process import SimulatedProcess
+from holdfast.testing.register import ClusterRegister
+from holdfast.testing.spawner import LOST_PEER, SimulatedSpawner, SimulatedWorker
 from holdfast.testing.timeline import Storm, Timeline
-from holdfast.testing.turns import Gone
+from holdfast.testing.turns import StruckDead
 
 LOOK_EVERY_S = 0.5
 STEADY_LOOKS = 4
@@ -50,9 +50,9 @@ class Cluster:
         self.plan = plan
         self.random = random or Random(plan.seed)
         self.timeline = Timeline()
-        self.network = Network(self.timeline, self.random)
+        self.network = ClusterNetwork(self.timeline, self.random)
         leases = plan.config.leases
-        self.register = Register(self.timeline, self.random, leases, plan.register)
+        self.register = ClusterRegister(self.timeline, self.random, leases, plan.register)
         self.history: History = []
         self.story: list[str] | None = [] if with_story else None
         self.steps = 0
@@ -98,7 +98,7 @@ class Cluster:
     def target(self, host: int) -> Machine | None:
         return self.leader() if host == LEADER else self.machines[host]
 
-    def reached_point(self, process: Process) -> float:
+    def reached_point(self, process: SimulatedProcess) -> float:
         """A process that leads is about to say, ask or take in something.
 
         Returns for how long it sleeps, if that is what strikes it.
@@ -108,7 +108,7 @@ class Cluster:
         if strike is not None and strike.point == len(self.points):
             faults.strike(self, replace(strike.fault, at=self.timeline.now, host=process.host))
         if not process.alive:
-            raise Gone
+            raise StruckDead
         if strike is None:
             return 0.0
         return min(strike.fault.lasts_s, max(self.plan.heal_at - self.timeline.now, 0.0))
@@ -116,7 +116,7 @@ class Cluster:
     def is_outcome_of_the_job(self, outcome: Outcome) -> bool:
         return self.outcome is not None and self.outcome.verdict == outcome.verdict
 
-    def pause_mid_word(self, process: Process) -> float:
+    def pause_mid_word(self, process: SimulatedProcess) -> float:
         """A leader falls asleep between what it has decided and what it says of it."""
         machine = process.machine
         # When everything is healed it wakes up, whatever is left of it.
@@ -131,7 +131,7 @@ class Cluster:
 
     # The users' program.
 
-    def workers(self, round: int) -> list[tuple[Spawner, Worker]]:
+    def workers(self, round: int) -> list[tuple[SimulatedSpawner, SimulatedWorker]]:
         return [
             (process.spawner, worker)
             for machine in self.machines
@@ -160,7 +160,7 @@ class Cluster:
         assignment = running[0][0].process.state.assignment
         return assignment is not None and len(running) == assignment.world_size
 
-    def peer_lost(self, spawner: Spawner, lost: Worker) -> None:
+    def peer_lost(self, spawner: SimulatedSpawner, lost: SimulatedWorker) -> None:
         """Peers of a worker that is gone fail for it, or hang."""
         if not self.plan.victims:
             return
@@ -169,7 +169,7 @@ class Cluster:
                 delay_s = 0.02 + 0.4 * self.random.random()
                 there.machine.after(delay_s, self._victim, there, worker)
 
-    def _victim(self, spawner: Spawner, worker: Worker) -> None:
+    def _victim(self, spawner: SimulatedSpawner, worker: SimulatedWorker) -> None:
         if spawner.alive and worker.executes and not worker.stopping:
             spawner.fail(worker, "victim", LOST_PEER)
 
@@ -213,7 +213,7 @@ class Cluster:
             return config.min_nodes  # Whoever comes after that is not taken in any more.
         return min(config.max_nodes, len(self.machines))
 
-    def processes(self) -> list[Process]:
+    def processes(self) -> list[SimulatedProcess]:
         found = [machine.process for machine in self.machines]
         return [process for process in found if process is not None and process.alive]
 

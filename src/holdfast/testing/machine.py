@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.testing.plan import HostPlan
-from holdfast.testing.process import Process
-from holdfast.testing.timeline import Clock
+from holdfast.testing.process import SimulatedProcess
+from holdfast.testing.timeline import HostClock
 
 if TYPE_CHECKING:
     from holdfast.testing.cluster import Cluster
@@ -28,7 +28,7 @@ class Machine:
         self.number = number
         self.name = f"host{number}"
         self.plan = plan
-        self.clock = Clock(cluster.timeline, plan.clock_offset_s, plan.clock_rate)
+        self.clock = HostClock(cluster.timeline, plan.clock_offset_s, plan.clock_rate)
         self.up = True
         self.boots = 0
         self.away_until = 0.0
@@ -39,8 +39,8 @@ class Machine:
         self.lives = 0
         self.pids = 1000 * number
         self.ports = 30000
-        self.process: Process | None = None
-        self.older: list[Process] = []
+        self.process: SimulatedProcess | None = None
+        self.older: list[SimulatedProcess] = []
         """Processes whose agent is dead, while something of them may be left."""
         self.disk: Any = None
         self._deferred: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -86,8 +86,8 @@ class Machine:
         self.process = self.new_process(f"{self.name}-{self.lives}")
         self.process.begin()
 
-    def new_process(self, node: str) -> Process:
-        return Process(self, node)
+    def new_process(self, node: str) -> SimulatedProcess:
+        return SimulatedProcess(self, node)
 
     def crash(self) -> None:
         """Power off: nobody is told."""
@@ -101,7 +101,7 @@ class Machine:
     def boot(self) -> None:
         self.up = True
 
-    def processes(self) -> list[Process]:
+    def processes(self) -> list[SimulatedProcess]:
         return [*self.older, *([self.process] if self.process is not None else [])]
 
     def pause(self) -> None:

@@ -33,18 +33,18 @@ class Party(Protocol):
 
     def host_is_up(self) -> bool: ...
 
-    def received(self, connection: Connection, lane: int, payload: Any) -> None: ...
+    def received(self, connection: SimulatedConnection, lane: int, payload: Any) -> None: ...
 
-    def broken(self, connection: Connection, reason: str) -> None: ...
+    def broken(self, connection: SimulatedConnection, reason: str) -> None: ...
 
-    def tie(self, connection: Connection) -> None:
+    def tie(self, connection: SimulatedConnection) -> None:
         """The client's tether has come."""
         ...
 
-    def tether_reset(self, connection: Connection) -> None: ...
+    def tether_reset(self, connection: SimulatedConnection) -> None: ...
 
 
-class Connection:
+class SimulatedConnection:
     """Two ends, four lanes."""
 
     __slots__ = (
@@ -81,7 +81,7 @@ class Connection:
 END = object()
 
 
-class Network:
+class ClusterNetwork:
     """Every connection, and every way that is cut."""
 
     def __init__(self, timeline: Timeline, random: Random) -> None:
@@ -90,10 +90,10 @@ class Network:
         self._numbers = itertools.count(1)
         self._cut: dict[tuple[int, int], int] = {}
         self._slow: dict[int, int] = {}
-        self._stalled: dict[Connection, None] = {}
+        self._stalled: dict[SimulatedConnection, None] = {}
 
-    def connect(self, client: Party, server: Party) -> Connection:
-        return Connection(next(self._numbers), client, server)
+    def connect(self, client: Party, server: Party) -> SimulatedConnection:
+        return SimulatedConnection(next(self._numbers), client, server)
 
     # What is wrong with it.
 
@@ -127,13 +127,13 @@ class Network:
 
     # Sending.
 
-    def send(self, connection: Connection, lane: int, payload: Any) -> None:
+    def send(self, connection: SimulatedConnection, lane: int, payload: Any) -> None:
         source, target = connection.sender(lane).host, connection.receiver(lane).host
         at = max(connection.last[lane], self._timeline.now + self.delay(source, target))
         connection.last[lane] = at
         self._timeline.at(at, self._arrive, connection, lane, payload)
 
-    def _arrive(self, connection: Connection, lane: int, payload: Any) -> None:
+    def _arrive(self, connection: SimulatedConnection, lane: int, payload: Any) -> None:
         sender, receiver = connection.sender(lane), connection.receiver(lane)
         if connection.waiting[lane] or self.blocked(sender.host, receiver.host):
             connection.waiting[lane].append(payload)
@@ -141,7 +141,7 @@ class Network:
             return
         self._hand_over(connection, lane, payload)
 
-    def _flush(self, connection: Connection, lane: int) -> None:
+    def _flush(self, connection: SimulatedConnection, lane: int) -> None:
         waiting = connection.waiting[lane]
         if not waiting:
             return
@@ -153,7 +153,7 @@ class Network:
         for payload in payloads:
             self._hand_over(connection, lane, payload)
 
-    def _hand_over(self, connection: Connection, lane: int, payload: Any) -> None:
+    def _hand_over(self, connection: SimulatedConnection, lane: int, payload: Any) -> None:
         receiver = connection.receiver(lane)
         if lane in (CLIENT_TETHER, SERVER_TETHER):
             if connection.tethered and receiver.alive:
@@ -172,7 +172,7 @@ class Network:
         elif receiver.host_is_up():
             self._refuse(connection, lane)
 
-    def _refuse(self, connection: Connection, lane: int) -> None:
+    def _refuse(self, connection: SimulatedConnection, lane: int) -> None:
         """A frame for a connection that is no more: its sender is told by a reset."""
         back = TO_CLIENT if lane == TO_SERVER else TO_SERVER
         if connection.open[back]:
@@ -180,18 +180,18 @@ class Network:
 
     # The end of a connection.
 
-    def hang_up(self, connection: Connection, lane: int) -> None:
+    def hang_up(self, connection: SimulatedConnection, lane: int) -> None:
         """The process that sends on this lane closes its end of the frames. The tether stays."""
         back = TO_CLIENT if lane == TO_SERVER else TO_SERVER
         if connection.open[back]:
             connection.open[back] = False
             self.send(connection, lane, END)
 
-    def process_ended(self, connection: Connection, lane: int) -> None:
+    def process_ended(self, connection: SimulatedConnection, lane: int) -> None:
         """The process is dead; the kernel closes for it."""
         self.send(connection, lane, END)
 
-    def reset(self, connection: Connection) -> None:
+    def reset(self, connection: SimulatedConnection) -> None:
         """Something between the two resets it, frames and tether: both ends are told."""
         self.reset_tether(connection)
         for lane in (TO_SERVER, TO_CLIENT):
@@ -201,13 +201,13 @@ class Network:
                 if receiver.alive:
                     receiver.broken(connection, "the connection was reset")
 
-    def reset_tether(self, connection: Connection) -> None:
+    def reset_tether(self, connection: SimulatedConnection) -> None:
         """It proves nothing any more; the server, which may not have done it, is told."""
         if connection.tethered:
             connection.tethered = False
             if connection.server.alive:
                 connection.server.tether_reset(connection)
 
-    def tether_ended(self, connection: Connection, lane: int) -> None:
+    def tether_ended(self, connection: SimulatedConnection, lane: int) -> None:
         """The last that held this end of the tether is gone."""
         self.send(connection, lane, END)

@@ -39,7 +39,7 @@ from holdfast.testing.facts import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.testing.process import Process
+    from holdfast.testing.process import SimulatedProcess
 
 TOLERANCE_S = 0.001
 
@@ -47,7 +47,7 @@ TOLERANCE_S = 0.001
 class Observer:
     """Writes down facts, and the story."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         self._process = process
         self._cluster = process.cluster
         self._heard = Tenure()

@@ -24,15 +24,15 @@ from holdfast.core.protocol.document import Document, decode, encode
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, Tenure
 from holdfast.node.ports import Exchange, ExchangeHandlers, LineHandlers, RoundKeys
-from holdfast.registers.register_thread import Answer, NoAnswer, OnReply, Reply
+from holdfast.registers.register_thread import NoAnswer, OnReply, RegisterAnswer, Reply
 from holdfast.testing.facts import NodeRefused, Recorded
 from holdfast.testing.lying import LIAR, lies
-from holdfast.testing.network import CONNECT_TIMEOUT_S, TO_CLIENT, TO_SERVER, Connection
+from holdfast.testing.network import CONNECT_TIMEOUT_S, TO_CLIENT, TO_SERVER, SimulatedConnection
 from holdfast.transport.roster import Roster
 
 if TYPE_CHECKING:
     from holdfast.testing.machine import Machine
-    from holdfast.testing.process import Process
+    from holdfast.testing.process import SimulatedProcess
 
 DISK_S = 0.004
 FORGETTING_S = 0.01
@@ -43,9 +43,9 @@ PORT = 1
 class SimulatedLine:
     """A process's line to a coordinator."""
 
-    def __init__(self, process: Process, handlers: LineHandlers) -> None:
+    def __init__(self, process: SimulatedProcess, handlers: LineHandlers) -> None:
         self._process, self.handlers = process, handlers
-        self.connection: Connection | None = None
+        self.connection: SimulatedConnection | None = None
         self._dials = 0
         self._dialling = 0
         """The number of the attempt under way; 0 where there is none."""
@@ -107,7 +107,7 @@ class SimulatedLine:
             # Who sleeps answers when it wakes up, if it is still waited for.
             server.post(self._answered, server, attempt)
 
-    def _answered(self, server: Process, attempt: int) -> None:
+    def _answered(self, server: SimulatedProcess, attempt: int) -> None:
         """In a turn of the one that was dialled."""
         process, exchange = self._process, server.exchange
         if not process.alive or self._dialling != attempt:
@@ -122,7 +122,7 @@ class SimulatedLine:
         exchange.admit(connection)
         process.post(self._connected, connection, attempt)
 
-    def _connected(self, connection: Connection, attempt: int) -> None:
+    def _connected(self, connection: SimulatedConnection, attempt: int) -> None:
         network = self._process.cluster.network
         if self._dialling != attempt:
             network.hang_up(connection, TO_SERVER)
@@ -133,7 +133,7 @@ class SimulatedLine:
         delay_s = 2 * network.delay(self._process.host, connection.server.host)
         self._process.machine.after(delay_s, self._tie, connection)
 
-    def _tie(self, connection: Connection) -> None:
+    def _tie(self, connection: SimulatedConnection) -> None:
         """The tether follows the connection, if that is still there."""
         process, server = self._process, connection.server
         network = process.cluster.network
@@ -146,11 +146,11 @@ class SimulatedLine:
         process.post(self.handlers.on_own_tether, connection.number)
         server.tie(connection)
 
-    def take(self, connection: Connection, told: Told) -> None:
+    def take(self, connection: SimulatedConnection, told: Told) -> None:
         if connection is self.connection:
             self.handlers.on_told(told.tenure, told.message)
 
-    def broken(self, connection: Connection, reason: str) -> None:
+    def broken(self, connection: SimulatedConnection, reason: str) -> None:
         if connection is self.connection:
             self.connection = None
             self.handlers.on_line_lost(reason, False)
@@ -161,10 +161,10 @@ class SimulatedExchange:
 
     keys: RoundKeys | None = None
 
-    def __init__(self, process: Process, handlers: ExchangeHandlers) -> None:
+    def __init__(self, process: SimulatedProcess, handlers: ExchangeHandlers) -> None:
         self._process, self._handlers = process, handlers
         self.closed_because = ""
-        self.roster: Roster[Connection] = Roster()
+        self.roster: Roster[SimulatedConnection] = Roster()
 
     # What the coordinator does.
 
@@ -178,7 +178,7 @@ class SimulatedExchange:
         process.when_awake(self._say, connection, Told(message, tenure))
         return True
 
-    def _say(self, connection: Connection, told: Told) -> None:
+    def _say(self, connection: SimulatedConnection, told: Told) -> None:
         self._process.observer.speaks(told.tenure)
         self._process.cluster.network.send(connection, TO_CLIENT, told)
 
@@ -186,7 +186,9 @@ class SimulatedExchange:
         control, tethers = self.roster.drop(node)
         self._close(control, tethers)
 
-    def _close(self, control: Connection | None, tethers: Collection[Connection]) -> None:
+    def _close(
+        self, control: SimulatedConnection | None, tethers: Collection[SimulatedConnection]
+    ) -> None:
         network = self._process.cluster.network
         if control is not None:
             network.hang_up(control, TO_CLIENT)
@@ -218,29 +220,29 @@ class SimulatedExchange:
 
     # What comes in.
 
-    def admit(self, connection: Connection) -> None:
+    def admit(self, connection: SimulatedConnection) -> None:
         network, node = self._process.cluster.network, connection.client.node
         older = self.roster.admit(node, connection)
         if older is not None:
             network.hang_up(older, TO_CLIENT)
 
-    def tie(self, connection: Connection) -> None:
+    def tie(self, connection: SimulatedConnection) -> None:
         if connection.tethered and not self.closed_because:
             self.roster.tether(connection.client.node, connection)
             self._handlers.on_tether(connection.client.node)
 
-    def frame(self, connection: Connection, message: FromNode) -> None:
+    def frame(self, connection: SimulatedConnection, message: FromNode) -> None:
         node = connection.client.node
         if self.roster.counts(node, connection):
             self.roster.spoke(node)
             self._handlers.on_message(node, message)
 
-    def broken(self, connection: Connection) -> None:
+    def broken(self, connection: SimulatedConnection) -> None:
         node = connection.client.node
         if self.roster.ended(node, connection):
             self._handlers.on_lost(node, "the connection was closed")
 
-    def tether_ended(self, connection: Connection, clean: bool) -> None:
+    def tether_ended(self, connection: SimulatedConnection, clean: bool) -> None:
         node = connection.client.node
         is_proof = self.roster.tether_ended(node, connection, clean)
         if is_proof is not None:
@@ -257,7 +259,7 @@ class SimulatedExchange:
 class SimulatedNetwork:
     """How one process reaches others, and they it."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         self._process = process
 
     def line(self, handlers: LineHandlers) -> SimulatedLine:
@@ -274,14 +276,14 @@ class SimulatedNetwork:
     def listen(self, exchange: Exchange) -> Endpoint:
         return Endpoint(self._process.machine.name, PORT)
 
-    def watch_end(self, tether: int, on_gone: Callable[[], None]) -> Watch:
-        return Watch(self._process, tether, on_gone)
+    def watch_end(self, tether: int, on_gone: Callable[[], None]) -> TetherWatch:
+        return TetherWatch(self._process, tether, on_gone)
 
 
-class Watch:
+class TetherWatch:
     """Our end of a tether, watched for the end of everything at the other."""
 
-    def __init__(self, process: Process, tether: int, on_gone: Callable[[], None]) -> None:
+    def __init__(self, process: SimulatedProcess, tether: int, on_gone: Callable[[], None]) -> None:
         self._process, self._tether = process, tether
         process.watches[tether] = on_gone
 
@@ -292,7 +294,7 @@ class Watch:
 class SimulatedClaim:
     """The place of an embedded coordinator: one host has it."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         self._process = process
         self.place = Endpoint(process.cluster.machines[EMBEDDED_HOST].name, PORT)
 
@@ -316,7 +318,7 @@ class SimulatedClaim:
 class SimulatedRecord:
     """The record of an embedded coordinator on its host's disk, which outlives its process."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         self._process, self._machine = process, process.machine
 
     def read(self, then: Callable[[Document | None], None]) -> None:
@@ -347,7 +349,7 @@ class SimulatedRegister:
 
     can_forget = True
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         self._process, self._register = process, process.cluster.register
         self.host = process.host
         self.token = 0
@@ -405,7 +407,7 @@ class SimulatedRegister:
         self._register.watch(self, None)
 
     def forget_after(self, seconds: float, reply: OnReply) -> None:
-        self._process.call_later(FORGETTING_S, reply, Answer(None, 0))
+        self._process.call_later(FORGETTING_S, reply, RegisterAnswer(None, 0))
 
     def close(self) -> None:
         self._register.watch(self, None)
@@ -416,10 +418,10 @@ def _as_reply(event: LeadershipEvent) -> Reply:
     match event:
         case RegisterRead():
             content = encode(event.document) if event.document is not None else None
-            return Answer(content, event.token, expired=event.expired)
+            return RegisterAnswer(content, event.token, expired=event.expired)
         case RegisterWrote():
             content = encode(event.document) if event.document is not None else None
-            return Answer(content, event.token, event.has_set)
+            return RegisterAnswer(content, event.token, event.has_set)
         case RegisterUnclear():
             return NoAnswer(event.reason, event.refused)
         case _:

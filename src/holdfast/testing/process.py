@@ -32,7 +32,7 @@ from holdfast.testing.network import (
     SERVER_TETHER,
     TO_CLIENT,
     TO_SERVER,
-    Connection,
+    SimulatedConnection,
 )
 from holdfast.testing.observing import Observer
 from holdfast.testing.ports import (
@@ -43,7 +43,7 @@ from holdfast.testing.ports import (
     SimulatedRecord,
     SimulatedRegister,
 )
-from holdfast.testing.spawner import Spawner
+from holdfast.testing.spawner import SimulatedSpawner
 from holdfast.testing.turns import Turns
 
 if TYPE_CHECKING:
@@ -52,18 +52,18 @@ if TYPE_CHECKING:
 FIRST_INSTANCE = 1
 
 
-class Process(Turns):
+class SimulatedProcess(Turns):
     """One life of an agent, with the coordinator in it where it leads."""
 
     def __init__(self, machine: Machine, node: str) -> None:
         super().__init__(machine)
         self.node = node
-        self.spawner = Spawner(self)
+        self.spawner = SimulatedSpawner(self)
         self.observer = Observer(self)
         self.line: SimulatedLine | None = None
         self.exchange: SimulatedExchange | None = None
         self.register: SimulatedRegister | None = None
-        self.connections: list[Connection] = []
+        self.connections: list[SimulatedConnection] = []
         self.watches: dict[int, Callable[[], None]] = {}
         self.engine: Engine | None = None
         self.led = False
@@ -164,7 +164,7 @@ class Process(Turns):
 
     # As a party of the network.
 
-    def received(self, connection: Connection, lane: int, payload: Any) -> None:
+    def received(self, connection: SimulatedConnection, lane: int, payload: Any) -> None:
         if lane == TO_CLIENT:
             if self.line is not None:
                 self.post(self.line.take, connection, payload)
@@ -181,18 +181,18 @@ class Process(Turns):
         if on_gone is not None:
             on_gone()
 
-    def broken(self, connection: Connection, reason: str) -> None:
+    def broken(self, connection: SimulatedConnection, reason: str) -> None:
         if connection.client is self:
             if self.line is not None:
                 self.post(self.line.broken, connection, reason)
         elif self.exchange is not None:
             self.post(self.exchange.broken, connection)
 
-    def tie(self, connection: Connection) -> None:
+    def tie(self, connection: SimulatedConnection) -> None:
         if self.exchange is not None:
             self.post(self.exchange.tie, connection)
 
-    def tether_reset(self, connection: Connection) -> None:
+    def tether_reset(self, connection: SimulatedConnection) -> None:
         if self.exchange is not None:
             self.post(self.exchange.tether_ended, connection, False)
 

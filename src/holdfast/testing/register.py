@@ -31,8 +31,8 @@ from holdfast.core.election.io import (
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document
 from holdfast.testing.plan import RegisterPlan
+from holdfast.testing.register_watches import Content, Watches
 from holdfast.testing.timeline import Timeline
-from holdfast.testing.watching import Content, Watches
 
 LATE_S = 2.5
 STALE_S = 1.5
@@ -46,7 +46,7 @@ VERSIONS_KEPT = 32
 Tell = Callable[[LeadershipEvent], None]
 
 
-class Caller(Protocol):
+class RegisterCaller(Protocol):
     """Who asks the register."""
 
     @property
@@ -73,7 +73,7 @@ class Fate:
         """When the sign of life that goes before it arrives."""
 
 
-class Register:
+class ClusterRegister:
     """One document, its token, and what is wrong with the way to it."""
 
     def __init__(
@@ -88,8 +88,8 @@ class Register:
         self.token = 0
         self._tokens = 0
         self._versions: list[tuple[float, Document | None, int]] = [(0.0, None, 0)]
-        self._holder: Caller | None = None
-        self._lives: dict[Caller, float] = {}
+        self._holder: RegisterCaller | None = None
+        self._lives: dict[RegisterCaller, float] = {}
         """When each caller last gave a sign of life."""
         self._expired = False
         self.watches = Watches(timeline, random, self._patience_s, terms.tenure_s)
@@ -112,7 +112,9 @@ class Register:
 
     # RegisterThread.
 
-    def ask(self, caller: Caller, request: ReadRegister | WriteRegister, tell: Tell) -> None:
+    def ask(
+        self, caller: RegisterCaller, request: ReadRegister | WriteRegister, tell: Tell
+    ) -> None:
         """`tell` is told the answer, once."""
         if self.refuses:
             unclear = _unclear(request, "permission denied", refused=True)
@@ -155,7 +157,7 @@ class Register:
         self._hangs_until = max(self._hangs_until, time)
 
     def _serve(
-        self, caller: Caller, request: ReadRegister | WriteRegister, tell: Tell | None
+        self, caller: RegisterCaller, request: ReadRegister | WriteRegister, tell: Tell | None
     ) -> None:
         event: LeadershipEvent
         if isinstance(request, WriteRegister):
@@ -174,7 +176,7 @@ class Register:
         _, document, token = older[-1] if older else self._versions[0]
         return document, token
 
-    def _write(self, caller: Caller, request: WriteRegister) -> RegisterWrote:
+    def _write(self, caller: RegisterCaller, request: WriteRegister) -> RegisterWrote:
         if request.token != self.token:
             return RegisterWrote(False, self.document, self.token, request.document.nonce)
         blank = self.document is None
@@ -200,7 +202,7 @@ class Register:
 
     # Watching.
 
-    def watch(self, caller: Caller, tell: Tell | None) -> None:
+    def watch(self, caller: RegisterCaller, tell: Tell | None) -> None:
         """Tell this caller of every change from now on, or no longer."""
         if tell is None:
             self.watches.end(caller)
@@ -213,14 +215,14 @@ class Register:
 
     # Knowing the holder.
 
-    def _hold(self, caller: Caller) -> None:
+    def _hold(self, caller: RegisterCaller) -> None:
         """Whoever wrote last is there for as long as its signs of life go on."""
         self._holder, self._expired = caller, False
         if self.kind == "holding":
             self._lives.setdefault(caller, self._timeline.now)
             self._look_later(caller)
 
-    def _live_later(self, caller: Caller, fate: Fate) -> None:
+    def _live_later(self, caller: RegisterCaller, fate: Fate) -> None:
         """The sign of life goes first; the write may be lost, or come long after it."""
         at_s = fate.at_s
         if at_s is None and (self.unreachable(caller.host) or self._random.random() < 0.5):
@@ -229,14 +231,14 @@ class Register:
             at_s = self._short()
         self._timeline.after(at_s, self._lived, caller)
 
-    def _lived(self, caller: Caller) -> None:
+    def _lived(self, caller: RegisterCaller) -> None:
         self._lives[caller] = self._timeline.now
 
-    def _look_later(self, caller: Caller) -> None:
+    def _look_later(self, caller: RegisterCaller) -> None:
         after_s = self._lives[caller] + self._expiry_s - self._timeline.now
         self._timeline.after(max(after_s, 0.0), self._look, caller)
 
-    def _look(self, caller: Caller) -> None:
+    def _look(self, caller: RegisterCaller) -> None:
         if self._holder is not caller or self._expired:
             return
         if self._lives[caller] + self._expiry_s > self._timeline.now + 1e-9:
@@ -245,7 +247,7 @@ class Register:
         self._expired = True
         self.watches.tell(self._content(), self.unreachable)
 
-    def release(self, caller: Caller) -> None:
+    def release(self, caller: RegisterCaller) -> None:
         """The caller ends in order, and says so."""
         if self._holder is caller and self.kind == "holding" and not self.unreachable(caller.host):
             self._lives[caller] = float("-inf")

@@ -49,7 +49,7 @@ from holdfast.testing.facts import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.testing.process import Process
+    from holdfast.testing.process import SimulatedProcess
 
 LOST_PEER = ErrorDetail("RuntimeError: Connection reset by peer")
 RAISED = ErrorDetail("ValueError: something is wrong")
@@ -58,7 +58,7 @@ STEP_EVERY_S = 2.0
 REFUSED = 126
 
 
-class Worker:
+class SimulatedWorker:
     """One process of the user's program."""
 
     __slots__ = (
@@ -88,18 +88,18 @@ class Worker:
         self.suspended = False
 
 
-class Spawner:
+class SimulatedSpawner:
     """The parent of one agent's workers."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         self.process = process
         self.machine = process.machine
         self.cluster = process.machine.cluster
-        self.workers: list[Worker] = []
+        self.workers: list[SimulatedWorker] = []
         self.alive = True
         self.zygote = False
         self.zygote_life = 0
-        self.unforked: list[Worker] = []
+        self.unforked: list[SimulatedWorker] = []
         self.stop_at: float | None = None
         self.kill_at = 0.0
         self.ran_out = False
@@ -201,7 +201,7 @@ class Spawner:
         ranks = {ranks.local_rank: ranks.rank for ranks in request.assignment.workers}
         instance = self.process.state.tenure.instance
         workers = [
-            Worker(request.assignment.round, local, ranks[local], instance, self.tether)
+            SimulatedWorker(request.assignment.round, local, ranks[local], instance, self.tether)
             for local in request.local_ranks
         ]
         if request.warm and not self.zygote:
@@ -218,7 +218,7 @@ class Spawner:
                 self.unforked.append(worker)
             self.machine.after(delay_s, self._bear, worker)
 
-    def _bear(self, worker: Worker) -> None:
+    def _bear(self, worker: SimulatedWorker) -> None:
         if not self.alive or worker not in self.workers:
             return
         if worker in self.unforked:
@@ -254,7 +254,7 @@ class Spawner:
     def _now(self) -> float:
         return self.cluster.timeline.now
 
-    def _step(self, worker: Worker) -> None:
+    def _step(self, worker: SimulatedWorker) -> None:
         if not self.alive or not worker.executes or worker.stopping:
             return
         if self.cluster.plan.reports_steps and self.cluster.whole(worker.round):
@@ -264,7 +264,7 @@ class Spawner:
 
     # Deaths.
 
-    def _signal(self, worker: Worker, number: int) -> None:
+    def _signal(self, worker: SimulatedWorker, number: int) -> None:
         if not worker.executes or worker.stopping:
             return
         worker.stopping = True
@@ -273,21 +273,23 @@ class Spawner:
             status = ExitStatus(signal=number)
             self.machine.after(delay_s, self._ends, worker, "stopped", status, ErrorDetail())
 
-    def fail(self, worker: Worker, how: WorkerEnd, error: ErrorDetail) -> None:
+    def fail(self, worker: SimulatedWorker, how: WorkerEnd, error: ErrorDetail) -> None:
         """It ends on its own, unless it has ended already."""
         self._ends(worker, how, ExitStatus(code=1), error)
 
-    def succeed(self, worker: Worker) -> None:
+    def succeed(self, worker: SimulatedWorker) -> None:
         if self.alive and worker.executes and not worker.stopping:
             self._ends(worker, "succeeded", ExitStatus(code=0), ErrorDetail())
 
-    def _ends(self, worker: Worker, how: WorkerEnd, status: ExitStatus, error: ErrorDetail) -> None:
+    def _ends(
+        self, worker: SimulatedWorker, how: WorkerEnd, status: ExitStatus, error: ErrorDetail
+    ) -> None:
         if not worker.executes:
             return
         self._executes_no_more(worker, how)
         self._reap(worker, status, error)
 
-    def _executes_no_more(self, worker: Worker, how: WorkerEnd) -> None:
+    def _executes_no_more(self, worker: SimulatedWorker, how: WorkerEnd) -> None:
         worker.executes = False
         if worker.suspended:
             return
@@ -296,7 +298,7 @@ class Spawner:
         if how in ("failed", "victim", "killed"):
             self.cluster.peer_lost(self, worker)
 
-    def _reap(self, worker: Worker, status: ExitStatus, error: ErrorDetail) -> None:
+    def _reap(self, worker: SimulatedWorker, status: ExitStatus, error: ErrorDetail) -> None:
         if worker.reaped:
             return
         worker.reaped = True
@@ -389,7 +391,7 @@ class Spawner:
                 self.cluster.note(self._ended(worker, "suspended"))
                 worker.suspended = True
 
-    def _ended(self, worker: Worker, how: WorkerEnd) -> WorkerEnded:
+    def _ended(self, worker: SimulatedWorker, how: WorkerEnd) -> WorkerEnded:
         number, node = self.machine.number, self._node()
         ranked = (worker.round, worker.rank)
         return WorkerEnded(self._now(), number, node, *ranked, how, worker.instance)

@@ -50,7 +50,7 @@ class Timeline:
         self.now = max(self.now, end)
 
 
-class Clock:
+class HostClock:
     """How one host reads the time."""
 
     def __init__(self, timeline: Timeline, offset_s: float, rate: float) -> None:

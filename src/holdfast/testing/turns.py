@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 NEVER_EARLY_S = 1e-6
 
 
-class Gone(Exception):
+class StruckDead(Exception):
     """The process was struck dead in the middle of what it did."""
 
 
-class Call:
+class SimulatedCall:
     """A call that is to come, until it is cancelled."""
 
     __slots__ = ("arguments", "callback")
@@ -57,8 +57,8 @@ class Turns:
         self.falls_asleep_s = 0.0
         """For how long it sleeps when it next looks at its clock in this turn."""
         self._looks = 0
-        self._queue: deque[Call] = deque()
-        self._late: list[Call] = []
+        self._queue: deque[SimulatedCall] = deque()
+        self._late: list[SimulatedCall] = []
         self._working = False
 
     @property
@@ -78,19 +78,21 @@ class Turns:
         """What its clock shows, to somebody who looks from outside."""
         return self.machine.clock.now() + self.machine.clock.rate * self.lag_s
 
-    def call_soon(self, callback: Callable[..., Any], *arguments: Any) -> Call:
-        call = Call(callback, arguments)
+    def call_soon(self, callback: Callable[..., Any], *arguments: Any) -> SimulatedCall:
+        call = SimulatedCall(callback, arguments)
         self.post(call.run)
         return call
 
-    def call_later(self, delay_s: float, callback: Callable[..., Any], *arguments: Any) -> Call:
-        call = Call(callback, arguments)
+    def call_later(
+        self, delay_s: float, callback: Callable[..., Any], *arguments: Any
+    ) -> SimulatedCall:
+        call = SimulatedCall(callback, arguments)
         # Never early, as no timer is: not even by the rounding of a large number.
         after_s = max(delay_s, 0.0) / self.machine.clock.rate + NEVER_EARLY_S
         self.cluster.timeline.after(after_s + self.lag_s, self._fire, call)
         return call
 
-    def _fire(self, call: Call) -> None:
+    def _fire(self, call: SimulatedCall) -> None:
         if not self.alive or call.callback is None:
             return
         if self.frozen:
@@ -103,7 +105,7 @@ class Turns:
     def post(self, happen: Callable[..., None], *arguments: Any) -> None:
         if not self.alive:
             return
-        self._queue.append(Call(happen, arguments))
+        self._queue.append(SimulatedCall(happen, arguments))
         if not self._working and not self.frozen:
             self._work()
 
@@ -125,7 +127,7 @@ class Turns:
                 self._queue.popleft().run()
                 self._turn_over()
                 self.after_turn()
-        except Gone:
+        except StruckDead:
             pass
         except Exception as error:  # noqa: BLE001 - a finding: told with the story that led to it.
             self._raised(error)

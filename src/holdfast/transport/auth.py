@@ -34,7 +34,7 @@ class TlsFiles(Struct, frozen=True):
     """Whether the server's certificate must name the address that was dialled."""
 
 
-class Security(Struct, frozen=True):
+class ConnectionSecurity(Struct, frozen=True):
     """What protects a job's connections. Shown without the token, wherever it is shown."""
 
     token: bytes | None = None
@@ -42,12 +42,12 @@ class Security(Struct, frozen=True):
 
     def __repr__(self) -> str:
         token = "None" if self.token is None else "<hidden>"
-        return f"Security(token={token}, tls={self.tls!r})"
+        return f"ConnectionSecurity(token={token}, tls={self.tls!r})"
 
     __str__ = __repr__
 
 
-OPEN = Security()
+OPEN = ConnectionSecurity()
 
 
 class Proven(Struct, frozen=True, array_like=True):

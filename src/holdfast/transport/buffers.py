@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 
 from holdfast.runtime.loop import Cancellable, Loop
-from holdfast.transport.connection import Connection
+from holdfast.transport.connection import FramedConnection
 from holdfast.transport.frames import HANDSHAKE_LIMIT, ProtocolError
 
 FRAME_TIMEOUT_S = 15.0
@@ -36,11 +36,11 @@ class PeerBuffers:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._unfinished: dict[Connection, int] = {}
-        self._begun: dict[Connection, float] = {}
+        self._unfinished: dict[FramedConnection, int] = {}
+        self._begun: dict[FramedConnection, float] = {}
         """Since when a frame is unfinished, longest first."""
-        self._paused: dict[Connection, None] = {}
-        self._unread: dict[Connection, int] = {}
+        self._paused: dict[FramedConnection, None] = {}
+        self._unread: dict[FramedConnection, int] = {}
         """Who has something to read, longest first."""
         self._timer: Cancellable | None = None
         self._due = 0.0
@@ -49,7 +49,7 @@ class PeerBuffers:
 
     # What comes in.
 
-    def receiving(self, connection: Connection, size: int, is_new: bool) -> None:
+    def receiving(self, connection: FramedConnection, size: int, is_new: bool) -> None:
         self.unfinished_bytes += size - self._unfinished.pop(connection, 0)
         if is_new or not size:
             self._begun.pop(connection, None)
@@ -99,7 +99,7 @@ class PeerBuffers:
 
     # What goes out.
 
-    def sending(self, connection: Connection, size: int) -> None:
+    def sending(self, connection: FramedConnection, size: int) -> None:
         self.unread_bytes += size - self._unread.get(connection, 0)
         if size:
             self._unread[connection] = size

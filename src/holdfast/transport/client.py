@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint
 from holdfast.runtime.loop import Cancellable, Loop
-from holdfast.transport.auth import Security
-from holdfast.transport.connection import Connection, Ending
-from holdfast.transport.dialling import Dialling, Failed, Identity, Won, begin_connecting
+from holdfast.transport.auth import ConnectionSecurity
+from holdfast.transport.connection import Ending, FramedConnection
+from holdfast.transport.dialling import DialFailed, Dialling, Identity, Won, begin_connecting
 from holdfast.transport.frames import ProtocolError, encode, orders
 from holdfast.transport.handshake import SECRET_BYTES, read_refusal, tether_opening
 from holdfast.transport.resolving import Address
@@ -35,7 +35,7 @@ TETHER_ATTEMPTS = 5
 TETHER_RETRY_S = 1.0
 
 
-class Handlers(Protocol):
+class ClientHandlers(Protocol):
     """What the agent wants to know."""
 
     def on_connected(self, server_nonce: bytes, local_address: str) -> None: ...
@@ -48,12 +48,17 @@ class Client:
     """One node's connection to the coordinator. Dial again after it was lost."""
 
     def __init__(
-        self, loop: Loop, job: str, node: str, security: Security, handlers: Handlers
+        self,
+        loop: Loop,
+        job: str,
+        node: str,
+        security: ConnectionSecurity,
+        handlers: ClientHandlers,
     ) -> None:
         self._loop, self._handlers = loop, handlers
         self._identity = Identity(job, node, security, os.urandom(SECRET_BYTES))
         self._dialling: Dialling | None = None
-        self._connection: Connection | None = None
+        self._connection: FramedConnection | None = None
         self._tether: Tether | None = None
 
     @property
@@ -103,11 +108,11 @@ class Client:
             opening = tether_opening(self._identity.job, self._identity.node, won.ticket)
             self._tether = Tether(self._loop, won.address, opening, self._handlers)
 
-    def _on_failed(self, failed: Failed) -> None:
+    def _on_failed(self, failed: DialFailed) -> None:
         self._dialling = None
         self._handlers.on_lost(failed.reason, failed.permanent)
 
-    def _on_order(self, connection: Connection, payload: bytes | bytearray) -> None:
+    def _on_order(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         try:
             order = orders.decode(payload)
         except ProtocolError as error:
@@ -117,7 +122,7 @@ class Client:
             return
         self._handlers.on_message(order.instance, order.epoch, order.message)
 
-    def _on_ended(self, connection: Connection, ending: Ending) -> None:
+    def _on_ended(self, connection: FramedConnection, ending: Ending) -> None:
         self._lose(ending.reason, permanent=False)
 
     def _lose(self, reason: str, permanent: bool) -> None:
@@ -128,7 +133,9 @@ class Client:
 class Tether:
     """Connects, says its one word, and hands the descriptor out."""
 
-    def __init__(self, loop: Loop, address: Address, opening: bytes, handlers: Handlers) -> None:
+    def __init__(
+        self, loop: Loop, address: Address, opening: bytes, handlers: ClientHandlers
+    ) -> None:
         self._loop, self._address = loop, address
         self._opening, self._handlers = opening, handlers
         self._attempts = 0

@@ -53,11 +53,11 @@ class Stream(Protocol):
 class Buffers(Protocol):
     """Keeps account of what is held for the peers of several connections."""
 
-    def receiving(self, connection: Connection, size: int, is_new: bool) -> None:
+    def receiving(self, connection: FramedConnection, size: int, is_new: bool) -> None:
         """So much of a frame is there, and not all of it; `is_new` if another one has begun."""
         ...
 
-    def sending(self, connection: Connection, size: int) -> None:
+    def sending(self, connection: FramedConnection, size: int) -> None:
         """So much is not read by the peer yet. Called from within `send`."""
         ...
 
@@ -98,7 +98,7 @@ def configure(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_ms)
 
 
-class Connection:
+class FramedConnection:
     """A framed stream. Its owner changes `on_frame` as the conversation goes on."""
 
     __slots__ = (
@@ -124,8 +124,8 @@ class Connection:
         self,
         loop: Loop,
         stream: Stream,
-        on_frame: Callable[[Connection, bytes | bytearray], None],
-        on_ended: Callable[[Connection, Ending], None],
+        on_frame: Callable[[FramedConnection, bytes | bytearray], None],
+        on_ended: Callable[[FramedConnection, Ending], None],
     ) -> None:
         self._loop = loop
         self._stream = stream

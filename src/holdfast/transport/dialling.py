@@ -7,7 +7,7 @@ Rules
 - It ends exactly once: `on_won`, or `on_failed` with a reason that names each thing that
   failed. `close()` ends it silently.
 
-How it works: an `Attempt` connects, goes through TLS if the job has it, opens, and waits at
+How it works: a `DialAttempt` connects, goes through TLS if the job has it, opens, and waits at
 its challenge until it is its turn to prove. `Dialling` starts them and hands out the turn.
 """
 
@@ -24,10 +24,10 @@ from msgspec import Struct
 
 from holdfast.core.protocol.model import Endpoint
 from holdfast.runtime.loop import Cancellable, Loop
-from holdfast.transport.auth import Security
+from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.connection import (
-    Connection,
     Ending,
+    FramedConnection,
     Stream,
     configure,
     words_for,
@@ -51,7 +51,7 @@ class Identity(Struct, frozen=True):
 
     job: str
     node: str
-    security: Security
+    security: ConnectionSecurity
     secret: bytes = b""
     """By which a coordinator knows the node again; in no log. Who only looks needs none."""
 
@@ -62,14 +62,14 @@ class Identity(Struct, frozen=True):
 class Won(Struct, frozen=True):
     """The connection that won, past its handshake, and what was learned in it."""
 
-    connection: Connection
+    connection: FramedConnection
     address: Address
     local_address: str
     server_nonce: bytes
     ticket: bytes
 
 
-class Failed(Struct, frozen=True):
+class DialFailed(Struct, frozen=True):
     reason: str
     permanent: bool = False
 
@@ -96,19 +96,19 @@ class Dialler(Protocol):
     identity: Identity
     tls: ssl.SSLContext | None
 
-    def on_challenged(self, attempt: Attempt) -> None: ...
-    def on_welcomed(self, attempt: Attempt) -> None: ...
-    def on_attempt_failed(self, attempt: Attempt, failure: Failed) -> None: ...
+    def on_challenged(self, attempt: DialAttempt) -> None: ...
+    def on_welcomed(self, attempt: DialAttempt) -> None: ...
+    def on_attempt_failed(self, attempt: DialAttempt, failure: DialFailed) -> None: ...
 
 
-class Attempt:
+class DialAttempt:
     """One address being tried. Tells its owner of a challenge, a welcome or a failure."""
 
     def __init__(self, owner: Dialler, address: Address) -> None:
         self.address = address
         who = owner.identity
         self.handshake = ClientSide(who.job, who.node, "control", who.security, who.secret)
-        self.connection: Connection | None = None
+        self.connection: FramedConnection | None = None
         self.local_address = ""
         self._owner = owner
         self._loop = owner.loop
@@ -151,15 +151,15 @@ class Attempt:
 
     def _open(self, stream: Stream) -> None:
         self._tls = None
-        self.connection = Connection(self._loop, stream, self._on_challenge, self._on_ended)
+        self.connection = FramedConnection(self._loop, stream, self._on_challenge, self._on_ended)
         self.connection.send(self.handshake.opening())
 
-    def _on_challenge(self, connection: Connection, payload: bytes | bytearray) -> None:
+    def _on_challenge(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         if self._accepts(self.handshake.read_challenge, payload):
             connection.on_frame = self._on_welcome
             self._owner.on_challenged(self)
 
-    def _on_welcome(self, connection: Connection, payload: bytes | bytearray) -> None:
+    def _on_welcome(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         if self._accepts(self.handshake.read_welcome, payload):
             connection.allow_frames_up_to(FRAME_LIMIT)
             self._owner.on_welcomed(self)
@@ -171,7 +171,7 @@ class Attempt:
         except ProtocolError as error:
             self.close()
             named = f"{self.address}: {error.reason}"
-            self._owner.on_attempt_failed(self, Failed(named, error.permanent))
+            self._owner.on_attempt_failed(self, DialFailed(named, error.permanent))
             return False
         return True
 
@@ -179,13 +179,13 @@ class Attempt:
         assert self.connection is not None
         self.connection.send(self.handshake.prove())
 
-    def _on_ended(self, connection: Connection, ending: Ending) -> None:
-        self._owner.on_attempt_failed(self, Failed(f"{self.address}: {ending.reason}"))
+    def _on_ended(self, connection: FramedConnection, ending: Ending) -> None:
+        self._owner.on_attempt_failed(self, DialFailed(f"{self.address}: {ending.reason}"))
 
     def _fail_to_connect(self, words: str) -> None:
         self.close()
         joint = " " if words.startswith("refused") else ": "
-        self._owner.on_attempt_failed(self, Failed(f"{self.address}{joint}{words}"))
+        self._owner.on_attempt_failed(self, DialFailed(f"{self.address}{joint}{words}"))
 
     def close(self) -> None:
         """Give up without a word."""
@@ -206,17 +206,17 @@ class Dialling:
         loop: Loop,
         identity: Identity,
         on_won: Callable[[Won], None],
-        on_failed: Callable[[Failed], None],
+        on_failed: Callable[[DialFailed], None],
     ) -> None:
         self.loop, self.identity = loop, identity
         self.tls: ssl.SSLContext | None = None
         self._on_won, self._on_failed = on_won, on_failed
         self._lookups: dict[Endpoint, Lookup] = {}
         self._untried: deque[Address] = deque()
-        self._attempts: list[Attempt] = []
-        self._challenged: deque[Attempt] = deque()
-        self._proving: Attempt | None = None
-        self._failures: list[Failed] = []
+        self._attempts: list[DialAttempt] = []
+        self._challenged: deque[DialAttempt] = deque()
+        self._proving: DialAttempt | None = None
+        self._failures: list[DialFailed] = []
         self._stagger: Cancellable | None = None
         self._timeout: Cancellable | None = None
         self._is_over = False
@@ -240,7 +240,7 @@ class Dialling:
         if addresses:
             self._untried.extend(addresses)
         else:
-            self._failures.append(Failed(f"cannot resolve {endpoint.address}"))
+            self._failures.append(DialFailed(f"cannot resolve {endpoint.address}"))
         if self._stagger is None:
             self._try_next()
 
@@ -252,9 +252,9 @@ class Dialling:
         while self._untried:
             address = self._untried.popleft()
             try:
-                self._attempts.append(Attempt(self, address))
+                self._attempts.append(DialAttempt(self, address))
             except OSError as error:
-                self._failures.append(Failed(f"{address}: {words_for(error)}"))
+                self._failures.append(DialFailed(f"{address}: {words_for(error)}"))
                 continue
             self._stagger = self.loop.call_later(STAGGER_S, self._try_next)
             return
@@ -263,14 +263,14 @@ class Dialling:
 
     # What attempts tell.
 
-    def on_challenged(self, attempt: Attempt) -> None:
+    def on_challenged(self, attempt: DialAttempt) -> None:
         if self._proving is None:
             self._proving = attempt
             attempt.prove()
         else:
             self._challenged.append(attempt)
 
-    def on_welcomed(self, attempt: Attempt) -> None:
+    def on_welcomed(self, attempt: DialAttempt) -> None:
         connection = attempt.connection
         assert connection is not None
         self._attempts.remove(attempt)
@@ -285,7 +285,7 @@ class Dialling:
             )
         )
 
-    def on_attempt_failed(self, attempt: Attempt, failure: Failed) -> None:
+    def on_attempt_failed(self, attempt: DialAttempt, failure: DialFailed) -> None:
         if self._is_over:
             return
         self._failures.append(failure)
@@ -304,14 +304,14 @@ class Dialling:
         unresolved = [f"cannot resolve {endpoint.address}" for endpoint in self._lookups]
         silent = [f"{attempt.address} did not answer" for attempt in self._attempts]
         words = f" within {timeout_s:g} s"
-        self._failures += [Failed(reason + words) for reason in unresolved + silent]
+        self._failures += [DialFailed(reason + words) for reason in unresolved + silent]
         self._end_in_failure()
 
     def _end_in_failure(self) -> None:
-        failures = self._failures or [Failed("there is no endpoint to dial")]
+        failures = self._failures or [DialFailed("there is no endpoint to dial")]
         reason = "; ".join(dict.fromkeys(failure.reason for failure in failures))
         self.close()
-        self._on_failed(Failed(reason, any(failure.permanent for failure in failures)))
+        self._on_failed(DialFailed(reason, any(failure.permanent for failure in failures)))
 
     def close(self) -> None:
         """Give up, silently."""

@@ -53,7 +53,7 @@ class MessageTooLarge(HoldfastError):
     """This side was asked to send more than a frame may hold."""
 
 
-class Order(Struct, frozen=True, array_like=True):
+class TenuredMessage(Struct, frozen=True, array_like=True):
     """What the coordinator says to a node, and under which tenure."""
 
     instance: Number
@@ -90,11 +90,11 @@ def encode(message: Any) -> bytes:
 
 
 def encode_order(tenure: Tenure, message: ToNode) -> bytes:
-    return encode(Order(tenure.instance, tenure.epoch, message))
+    return encode(TenuredMessage(tenure.instance, tenure.epoch, message))
 
 
 from_node: Decoder[FromNode] = Decoder(FromNode)
-orders: Decoder[Order] = Decoder(Order)
+orders: Decoder[TenuredMessage] = Decoder(TenuredMessage)
 
 
 class FrameReader:

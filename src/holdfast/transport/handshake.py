@@ -26,7 +26,7 @@ from typing import Literal
 from msgspec import Struct
 
 from holdfast.core.protocol.bounds import NAME_MOST, Line, NameOrNone, Number, cut
-from holdfast.transport.auth import Proven, Security, is_proof, proof, seal
+from holdfast.transport.auth import ConnectionSecurity, Proven, is_proof, proof, seal
 from holdfast.transport.frames import VERSION, Decoder, ProtocolError, encode
 
 Kind = Literal["control", "tether", "store"]
@@ -110,7 +110,7 @@ class ServerSide(Struct, frozen=True):
     """What a server answers with, the same for all its connections."""
 
     job: str
-    security: Security
+    security: ConnectionSecurity
     identity: bytes
 
     def read_opening(self, payload: bytes | bytearray) -> Opening:
@@ -165,7 +165,7 @@ class ClientSide:
     """One client's part of one handshake: `opening`, then `answer` until it is welcome."""
 
     def __init__(
-        self, job: str, node: str, kind: Kind, security: Security, secret: bytes = b""
+        self, job: str, node: str, kind: Kind, security: ConnectionSecurity, secret: bytes = b""
     ) -> None:
         """`secret` is the node's own; without one nobody knows it again."""
         self._security = security

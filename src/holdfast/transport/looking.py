@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.runtime.loop import Cancellable, Loop
-from holdfast.transport.dialling import Attempt, Failed, Identity
+from holdfast.transport.dialling import DialAttempt, DialFailed, Identity
 from holdfast.transport.resolving import Address
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Looking:
         self.loop, self.identity = loop, identity
         self.tls: ssl.SSLContext | None = None
         self._addresses, self._own_nonce, self._on_found = addresses, own_nonce, on_found
-        self._attempts: list[Attempt] = []
+        self._attempts: list[DialAttempt] = []
         if identity.security.tls is not None:
             from holdfast.transport.tls import client_context
 
@@ -52,7 +52,7 @@ class Looking:
         self._again = self.loop.call_later(LOOK_EVERY_S, self._look)
         for address in self._addresses:
             try:
-                self._attempts.append(Attempt(self, address))
+                self._attempts.append(DialAttempt(self, address))
             except OSError:
                 continue  # There is no way to it, now.
 
@@ -65,16 +65,16 @@ class Looking:
 
     # What attempts tell.
 
-    def on_challenged(self, attempt: Attempt) -> None:
+    def on_challenged(self, attempt: DialAttempt) -> None:
         attempt.close()
         self._attempts.remove(attempt)
         if attempt.handshake.identity < self._own_nonce:
             self.close()
             self._on_found(attempt.address)
 
-    def on_welcomed(self, attempt: Attempt) -> None:
+    def on_welcomed(self, attempt: DialAttempt) -> None:
         raise AssertionError("nobody is welcome who has proved nothing")
 
-    def on_attempt_failed(self, attempt: Attempt, failure: Failed) -> None:
+    def on_attempt_failed(self, attempt: DialAttempt, failure: DialFailed) -> None:
         if attempt in self._attempts:
             self._attempts.remove(attempt)

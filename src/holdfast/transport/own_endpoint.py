@@ -58,7 +58,7 @@ def try_to_host(
         ) from None
 
 
-class Place(Struct, frozen=True):
+class EndpointPlace(Struct, frozen=True):
     """Where an endpoint is, as seen from this machine."""
 
     is_here: bool | None
@@ -67,11 +67,11 @@ class Place(Struct, frozen=True):
     """Those of its addresses by which another machine can be reached."""
 
 
-def place_of(addresses: list[Address]) -> Place:
+def place_of(addresses: list[Address]) -> EndpointPlace:
     """Look where an endpoint is that has these addresses."""
     others = [address for address in addresses if not _may_be_ours(address)]
     is_here = len(others) < len(addresses) if addresses else None
-    return Place(is_here, tuple(address for address in others if _leads_elsewhere(address)))
+    return EndpointPlace(is_here, tuple(address for address in others if _leads_elsewhere(address)))
 
 
 def is_this_machine(endpoint: Endpoint) -> bool | None:

@@ -61,7 +61,7 @@ class Lookup:
         on_found: Callable[[Endpoint, list[Address]], None],
     ) -> None:
         self._loop, self._endpoint, self._on_found = loop, endpoint, on_found
-        self._answer = Answer()
+        self._answer = AddressesFound()
         self._end, threads_end = socket.socketpair()
         loop.add_reader(self._end.fileno(), self._on_done)
         _ask(endpoint, self._answer, threads_end.close)
@@ -81,7 +81,7 @@ def addresses_within(endpoint: Endpoint, timeout_s: float) -> list[Address]:
     """For those who may wait, but not for ever; raises OSError when there are none in time."""
     if found := numeric(endpoint):
         return found
-    answer = Answer()
+    answer = AddressesFound()
     _ask(endpoint, answer).join(timeout_s)
     if problem := answer.problem:
         raise OSError(f"has no address: {problem.strerror or problem}")
@@ -90,14 +90,16 @@ def addresses_within(endpoint: Endpoint, timeout_s: float) -> list[Address]:
     return answer.addresses
 
 
-class Answer(Struct):
+class AddressesFound(Struct):
     """What a thread has found out, or why it could not."""
 
     addresses: list[Address] = []
     problem: OSError | None = None
 
 
-def _ask(endpoint: Endpoint, answer: Answer, done: Callable[[], None] = lambda: None) -> Thread:
+def _ask(
+    endpoint: Endpoint, answer: AddressesFound, done: Callable[[], None] = lambda: None
+) -> Thread:
     from threading import Thread
 
     def ask() -> None:

@@ -38,9 +38,9 @@ from msgspec.structs import replace
 from holdfast.core.protocol.messages import FromNode, NodeGreeted, ToNode
 from holdfast.core.protocol.model import Endpoint, Tenure
 from holdfast.runtime.loop import Loop
-from holdfast.transport.auth import Proven, Security, is_same
+from holdfast.transport.auth import ConnectionSecurity, Proven, is_same
 from holdfast.transport.buffers import PeerBuffers
-from holdfast.transport.connection import Connection, Ending, Stream
+from holdfast.transport.connection import Ending, FramedConnection, Stream
 from holdfast.transport.frames import FRAME_LIMIT, ProtocolError, encode_order, from_node
 from holdfast.transport.handshake import NONCE_BYTES, Opening, ServerSide, job_of
 from holdfast.transport.listener import (
@@ -67,7 +67,7 @@ SHARE_OF_STORE = 1 / 2
 _SURE, _UNSURE = b"\0", b"\1"
 
 
-class Handlers(Protocol):
+class ServerHandlers(Protocol):
     """What the coordinator wants to know. None of it is called from within `send`."""
 
     def on_message(self, node: str, message: FromNode) -> None: ...
@@ -80,8 +80,8 @@ class StoreService(Protocol):
     """Who serves connections of the kind "store": `require` says why not, if not."""
 
     def require(self, round: int) -> None: ...
-    def admit(self, connection: Connection, round: int) -> None: ...
-    def ended(self, connection: Connection) -> None: ...
+    def admit(self, connection: FramedConnection, round: int) -> None: ...
+    def ended(self, connection: FramedConnection) -> None: ...
 
 
 class Server:
@@ -91,8 +91,8 @@ class Server:
         self,
         loop: Loop,
         job: str,
-        security: Security,
-        handlers: Handlers,
+        security: ConnectionSecurity,
+        handlers: ServerHandlers,
         store: StoreService | None = None,
     ) -> None:
         self._loop, self._handlers, self._store = loop, handlers, store
@@ -116,10 +116,10 @@ class Server:
         self._limit = connection_limit()
         self.buffers = PeerBuffers(loop)
         self._crowd, self._brake = Crowd(), Brake()
-        self._connections: set[Connection] = set()
+        self._connections: set[FramedConnection] = set()
         self._arrivals: dict[Arrival, str] = {}
         self._store_connections = 0
-        self._roster: Roster[Connection] = Roster()
+        self._roster: Roster[FramedConnection] = Roster()
         self._tickets: dict[bytes, str] = {}
         self._seals: dict[str, bytes] = {}
         """By whom each name was used first."""
@@ -240,29 +240,29 @@ class Server:
         self._arrivals.pop(arrival, None)
         self.rejected[error.kind] += 1
 
-    def _begin(self, stream: Stream, address: str) -> Connection:
-        connection = Connection(self._loop, stream, self._on_opening, self._on_stranger_ended)
+    def _begin(self, stream: Stream, address: str) -> FramedConnection:
+        connection = FramedConnection(self._loop, stream, self._on_opening, self._on_stranger_ended)
         connection.buffers, connection.address = self.buffers, address
         self._connections.add(connection)
         self._handshakes.watch(connection)
         return connection
 
-    def _on_stranger_ended(self, connection: Connection, ending: Ending) -> None:
+    def _on_stranger_ended(self, connection: FramedConnection, ending: Ending) -> None:
         self._forget(connection, ending)
 
-    def _forget(self, connection: Connection, ending: Ending) -> None:
+    def _forget(self, connection: FramedConnection, ending: Ending) -> None:
         self._let_go_of(connection)
         if ending.kind:
             self.rejected[ending.kind] += 1
 
-    def _discard(self, connection: Connection) -> None:
+    def _discard(self, connection: FramedConnection) -> None:
         if connection.kind in ("control", "store"):
             connection.close()
         else:
             connection.reset()  # A tether, or one that has not said yet that it is.
         self._let_go_of(connection)
 
-    def _let_go_of(self, connection: Connection) -> None:
+    def _let_go_of(self, connection: FramedConnection) -> None:
         """It is closed: nothing of it is left here."""
         if connection not in self._connections:
             return
@@ -275,14 +275,16 @@ class Server:
 
     # The handshake.
 
-    def _on_insecure_opening(self, connection: Connection, payload: bytes | bytearray) -> None:
+    def _on_insecure_opening(
+        self, connection: FramedConnection, payload: bytes | bytearray
+    ) -> None:
         """Without TLS, where TLS is demanded, only a tether may come."""
         opening = self._side.read_opening(payload)
         if opening.kind != "tether":
             raise ProtocolError("tls", "this coordinator demands TLS")
         self._admit_tether(connection, opening)
 
-    def _on_opening(self, connection: Connection, payload: bytes | bytearray) -> None:
+    def _on_opening(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         if self._is_handed_over(connection, payload):
             return
         opening = self._side.read_opening(payload)
@@ -296,7 +298,7 @@ class Server:
         connection.on_frame = self._on_proof
         connection.send(self._side.challenge(nonce))
 
-    def _is_handed_over(self, connection: Connection, payload: bytes | bytearray) -> bool:
+    def _is_handed_over(self, connection: FramedConnection, payload: bytes | bytearray) -> bool:
         if self.neighbours is None or (job := job_of(payload)) in ("", self._job):
             return False
         descriptor = connection.duplicate()
@@ -309,7 +311,7 @@ class Server:
             self._let_go_of(connection)
         return is_taken
 
-    def _on_proof(self, connection: Connection, payload: bytes | bytearray) -> None:
+    def _on_proof(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         opening, nonce = connection.state
         delay_s = self._brake.delay_s(connection.address)
         try:
@@ -325,10 +327,14 @@ class Server:
         else:
             answer()
 
-    def _on_spoke_out_of_turn(self, connection: Connection, payload: bytes | bytearray) -> None:
+    def _on_spoke_out_of_turn(
+        self, connection: FramedConnection, payload: bytes | bytearray
+    ) -> None:
         raise ProtocolError("garbage", "something was said before the welcome")
 
-    def _admit(self, connection: Connection, opening: Opening, proven: Proven, seal: bytes) -> None:
+    def _admit(
+        self, connection: FramedConnection, opening: Opening, proven: Proven, seal: bytes
+    ) -> None:
         if not connection.is_open:
             return  # It did not wait for the answer.
         try:
@@ -370,7 +376,7 @@ class Server:
         if oldest is not None:
             del self._seals[oldest]
 
-    def _admit_control(self, connection: Connection, node: str) -> None:
+    def _admit_control(self, connection: FramedConnection, node: str) -> None:
         older = self._roster.admit(node, connection)
         if older is not None:
             self._tickets.pop(older.state, None)
@@ -380,14 +386,14 @@ class Server:
         connection.on_frame, connection.on_ended = self._on_word, self._on_control_ended
         self._tickets[connection.state] = node
 
-    def _on_word(self, connection: Connection, payload: bytes | bytearray) -> None:
+    def _on_word(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         message = from_node.decode(payload)
         if isinstance(message, NodeGreeted):
             self._greetings.settled(connection)
         self._roster.spoke(connection.node)
         self._handlers.on_message(connection.node, message)
 
-    def _on_control_ended(self, connection: Connection, ending: Ending) -> None:
+    def _on_control_ended(self, connection: FramedConnection, ending: Ending) -> None:
         self._forget(connection, ending)
         self._tickets.pop(connection.state, None)
         if self._roster.ended(connection.node, connection):
@@ -395,7 +401,7 @@ class Server:
 
     # Tethers.
 
-    def _admit_tether(self, connection: Connection, opening: Opening) -> None:
+    def _admit_tether(self, connection: FramedConnection, opening: Opening) -> None:
         connection.kind, connection.node = "tether", opening.node
         self._crowd.add(connection.address)
         if self._tickets.get(opening.ticket) != opening.node:
@@ -408,10 +414,10 @@ class Server:
         self._roster.tether(opening.node, connection)
         self._handlers.on_tether(opening.node)
 
-    def _on_tether_spoke(self, connection: Connection, payload: bytes | bytearray) -> None:
+    def _on_tether_spoke(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         raise ProtocolError("garbage", "a tether has nothing to say")
 
-    def _on_tether_ended(self, connection: Connection, ending: Ending) -> None:
+    def _on_tether_ended(self, connection: FramedConnection, ending: Ending) -> None:
         self._forget(connection, ending)
         is_proof = self._roster.tether_ended(connection.node, connection, ending.clean)
         if is_proof is not None:
@@ -427,7 +433,7 @@ class Server:
             reason = f"the store has {self._store_connections} connections, and room for no more"
             raise ProtocolError("no room", reason, permanent=False)
 
-    def _admit_store(self, connection: Connection, opening: Opening) -> None:
+    def _admit_store(self, connection: FramedConnection, opening: Opening) -> None:
         assert self._store is not None, "it was asked for before the welcome"
         connection.kind, connection.node = "store", opening.node
         self._crowd.add(connection.address)
@@ -438,15 +444,15 @@ class Server:
 
     def _on_first_request(
         self,
-        serve: Callable[[Connection, bytes | bytearray], None],
-        connection: Connection,
+        serve: Callable[[FramedConnection, bytes | bytearray], None],
+        connection: FramedConnection,
         payload: bytes | bytearray,
     ) -> None:
         self._greetings.settled(connection)
         connection.on_frame = serve
         serve(connection, payload)
 
-    def _on_store_ended(self, connection: Connection, ending: Ending) -> None:
+    def _on_store_ended(self, connection: FramedConnection, ending: Ending) -> None:
         self._forget(connection, ending)
         if self._store is not None:
             self._store.ended(connection)

@@ -72,7 +72,7 @@ class Neighbours(Protocol):
         ...
 
 
-class Share:
+class EndpointShare:
     """This process carries a job's coordinator at an endpoint. On the loop's thread only."""
 
     def __init__(
@@ -238,7 +238,7 @@ def take_share(
     is_host: bool | None,
     may_lodge: bool,
     addresses: list[Address] | None = None,
-) -> Share | None:
+) -> EndpointShare | None:
     """The right to carry a job's coordinator at an endpoint; None where it is another's.
 
     `may_lodge` is whether several jobs may share the port. `addresses` are the endpoint's: without
@@ -254,7 +254,7 @@ def take_share(
         else:
             if claim is None:
                 return None  # A node of the same job carries it, on this machine.
-    share = Share(endpoint, job, claim, addresses)
+    share = EndpointShare(endpoint, job, claim, addresses)
     try:
         if share.take_port(is_host, may_lodge and bool(endpoint.port)):
             return share

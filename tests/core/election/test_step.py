@@ -8,8 +8,8 @@ from msgspec import structs
 from holdfast.core.election import step as leadership
 from holdfast.core.election.io import (
     Announce,
-    Call,
     Confirm,
+    DialNodes,
     DialWanted,
     ForgetRegister,
     Lead,
@@ -253,7 +253,7 @@ def test_13_the_leader_and_its_successors_are_dialled_and_only_then_the_register
     node.take(Pointed("a", ("b", "c"), places))
     node.answers = False
     calls = [node.take(DialWanted()) for _ in range(2)]
-    assert calls[0] == [Call(("a", "b", "c"), (places["a"], places["c"]))]
+    assert calls[0] == [DialNodes(("a", "b", "c"), (places["a"], places["c"]))]
     assert calls[1] == [ReadRegister()]
 
 

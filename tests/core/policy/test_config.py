@@ -17,7 +17,7 @@ from holdfast.core.policy.config import (
     Program,
     Rendezvous,
     RestartPolicy,
-    Security,
+    SecuritySettings,
     Timeouts,
 )
 from holdfast.core.protocol.errors import UsageError
@@ -42,11 +42,11 @@ REFUSED = {
     "a role without a name": (structs.replace(JOB, role=""), "role"),
     "a port below all ports": (structs.replace(JOB, master_port=-1), "-1 is not a port"),
     "a certificate without its key": (
-        structs.replace(JOB, security=Security(tls_certificate="node.pem")),
+        structs.replace(JOB, security=SecuritySettings(tls_certificate="node.pem")),
         "go together",
     ),
     "a key without its certificate": (
-        structs.replace(JOB, security=Security(tls_key="node.key")),
+        structs.replace(JOB, security=SecuritySettings(tls_key="node.key")),
         "go together",
     ),
     "a negative number of fruitless rounds": (
@@ -182,7 +182,7 @@ def test_a_configuration_survives_the_way_through_a_file() -> None:
         output=Output(redirects={0: 3, 12: 1}, local_ranks_filter=(0,)),
         restarts=RestartPolicy(non_retryable_exit_codes=(3, 4), window_s=60.0),
         leases=Leases(lease_s=20.0),
-        security=Security(token_file="/run/token"),
+        security=SecuritySettings(token_file="/run/token"),
         is_host=False,
     )
     assert msgspec.json.decode(msgspec.json.encode(config), type=JobConfig) == config

@@ -15,7 +15,7 @@ from holdfast.core.policy.rounds import (
     Form,
     Occupancy,
     View,
-    Wait,
+    WaitLonger,
     decide,
     make_room,
     min_round_s,
@@ -36,7 +36,7 @@ TOO_FEW = View(candidates=1, minimum=2, maximum=4, timeouts=TIMES, short_since=N
 def test_3_a_pause_is_waited_for_until_its_end() -> None:
     paused = structs.replace(FULL, not_before=NOW + 2.5)
     decision = decide(paused, NOW)
-    assert decision == Wait("pausing before the next round", NOW + 2.5)
+    assert decision == WaitLonger("pausing before the next round", NOW + 2.5)
     assert isinstance(decide(paused, NOW + 2.5), Form)
 
 
@@ -50,11 +50,11 @@ def test_4_a_surplus_stands_by() -> None:
 
 def test_5_with_fewer_than_it_needs_a_round_waits_and_counts_the_missing() -> None:
     decision = decide(TOO_FEW, NOW)
-    assert decision == Wait("1 of at least 2 nodes; waiting for 1 more", NOW + 500)
+    assert decision == WaitLonger("1 of at least 2 nodes; waiting for 1 more", NOW + 500)
 
 
 def test_5_too_few_for_too_long_fail_the_job() -> None:
-    assert isinstance(decide(TOO_FEW, NOW + 499.9), Wait)
+    assert isinstance(decide(TOO_FEW, NOW + 499.9), WaitLonger)
     assert decide(TOO_FEW, NOW + 500) == Fail(
         "only 1 of at least 2 nodes came within 600 s (--join-timeout)"
     )
@@ -63,20 +63,20 @@ def test_5_too_few_for_too_long_fail_the_job() -> None:
 def test_5_who_comes_meanwhile_does_not_lengthen_the_wait() -> None:
     one = structs.replace(TOO_FEW, minimum=4, maximum=4)
     before, after = decide(one, NOW), decide(structs.replace(one, candidates=3), NOW + 50)
-    assert isinstance(before, Wait)
-    assert isinstance(after, Wait)
+    assert isinstance(before, WaitLonger)
+    assert isinstance(after, WaitLonger)
     assert before.wake_at == after.wake_at
 
 
 def test_6_the_first_round_waits_for_latecomers_until_the_last_call_is_over() -> None:
     waiting = decide(ENOUGH, NOW)
-    assert waiting == Wait("2 nodes are enough; last call for up to 2 more", NOW + 4.0)
+    assert waiting == WaitLonger("2 nodes are enough; last call for up to 2 more", NOW + 4.0)
     assert decide(ENOUGH, NOW + 4.0) == Form()
 
 
 def test_6_a_last_call_that_nobody_started_starts_now() -> None:
     decision = decide(structs.replace(ENOUGH, enough_since=None), NOW)
-    assert isinstance(decision, Wait)
+    assert isinstance(decision, WaitLonger)
     assert decision.wake_at == NOW + 5.0
 
 
@@ -89,11 +89,11 @@ def test_6_a_later_round_does_not_wait_for_latecomers() -> None:
 Rule = tuple[str, type, Callable[[View, float], bool]]
 
 RULES: list[Rule] = [
-    ("a pause", Wait, lambda view, now: now < view.not_before),
+    ("a pause", WaitLonger, lambda view, now: now < view.not_before),
     ("full", Form, lambda view, now: view.candidates >= view.maximum),
-    ("too few", Wait, lambda view, now: short(view) and now < join_ends(view, now)),
+    ("too few", WaitLonger, lambda view, now: short(view) and now < join_ends(view, now)),
     ("too few for too long", Fail, lambda view, now: short(view)),
-    ("last call", Wait, lambda view, now: view.first_round and now < call_ends(view, now)),
+    ("last call", WaitLonger, lambda view, now: view.first_round and now < call_ends(view, now)),
     ("enough", Form, lambda view, now: True),
 ]
 
@@ -154,7 +154,7 @@ def test_every_wait_and_refusal_has_a_reason_and_none_wakes_in_the_past(view: Vi
     decision = decide(view, NOW)
     if not isinstance(decision, Form):
         assert decision.reason
-    if isinstance(decision, Wait):
+    if isinstance(decision, WaitLonger):
         assert decision.wake_at is None or decision.wake_at > NOW
 
 
@@ -168,7 +168,7 @@ def test_nothing_forms_with_fewer_than_the_job_needs(view: View) -> None:
 def test_waking_when_asked_to_is_never_for_nothing(view: View) -> None:
     """The wait that named a time is over at that time, for a reason further down the list."""
     decision = decide(view, NOW)
-    if isinstance(decision, Wait) and decision.wake_at is not None:
+    if isinstance(decision, WaitLonger) and decision.wake_at is not None:
         assert decide(view, decision.wake_at) != decision
 
 
@@ -187,7 +187,7 @@ ROOM = Occupancy(
 
 
 def test_7_a_newcomer_ends_the_round_after_the_delay_that_others_may_use_too() -> None:
-    assert make_room(ROOM, NOW) == Wait("1 node more will be taken in", NOW + 1.0)
+    assert make_room(ROOM, NOW) == WaitLonger("1 node more will be taken in", NOW + 1.0)
     assert make_room(ROOM, NOW + 1.0) == Form()
 
 
@@ -197,7 +197,7 @@ def test_7_newcomers_that_fill_the_round_wait_for_nobody() -> None:
 
 def test_7_a_round_lasts_its_least_time_whoever_waits() -> None:
     young = structs.replace(ROOM, started_at=NOW)
-    assert make_room(young, NOW + 1.9) == Wait("1 node more will be taken in", NOW + 2.0)
+    assert make_room(young, NOW + 1.9) == WaitLonger("1 node more will be taken in", NOW + 2.0)
     assert make_room(young, NOW + 2.0) == Form()
 
 
@@ -237,7 +237,7 @@ def test_room_is_made_exactly_when_every_condition_holds(view: Occupancy) -> Non
     decision = make_room(view, NOW)
     assert (decision is None) == (not possible)
     assert isinstance(decision, Form) == (possible and batched and old_enough)
-    if isinstance(decision, Wait):
+    if isinstance(decision, WaitLonger):
         assert decision.wake_at is not None
         assert isinstance(make_room(view, decision.wake_at), Form)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.policy.stacks import (
     GROUPS_TOLD,
-    Frame,
+    StackFrame,
     WorkerStack,
     grouped,
     in_words,
@@ -19,15 +19,15 @@ from holdfast.core.policy.stacks import (
 
 TORCH = "/venv/lib/python3.11/site-packages/torch/distributed"
 ALL_REDUCE = (
-    Frame(f"{TORCH}/distributed_c10d.py", 2810, "all_reduce"),
-    Frame(f"{TORCH}/c10d_logger.py", 81, "wrapper"),
-    Frame("/home/me/train.py", 41, "main"),
-    Frame("/home/me/train.py", 90, "<module>"),
+    StackFrame(f"{TORCH}/distributed_c10d.py", 2810, "all_reduce"),
+    StackFrame(f"{TORCH}/c10d_logger.py", 81, "wrapper"),
+    StackFrame("/home/me/train.py", 41, "main"),
+    StackFrame("/home/me/train.py", 90, "<module>"),
 )
 LOAD_BATCH = (
-    Frame("/home/me/data.py", 88, "load_batch"),
-    Frame("/home/me/train.py", 33, "main"),
-    Frame("/home/me/train.py", 90, "<module>"),
+    StackFrame("/home/me/data.py", 88, "load_batch"),
+    StackFrame("/home/me/train.py", 33, "main"),
+    StackFrame("/home/me/train.py", 90, "<module>"),
 )
 DUMP = f'''\
 Thread 0x00007f1 (most recent call first):
@@ -80,12 +80,12 @@ def test_of_a_worker_without_a_stack_the_kernel_may_know_something() -> None:
 
 
 def test_without_a_line_of_the_users_own_the_innermost_is_said() -> None:
-    library = (Frame("/usr/lib/python3.11/threading.py", 327, "wait"),)
+    library = (StackFrame("/usr/lib/python3.11/threading.py", 327, "wait"),)
     assert said(WorkerStack(0, "", library)) == "rank 0 waits in wait at threading.py:327"
 
 
 def test_our_own_frames_below_a_warm_worker_are_passed_over() -> None:
-    ours = Frame("/x/src/holdfast/processes/zygote/run_as_main.py", 180, "run")
+    ours = StackFrame("/x/src/holdfast/processes/zygote/run_as_main.py", 180, "run")
     assert place_of(WorkerStack(0, "", (*LOAD_BATCH, ours))) == place_of(
         WorkerStack(0, "", LOAD_BATCH)
     )
@@ -98,7 +98,8 @@ def test_nobody_runs() -> None:
 
 def test_a_hundred_places_are_told_in_brief() -> None:
     stacks = [
-        WorkerStack(rank, "", (Frame(f"/home/me/{rank}.py", 1, "work"),)) for rank in range(100)
+        WorkerStack(rank, "", (StackFrame(f"/home/me/{rank}.py", 1, "work"),))
+        for rank in range(100)
     ]
     words = said(*stacks)
     assert words.count(";") == GROUPS_TOLD
@@ -108,7 +109,7 @@ def test_a_hundred_places_are_told_in_brief() -> None:
 @pytest.mark.parametrize(
     ("frames", "waits"), [(ALL_REDUCE, True), (LOAD_BATCH, False), ((), False)]
 )
-def test_who_is_in_a_collective_waits(frames: tuple[Frame, ...], waits: bool) -> None:
+def test_who_is_in_a_collective_waits(frames: tuple[StackFrame, ...], waits: bool) -> None:
     assert is_waiting(WorkerStack(0, "", frames)) is waits
 
 
@@ -118,7 +119,7 @@ def test_whatever_was_written_can_be_read(text: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.sampled_from([ALL_REDUCE, LOAD_BATCH, ()]))))
-def test_each_worker_is_in_one_group(found: list[tuple[int, tuple[Frame, ...]]]) -> None:
+def test_each_worker_is_in_one_group(found: list[tuple[int, tuple[StackFrame, ...]]]) -> None:
     stacks = [WorkerStack(rank, "", frames) for rank, frames in found]
     groups = grouped(stacks)
     assert sorted(one.rank for group in groups for one in group.stacks) == sorted(

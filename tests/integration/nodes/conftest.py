@@ -13,7 +13,7 @@ from ...conftest import passed_key
 from ...etcd_cluster import EtcdCluster
 from .etcd_hosts import SERVERS, EtcdJob, cluster_on
 from .hosts import Network
-from .nodes_job import NodesJob
+from .nodes_job import PROGRAM, WITH_PYTORCH, NodesJob
 
 COMMANDS = ("ip", "nsenter", "setpriv")
 TUN = Path("/dev/net/tun")
@@ -50,9 +50,17 @@ def make_network(request: pytest.FixtureRequest) -> Iterator[MakeHosts]:
 
 
 @pytest.fixture
-def make_job(make_network: MakeHosts, tmp_path: Path, holdfast: Path) -> Callable[[int], NodesJob]:
+def program(request: pytest.FixtureRequest) -> Path:
+    """What workers run: training with PyTorch where the test is marked so, else without."""
+    return WITH_PYTORCH if request.node.get_closest_marker("torch") else PROGRAM
+
+
+@pytest.fixture
+def make_job(
+    make_network: MakeHosts, tmp_path: Path, holdfast: Path, program: Path
+) -> Callable[[int], NodesJob]:
     """Make hosts for a job, which a test then starts on them."""
-    return lambda count: NodesJob(make_network(count).hosts, tmp_path, holdfast)
+    return lambda count: NodesJob(make_network(count).hosts, tmp_path, holdfast, program)
 
 
 class Ground(NamedTuple):
@@ -76,7 +84,11 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 
 @pytest.fixture
 def make_etcd_job(
-    ground: Ground, tmp_path: Path, holdfast: Path, request: pytest.FixtureRequest
+    ground: Ground,
+    tmp_path: Path,
+    holdfast: Path,
+    program: Path,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Callable[[int], EtcdJob]]:
     """Make a job on some hosts, which find each other through etcd."""
     jobs: list[EtcdJob] = []
@@ -84,6 +96,7 @@ def make_etcd_job(
     def make(count: int) -> EtcdJob:
         hosts = ground.network.hosts[:count]
         jobs.append(EtcdJob(hosts, tmp_path, holdfast, ground.cluster))
+        jobs[-1].program = program
         return jobs[-1]
 
     yield make

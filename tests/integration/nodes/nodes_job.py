@@ -24,7 +24,10 @@ from .story import Story, Worker
 
 DEADLINE_S = 100.0
 PORT = 29400
-PROGRAM = Path(__file__).with_name("gloo_job.py")
+PROGRAM = Path(__file__).with_name("socket_job.py")
+WITH_PYTORCH = Path(__file__).with_name("gloo_job.py")
+"""The same for tests that are marked `torch`: some of each kind. Most need no PyTorch to prove
+what agents do, and it takes each host seconds to import."""
 # Short leases, so that a test in which one runs out takes seconds; and no long wait for
 # latecomers, because the tests know who comes.
 CONF = "--rdzv-conf=lease=6,heartbeat=0.8,last_call_timeout=1"
@@ -79,7 +82,9 @@ class Agent:
 class NodesJob:
     """One job, with an agent on each of some hosts."""
 
-    def __init__(self, hosts: list[Host], folder: Path, holdfast: Path) -> None:
+    def __init__(
+        self, hosts: list[Host], folder: Path, holdfast: Path, program: Path = PROGRAM
+    ) -> None:
         self.hosts = hosts
         self.folder = folder
         self.shared = folder / "shared"
@@ -87,7 +92,7 @@ class NodesJob:
         self.story = Story(self.shared)
         self.agents: list[Agent] = []
         self.endpoint = f"{hosts[0].address}:{PORT}"
-        self.program: Path = PROGRAM
+        self.program = program
         self.run_id = "job"
         self._holdfast = holdfast
 

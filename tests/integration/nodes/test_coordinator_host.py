@@ -8,7 +8,7 @@ import pytest
 
 from .nodes_job import CONF
 
-pytestmark = [pytest.mark.root, pytest.mark.torch]
+pytestmark = pytest.mark.root
 
 WORDS = ("--nnodes=2:3", CONF, "--max-restarts=0")
 

@@ -17,7 +17,7 @@ import pytest
 from .etcd_hosts import LEADS_NO_MORE, EtcdJob, boot_time, cluster_on
 from .nodes_job import DEADLINE_S, SILENT_STEPS, Agent, kill_worker
 
-pytestmark = [pytest.mark.root, pytest.mark.torch]
+pytestmark = pytest.mark.root
 
 NO_RESTARTS = "--max-restarts=0"
 STATUS_FAILED = 1
@@ -51,6 +51,7 @@ def names(agents: list[Agent]) -> set[str]:
     return {agent.host.name for agent in agents}
 
 
+@pytest.mark.torch
 def test_the_death_of_the_coordinators_agent_is_survived(make_etcd_job, note) -> None:
     job = make_etcd_job(3)
     number = start(job, "--nnodes=1:3", NO_RESTARTS)

@@ -11,13 +11,14 @@ import pytest
 
 from .nodes_job import PATIENT_CONF, kill_worker
 
-pytestmark = [pytest.mark.root, pytest.mark.torch]
+pytestmark = pytest.mark.root
 
 ELASTIC = ("--nnodes=2:3", PATIENT_CONF)
 NO_RESTARTS = "--max-restarts=0"
 STATUS_FAILED = 1
 
 
+@pytest.mark.torch
 def test_a_killed_worker_costs_a_round_and_nobody_leaves(make_job) -> None:
     job = make_job(3)
     agents = job.start_all(*ELASTIC, "--max-restarts=2")
@@ -77,6 +78,7 @@ def test_two_hosts_may_be_lost_at_once(make_job) -> None:
 
 
 @pytest.mark.parametrize("everything", [True, False])
+@pytest.mark.torch
 def test_a_host_may_be_lost_while_the_workers_find_each_other(make_job, everything) -> None:
     """The others wait in the store for the lost one, which has not connected to them yet."""
     job = make_job(3)

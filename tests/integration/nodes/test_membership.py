@@ -8,12 +8,13 @@ import pytest
 
 from .nodes_job import PATIENT_CONF, PORT
 
-pytestmark = [pytest.mark.root, pytest.mark.torch]
+pytestmark = pytest.mark.root
 
 NO_RESTARTS = "--max-restarts=0"
 ELASTIC = ("--nnodes=2:3", PATIENT_CONF, NO_RESTARTS)
 
 
+@pytest.mark.torch
 def test_a_host_that_joins_later_is_taken_in(make_job) -> None:
     job = make_job(3)
     first, second = (job.start(host, *ELASTIC) for host in job.hosts[:2])
@@ -83,6 +84,7 @@ def test_hosts_may_have_different_numbers_of_workers(make_job) -> None:
     job.finish(*agents)
 
 
+@pytest.mark.torch
 def test_hosts_may_meet_over_ipv6(make_job) -> None:
     job = make_job(2)
     job.endpoint = f"[{job.hosts[0].address6}]:{PORT}"

@@ -15,7 +15,7 @@ from ...etcd_cluster import EtcdServer
 from .conftest import MakeHosts
 from .etcd_hosts import SERVERS, EtcdJob, cluster_on
 
-pytestmark = [pytest.mark.root, pytest.mark.torch]
+pytestmark = pytest.mark.root
 
 WORDS = ("--nnodes=1:3", "--max-restarts=0")
 SHORT = "--rdzv-conf=lease=6"

@@ -22,7 +22,7 @@ from .nodes_job import (
     kill_worker,
 )
 
-pytestmark = [pytest.mark.root, pytest.mark.torch]
+pytestmark = pytest.mark.root
 
 COORDINATOR, OTHER = 0, 2
 # Each takes about half a second when packets have to be sent again.
@@ -82,6 +82,7 @@ def test_an_agent_paused_for_longer_than_its_lease_comes_back(job) -> None:
     comes_back(job, lambda: agent.send(signal.SIGSTOP), lambda: agent.send(signal.SIGCONT))
 
 
+@pytest.mark.torch
 def test_a_link_that_is_cut_and_healed_brings_its_host_back(job) -> None:
     comes_back(job, job.hosts[OTHER].cut, job.hosts[OTHER].heal)
 

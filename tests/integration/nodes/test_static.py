@@ -13,7 +13,7 @@ import pytest
 from .hosts import Host
 from .nodes_job import CONF, PATIENT_CONF, Agent, NodesJob, kill_worker
 
-pytestmark = [pytest.mark.root, pytest.mark.torch]
+pytestmark = pytest.mark.root
 
 MASTER_PORT = 29500
 COORDINATOR_PORT = 29400
@@ -91,6 +91,7 @@ def test_workers_get_the_master_as_it_was_given(make_static, start: str, tmp_pat
     job.check()
 
 
+@pytest.mark.torch
 def test_a_failed_worker_restarts_all_and_costs_the_job_one_restart(make_static) -> None:
     """The port stays the same, so the listener of the old round must be gone."""
     static = make_static(2)
@@ -182,6 +183,7 @@ def test_the_coordinator_s_port_can_be_named(make_static) -> None:
     job.finish(*agents)
 
 
+@pytest.mark.torch
 def test_rank_0_need_not_have_the_master_s_address_if_that_leads_to_it(make_static) -> None:
     """Host 3 passes on what comes to it: a balancer, or a machine that translates addresses."""
     static = make_static(2, hosts=3)

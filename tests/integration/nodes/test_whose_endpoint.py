@@ -12,7 +12,7 @@ import pytest
 from .hosts import Host
 from .nodes_job import PATIENT_CONF, PORT, NodesJob
 
-pytestmark = [pytest.mark.root, pytest.mark.torch]
+pytestmark = pytest.mark.root
 
 BRIDGE = "172.30.0.1"
 """An address that every machine has, as those of bridges are."""
@@ -102,4 +102,4 @@ def test_without_ipv6_its_addresses_put_nothing_in_doubt(make_network) -> None:
     done = subprocess.run(
         [*host.entry, sys.executable, "-c", PLACES], capture_output=True, text=True, check=True
     )
-    assert done.stdout == "Place(is_here=True, elsewhere=())\n"
+    assert done.stdout == "EndpointPlace(is_here=True, elsewhere=())\n"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.processes.bare.private_messages import Message
-from holdfast.processes.bare.wire import MAX_DESCRIPTORS, Connection
+from holdfast.processes.bare.wire import MAX_DESCRIPTORS, PrivateConnection
 
 
 class Parcel(Message):
@@ -18,14 +18,14 @@ class Parcel(Message):
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Connection, Connection]]:
-    one, other = (Connection(sock) for sock in socket.socketpair())
+def ends() -> Iterator[tuple[PrivateConnection, PrivateConnection]]:
+    one, other = (PrivateConnection(sock) for sock in socket.socketpair())
     yield one, other
     one.close()
     other.close()
 
 
-def exchange(sender: Connection, receiver: Connection, count: int) -> list:
+def exchange(sender: PrivateConnection, receiver: PrivateConnection, count: int) -> list:
     """Send what is queued, as far as there is room, until so many frames have arrived."""
     messages = []
     while len(messages) < count:
@@ -105,7 +105,7 @@ def test_descriptors_are_closed_once_sent_if_that_is_asked_for(ends, close) -> N
 
 
 def test_descriptors_that_were_never_sent_are_closed_with_the_connection() -> None:
-    one, other = (Connection(sock) for sock in socket.socketpair())
+    one, other = (PrivateConnection(sock) for sock in socket.socketpair())
     descriptor = os.open(os.devnull, os.O_RDONLY)
     one.queue(Parcel(text="w" * 5_000_000))
     one.queue(Parcel(), [descriptor], close=True)
@@ -116,7 +116,7 @@ def test_descriptors_that_were_never_sent_are_closed_with_the_connection() -> No
 
 
 def test_descriptors_whose_frame_never_came_are_closed_with_the_connection() -> None:
-    one, other = (Connection(sock) for sock in socket.socketpair())
+    one, other = (PrivateConnection(sock) for sock in socket.socketpair())
     reading, writing = os.pipe()
     one.queue(Parcel(text="w" * 5_000_000), [writing], close=True)
     one.flush()  # The descriptor goes with the first byte, and the rest has no room.

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.processes.host.oom import OutOfMemoryWatch, Places
+from holdfast.processes.host.oom import KernelReports, OutOfMemoryWatch
 
 DEADLINE_S = 60
 LIMIT_BYTES = 64 * 1024 * 1024
@@ -27,9 +27,9 @@ V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 AGENT = """
 import json, os, subprocess, sys
-from holdfast.processes.host.oom import OutOfMemoryWatch, Places
+from holdfast.processes.host.oom import OutOfMemoryWatch, KernelReports
 
-watch = OutOfMemoryWatch(Places(**json.loads(sys.argv[1])))
+watch = OutOfMemoryWatch(KernelReports(**json.loads(sys.argv[1])))
 hog = (
     "import os; open('/proc/self/oom_score_adj', 'w').write('1000')\\n"
     "if os.environ['HOW'] == 'memory':\\n"
@@ -198,7 +198,7 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.proc, self.log, self.mounted = root / "proc", root / "kmsg", root / "cgroup"
         (self.proc / "self" / "ns").mkdir(parents=True)
-        self.places = Places(kernel_log=str(self.log), proc=str(self.proc))
+        self.places = KernelReports(kernel_log=str(self.log), proc=str(self.proc))
         self.count_on_machine(0)
 
     def count_on_machine(self, kills: int) -> None:
@@ -228,7 +228,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_a_machine_that_tells_nothing_gives_no_evidence(tmp_path: Path) -> None:
-    watch = OutOfMemoryWatch(Places(kernel_log=str(tmp_path / "no"), proc=str(tmp_path)))
+    watch = OutOfMemoryWatch(KernelReports(kernel_log=str(tmp_path / "no"), proc=str(tmp_path)))
     watch.snapshot()
     assert watch.evidence(1) == ""
     watch.close()

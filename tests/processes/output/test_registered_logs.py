@@ -20,7 +20,7 @@ from holdfast.processes.output import registered_logs
 from holdfast.processes.output.log_layout import JobLogs
 from holdfast.processes.output.registered_logs import RegisteredLayout, registered_layout
 from holdfast.processes.output.round_logs import LogsRefused, RoundLogs
-from holdfast.processes.output.stream_plans import Place
+from holdfast.processes.output.stream_plans import StreamDestination
 
 Register = Callable[[Any], None]
 
@@ -64,10 +64,10 @@ def ask(reify: Callable[..., Any], environments: Any = None) -> RoundLogs:
 
 def test_every_kind_of_path_has_its_place() -> None:
     logs = ask(lambda _: answer())
-    assert logs.place(0, 1) == Place(Path("o0"), prefixed=True)
-    assert logs.place(1, 1) == Place(Path("o1"), direct=True)
-    assert logs.place(0, 2) == Place()
-    assert logs.place(1, 2) == Place(Path(os.devnull), direct=True, shown=False)
+    assert logs.place(0, 1) == StreamDestination(Path("o0"), prefixed=True)
+    assert logs.place(1, 1) == StreamDestination(Path("o1"), direct=True)
+    assert logs.place(0, 2) == StreamDestination()
+    assert logs.place(1, 2) == StreamDestination(Path(os.devnull), direct=True, shown=False)
 
 
 def test_an_error_file_that_is_not_named_is_ours() -> None:

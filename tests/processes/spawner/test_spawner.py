@@ -17,26 +17,26 @@ import pytest
 
 from holdfast.processes.bare import linux
 from holdfast.processes.bare.private_messages import (
-    End,
+    EndYourself,
+    EverythingGone,
     Execute,
     Exited,
     Fork,
-    Gone,
-    HoldLease,
     InCommon,
     Kill,
-    ListStuck,
     Message,
+    NameStuck,
     Preload,
     Preloaded,
-    Ready,
     Signal,
+    SpawnerIsUp,
     Started,
+    StopAndKillAt,
     Stuck,
     WarmWorker,
-    ZygoteLost,
+    ZygoteEnded,
 )
-from holdfast.processes.bare.wire import Connection
+from holdfast.processes.bare.wire import PrivateConnection
 from holdfast.processes.spawner_process import start_spawner
 
 DEADLINE_S = 60.0
@@ -50,9 +50,9 @@ class Spawner:
         process = start_spawner(zygote=False)
         self.pid = process.pid
         process.socket.settimeout(DEADLINE_S)
-        self.connection = Connection(process.socket)
+        self.connection = PrivateConnection(process.socket)
         self.heard: list[Message] = []
-        assert self.next(Ready).pid == self.pid
+        assert self.next(SpawnerIsUp).pid == self.pid
 
     def ask(self, request: Message, descriptors: list[int] | None = None) -> None:
         self.connection.queue(request, descriptors, close=True)
@@ -160,7 +160,7 @@ def test_a_signal_goes_to_those_who_are_named(spawner) -> None:
     spawner.ask(Signal(number=int(signal.SIGTERM), names=["other", "nobody"]))
     exited = spawner.next(Exited)
     assert (exited.name, exited.status) == ("other", -signal.SIGTERM)
-    spawner.ask(ListStuck())
+    spawner.ask(NameStuck())
     assert len(spawner.next(Stuck).processes) == 1
 
 
@@ -189,7 +189,7 @@ def test_a_kill_reaches_all_generations_and_tells_of_each_worker_first(spawner, 
         spawner.run(name, *argv)
     wait_until(lambda: (tmp_path / "one").exists() and (tmp_path / "two").exists())
     spawner.ask(Kill())
-    spawner.next(Gone)
+    spawner.next(EverythingGone)
     exits = {m.name: m.status for m in spawner.heard if isinstance(m, Exited)}
     assert exits == {"one": -signal.SIGKILL, "two": -signal.SIGKILL}
     assert linux.descendants(spawner.pid) == []
@@ -217,7 +217,7 @@ def test_who_cleans_up_after_the_others_may_do_so(spawner, tmp_path) -> None:
     spawner.run("one", sys.executable, "-c", CLEANER, str(ready), CLEANS_UP)
     wait_until(ready.exists)
     spawner.ask(Kill())
-    spawner.next(Gone)
+    spawner.next(EverythingGone)
     assert (tmp_path / "ready.cleaned").exists()
 
 
@@ -231,23 +231,23 @@ def test_who_only_pretends_to_clean_up_is_killed_too(spawner, tmp_path, how) -> 
         spawner.connection.socket.close()
         os.waitpid(spawner.pid, 0)
     elif how == "lease":
-        spawner.ask(HoldLease(stop_at=linux.now(), kill_at=linux.now()))
-        spawner.next(Gone)
+        spawner.ask(StopAndKillAt(stop_at=linux.now(), kill_at=linux.now()))
+        spawner.next(EverythingGone)
     else:
-        spawner.ask(End() if how == "end" else Kill())
-        assert spawner.end_of_stream() if how == "end" else spawner.next(Gone)
+        spawner.ask(EndYourself() if how == "end" else Kill())
+        assert spawner.end_of_stream() if how == "end" else spawner.next(EverythingGone)
     assert linux.read_process(pretender) is None
 
 
 def test_a_kill_of_nothing_is_done_at_once(spawner) -> None:
     spawner.ask(Kill())
-    assert spawner.next(Gone)
+    assert spawner.next(EverythingGone)
 
 
 def test_it_can_be_used_again_after_a_kill(spawner) -> None:
     spawner.run("one", *SLEEP)
     spawner.ask(Kill())
-    spawner.next(Gone)
+    spawner.next(EverythingGone)
     spawner.run("two", sys.executable, "-c", "raise SystemExit(5)")
     assert [m.status for m in (spawner.next(Exited), spawner.next(Exited))] == [-9, 5]
 
@@ -263,7 +263,7 @@ def test_orphans_are_reaped(spawner, tmp_path) -> None:
 
 def test_the_end_is_the_end_of_everything(spawner, is_running) -> None:
     pids = [spawner.run(name, *SLEEP) for name in ("one", "two")]
-    spawner.ask(End())
+    spawner.ask(EndYourself())
     assert spawner.end_of_stream()
     assert not any(map(is_running, pids))
     assert os.waitstatus_to_exitcode(os.waitpid(spawner.pid, 0)[1]) == 0
@@ -280,7 +280,7 @@ def test_it_outlives_the_signals_of_a_terminal_and_of_a_shutdown(spawner) -> Non
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         os.kill(spawner.pid, number)
     spawner.ask(Kill())
-    assert spawner.next(Gone)
+    assert spawner.next(EverythingGone)
     assert os.getsid(spawner.pid) == spawner.pid
 
 
@@ -296,7 +296,7 @@ def test_it_is_one_thread_and_holds_on_to_nothing(spawner) -> None:
 def test_a_fork_without_a_zygote_is_told_and_its_descriptors_are_let_go(spawner) -> None:
     reading, writing = os.pipe()
     spawner.ask(fork_of("one"), [writing])
-    assert spawner.next(ZygoteLost)
+    assert spawner.next(ZygoteEnded)
     assert os.read(reading, 1) == b"", "somebody still holds the other end"
     os.close(reading)
 
@@ -320,8 +320,8 @@ def test_a_fork_by_a_zygote_that_has_just_died_holds_on_to_nothing(
         os.kill(zygote, signal.SIGKILL)
         wait_until(lambda pid=zygote: not is_running(pid))
         os.kill(spawner.pid, signal.SIGCONT)
-        assert spawner.next(ZygoteLost)
-        spawner.ask(ListStuck())
+        assert spawner.next(ZygoteEnded)
+        spawner.ask(NameStuck())
         spawner.next(Stuck)  # All that came before is done.
         spawner.heard.clear()
     assert os.listdir(f"/proc/{spawner.pid}/fd") == before
@@ -403,13 +403,13 @@ def test_a_message_of_the_zygote_is_not_waited_for_twice(spawner, tmp_path, is_r
     spawner.connection.flush_blocking()
     assert spawner.next(Preloaded).reason == "first taken"
     assert spawner.next(Exited).name == "one"
-    spawner.ask(ListStuck())
+    spawner.ask(NameStuck())
     assert spawner.next(Stuck)
 
 
 def test_a_zygote_that_ends_is_told(spawner) -> None:
     spawner.ask(preload_by("/bin/false"))
-    assert spawner.next(ZygoteLost)
+    assert spawner.next(ZygoteEnded)
 
 
 def test_more_descriptors_than_one_message_carries_reach_a_command(spawner, tmp_path) -> None:
@@ -427,11 +427,11 @@ def test_more_descriptors_than_one_message_carries_reach_a_command(spawner, tmp_
 def test_a_request_that_it_cannot_carry_out_ends_it_at_once(capfd) -> None:
     """One that was passed over would be waited for, for ever."""
     spawner = Spawner()
-    spawner.ask(Gone())
+    spawner.ask(EverythingGone())
     assert spawner.end_of_stream()
     assert os.waitstatus_to_exitcode(os.waitpid(spawner.pid, 0)[1]) == 1
     spawner.close()
-    assert "nothing that a spawner does: Gone" in capfd.readouterr().err
+    assert "nothing that a spawner does: EverythingGone" in capfd.readouterr().err
 
 
 def test_nothing_here_is_inheritable_while_it_is_started(monkeypatch) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.processes.zygote import warm_memory
-from holdfast.processes.zygote.warm_memory import Memory, keep, recall
+from holdfast.processes.zygote.warm_memory import WarmMemory, keep, recall
 
-KNOWN = Memory(("torch._dynamo",), {"odd": "it reads RANK when imported"}, {"a": ("B",)})
+KNOWN = WarmMemory(("torch._dynamo",), {"odd": "it reads RANK when imported"}, {"a": ("B",)})
 
 
 @pytest.fixture
@@ -35,12 +35,12 @@ def test_what_was_kept_is_recalled(program: str, folder: Path) -> None:
 
 
 def test_of_an_unknown_program_nothing_is_known(program: str) -> None:
-    assert recall(program) == Memory()
+    assert recall(program) == WarmMemory()
 
 
 def test_a_program_that_was_changed_is_another(program: str, folder: Path) -> None:
     Path(program).write_text("import numpy")
-    assert recall(program) == Memory()
+    assert recall(program) == WarmMemory()
 
 
 def test_where_something_was_installed_it_is_forgotten(
@@ -52,7 +52,7 @@ def test_where_something_was_installed_it_is_forgotten(
     keep(program, KNOWN)
     assert recall(program) == KNOWN
     os.utime(site, ns=(1, 1))
-    assert recall(program) == Memory()
+    assert recall(program) == WarmMemory()
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
@@ -60,7 +60,7 @@ def test_a_folder_that_others_can_write_to_is_not_believed(
     program: str, folder: Path, mode: int
 ) -> None:
     folder.chmod(mode)
-    assert recall(program) == Memory()
+    assert recall(program) == WarmMemory()
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602])
@@ -68,13 +68,13 @@ def test_a_file_that_others_can_write_to_is_not_believed(
     program: str, folder: Path, mode: int
 ) -> None:
     next(folder.iterdir()).chmod(mode)
-    assert recall(program) == Memory()
+    assert recall(program) == WarmMemory()
 
 
 @pytest.mark.root
 def test_what_belongs_to_somebody_else_is_not_believed(program: str, folder: Path) -> None:
     os.chown(folder, 12345, 12345)
-    assert recall(program) == Memory()
+    assert recall(program) == WarmMemory()
 
 
 def test_a_link_is_not_followed(program: str, folder: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_link_is_not_followed(program: str, folder: Path) -> None:
     other = folder.parent / "other"
     file.rename(other)
     file.symlink_to(other)
-    assert recall(program) == Memory()
+    assert recall(program) == WarmMemory()
     keep(program, KNOWN)
     assert not file.is_symlink()
     assert recall(program) == KNOWN
@@ -91,7 +91,7 @@ def test_a_link_is_not_followed(program: str, folder: Path) -> None:
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"late": [1]}', b'{"avoid": []}', b"\xff"])
 def test_garbage_is_as_good_as_nothing(program: str, folder: Path, text: bytes) -> None:
     next(folder.iterdir()).write_bytes(text)
-    assert recall(program) == Memory()
+    assert recall(program) == WarmMemory()
 
 
 def test_where_nothing_can_be_written_nothing_breaks(
@@ -99,7 +99,7 @@ def test_where_nothing_can_be_written_nothing_breaks(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     keep(program, KNOWN)
-    assert recall(program) == Memory()
+    assert recall(program) == WarmMemory()
 
 
 def test_only_so_many_are_kept(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

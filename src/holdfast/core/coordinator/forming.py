@@ -61,7 +61,7 @@ def _form(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     match decision:
         case rounds.Form():
             return _prepare(state, now)
-        case rounds.Wait():
+        case rounds.WaitLonger():
             if decision.wake_at is not None:
                 state.looks["form"] = min(decision.wake_at, wait_until or decision.wake_at)
             short = candidates < state.config.min_nodes and now >= state.not_before
@@ -266,7 +266,7 @@ def _make_room(
         ),
         now,
     )
-    if isinstance(decision, rounds.Wait) and decision.wake_at is not None:
+    if isinstance(decision, rounds.WaitLonger) and decision.wake_at is not None:
         state.looks["room"] = decision.wake_at
     if not isinstance(decision, rounds.Form):
         return []

@@ -101,7 +101,7 @@ class NodeGone(Record, frozen=True):
 Verdict = NodeSuspected | NodeHeardAgain | NodeGone
 
 
-class Watch(Struct):
+class NodeLiveness(Struct):
     """What the coordinator knows about the life of one node."""
 
     heard_at: float
@@ -117,7 +117,7 @@ class LeaseBook(Struct):
     """The coordinator's record of who was heard when."""
 
     terms: Leases
-    watches: dict[str, Watch] = field(default_factory=dict)
+    watches: dict[str, NodeLiveness] = field(default_factory=dict)
     """In the order in which they were last heard: the front is the most silent."""
     in_doubt: dict[str, None] = field(default_factory=dict)
     """Nodes without a connection or tether: the few whose deadlines are short."""
@@ -146,7 +146,7 @@ class LeaseBook(Struct):
 
     def connected(self, node: str, now: float) -> None:
         """It greeted on a fresh connection."""
-        self.watches.setdefault(node, Watch(now))
+        self.watches.setdefault(node, NodeLiveness(now))
         watch = self.watches[node]
         watch.lost_at = watch.tether_ended_at = None
         watch.suspected = False
@@ -187,7 +187,7 @@ class LeaseBook(Struct):
         """When to look at the latest: no verdict can fall before that."""
         return self.due if self.watches else None
 
-    def _expect(self, watch: Watch) -> None:
+    def _expect(self, watch: NodeLiveness) -> None:
         """A verdict on this one can now fall sooner than it could."""
         due = self._due(watch)
         self.due = due if self.due is None else min(self.due, due)
@@ -201,7 +201,7 @@ class LeaseBook(Struct):
                 break  # Everybody behind was heard later.
         return min(due, default=None)
 
-    def _due(self, watch: Watch) -> float:
+    def _due(self, watch: NodeLiveness) -> float:
         terms = self.terms
         due = [watch.heard_at + (terms.gone_after_s if watch.suspected else terms.suspect_s)]
         if watch.tether_ended_at is not None:

@@ -17,7 +17,7 @@ from holdfast.core.election.state import (
     STAGGER_S,
     WATCH_TIMER,
     LeadershipState,
-    Pending,
+    PendingWrite,
     next_document,
 )
 from holdfast.core.protocol.document import Document
@@ -90,7 +90,7 @@ def claim(state: LeadershipState, now: float, *, holder_possible: bool) -> list[
         # Whose seat it is has to be found out for the new leader.
         ledger=replace(last.ledger, leader_seat=None, held=held),
     )
-    state.pending = Pending(
+    state.pending = PendingWrite(
         "claim",
         claim,
         state.token,

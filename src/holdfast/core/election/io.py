@@ -174,7 +174,7 @@ class StepDown(Record, frozen=True):
     reason: str
 
 
-class Call(Record, frozen=True):
+class DialNodes(Record, frozen=True):
     """Dial these nodes, all at once: one of them leads, or may lead by now."""
 
     nodes: tuple[str, ...]
@@ -217,7 +217,7 @@ LeadershipEffect = (
     | Lead
     | Confirm
     | StepDown
-    | Call
+    | DialNodes
     | NobodyFound
     | LearnOutcome
     | Announce

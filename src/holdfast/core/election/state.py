@@ -31,7 +31,7 @@ WORTH_SAYING = 2
 """One lost answer is nothing to speak of; from the second in a row on the user is told."""
 
 
-class Pending(Struct):
+class PendingWrite(Struct):
     """A write whose fate is not known yet."""
 
     purpose: Literal["claim", "renew", "resign"]
@@ -70,7 +70,7 @@ class LeadershipState(Struct):
     """When the document was last seen to change, on our clock."""
     freed_at: float | None = None
     """Since when nobody has led for certain, as far as it was seen here."""
-    pending: Pending | None = None
+    pending: PendingWrite | None = None
     leading: Document | None = None
     """What we last wrote, while we lead."""
     written_at: float = 0.0

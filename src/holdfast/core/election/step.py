@@ -37,8 +37,8 @@ from msgspec.structs import replace
 from holdfast.core.election.claiming import claim_in_turn, watch
 from holdfast.core.election.io import (
     Announce,
-    Call,
     Confirm,
+    DialNodes,
     DialWanted,
     ForgetRegister,
     Lead,
@@ -72,7 +72,7 @@ from holdfast.core.election.state import (
     WATCH_TIMER,
     WORTH_SAYING,
     LeadershipState,
-    Pending,
+    PendingWrite,
     may_speak,
     next_document,
 )
@@ -273,11 +273,11 @@ def _write_next(
     document = next_document(state, last, **changes)
     version = wanted.version if wanted else 0
     state.wanted = None
-    state.pending = Pending("renew", document, state.token, now, version)
+    state.pending = PendingWrite("renew", document, state.token, now, version)
     return [WriteRegister(document, state.token)]
 
 
-def _answers(nonce: str, pending: Pending) -> bool:
+def _answers(nonce: str, pending: PendingWrite) -> bool:
     """Whether this is the answer to that write; nobody says so where only one can be under way."""
     return nonce in ("", pending.document.nonce)
 
@@ -331,7 +331,7 @@ def _retry(state: LeadershipState) -> list[LeadershipEffect]:
 
 
 def _succeeded(
-    state: LeadershipState, pending: Pending, token: int, now: float
+    state: LeadershipState, pending: PendingWrite, token: int, now: float
 ) -> list[LeadershipEffect]:
     state.pending, state.token = None, token
     state.seen, state.moved_at = pending.document, now
@@ -365,7 +365,7 @@ def _succeeded(
 
 def _failed(
     state: LeadershipState,
-    pending: Pending,
+    pending: PendingWrite,
     document: Document | None,
     token: int,
     now: float,
@@ -406,7 +406,7 @@ def _resign(state: LeadershipState, now: float) -> list[LeadershipEffect]:
         document = replace(
             document, instance=document.instance + 1, epoch=0, successors=(), ledger=Ledger()
         )
-    state.pending = Pending("resign", document, state.token, now)
+    state.pending = PendingWrite("resign", document, state.token, now)
     state.leading, state.wanted, state.resigns = None, None, False
     state.sits_out_until = now + 2 * state.terms.takeover_s
     return [StepDown("it has resigned"), WriteRegister(document, state.token)]
@@ -424,7 +424,7 @@ def _retire(state: LeadershipState, now: float) -> list[LeadershipEffect]:
 def _whom_to_dial(state: LeadershipState, now: float) -> list[LeadershipEffect]:
     """The leader and its successors, the register only then."""
     if state.leading is not None:
-        return [Call((state.node,))]
+        return [DialNodes((state.node,))]
     if not state.tried and _candidates(state):
         return _call(state)
     state.tried, state.calling = False, True
@@ -440,4 +440,4 @@ def _call(state: LeadershipState) -> list[LeadershipEffect]:
     state.calling, state.tried = False, True
     nodes = _candidates(state)
     places = [state.places[name] for name in nodes if name in state.places]
-    return [Call(nodes, tuple(places))]
+    return [DialNodes(nodes, tuple(places))]

@@ -140,7 +140,7 @@ class Leases(Struct, frozen=True):
         return self.lease_s * (1 + self.drift) + self.kill_margin_s
 
 
-class Security(Struct, frozen=True):
+class SecuritySettings(Struct, frozen=True):
     """Where the secrets are found; the secrets themselves are nowhere in the configuration."""
 
     token_file: str | None = None
@@ -219,7 +219,7 @@ class JobConfig(Struct, frozen=True):
     restarts: RestartPolicy = RestartPolicy()
     timeouts: Timeouts = Timeouts()
     leases: Leases = Leases()
-    security: Security = Security()
+    security: SecuritySettings = SecuritySettings()
     warm: WarmStart = WarmStart()
     output: Output = Output()
     signals: tuple[str, ...] = DEFAULT_SIGNALS

@@ -50,7 +50,7 @@ class Form(Struct, frozen=True):
     """Now: form the round, or end the running one for newcomers."""
 
 
-class Wait(Struct, frozen=True):
+class WaitLonger(Struct, frozen=True):
     """Not yet, and why; look again at `wake_at`, or when something changes."""
 
     reason: str
@@ -63,10 +63,10 @@ class Fail(Struct, frozen=True):
     reason: str
 
 
-def decide(view: View, now: float) -> Form | Wait | Fail:
+def decide(view: View, now: float) -> Form | WaitLonger | Fail:
     """Apply the rules for forming to what is known now."""
     if now < view.not_before:
-        return Wait(PAUSING, view.not_before)
+        return WaitLonger(PAUSING, view.not_before)
     if view.candidates >= view.maximum:
         return Form()
     if view.candidates < view.minimum:
@@ -77,17 +77,17 @@ def decide(view: View, now: float) -> Form | Wait | Fail:
         if now < closes_at:
             room = view.maximum - view.candidates
             enough = f"{_nodes(view.candidates)} {'is' if view.candidates == 1 else 'are'} enough"
-            return Wait(f"{enough}; last call for up to {room} more", closes_at)
+            return WaitLonger(f"{enough}; last call for up to {room} more", closes_at)
     return Form()
 
 
-def _too_few(view: View, now: float) -> Wait | Fail:
+def _too_few(view: View, now: float) -> WaitLonger | Fail:
     since = now if view.short_since is None else view.short_since
     fails_at = since + view.timeouts.join_s
     have = f"{view.candidates} of at least {_nodes(view.minimum)}"
     if now >= fails_at:
         return Fail(f"only {have} came within {view.timeouts.join_s:g} s (--join-timeout)")
-    return Wait(f"{have}; waiting for {view.minimum - view.candidates} more", fails_at)
+    return WaitLonger(f"{have}; waiting for {view.minimum - view.candidates} more", fails_at)
 
 
 class Occupancy(Struct, frozen=True):
@@ -104,8 +104,8 @@ class Occupancy(Struct, frozen=True):
     timeouts: Timeouts
 
 
-def make_room(view: Occupancy, now: float) -> Form | Wait | None:
-    """Whether the running round ends for newcomers: now (`Form`), later (`Wait`), or not."""
+def make_room(view: Occupancy, now: float) -> Form | WaitLonger | None:
+    """Whether the running round ends for newcomers: now (`Form`), later (`WaitLonger`), or not."""
     if view.closing or not view.newcomers or view.size >= view.maximum:
         return None
     if view.newcomer_since is None:
@@ -116,7 +116,7 @@ def make_room(view: Occupancy, now: float) -> Form | Wait | None:
     delay_s = 0.0 if is_full else view.timeouts.scale_up_delay_s
     at = max(view.newcomer_since + delay_s, view.started_at + wait_s)
     if now < at:
-        return Wait(f"{_nodes(view.newcomers)} more will be taken in", at)
+        return WaitLonger(f"{_nodes(view.newcomers)} more will be taken in", at)
     return Form()
 
 

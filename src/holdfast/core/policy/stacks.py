@@ -45,7 +45,7 @@ _WAITING = frozenset(
 """Functions in which a worker does nothing but wait for somebody."""
 
 
-class Frame(Struct, frozen=True):
+class StackFrame(Struct, frozen=True):
     """One line of a stack."""
 
     file: str
@@ -59,13 +59,13 @@ class WorkerStack(Struct, frozen=True):
     rank: int
     node: str = ""
     """Empty where there is only one."""
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[StackFrame, ...] = ()
     """Of its main thread, innermost first; empty where it gave none."""
     kernel: str = ""
     """What the kernel says of it, if that is worth a word: "waiting for /data/train.bin"."""
 
 
-class Place(Struct, frozen=True):
+class StackPlace(Struct, frozen=True):
     """What workers of one group have in common."""
 
     function: str
@@ -88,10 +88,10 @@ class Place(Struct, frozen=True):
         return f"{wait if self.waits else be} in {self.function} at {self.where}{about}"
 
 
-class Group(Struct, frozen=True):
+class StackGroup(Struct, frozen=True):
     """Workers at the same place, by rank."""
 
-    place: Place
+    place: StackPlace
     stacks: tuple[WorkerStack, ...]
 
     def in_words(self) -> str:
@@ -99,29 +99,29 @@ class Group(Struct, frozen=True):
         return f"{_named(self.stacks)} {self.place.in_words(len(ranks) == 1)}"
 
 
-def read_stack(text: str) -> tuple[Frame, ...]:
+def read_stack(text: str) -> tuple[StackFrame, ...]:
     """The main thread of what `faulthandler` wrote of all threads: the last one in it."""
-    frames: list[Frame] = []
+    frames: list[StackFrame] = []
     for line in text.splitlines():
         if _THREAD.match(line):
             frames = []
         elif (found := _FRAME.fullmatch(line)) and len(frames) < FRAMES_MOST:
             number = found["line"]
             at = int(number) if number.isdecimal() and len(number) < 10 else 0
-            frames.append(Frame(found["file"], at, found["function"]))
+            frames.append(StackFrame(found["file"], at, found["function"]))
     return tuple(frames)
 
 
-def grouped(stacks: Iterable[WorkerStack]) -> tuple[Group, ...]:
+def grouped(stacks: Iterable[WorkerStack]) -> tuple[StackGroup, ...]:
     """Workers at the same place together (rule 2)."""
-    places: dict[Place, list[WorkerStack]] = {}
+    places: dict[StackPlace, list[WorkerStack]] = {}
     for stack in sorted(stacks, key=lambda stack: stack.rank):
         places.setdefault(place_of(stack), []).append(stack)
-    groups = [Group(place, tuple(found)) for place, found in places.items()]
+    groups = [StackGroup(place, tuple(found)) for place, found in places.items()]
     return tuple(sorted(groups, key=lambda group: (-len(group.stacks), group.stacks[0].rank)))
 
 
-def in_words(groups: tuple[Group, ...]) -> str:
+def in_words(groups: tuple[StackGroup, ...]) -> str:
     """One sentence for all of them."""
     if not groups:
         return "no worker runs"
@@ -130,17 +130,19 @@ def in_words(groups: tuple[Group, ...]) -> str:
     return f"{told}; {left} more are each somewhere else" if left else told
 
 
-def place_of(stack: WorkerStack) -> Place:
+def place_of(stack: WorkerStack) -> StackPlace:
     """Where a worker is (rule 1)."""
     frames = [frame for frame in stack.frames if not _OWN.search(frame.file)]
     if not frames:
-        return Place("", "", stack.kernel)
+        return StackPlace("", "", stack.kernel)
     last = next((n for n, frame in enumerate(frames) if not _LIBRARY.search(frame.file)), None)
     inside = frames if last is None else frames[: last + 1]
     telling = [frame for frame in inside if frame.function not in _EMPTY_NAMES]
     at = inside[0] if last is None else frames[last]
     function = (telling or inside)[0].function
-    return Place(_short(function), f"{_short(at.file.rpartition('/')[2])}:{at.line}", stack.kernel)
+    return StackPlace(
+        _short(function), f"{_short(at.file.rpartition('/')[2])}:{at.line}", stack.kernel
+    )
 
 
 def is_waiting(stack: WorkerStack) -> bool:

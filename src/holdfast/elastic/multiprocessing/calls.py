@@ -36,7 +36,7 @@ SIZE = struct.Struct("!Q")
 _CANNOT_PICKLE = (pickle.PicklingError, AttributeError, TypeError)
 
 
-class Call(Struct, frozen=True):
+class FunctionCall(Struct, frozen=True):
     """What a worker is to do."""
 
     function: Callable[..., Any]
@@ -47,7 +47,7 @@ class Call(Struct, frozen=True):
 # In the worker.
 
 
-def carry_out(call: Call, reply: int) -> None:
+def carry_out(call: FunctionCall, reply: int) -> None:
     """Call the function, send what it returns, and stay until everybody has returned."""
     for name in SECRETS:
         os.environ.pop(name, None)  # A copy of the caller has them.
@@ -61,7 +61,7 @@ def carry_out(call: Call, reply: int) -> None:
             _send(peer, functions.pickled(None) if value is None else value)
 
 
-def _pickled_result(call: Call) -> bytes:
+def _pickled_result(call: FunctionCall) -> bytes:
     return functions.pickled(call.function(*call.arguments))
 
 
@@ -76,7 +76,7 @@ def _send(peer: socket.socket, value: bytes) -> None:
 
 def carry_out_pickled(pickled: bytes, reply: int) -> None:
     """The same for a call that went by value."""
-    carry_out(Call(*pickle.loads(pickled)), reply)
+    carry_out(FunctionCall(*pickle.loads(pickled)), reply)
 
 
 # On the way to it.
@@ -128,7 +128,7 @@ def demand(method: str) -> None:
         raise UnsupportedPlatform(f"{lacking}; commands can be started all the same")
 
 
-def process_object(method: str, name: str, call: Call, reply: int) -> BaseProcess:
+def process_object(method: str, name: str, call: FunctionCall, reply: int) -> BaseProcess:
     """The process as `multiprocessing` knows it; it is never started by that."""
     made: BaseProcess = get_context(method).Process(  # type: ignore[attr-defined]
         target=carry_out, args=(call, reply), name=name
@@ -137,7 +137,7 @@ def process_object(method: str, name: str, call: Call, reply: int) -> BaseProces
     return made
 
 
-def ship(name: str, call: Call, reply: socket.socket) -> Shipment:
+def ship(name: str, call: FunctionCall, reply: socket.socket) -> Shipment:
     """Pack a call for `multiprocessing.spawn.spawn_main`.
 
     `reply` is the worker's end of its socket, under two numbers there: `spawn_main` closes the
@@ -158,7 +158,7 @@ def ship(name: str, call: Call, reply: socket.socket) -> Shipment:
         )
 
 
-def _packed(name: str, call: Call, reply: int, packing: _Packing) -> bytes:
+def _packed(name: str, call: FunctionCall, reply: int, packing: _Packing) -> bytes:
     made = process_object("spawn", name, call, reply)
     private_names.set_packing(packing)
     try:
@@ -184,7 +184,7 @@ def _dumped(made: BaseProcess) -> bytes:
     return file.getvalue()
 
 
-def _by_value(call: Call) -> bytes:
+def _by_value(call: FunctionCall) -> bytes:
     """Pickle functions and classes themselves, and all else as `multiprocessing` does."""
     import cloudpickle
 

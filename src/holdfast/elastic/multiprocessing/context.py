@@ -30,11 +30,11 @@ from holdfast.elastic.multiprocessing import calls, forking, nursery, warm_plan
 from holdfast.elastic.multiprocessing.errors import ProcessFailure
 from holdfast.elastic.multiprocessing.logs_specs import LogsSpecs
 from holdfast.elastic.multiprocessing.numa_options import processor_sets
-from holdfast.elastic.multiprocessing.processes import Exit, Processes, Start
 from holdfast.elastic.multiprocessing.result import RunProcsResult
 from holdfast.elastic.multiprocessing.signals import held_back, raise_on_signals
+from holdfast.elastic.multiprocessing.started_processes import Exit, Start, StartedProcesses
 from holdfast.elastic.multiprocessing.streams import StreamPlans
-from holdfast.processes.bare.private_messages import Call, Execute
+from holdfast.processes.bare.private_messages import Execute, ForkYourself
 from holdfast.processes.environment import without_secrets
 from holdfast.processes.spawner_process import SpawnerProcess
 
@@ -81,7 +81,7 @@ class PContext(ABC):
         prefixes = log_line_prefixes or {}
         self._streams = StreamPlans(name, self.nprocs, destination, prefixes, filters)
         self._numa_options = numa_options
-        self._processes: Processes | None = None
+        self._processes: StartedProcesses | None = None
         self._nest: nursery.Nest | None = None
         """The spawner's zygote, where the processes come from one."""
         self._processor_sets: list[tuple[int, ...] | None] = []
@@ -122,7 +122,7 @@ class PContext(ABC):
             if self._closed.is_set():  # By a signal handler, before there was anything to close.
                 self.close()
 
-    def _prepared(self) -> Processes:
+    def _prepared(self) -> StartedProcesses:
         """The processes, being started, and watched by their own thread."""
         self._streams.make_files()
         self._processor_sets = processor_sets(self._numa_options, self.nprocs)
@@ -131,7 +131,7 @@ class PContext(ABC):
             spawner = self._ready_to_start(starts)
             try:
                 filtered = self._streams.filtered_files()
-                made = Processes(starts, filtered, by_group=self._signals_groups)
+                made = StartedProcesses(starts, filtered, by_group=self._signals_groups)
                 made.start(spawner, self._nest)
             except BaseException:
                 spawner.drop()
@@ -180,7 +180,7 @@ class PContext(ABC):
             self._processes.close(death_sig or signal.SIGTERM, timeout)
 
     @property
-    def _started(self) -> Processes:
+    def _started(self) -> StartedProcesses:
         if self._processes is None:
             raise RuntimeError("the processes have not been started")
         return self._processes
@@ -236,7 +236,7 @@ class PContext(ABC):
             failure.message = ended.error
         return failure
 
-    def _start_of(self, local_rank: int, request: Execute | Call) -> Start:
+    def _start_of(self, local_rank: int, request: Execute | ForkYourself) -> Start:
         return Start(
             local_rank=local_rank,
             request=request,
@@ -376,7 +376,7 @@ class MultiprocessContext(PContext):
         paths = {1: self.stdouts[local_rank], 2: self.stderrs[local_rank]}
         own = [number for number, path in paths.items() if path]
         cpus = self._processor_sets[local_rank]
-        request = Call(name=self._name_of(local_rank), cpus=cpus, own_streams=own)
+        request = ForkYourself(name=self._name_of(local_rank), cpus=cpus, own_streams=own)
         start = self._start_of(local_rank, request)
         starts.append(start)
         start.ends = forking.reply_pair()
@@ -391,8 +391,8 @@ class MultiprocessContext(PContext):
         start.given, start.cargo = shipment.descriptors, shipment.cargo
         request.argv, request.keep = shipment.command, shipment.numbers
 
-    def _call(self, local_rank: int) -> calls.Call:
-        return calls.Call(self.entrypoint, self.args[local_rank], self.envs[local_rank])
+    def _call(self, local_rank: int) -> calls.FunctionCall:
+        return calls.FunctionCall(self.entrypoint, self.args[local_rank], self.envs[local_rank])
 
     def _title(self, local_rank: int) -> str:
         return f"{self.name}{local_rank}"

@@ -21,7 +21,7 @@ from functools import partial
 from multiprocessing.process import BaseProcess
 
 from holdfast.processes.bare import linux, private_names
-from holdfast.processes.bare.private_messages import Call, Message
+from holdfast.processes.bare.private_messages import ForkYourself, Message
 from holdfast.processes.spawner import births, spawner
 from holdfast.processes.spawner_process import SpawnerProcess, run_spawner
 
@@ -54,7 +54,7 @@ def reply_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def fork_spawner(calls: dict[str, BaseProcess]) -> SpawnerProcess:
-    """A spawner that can fork these calls, by name, when it is asked to `Call`."""
+    """A spawner that can fork these calls, by name, when it is asked to `ForkYourself`."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()  # Else each copy would write it again.
@@ -117,13 +117,13 @@ def _spawner_of_calls(calls: dict[str, BaseProcess]) -> type[spawner.Spawner]:
         """A spawner that can also fork itself to carry out a call."""
 
         def do(self, request: Message, descriptors: list[int]) -> None:
-            if isinstance(request, Call):
+            if isinstance(request, ForkYourself):
                 become = partial(self.become_call, request, descriptors)
                 self.bear(request.name, become, descriptors)
             else:
                 super().do(request, descriptors)
 
-        def become_call(self, request: Call, descriptors: list[int], parent: int) -> None:
+        def become_call(self, request: ForkYourself, descriptors: list[int], parent: int) -> None:
             code = 125
             try:
                 self.let_go()

@@ -17,7 +17,7 @@ import threading
 from dataclasses import dataclass, field
 
 from holdfast.elastic.multiprocessing import forking
-from holdfast.elastic.multiprocessing.warm_plan import Plan
+from holdfast.elastic.multiprocessing.warm_plan import WarmPlan
 from holdfast.processes.bare import linux
 from holdfast.processes.spawner_process import SpawnerProcess
 
@@ -40,7 +40,7 @@ class Nest:
     """A spawner, and the zygote that it has or is to have."""
 
     process: SpawnerProcess
-    plan: Plan
+    plan: WarmPlan
     findings: Findings
     spawner_pid: int = 0
     """Of the spawner itself, which is below a guardian."""
@@ -52,7 +52,7 @@ _idle: list[Nest] = []
 _findings: dict[tuple[object, ...], Findings] = {}
 
 
-def take(plan: Plan) -> Nest | None:
+def take(plan: WarmPlan) -> Nest | None:
     """One for this plan, with the zygote ready if there is such a one; None if it is no use."""
     key = plan.key
     with _lock:

@@ -9,7 +9,7 @@ Rules
 3. A zygote is for functions that need more than the standard library: without that a fresh
    interpreter is there as soon.
 4. Two contexts may have the same zygote if all that a fresh interpreter would take from its
-   surroundings is the same (`Plan.key`).
+   surroundings is the same (`WarmPlan.key`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ READ_UNSEEN = (
 STATUS = ("Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "Cpus_allowed", "Mems_allowed")
 
 
-class Plan(Struct, frozen=True):
+class WarmPlan(Struct, frozen=True):
     """What a zygote for certain functions is like."""
 
     interpreter: str
@@ -71,7 +71,7 @@ def plan(
     arguments: Iterable[tuple[Any, ...]],
     envs: dict[int, dict[str, str]],
     command: list[str],
-) -> Plan | None:
+) -> WarmPlan | None:
     """What to prepare, or None where workers are to be started one by one."""
     if environment.forbids_warm(os.environ):
         return None
@@ -86,7 +86,7 @@ def _plan(
     arguments: list[tuple[Any, ...]],
     envs: dict[int, dict[str, str]],
     command: list[str],
-) -> Plan | None:
+) -> WarmPlan | None:
     options = _options(command)
     shared = _same_in_all(envs)
     differing = tuple(sorted({name for own in envs.values() for name in own} - shared.keys()))
@@ -101,7 +101,7 @@ def _plan(
     path = tuple(map(str, prepared["sys_path"]))
     inherited = environment.without_secrets(os.environ)
     common = {name: value for name, value in inherited.items() if name not in differing}
-    return Plan(
+    return WarmPlan(
         interpreter=sys.executable,
         options=options,
         steps=steps,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 from holdfast.core.protocol.preload_steps import module_of, without
 from holdfast.elastic.multiprocessing.nursery import Nest
-from holdfast.elastic.multiprocessing.warm_plan import Plan
+from holdfast.elastic.multiprocessing.warm_plan import WarmPlan
 from holdfast.processes.bare import private_messages as messages
 from holdfast.runtime.loop import Cancellable, EventLoop
 
@@ -69,7 +69,7 @@ class Warming:
 
     def said(self, message: messages.Message) -> None:
         """What the spawner says that is about no process."""
-        if isinstance(message, messages.Ready):
+        if isinstance(message, messages.SpawnerIsUp):
             self.nest.spawner_pid = message.pid
         elif isinstance(message, messages.OfZygote) and not self._is_lost:
             self._on_zygote(message)
@@ -111,7 +111,7 @@ class Warming:
         """It is of no use, now or later."""
         self.nest.findings.why_cold = reason
         if self._is_pending:
-            self._request(messages.DropZygote())
+            self._request(messages.CloseZygote())
         self._lose(reason)
 
     def _lose(self, reason: str) -> None:
@@ -161,7 +161,7 @@ def to_fork(nest: Nest, workers: list[messages.WarmWorker]) -> messages.Fork:
     )
 
 
-def forked(plan: Plan, cold: messages.Execute, descriptors: list[int]) -> messages.WarmWorker:
+def forked(plan: WarmPlan, cold: messages.Execute, descriptors: list[int]) -> messages.WarmWorker:
     """The worker that would be started by the request `cold` otherwise."""
     command = [os.fsdecode(word) for word in cold.argv[1:]]
     code = command.index("-c") + 1

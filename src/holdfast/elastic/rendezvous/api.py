@@ -95,7 +95,7 @@ class RendezvousStoreInfo:
 
 
 def _held_port() -> Any:
-    from holdfast.processes.host.ports import ReservedPort
+    from holdfast.processes.host.reserved_ports import ReservedPort
 
     return ReservedPort()
 

@@ -24,7 +24,7 @@ from holdfast.elastic.rendezvous.etcd_errors import (
     raised,
 )
 from holdfast.registers.http import HttpClient
-from holdfast.registers.http_connection import Answer, Request
+from holdfast.registers.http_connection import HttpAnswer, HttpRequest
 from holdfast.registers.register import (
     Credentials,
     RegisterRefused,
@@ -146,7 +146,9 @@ class EtcdClient:
         `quorum` go to the server, `timeout` is in seconds, and 0 waits for ever."""
         query = _query({name: options.get(name) for name in READING})
         timeout_s = options.get("timeout")
-        return self._ask(Request("GET", _path(key, query)), timeout_s, bool(options.get("wait")))
+        return self._ask(
+            HttpRequest("GET", _path(key, query)), timeout_s, bool(options.get("wait"))
+        )
 
     def get(self, key: str) -> EtcdResult:
         """A key."""
@@ -171,7 +173,7 @@ class EtcdClient:
         form |= {name: conditions.get(name) for name in WRITING}
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         body = _query(form).encode()
-        return self._ask(Request("POST" if append else "PUT", _path(key), body, headers))
+        return self._ask(HttpRequest("POST" if append else "PUT", _path(key), body, headers))
 
     def set(self, key: str, value: object, ttl: float | None = None) -> EtcdResult:
         """Set a key, whatever is there."""
@@ -200,7 +202,7 @@ class EtcdClient:
         """Remove a key, or a folder."""
         asked = {"recursive": recursive, "dir": dir}
         asked |= {name: conditions.get(name) for name in DELETING}
-        return self._ask(Request("DELETE", _path(key, _query(asked))))
+        return self._ask(HttpRequest("DELETE", _path(key, _query(asked))))
 
     def pop(self, key: str, **options: Any) -> EtcdResult | None:
         """Remove a key; what it was."""
@@ -245,7 +247,7 @@ class EtcdClient:
     @property
     def machines(self) -> list[str]:
         """The servers of the cluster."""
-        answer = self._answer(Request("GET", "/v2/machines"), None, False)
+        answer = self._answer(HttpRequest("GET", "/v2/machines"), None, False)
         return [machine.strip() for machine in answer.body.decode().split(",")]
 
     @property
@@ -255,10 +257,10 @@ class EtcdClient:
     # How they are asked.
 
     def _versions(self) -> dict[str, Any]:
-        return _decoded(self._answer(Request("GET", "/version"), None, False))
+        return _decoded(self._answer(HttpRequest("GET", "/version"), None, False))
 
     def _ask(
-        self, request: Request, timeout_s: float | None = None, is_watch: bool = False
+        self, request: HttpRequest, timeout_s: float | None = None, is_watch: bool = False
     ) -> EtcdResult:
         answer = self._answer(request, timeout_s, is_watch)
         result = EtcdResult(**_decoded(answer))
@@ -267,14 +269,14 @@ class EtcdClient:
         result.raft_index = int(answer.headers.get("x-raft-index", 1))
         return result
 
-    def _answer(self, request: Request, timeout_s: float | None, is_watch: bool) -> Answer:
+    def _answer(self, request: HttpRequest, timeout_s: float | None, is_watch: bool) -> HttpAnswer:
         allowed_s = self.read_timeout if timeout_s is None else timeout_s
         deadline = monotonic() + (min(allowed_s, FOREVER_S) if allowed_s > 0 else FOREVER_S)
         user = self.settings.credentials
         if user.user and user.password:
             pair = b64encode(f"{user.user}:{user.password}".encode()).decode()
             headers = {**request.headers, "Authorization": f"Basic {pair}"}
-            request = Request(request.method, request.path, request.body, headers)
+            request = HttpRequest(request.method, request.path, request.body, headers)
         http = HttpClient(self.settings)
         try:
             answer = http.ask(request, deadline, lambda answer: answer)
@@ -303,7 +305,7 @@ def _query(asked: Mapping[str, object]) -> str:
     )
 
 
-def _decoded(answer: Answer) -> dict[str, Any]:
+def _decoded(answer: HttpAnswer) -> dict[str, Any]:
     """The object in an answer; a refusal may be no more than a text."""
     try:
         decoded = json.loads(answer.body)

@@ -17,7 +17,7 @@ from subprocess import Popen, TimeoutExpired
 from typing import TextIO
 
 from holdfast.elastic.rendezvous.etcd_client import EtcdClient
-from holdfast.processes.host.ports import ReservedPort
+from holdfast.processes.host.reserved_ports import ReservedPort
 
 __all__ = ["EtcdServer", "stop_etcd"]
 

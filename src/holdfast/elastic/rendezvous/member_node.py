@@ -5,7 +5,7 @@ board says that the round is over.
 
 Rules
 1. One thread alone touches engine and sockets: the one that calls `live`. Others hand it
-   calls (`Calls`), and read the board.
+   calls (`ThreadCalls`), and read the board.
 2. A node is a candidate for a round only while its caller waits for one.
 """
 
@@ -49,11 +49,11 @@ from holdfast.node.engine import Engine
 from holdfast.node.meeting import Means, add_network
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
-from holdfast.processes.host.ports import ReservedPort
+from holdfast.processes.host.reserved_ports import ReservedPort
 from holdfast.registers.register import Register
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Cancellable, EventLoop
-from holdfast.runtime.thread_calls import Calls
+from holdfast.runtime.thread_calls import ThreadCalls
 from holdfast.transport.tether_end import reset_tether
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class MemberNode:
         self._level = logging.INFO
         self._engine: Engine | None = None
         self._loop = EventLoop()
-        self.calls = Calls(self._loop)
+        self.calls = ThreadCalls(self._loop)
         self._disk = Disk(self._loop, self._say)
 
     def live(self) -> None:

@@ -24,7 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from holdfast.core.protocol.model import Endpoint
 from holdfast.store import client as store_client
-from holdfast.transport.auth import OPEN, Security
+from holdfast.transport.auth import OPEN, ConnectionSecurity
 
 __all__ = [
     "CoordinatorStore",
@@ -126,11 +126,11 @@ class CoordinatorStore(Store):
         self,
         endpoint: Endpoint,
         job: str,
-        security: Security = OPEN,
+        security: ConnectionSecurity = OPEN,
         round: int = 1,
         timeout: Span = store_client.DEFAULT_TIMEOUT_S,
     ) -> None:
-        self._client = store_client.Store(endpoint, job, security, round, _seconds(timeout))
+        self._client = store_client.StoreClient(endpoint, job, security, round, _seconds(timeout))
         weakref.finalize(self, self._client.close)  # Agents drop the store of an old round.
 
     def set(self, key: str, value: Value) -> None:
@@ -271,7 +271,7 @@ def _call(function: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
         raise StoreTimeoutError(str(error)) from error
     except store_client.RoundOver as error:
         raise StoreOverError(str(error)) from error
-    except store_client.StoreError as error:
+    except store_client.StoreFailure as error:
         raise StoreError(str(error)) from error
 
 

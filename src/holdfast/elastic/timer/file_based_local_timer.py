@@ -28,7 +28,7 @@ import msgspec
 
 from holdfast.elastic.timer import debug_info_logging
 from holdfast.elastic.timer.api import TimerClient, TimerRequest, seconds_to_first
-from holdfast.elastic.timer.processes import Processes
+from holdfast.elastic.timer.pinned_processes import PinnedProcesses
 
 __all__ = ["FileTimerClient", "FileTimerRequest", "FileTimerServer"]
 
@@ -166,7 +166,7 @@ class FileTimerServer:
         self._daemon = daemon
         self._log_event = log_event or _log_nothing
         self._timers: dict[tuple[int, str], FileTimerRequest] = {}
-        self._processes = Processes()
+        self._processes = PinnedProcesses()
         self._request_count = 0
         self._watchdog_thread: threading.Thread | None = None
         self._watch: _Watch | None = None

@@ -22,7 +22,7 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from holdfast.elastic.timer.api import RequestQueue, TimerClient, TimerRequest, TimerServer
-from holdfast.elastic.timer.processes import Processes, is_endable
+from holdfast.elastic.timer.pinned_processes import PinnedProcesses, is_endable
 from holdfast.processes.bare import private_names
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class LocalTimerServer(TimerServer):
         self._requests = MultiprocessingRequestQueue(mp_queue)
         super().__init__(self._requests, max_interval, daemon)
         self._timers: dict[tuple[Any, str], TimerRequest] = {}
-        self._processes = Processes()
+        self._processes = PinnedProcesses()
 
     def start(self) -> None:
         if self._watchdog_thread is None:

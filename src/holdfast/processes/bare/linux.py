@@ -31,7 +31,7 @@ _plain = private_names.plain_signals()
 _SIGNALS: set[int] = _plain.valid_signals()
 
 
-class Process:
+class ProcessEntry:
     """A line of the process table."""
 
     __slots__ = ("name", "parent", "pid", "state")
@@ -147,7 +147,7 @@ def readable(sock: socket.socket) -> bool:
     return bool(poller.poll(0))
 
 
-def read_process(pid: int | str) -> Process | None:
+def read_process(pid: int | str) -> ProcessEntry | None:
     """The process table's line for a pid, or None when there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -156,20 +156,20 @@ def read_process(pid: int | str) -> Process | None:
         return None
     name = text[text.index("(") + 1 : text.rindex(")")]
     state, parent = text[text.rindex(")") + 2 :].split()[:2]
-    return Process(int(pid), int(parent), state, name)
+    return ProcessEntry(int(pid), int(parent), state, name)
 
 
-def process_table() -> list[Process]:
+def process_table() -> list[ProcessEntry]:
     table = [read_process(entry) for entry in os.listdir("/proc") if entry.isdigit()]
     return [process for process in table if process is not None]
 
 
-def descendants(root: int, without: tuple[int, ...] = ()) -> list[Process]:
+def descendants(root: int, without: tuple[int, ...] = ()) -> list[ProcessEntry]:
     """Everything below `root`, except for these and what is below them."""
-    children: dict[int, list[Process]] = {}
+    children: dict[int, list[ProcessEntry]] = {}
     for process in process_table():
         children.setdefault(process.parent, []).append(process)
-    found: list[Process] = []
+    found: list[ProcessEntry] = []
     pending = [root]
     while pending:
         for child in children.get(pending.pop(), ()):
@@ -232,7 +232,7 @@ def has_pidfd() -> bool:
     return True
 
 
-def kill_if_below(process: Process, root: int) -> None:
+def kill_if_below(process: ProcessEntry, root: int) -> None:
     """SIGKILL, unless the pid has meanwhile come to mean a process that is not ours."""
     try:
         pinned = os.pidfd_open(process.pid)
@@ -272,7 +272,7 @@ class Patience:
         self._look_at: float | None = None
         self._others: set[int] = set()
 
-    def spares(self, process: Process) -> bool:
+    def spares(self, process: ProcessEntry) -> bool:
         """Whether this one is not to be killed yet."""
         cleans_up = process.pid not in self._others and self._cleans_up(process.pid)
         if cleans_up is False:

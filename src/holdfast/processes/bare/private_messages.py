@@ -30,7 +30,7 @@ KINDS: dict[str, type[Message]] = {}
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
-class Record:
+class NamedFields:
     """Fields, by name; a value in the class makes one optional."""
 
     def __init__(self, **fields: Any) -> None:
@@ -46,7 +46,7 @@ class Record:
         return f"{type(self).__name__}({fields})"
 
 
-class Message(Record):
+class Message(NamedFields):
     """One that goes over a socket by itself."""
 
     def __init_subclass__(cls) -> None:
@@ -84,7 +84,7 @@ class Execute(Message):
     """The numbers at which the last descriptors are to be found."""
 
 
-class Call(Message):
+class ForkYourself(Message):
     """Fork the spawner itself for a call that it knows by this name (`elastic/multiprocessing`).
 
     Descriptors: stdin, stdout, stderr, and the socket for the reply.
@@ -95,7 +95,7 @@ class Call(Message):
     own_streams: list[int]
 
 
-class WarmWorker(Record):
+class WarmWorker(NamedFields):
     """One of those that a zygote is to fork."""
 
     name: str
@@ -113,7 +113,7 @@ class WarmWorker(Record):
     keep: tuple[int, ...] = ()
 
 
-class InCommon(Record):
+class InCommon(NamedFields):
     """What is the same for all of them."""
 
     shared_env: dict[str, str]
@@ -148,18 +148,18 @@ class Signal(Message):
 
 
 class Kill(Message):
-    """Kill all but the zygote, and say `Gone`."""
+    """Kill all but the zygote, and say `EverythingGone`."""
 
 
-class ListStuck(Message):
+class NameStuck(Message):
     pass
 
 
-class End(Message):
+class EndYourself(Message):
     pass
 
 
-class HoldLease(Message):
+class StopAndKillAt(Message):
     """Times on the clock of `linux.now`."""
 
     stop_at: float
@@ -198,18 +198,18 @@ class Preload(Message):
     not_own: tuple[str, ...] = ()
 
 
-class DropZygote(Message):
+class CloseZygote(Message):
     pass
 
 
-class KillZygote(Message):
+class SigkillZygote(Message):
     pass
 
 
 # From the spawner to the agent.
 
 
-class Ready(Message):
+class SpawnerIsUp(Message):
     pid: int
     is_subreaper: bool
     has_pidfd: bool
@@ -231,13 +231,13 @@ class Exited(OfWorker):
     """The exit code, or minus the signal's number."""
 
 
-class Failed(OfWorker):
+class BirthFailed(OfWorker):
     """It could not be made."""
 
     error: str
 
 
-class Gone(Message):
+class EverythingGone(Message):
     """Nothing is left of what was to be killed."""
 
 
@@ -293,5 +293,5 @@ class Unsuitable(OfZygote):
     """No zygote will do for this program."""
 
 
-class ZygoteLost(OfZygote):
+class ZygoteEnded(OfZygote):
     """Said by the spawner."""

@@ -36,7 +36,7 @@ MAX_DESCRIPTORS = 240
 READ_SIZE = 1 << 18
 
 
-class Connection:
+class PrivateConnection:
     """One end of such a socket. `receive` blocks only if nothing is readable."""
 
     def __init__(self, sock: socket.socket) -> None:

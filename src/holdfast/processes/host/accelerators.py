@@ -37,7 +37,7 @@ _INTEL_INTEGRATED_SLOT = "0000:00:02.0"  # the processor's own GPU always sits h
 _UUID_PREFIXES = ("GPU-", "MIG-")
 
 
-class Found(Struct, frozen=True):
+class AcceleratorsFound(Struct, frozen=True):
     """An answer: `number` of `kind` (cuda, rocm, xpu or cpu)."""
 
     number: int
@@ -54,7 +54,7 @@ class _Devices(Struct, frozen=True):
     words: str
 
 
-def count(kind: Kind, environ: Mapping[str, str], root: Path = Path("/")) -> Found:
+def count(kind: Kind, environ: Mapping[str, str], root: Path = Path("/")) -> AcceleratorsFound:
     """Count what `kind` asks for, or raise `UsageError` where an accelerator is demanded
     and none is there. `root` is where the file system is looked at."""
     if kind == "cpu":
@@ -65,7 +65,7 @@ def count(kind: Kind, environ: Mapping[str, str], root: Path = Path("/")) -> Fou
         if devices.number:
             workers = "1 worker" if devices.number == 1 else f"{devices.number} workers"
             words = f"{workers}, one per {devices.name} ({devices.words})"
-            return Found(devices.number, devices.kind, words)
+            return AcceleratorsFound(devices.number, devices.kind, words)
         missing.append(devices.words)
     reasons = ", ".join(missing)
     if kind == "auto":
@@ -96,10 +96,10 @@ def visible(listing: str, present: int) -> tuple[str, ...]:
     return () if len(set(taken)) < len(taken) else tuple(taken)
 
 
-def _cpus(why: str) -> Found:
+def _cpus(why: str) -> AcceleratorsFound:
     number = len(os.sched_getaffinity(0))
     workers = "1 worker, for the one CPU" if number == 1 else f"{number} workers, one per CPU"
-    return Found(number, "cpu", f"{workers} that this process may use{why}")
+    return AcceleratorsFound(number, "cpu", f"{workers} that this process may use{why}")
 
 
 def _nvidia(environ: Mapping[str, str], root: Path) -> _Devices:

@@ -30,7 +30,7 @@ INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # the kernel's own fixed number for 
 RECORD_LIMIT = 8192  # the longest record that the kernel hands out
 
 
-class Places(Struct, frozen=True):
+class KernelReports(Struct, frozen=True):
     """Where the kernel tells what it did."""
 
     kernel_log: str = "/dev/kmsg"
@@ -40,8 +40,8 @@ class Places(Struct, frozen=True):
 class OutOfMemoryWatch:
     """What the kernel says about memory kills, from a moment on."""
 
-    def __init__(self, places: Places | None = None) -> None:
-        self._places = places or Places()
+    def __init__(self, places: KernelReports | None = None) -> None:
+        self._places = places or KernelReports()
         self._log = _KernelLog(self._places)
         self._group: Path | None = None
         self._group_before: int | None = None
@@ -86,7 +86,7 @@ class OutOfMemoryWatch:
 class _KernelLog:
     """The records of /dev/kmsg that name killed processes."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: KernelReports) -> None:
         self._killed: dict[int, str] = {}
         self._descriptor = _open_log(places)
         self.is_complete = self._descriptor is not None
@@ -125,7 +125,7 @@ class _KernelLog:
             self._descriptor = None
 
 
-def _open_log(places: Places) -> int | None:
+def _open_log(places: KernelReports) -> int | None:
     try:
         if os.readlink(f"{places.proc}/self/ns/pid") != INITIAL_PID_NAMESPACE:
             return None  # the log's numbers are not ours: one could name the wrong process

@@ -36,7 +36,7 @@ PATIENCE_S = 1.0
 TEXT_MOST = 1 << 20
 
 
-class Asked(Struct, frozen=True):
+class AskedWorker(Struct, frozen=True):
     """A worker whose stack is wanted."""
 
     local_rank: int
@@ -44,19 +44,19 @@ class Asked(Struct, frozen=True):
     pid: int
 
 
-class Answer(Struct, frozen=True):
+class StackAnswer(Struct, frozen=True):
     """What is known of one worker."""
 
-    worker: Asked
+    worker: AskedWorker
     view: kernel.KernelView
     text: str
     """As `faulthandler` wrote it; empty where it did not."""
 
 
-class Snapshot(Struct, frozen=True):
+class StackSnapshot(Struct, frozen=True):
     """Where all of them were."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[StackAnswer, ...]
     node: str = ""
     file: str = ""
     """Where it is written in full; empty where nothing is to be written."""
@@ -113,15 +113,15 @@ class StackFiles:
         self._files.clear()
 
 
-class Taking:
+class StackTaking:
     """One snapshot on its way. `then` gets it, on the loop, after a second or two at most."""
 
     def __init__(
         self,
         files: StackFiles,
-        workers: list[Asked],
-        means: Means,
-        then: Callable[[tuple[Answer, ...]], None],
+        workers: list[AskedWorker],
+        means: StackMeans,
+        then: Callable[[tuple[StackAnswer, ...]], None],
     ) -> None:
         self._files, self._workers, self._means, self._then = files, workers, means, then
         self._views: dict[int, kernel.KernelView] = {}
@@ -161,14 +161,14 @@ class Taking:
         views = self._views
         self._then(
             tuple(
-                Answer(one, views[one.local_rank], self._files.take(one.local_rank))
+                StackAnswer(one, views[one.local_rank], self._files.take(one.local_rank))
                 for one in self._workers
                 if one.local_rank in views
             )
         )
 
 
-class Means(Struct, frozen=True):
+class StackMeans(Struct, frozen=True):
     """What a snapshot is taken with."""
 
     loop: Loop
@@ -177,7 +177,7 @@ class Means(Struct, frozen=True):
     """The process that the workers are children of."""
 
 
-def _ask(workers: list[Asked], spawner: int) -> dict[int, kernel.KernelView]:
+def _ask(workers: list[AskedWorker], spawner: int) -> dict[int, kernel.KernelView]:
     """In a lane: look at each of them, then send the signal to those that catch it."""
     found = {}
     for worker in workers:
@@ -223,7 +223,7 @@ def write(path: Path, text: str) -> str | None:
     return None
 
 
-def _worker_in_full(one: Answer) -> str:
+def _worker_in_full(one: StackAnswer) -> str:
     view = one.view
     facts = [f"state {view.state}", f"{view.cpu_s:.2f} s of processor time"]
     if view.channel:

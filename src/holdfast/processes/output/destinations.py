@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.processes.output.stream_plans import STDERR, STDOUT, Place
+from holdfast.processes.output.stream_plans import STDERR, STDOUT, StreamDestination
 
 
 class Destination(Protocol):
@@ -27,7 +27,7 @@ class Destination(Protocol):
     filtered_stderr: str
 
 
-def place_in(destination: Destination, local_rank: int, number: int) -> Place:
+def place_in(destination: Destination, local_rank: int, number: int) -> StreamDestination:
     """Where a stream goes; a place without a file is the stream of whoever starts it."""
     if number == STDOUT:
         kept, teed = destination.stdouts, destination.tee_stdouts
@@ -35,10 +35,10 @@ def place_in(destination: Destination, local_rank: int, number: int) -> Place:
         kept, teed = destination.stderrs, destination.tee_stderrs
     path = os.fspath(kept[local_rank])
     if not path:
-        return Place()
+        return StreamDestination()
     if os.fspath(teed.get(local_rank, os.devnull)) != os.devnull:
-        return Place(Path(path), prefixed=True)
-    return Place(Path(path), direct=True, shown=path != os.devnull)
+        return StreamDestination(Path(path), prefixed=True)
+    return StreamDestination(Path(path), direct=True, shown=path != os.devnull)
 
 
 def kept_files(destination: Destination) -> list[str]:

@@ -37,7 +37,7 @@ from holdfast.processes.output.destinations import Destination, filtered_files, 
 from holdfast.processes.output.log_files import FilterFiles, Lane, LogFile
 from holdfast.processes.output.log_layout import JobLogs
 from holdfast.processes.output.round_logs import Environments, LogsRefused, RoundLogs
-from holdfast.processes.output.stream_plans import STDERR, STDOUT, Place
+from holdfast.processes.output.stream_plans import STDERR, STDOUT, StreamDestination
 from holdfast.worker.error_file import VARIABLE as ERROR_FILE
 
 GROUP = "torchrun.logs_specs"
@@ -145,7 +145,7 @@ class _RegisteredRound:
         self._restart_count = restart_count
         self._environments = environments
 
-    def place(self, local_rank: int, number: int) -> Place:
+    def place(self, local_rank: int, number: int) -> StreamDestination:
         return place_in(self._destination, local_rank, number)
 
     def error_file(self, local_rank: int) -> Path | None:

@@ -18,7 +18,7 @@ from holdfast.core.protocol.errors import HoldfastError
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import FilterFiles, Lane, open_filter_files
 from holdfast.processes.output.log_layout import JobLogs
-from holdfast.processes.output.stream_plans import Place, place_by_options
+from holdfast.processes.output.stream_plans import StreamDestination, place_by_options
 
 Environments = dict[int, dict[str, str]]
 """The variables of the workers of a round, by local rank."""
@@ -38,7 +38,7 @@ class LogsRefused(HoldfastError):
 class RoundLogs(Protocol):
     """The places of one round on this node."""
 
-    def place(self, local_rank: int, number: int) -> Place:
+    def place(self, local_rank: int, number: int) -> StreamDestination:
         """Where stdout (1) or stderr (2) of a worker goes."""
 
     def error_file(self, local_rank: int) -> Path | None:
@@ -72,7 +72,7 @@ class _RoundByOptions(Struct, frozen=True):
     logs: JobLogs
     restart_count: int
 
-    def place(self, local_rank: int, number: int) -> Place:
+    def place(self, local_rank: int, number: int) -> StreamDestination:
         directory = self.logs.worker(self.restart_count, local_rank)
         return place_by_options(self.output, directory, local_rank, number)
 

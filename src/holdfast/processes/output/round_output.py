@@ -51,7 +51,7 @@ class Around(Struct, frozen=True):
     """Where files are written."""
 
 
-class Ready(Struct, frozen=True):
+class PreparedStreams(Struct, frozen=True):
     """What was made ready for one worker."""
 
     ranks: Ranks
@@ -92,7 +92,7 @@ class RoundOutput:
 
     # In a lane.
 
-    def prepare(self, workers: list[Ranks]) -> list[Ready] | LogsRefused:
+    def prepare(self, workers: list[Ranks]) -> list[PreparedStreams] | LogsRefused:
         """Make ready what workers write to."""
         if self._logs is None:
             try:
@@ -101,7 +101,7 @@ class RoundOutput:
                 return refusal
         return [self._prepared(ranks, self._logs) for ranks in workers]
 
-    def _prepared(self, ranks: Ranks, logs: RoundLogs) -> Ready:
+    def _prepared(self, ranks: Ranks, logs: RoundLogs) -> PreparedStreams:
         error_file = logs.error_file(ranks.local_rank)
         problem = _clear_error_file(error_file) if error_file is not None else ""
         variables = self._environments[ranks.local_rank]
@@ -117,11 +117,11 @@ class RoundOutput:
             for number, plan in plans.items()
             if plan.direct and plan.file
         }
-        return Ready(ranks, plans, opened, variables, error_file, problem)
+        return PreparedStreams(ranks, plans, opened, variables, error_file, problem)
 
     # On the loop.
 
-    def berth(self, ready: Ready) -> Berth:
+    def berth(self, ready: PreparedStreams) -> Berth:
         """Open the rest. Raises OSError when there are no descriptors left."""
         around = self._around
         if ready.problem:
@@ -133,7 +133,7 @@ class RoundOutput:
         streams = open_planned(plans[STDOUT], plans[STDERR], surroundings, ready.opened)
         return Berth(streams, ready.variables, ready.error_file)
 
-    def discard(self, ready: Ready) -> None:
+    def discard(self, ready: PreparedStreams) -> None:
         """It is not needed after all."""
         for opened in ready.opened.values():
             self._around.lane.do(partial(close_file, opened.descriptor))

@@ -1,8 +1,8 @@
 """What happens to each stream of each worker, decided before anything is opened. Pure.
 
-Where a stream goes is its `Place`: worked out here from the options, or elsewhere from what a
-logs specs says (`destinations`). A `StreamPlan` adds how its lines look, and is all that
-`output` needs to know.
+Where a stream goes is its `StreamDestination`: worked out here from the options, or elsewhere
+from what a logs specs says (`destinations`). A `StreamPlan` adds how its lines look, and is all
+that `output` needs to know.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class WorkerIdentity(Struct, frozen=True):
     slots: int
 
 
-class Place(Struct, frozen=True):
+class StreamDestination(Struct, frozen=True):
     """Where one stream of one worker goes."""
 
     file: Path | None = None
@@ -78,11 +78,13 @@ class StreamPlan(Struct, frozen=True):
         return os.fsencode(Template(self.prefix_template).safe_substitute(names))
 
 
-def place_by_options(output: Output, directory: Path | None, local_rank: int, number: int) -> Place:
+def place_by_options(
+    output: Output, directory: Path | None, local_rank: int, number: int
+) -> StreamDestination:
     """Where the options say that a stream goes; `directory` is the worker's."""
     tee = bool(output.teed(local_rank) & number)
     redirect = bool(output.redirected(local_rank) & number)
-    return Place(
+    return StreamDestination(
         file=directory / STREAM_FILES[number] if directory and (tee or redirect) else None,
         direct=redirect and not tee and directory is not None,
         shown=not output.local_ranks_filter or local_rank in output.local_ranks_filter,
@@ -90,7 +92,9 @@ def place_by_options(output: Output, directory: Path | None, local_rank: int, nu
     )
 
 
-def plan_stream(place: Place, output: Output, identity: WorkerIdentity, number: int) -> StreamPlan:
+def plan_stream(
+    place: StreamDestination, output: Output, identity: WorkerIdentity, number: int
+) -> StreamPlan:
     """The plan of a stream that goes to this place."""
     filters = output.stdout_filters if number == STDOUT else output.stderr_filters
     return StreamPlan(

@@ -47,10 +47,10 @@ else:
     from births import close_all
 
 
-class Zygote:
+class ZygoteChild:
     """A zygote, seen from its parent."""
 
-    def __init__(self, connection: wire.Connection, pid: int) -> None:
+    def __init__(self, connection: wire.PrivateConnection, pid: int) -> None:
         self.connection = connection
         self.pid: int | None = pid
         self.is_idle = True
@@ -62,9 +62,9 @@ class Spawner:
     """State of the spawner: who is who among its children."""
 
     def __init__(self, agent: socket.socket) -> None:
-        self.agent = wire.Connection(agent)
-        self.zygote: Zygote | None = None
-        self.next_zygote: Zygote | None = None
+        self.agent = wire.PrivateConnection(agent)
+        self.zygote: ZygoteChild | None = None
+        self.next_zygote: ZygoteChild | None = None
         """Prepared beside the one that serves; takes its place when it is ready."""
         self.workers: dict[int, str] = {}
         self.unclaimed_exits: dict[int, int] = {}
@@ -92,7 +92,9 @@ class Spawner:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.selector.register(wakeup, selectors.EVENT_READ, lambda: self.on_child(wakeup))
         is_subreaper, has_pidfd = linux.set_subreaper(), linux.has_pidfd()
-        self.say(messages.Ready(pid=os.getpid(), is_subreaper=is_subreaper, has_pidfd=has_pidfd))
+        self.say(
+            messages.SpawnerIsUp(pid=os.getpid(), is_subreaper=is_subreaper, has_pidfd=has_pidfd)
+        )
         while True:
             left = [left for left in (self.lease_left(), self.patience.left()) if left is not None]
             for key, mask in self.selector.select(min(left, default=None)):
@@ -135,20 +137,20 @@ class Spawner:
                 self.preload(request)
             case messages.Fork():
                 self.fork(request, descriptors)
-            case messages.DropZygote():
+            case messages.CloseZygote():
                 self.drop_zygotes()
-            case messages.KillZygote():
+            case messages.SigkillZygote():
                 self.kill_zygote()
             case messages.Signal():
                 self.send_signal(request)
             case messages.Kill():
                 self.killing = True
                 self.kill_below()
-            case messages.ListStuck():
+            case messages.NameStuck():
                 self.list_stuck()
-            case messages.End():
+            case messages.EndYourself():
                 self.end_when_all_is_gone()
-            case messages.HoldLease():
+            case messages.StopAndKillAt():
                 self.stop_at, self.kill_at = request.stop_at, request.kill_at
                 self.lease_ends = False
             case messages.HoldTethers():
@@ -170,7 +172,7 @@ class Spawner:
         try:
             pid = births.fork_shielded()
         except OSError as error:
-            self.say(messages.Failed(name=name, error=str(error)))
+            self.say(messages.BirthFailed(name=name, error=str(error)))
         else:
             if pid == 0:
                 become(parent)
@@ -190,19 +192,21 @@ class Spawner:
         self.zygote.is_idle = False
         self.send_to(self.zygote, request, [])
 
-    def started(self, request: messages.Preload) -> Zygote:
+    def started(self, request: messages.Preload) -> ZygoteChild:
         """A fresh one; for functions, with the interpreter's options that they would have."""
         if request.options is None:
             return self.adopted(zygote_process.start(request.interpreter))
         how = request.interpreter, request.options, request.env
         return self.adopted(zygote_process.start(*how))
 
-    def adopted(self, started: zygote_process.ZygoteProcess) -> Zygote:
-        connection = wire.Connection(socket.socket(fileno=started.descriptor))
+    def adopted(self, started: zygote_process.ZygoteProcess) -> ZygoteChild:
+        connection = wire.PrivateConnection(socket.socket(fileno=started.descriptor))
         self.selector.register(connection.socket, selectors.EVENT_READ, self.on_zygote)
-        return Zygote(connection, started.pid)
+        return ZygoteChild(connection, started.pid)
 
-    def send_to(self, zygote: Zygote, request: messages.Message, descriptors: list[int]) -> None:
+    def send_to(
+        self, zygote: ZygoteChild, request: messages.Message, descriptors: list[int]
+    ) -> None:
         """A zygote reads at once or is dead: a blocking send cannot wait for long."""
         zygote.connection.queue(request, descriptors, close=True)
         try:
@@ -210,7 +214,7 @@ class Spawner:
         except OSError:
             self.lose(zygote, "it closed its connection")
 
-    def drop(self, zygote: Zygote | None) -> None:
+    def drop(self, zygote: ZygoteChild | None) -> None:
         """Hang up on it and kill it, if it is there."""
         if zygote is None:
             return
@@ -249,7 +253,7 @@ class Spawner:
             return
         if self.zygote is None:
             close_all(descriptors)
-            self.say(messages.ZygoteLost(reason="it had already ended"))
+            self.say(messages.ZygoteEnded(reason="it had already ended"))
             return
         self.forks_pending.update(names)
         self.send_to(self.zygote, request, descriptors)
@@ -316,7 +320,7 @@ class Spawner:
         if over:
             close_all(descriptors)
             for name in names:
-                self.say(messages.Failed(name=name, error="the lease has run out"))
+                self.say(messages.BirthFailed(name=name, error="the lease has run out"))
         return over
 
     # Children.
@@ -370,7 +374,7 @@ class Spawner:
         self.killing = False
         self.patience = linux.Patience()
         self.stop_at = None  # Nothing is left that a lease would be needed for.
-        self.say(messages.Gone())
+        self.say(messages.EverythingGone())
 
     # The zygote.
 
@@ -387,7 +391,7 @@ class Spawner:
             for answer, _ in answers:
                 self.on_zygote_said(zygote, answer)
 
-    def on_zygote_said(self, zygote: Zygote, answer: messages.Message) -> None:
+    def on_zygote_said(self, zygote: ZygoteChild, answer: messages.Message) -> None:
         match answer:
             case messages.Forked():
                 self.claim(answer.name, answer.pid)
@@ -418,7 +422,7 @@ class Spawner:
         if self.killing:
             self.kill_below()
 
-    def lose(self, zygote: Zygote, reason: str) -> None:
+    def lose(self, zygote: ZygoteChild, reason: str) -> None:
         """It ended by itself."""
         beside = zygote is self.next_zygote
         if zygote is not self.zygote and not beside:
@@ -426,7 +430,7 @@ class Spawner:
         self.drop(zygote)
         if not beside:
             self.forks_pending.clear()
-        self.say(messages.ZygoteLost(reason=reason, beside=beside))
+        self.say(messages.ZygoteEnded(reason=reason, beside=beside))
 
     # The end.
 

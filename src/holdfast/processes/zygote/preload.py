@@ -22,7 +22,7 @@ import importlib
 import os
 
 from holdfast.core.protocol.preload_steps import module_of
-from holdfast.processes.zygote.reading.places import Places, installed_folders, packages_above
+from holdfast.processes.zygote.reading.places import ModulePath, installed_folders, packages_above
 from holdfast.processes.zygote.reading.statements import Reader
 from holdfast.processes.zygote.reading.values import Absent, Scope, Unforeseeable
 
@@ -78,12 +78,12 @@ def own_folders(
 
 def installed(module: str, program_folder: str | None) -> bool:
     """Whether the top-level package of a module is installed, and not hidden by the program."""
-    return Places(program_folder).top_is_installed(module)
+    return ModulePath(program_folder).top_is_installed(module)
 
 
 def module_source(module: str, folder: str) -> str | None:
     """Where the code of `python -m module` is, without importing anything of it."""
-    places = Places(folder)
+    places = ModulePath(folder)
     spec = places.find(module)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = places.find(f"{module}.__main__")

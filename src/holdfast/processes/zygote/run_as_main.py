@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from holdfast.processes.bare import linux, private_names, stack_handler
-    from holdfast.processes.bare.private_messages import InCommon, Record, WarmWorker
+    from holdfast.processes.bare.private_messages import InCommon, NamedFields, WarmWorker
     from holdfast.processes.zygote import import_reports
     from holdfast.processes.zygote.leaving import Leaving
 else:
     import linux
     import private_names
     import stack_handler
-    from private_messages import Record
+    from private_messages import NamedFields
 
 OWN_MODULES = (
     "wire", "linux", "private_names", "fitness", "zygote_server", "run_as_main", "preloading",
@@ -56,7 +56,7 @@ OWN_FOLDERS = (_HERE, os.path.join(os.path.dirname(_HERE), "bare"))
 PROGRAM_IS_NO_SOURCE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
-class Birth(Record):
+class Birth(NamedFields):
     """The worker that a forked process is to be, as it was asked for."""
 
     common: InCommon
@@ -66,7 +66,7 @@ class Birth(Record):
     """Copies of the descriptors that it is to have at the numbers that it is to keep."""
 
 
-class Order(Birth):
+class BirthOrder(Birth):
     """The same, with what the zygote knows of what it has done ahead."""
 
     preload_changes: dict[str, str | None]
@@ -166,7 +166,7 @@ def changes(before: dict[str, str], after: dict[str, str]) -> dict[str, str | No
     return changed
 
 
-def run(order: Order) -> None:
+def run(order: BirthOrder) -> None:
     """Run the program as `__main__`; what it raises leaves through the interpreter."""
     if not order.stopped:
         take_identity(order)
@@ -199,7 +199,7 @@ def run(order: Order) -> None:
 # The identity of a worker.
 
 
-def take_identity(order: Order) -> None:
+def take_identity(order: BirthOrder) -> None:
     """Be that worker from now on, to all that looks."""
     environment = dict(order.env)
     for name, value in order.preload_changes.items():
@@ -232,7 +232,7 @@ def take_identity(order: Order) -> None:
         order.hook.report(order.env["HOLDFAST_CHANNEL"], order.avoided)
 
 
-def take_back(order: Order) -> None:
+def take_back(order: BirthOrder) -> None:
     """What was set ahead of the program is for the program to set."""
     for name, value in order.set_ahead.items():
         if os.environ.get(name) == value:
@@ -244,7 +244,7 @@ def take_back(order: Order) -> None:
     _take_back_path(order)
 
 
-def _take_back_path(order: Order) -> None:
+def _take_back_path(order: BirthOrder) -> None:
     if order.fresh_path is not None:
         first = [] if sys.flags.safe_path else [_program_folder(order)]
         sys.path[:] = [*first, *order.fresh_path]
@@ -258,7 +258,7 @@ def _command(birth: Birth) -> list[str]:
     return [*birth.worker.interpreter, *birth.worker.command]
 
 
-def _program_folder(order: Order) -> str:
+def _program_folder(order: BirthOrder) -> str:
     if order.worker.kind == "code":
         return ""
     if order.worker.kind == "module":
@@ -310,7 +310,7 @@ def renew_memories(modules: dict[str, Any]) -> None:
 # The program.
 
 
-def _clean_main(order: Order) -> dict[str, Any]:
+def _clean_main(order: BirthOrder) -> dict[str, Any]:
     """Leave in `__main__` only the attributes that the interpreter gives, in their order.
 
     It has to be the very module that was there before: others may hold on to it, as
@@ -336,13 +336,13 @@ def _clean_main(order: Order) -> dict[str, Any]:
     return main
 
 
-def _script_path(order: Order) -> str:
+def _script_path(order: BirthOrder) -> str:
     """The script as the interpreter names it: absolute, and otherwise as it was given."""
     target = order.worker.target
     return target if target.startswith("/") else f"{os.getcwd()}/{target}"
 
 
-def _compile(order: Order) -> types.CodeType:
+def _compile(order: BirthOrder) -> types.CodeType:
     """The code of a script. Whatever is not plain source is left to the interpreter itself."""
     if order.worker.kind == "code":
         return compile(order.worker.target, "<string>", "exec", dont_inherit=True)
@@ -390,7 +390,7 @@ def _without_our_frames(trace: types.TracebackType | None) -> types.TracebackTyp
     return trace
 
 
-def _let_interpreter_print(order: Order, error: BaseException) -> None:
+def _let_interpreter_print(order: BirthOrder, error: BaseException) -> None:
     """Have the program's own hook called with the program's own frames only.
 
     The exception leaves through our frames once more; the hook that the interpreter
@@ -413,7 +413,7 @@ def _let_interpreter_print(order: Order, error: BaseException) -> None:
     sys.excepthook = print_without_our_frames
 
 
-def _leave_error_file(order: Order, error: BaseException) -> None:
+def _leave_error_file(order: BirthOrder, error: BaseException) -> None:
     path = order.env.get("TORCHELASTIC_ERROR_FILE")
     if not path or not order.common.error_writer or isinstance(error, KeyboardInterrupt):
         return

@@ -28,7 +28,7 @@ MOST_FILES = 200
 """Files that are kept; the oldest go first."""
 
 
-class Memory(msgspec.Struct, frozen=True):
+class WarmMemory(msgspec.Struct, frozen=True):
     """What is kept for one program."""
 
     late: tuple[str, ...] = ()
@@ -40,21 +40,21 @@ class Kept(msgspec.Struct, frozen=True):
     """What is in a file: the memory, and all that it holds for."""
 
     key: list[str]
-    memory: Memory
+    memory: WarmMemory
 
 
-def recall(program: str) -> Memory:
+def recall(program: str) -> WarmMemory:
     """What is known of the program in this file; nothing, if nothing can be relied on."""
     try:
         with private_folder(_folder()) as folder:
             content, _ = read_file(folder, _name(program), MOST_BYTES)
         kept = msgspec.json.decode(content, type=Kept)
-        return kept.memory if kept.key == _key(program) else Memory()
+        return kept.memory if kept.key == _key(program) else WarmMemory()
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Memory()
+        return WarmMemory()
 
 
-def keep(program: str, memory: Memory) -> None:
+def keep(program: str, memory: WarmMemory) -> None:
     """Write it down, whole or not at all."""
     text = msgspec.json.encode(Kept(_key(program), memory))
     if len(text) > MOST_BYTES:

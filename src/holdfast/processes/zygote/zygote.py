@@ -43,6 +43,8 @@ else:
     del sys.path[:2]
 
 if __name__ == "__main__":
-    order = zygote_server.Zygote(wire.Connection(socket.socket(fileno=int(sys.argv[1])))).serve()
+    order = zygote_server.ZygoteServer(
+        wire.PrivateConnection(socket.socket(fileno=int(sys.argv[1])))
+    ).serve()
     if order is not None:
         run_as_main.run(order)

@@ -14,7 +14,7 @@ def zygote_event(message: messages.OfZygote) -> AgentEvent:
             return ModuleRejected(message.step, message.reason, message.cost_s, message.beside)
         case messages.LateUnfit():
             return ModulesUnfit(message.reasons, message.beside)
-        case messages.Unsuitable() | messages.ZygoteLost():
+        case messages.Unsuitable() | messages.ZygoteEnded():
             return ZygoteLost(message.reason, message.beside)
         case _:
             raise AssertionError(f"nothing that becomes of a zygote: {message}")

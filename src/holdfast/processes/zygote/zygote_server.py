@@ -41,7 +41,7 @@ else:
 
 
 def fork_workers(
-    request: messages.Fork, descriptors: list[int], spawner: wire.Connection
+    request: messages.Fork, descriptors: list[int], spawner: wire.PrivateConnection
 ) -> run_as_main.Birth | None:
     """Fork every worker of the request; returns in each child what it is, None in the zygote.
 
@@ -133,10 +133,10 @@ class NoWorker(BaseException):
     """Leaves an import that the process which serves PyTorch's store has no use for."""
 
 
-class Zygote:
+class ZygoteServer:
     """Serves the spawner's requests, and comes out of `serve` in every worker."""
 
-    def __init__(self, spawner: wire.Connection) -> None:
+    def __init__(self, spawner: wire.PrivateConnection) -> None:
         linux.set_parent_death_signal(SIGKILL)
         self.leaving = leaving.Leaving()
         self.spawner = spawner
@@ -144,7 +144,7 @@ class Zygote:
         self.hook = import_reports.Hook()
         self.environment: dict[str, str] = {}
         self.preloading: preloading.Preloading | None = None
-        self.order: run_as_main.Order | None = None
+        self.order: run_as_main.BirthOrder | None = None
         """In a worker that was forked in the middle of an import."""
         self.went_on_at = 0.0
         self.avoided: list[str] = []
@@ -157,7 +157,7 @@ class Zygote:
         self.preloaded: frozenset[str] = frozenset()
         """All modules that are loaded, on the shelf or not, when workers are forked."""
 
-    def serve(self) -> run_as_main.Order | None:
+    def serve(self) -> run_as_main.BirthOrder | None:
         """Do as asked until the spawner hangs up; returns an order in each worker."""
         request = self.next_request()
         if isinstance(request, messages.Preload):
@@ -259,7 +259,7 @@ class Zygote:
         if birth.worker.name == wire.STORE:
             raise NoWorker
 
-    def went_on(self, order: run_as_main.Order) -> run_as_main.Order:
+    def went_on(self, order: run_as_main.BirthOrder) -> run_as_main.BirthOrder:
         """In a worker that has finished the import by itself: say what it cost."""
         channel = order.env.get("HOLDFAST_CHANNEL")
         if channel and order.worker.learns:
@@ -268,7 +268,7 @@ class Zygote:
         run_as_main.take_back(order)
         return order
 
-    def complete(self, birth: run_as_main.Birth, stopped: bool) -> run_as_main.Order:
+    def complete(self, birth: run_as_main.Birth, stopped: bool) -> run_as_main.BirthOrder:
         """Add what the zygote knows and a worker needs."""
         preloaded = self.preloading
         changes = run_as_main.changes(self.environment, dict(os.environ))
@@ -276,7 +276,7 @@ class Zygote:
         for name, value in ahead.items():
             if os.environ.get(name) == value and not stopped:
                 changes.pop(name, None)
-        return run_as_main.Order(
+        return run_as_main.BirthOrder(
             **vars(birth),
             preload_changes=changes,
             set_ahead=ahead,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from holdfast.testing.checkers.memory import Memory
+from holdfast.testing.checkers.memory import CoordinatorMemory
 from holdfast.testing.facts import (
     AgentDied,
     FaultStruck,
@@ -47,7 +47,7 @@ class RoundStory(Struct):
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     stories: dict[int, RoundStory] = {}
     charges = latest = most = 0
-    memory = Memory(plan)
+    memory = CoordinatorMemory(plan)
     for fact in history:
         lost = memory.was_lost(fact)
         match fact:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.core.protocol.messages import RunRound
-from holdfast.testing.checkers.memory import Memory
+from holdfast.testing.checkers.memory import CoordinatorMemory
 from holdfast.testing.facts import (
     Delivered,
     FaultStruck,
@@ -30,7 +30,7 @@ ENDS_FOR_GOOD = ("worker never retries", "closing asked", "released")
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     outcome = last = None
-    memory = Memory(plan)
+    memory = CoordinatorMemory(plan)
     for index, fact in enumerate(history):
         if memory.was_lost(fact):
             outcome = last = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment
-from holdfast.testing.checkers.memory import Memory
+from holdfast.testing.checkers.memory import CoordinatorMemory
 from holdfast.testing.facts import Delivered, History, Violation
 from holdfast.testing.plan import Plan
 
@@ -16,7 +16,7 @@ Seats = dict[int, tuple[str, Assignment]]
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     rounds: dict[tuple[int, int], Seats] = {}
-    memory = Memory(plan)
+    memory = CoordinatorMemory(plan)
     for fact in history:
         if memory.was_lost(fact):
             rounds = {}

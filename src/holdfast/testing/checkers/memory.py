@@ -17,7 +17,7 @@ from holdfast.testing.plan import Plan
 EMPTIED = "register restarts empty"
 
 
-class Memory(Struct):
+class CoordinatorMemory(Struct):
     """What a run's coordinators keep from one life to the next."""
 
     plan: Plan

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from holdfast.testing.checkers.memory import Memory
+from holdfast.testing.checkers.memory import CoordinatorMemory
 from holdfast.testing.facts import History, Violation, WorkerBegan, WorkerContinued, WorkerEnded
 from holdfast.testing.plan import Plan
 
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     running: Counter[tuple[int, int]] = Counter()
-    memory = Memory(plan)
+    memory = CoordinatorMemory(plan)
     for fact in history:
         memory.was_lost(fact)
         if isinstance(fact, WorkerBegan | WorkerContinued):
@@ -27,6 +27,6 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
             running[fact.instance, fact.round] -= 1
 
 
-def _excused(memory: Memory, one: tuple[int, int], other: tuple[int, int]) -> bool:
+def _excused(memory: CoordinatorMemory, one: tuple[int, int], other: tuple[int, int]) -> bool:
     """Whoever finds an empty register and never saw another thing cannot know of the older job."""
     return memory.was_emptied and one[0] != other[0]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from holdfast.core.protocol.model import Tenure
-from holdfast.testing.checkers.memory import Memory
+from holdfast.testing.checkers.memory import CoordinatorMemory
 from holdfast.testing.facts import (
     AgentDied,
     Fact,
@@ -32,7 +32,7 @@ TOLERANCE_S = 0.001
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     if plan.embedded:
         return
-    speakers = Speakers(plan, Memory(plan))
+    speakers = Speakers(plan, CoordinatorMemory(plan))
     for fact in history:
         for text in speakers.take(fact):
             yield Violation(NAME, fact.at, text)
@@ -42,7 +42,7 @@ class Speakers(Struct):
     """Who has led, as far as a run has got."""
 
     plan: Plan
-    memory: Memory
+    memory: CoordinatorMemory
     last: Recorded | None = None
     dead: set[str] = field(default_factory=lambda: {""})
     stepped_down: set[str] = field(default_factory=set)

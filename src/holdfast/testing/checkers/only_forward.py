@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Tenure
-from holdfast.testing.checkers.memory import Memory
+from holdfast.testing.checkers.memory import CoordinatorMemory
 from holdfast.testing.facts import Delivered, History, Recorded, Violation, WorkerBegan
 from holdfast.testing.plan import Plan
 
@@ -24,7 +24,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
 def _rounds(plan: Plan, history: History) -> Iterator[Violation]:
     highest: dict[int, int] = {}
     ran: dict[tuple[str, int], int] = {}
-    memory = Memory(plan)
+    memory = CoordinatorMemory(plan)
     for fact in history:
         if memory.was_lost(fact):
             assert isinstance(fact, Recorded)
@@ -45,7 +45,7 @@ def _rounds(plan: Plan, history: History) -> Iterator[Violation]:
 
 def _records(plan: Plan, history: History) -> Iterator[Violation]:
     last, last_round, counter, leader = Tenure(), 0, 0, ""
-    memory = Memory(plan)
+    memory = CoordinatorMemory(plan)
     for fact in history:
         lost = memory.was_lost(fact)
         if not isinstance(fact, Recorded):

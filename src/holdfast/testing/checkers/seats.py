@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment
-from holdfast.testing.checkers.memory import Memory
+from holdfast.testing.checkers.memory import CoordinatorMemory
 from holdfast.testing.facts import (
     AgentDied,
     AgentFinished,
@@ -32,7 +32,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     ran: dict[int, set[str]] = {}
     excused: set[str] = set()
     struck: set[int] = set()
-    memory = Memory(plan)
+    memory = CoordinatorMemory(plan)
     for fact in history:
         if memory.was_lost(fact):
             members, sizes, ran = {}, {}, {}

@@ -118,7 +118,7 @@ class SimpleElasticAgent(ElasticAgent):
         """Set by whoever knows that there is something to look at before the interval is over."""
         self._looking_since: float | None = None
         """Since when workers and group are being looked at, which should take no time."""
-        self._watches: list[watching.Watch] | None = None
+        self._watches: list[watching.NewsWatch] | None = None
         self._store_info: Any = None
         """Where the workers' store is to be: as long as it is kept, its port may be held."""
         self._round: int | None = None
@@ -279,7 +279,9 @@ class SimpleElasticAgent(ElasticAgent):
         """Return when there may be something new, at the latest after that many seconds."""
         if self._watches is None:
             with held_back():  # `Thread.start` makes a KeyError of what a signal raises in it.
-                self._watches = [watching.Watch(listen, self._news) for listen in self._listeners()]
+                self._watches = [
+                    watching.NewsWatch(listen, self._news) for listen in self._listeners()
+                ]
         self._news.wait(timeout_s)
         self._news.clear()
 
@@ -365,7 +367,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     def _record_worker_events(self, result: RunResult) -> None:
         for worker in self._worker_group.workers:
-            end = telling.End.of(result.failures.get(worker.global_rank))
+            end = telling.EndOfProcess.of(result.failures.get(worker.global_rank))
             event = self._construct_event(
                 self._get_worker_state(worker, result),
                 EventSource.WORKER,
@@ -393,7 +395,7 @@ class SimpleElasticAgent(ElasticAgent):
         exit_code: int | None = None,
         worker_pid: int | None = None,
     ) -> Event:
-        end = telling.End(exit_code, worker_pid, raw_error)
+        end = telling.EndOfProcess(exit_code, worker_pid, raw_error)
         return telling.event_of_state(self, state, source, worker, end, duration_ms)
 
     def _record_metrics(self, group_results: RunResult) -> None:

@@ -29,7 +29,7 @@ ALL_ALIKE = "TORCH_ELASTIC_WORKER_IDENTICAL"
 NOWHERE = Endpoint("", 0)
 
 
-class Share(NamedTuple):
+class RankShare(NamedTuple):
     """Where the ranks of one agent begin, and how many there are in all."""
 
     first_rank: int
@@ -83,15 +83,15 @@ def workers_of(
     ]
 
 
-def _agreed(store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec) -> Share:
+def _agreed(store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec) -> RankShare:
     size = spec.local_world_size
     if os.environ.get(ALL_ALIKE) == "1":
         first, all_of_them = group_rank * size, group_world_size * size
-        return Share(first, all_of_them, first, all_of_them)
+        return RankShare(first, all_of_them, first, all_of_them)
     own = RoleInstanceInfo(spec.role, group_rank, size)
     store.set(f"{ROLE_INFO}{group_rank}", own.serialize())
     if group_rank != 0:
-        return Share(*json.loads(store.get(f"{ASSIGNED_RANKS}{group_rank}")))
+        return RankShare(*json.loads(store.get(f"{ASSIGNED_RANKS}{group_rank}")))
     told = _get_all(store, [f"{ROLE_INFO}{peer}" for peer in range(group_world_size)])
     shares = _divided([RoleInstanceInfo.deserialize(one) for one in told])
     keys = [f"{ASSIGNED_RANKS}{peer}" for peer in range(group_world_size)]
@@ -99,14 +99,14 @@ def _agreed(store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
     return shares[0]
 
 
-def _divided(told: Sequence[RoleInstanceInfo]) -> list[Share]:
+def _divided(told: Sequence[RoleInstanceInfo]) -> list[RankShare]:
     members = [
         NodeInfo(node=str(place), host="", slots=one.local_world_size, role=one.role)
         for place, one in enumerate(told)
     ]
     assigned = ranks.assign(members, round=0, restart_count=0, master=NOWHERE).values()
     return [
-        Share(
+        RankShare(
             one.workers[0].rank,
             one.world_size,
             one.workers[0].role_rank,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.elastic.agent.server.api import SimpleElasticAgent
 
 
-class End(NamedTuple):
+class EndOfProcess(NamedTuple):
     """What is known of the end of a worker or an agent; nothing of one that has not failed."""
 
     exit_code: int | None = None
@@ -29,7 +29,7 @@ class End(NamedTuple):
     raw_error: str | None = None
 
     @classmethod
-    def of(cls, failure: ProcessFailure | None) -> End:
+    def of(cls, failure: ProcessFailure | None) -> EndOfProcess:
         if failure is None:
             return cls()
         return cls(failure.exitcode, failure.pid, json.dumps(failure.error_file_data))
@@ -40,7 +40,7 @@ def event_of_state(
     state: str,
     source: EventSource,
     worker: Worker | None,
-    end: End,
+    end: EndOfProcess,
     duration_ms: float | None,
 ) -> Event:
     """The agent or one of its workers is in this state."""

@@ -1,7 +1,7 @@
 """Hearing of something when it happens, from whoever can be waited for.
 
 An agent looks at its workers and its group every `monitor_interval`. What it can wait for, it
-need not wait so long for: a `Watch` does that in a thread, and sets `news`.
+need not wait so long for: a `NewsWatch` does that in a thread, and sets `news`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOOK_UP_S = 1.0
 logger = get_logger(__name__)
 
 
-class Watch:
+class NewsWatch:
     """Sets `news` when `listen` has heard of something, once, unless it is stopped before.
 
     `listen` waits for so many seconds at most, and returns something true when it has heard.

@@ -20,7 +20,7 @@ PASSED_ON = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", "CUDA_VISIBLE
 """What workers get as the agent has it, even if it is changed while they run."""
 
 
-class Attempt(NamedTuple):
+class StartOfWorkers(NamedTuple):
     """What tells one start of the workers from another."""
 
     restart_count: int
@@ -28,7 +28,7 @@ class Attempt(NamedTuple):
 
 
 def of_workers(
-    group: WorkerGroup, attempt: Attempt, inherited: Mapping[str, str] = os.environ
+    group: WorkerGroup, attempt: StartOfWorkers, inherited: Mapping[str, str] = os.environ
 ) -> dict[int, dict[str, str]]:
     """The variables of each worker, by local rank; ValueError for one that has no device."""
     config = _config(group)
@@ -61,7 +61,7 @@ def _config(group: WorkerGroup) -> JobConfig:
     )
 
 
-def _assignment(group: WorkerGroup, attempt: Attempt) -> Assignment:
+def _assignment(group: WorkerGroup, attempt: StartOfWorkers) -> Assignment:
     serves_store = bool(getattr(group.spec.rdzv_handler, "use_agent_store", False))
     any_worker = group.workers[0]
     return Assignment(

@@ -33,7 +33,7 @@ STEPS = frozenset({
 """Calls that are steps, or whose result depends on the steps before."""
 
 
-class Given(Struct, frozen=True):
+class GivenArguments(Struct, frozen=True):
     """The arguments of a call."""
 
     arguments: list[Value]
@@ -47,14 +47,14 @@ class Given(Struct, frozen=True):
         return known if all_known and not self.keywords and not self.is_starred else None
 
 
-class Calls:
+class CallReader:
     """Raises `Unforeseeable` for what is not known to be harmless."""
 
     def __init__(self, steps: Steps, imports: Imports) -> None:
         self._steps = steps
         self._imports = imports
 
-    def function(self, name: str, given: Given) -> Value:
+    def function(self, name: str, given: GivenArguments) -> Value:
         """A call of something that is installed, by its full name."""
         if self._steps.certainty is Certainty.UNLIKELY and name in harmless.SAYS:
             return BUILT_IN
@@ -74,7 +74,7 @@ class Calls:
         worked_out = working_out.call(name, known)
         return worked_out if isinstance(worked_out, Known) else result
 
-    def method(self, owner: Known | Plain, name: str, given: Given) -> Value:
+    def method(self, owner: Known | Plain, name: str, given: GivenArguments) -> Value:
         """A call of a method of an object that is not the program's."""
         if is_built_in(owner) and not _is_path(owner):
             if not all(map(is_built_in, [*given.arguments, *given.keywords.values()])):
@@ -94,7 +94,7 @@ class Calls:
             raise Unforeseeable(f"a method that is not in the tables: {name}")
         return _made(harmless.METHODS[kind, name], given)
 
-    def _worked_out(self, owner: Known | Plain, name: str, given: Given) -> Value:
+    def _worked_out(self, owner: Known | Plain, name: str, given: GivenArguments) -> Value:
         known = given.known()
         if known is None or not isinstance(owner, Known):
             return BUILT_IN
@@ -102,16 +102,16 @@ class Calls:
             return BUILT_IN
         return working_out.method(owner.value, name, known)
 
-    def _named_attribute(self, given: Given) -> Value:
+    def _named_attribute(self, given: GivenArguments) -> Value:
         """`hasattr(module, "name")`, `getattr(module, "name", None)`"""
         match given:
-            case Given([Thing(thing), Known(str(name)), *default], {}, False):
+            case GivenArguments([Thing(thing), Known(str(name)), *default], {}, False):
                 if self._imports.loads_late(thing, name) or not all(map(is_foreign, default)):
                     raise Unforeseeable("asking for the name may load it")
                 return Plain()
         raise Unforeseeable("an attribute of an object of the program")
 
-    def _step(self, name: str, given: Given) -> Value:
+    def _step(self, name: str, given: GivenArguments) -> Value:
         if name == "os.environ.update":
             return self._update_environment(given)
         if given.keywords:
@@ -149,7 +149,7 @@ class Calls:
         found = self._steps.variable(name.value, default)
         return found if isinstance(found, Known) else either(found, default)
 
-    def _update_environment(self, given: Given) -> Value:
+    def _update_environment(self, given: GivenArguments) -> Value:
         pairs: dict[object, Value] = {}
         for argument in given.arguments:
             if not isinstance(argument, Known) or not isinstance(argument.value, dict):
@@ -161,7 +161,7 @@ class Calls:
         return Known(None)
 
 
-def _made(call: harmless.Harmless, given: Given) -> Value:
+def _made(call: harmless.Harmless, given: GivenArguments) -> Value:
     """What a harmless call gives. What it uses, and does not just keep, must be harmless too."""
     values = [*given.arguments, *given.keywords.values()]
     if call.keeps is not harmless.ANY:
@@ -179,7 +179,7 @@ def _is_path(value: Value) -> bool:
     return isinstance(value, Known) and working_out.is_path(value.value)
 
 
-def _hydra_warns(given: Given) -> bool:
+def _hydra_warns(given: GivenArguments) -> bool:
     """It warns on its way to old behaviour: when not told of a version, or told of an old one."""
     version = given.keywords.get("version_base")
     return not isinstance(version, Known) or version.value in ("1.0", "1.1")

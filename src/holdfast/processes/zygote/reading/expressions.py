@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.processes.zygote.reading import working_out
-from holdfast.processes.zygote.reading.calls import Calls, Given
+from holdfast.processes.zygote.reading.calls import CallReader, GivenArguments
 from holdfast.processes.zygote.reading.imports import Imports
 from holdfast.processes.zygote.reading.steps import Certainty, Steps
 from holdfast.processes.zygote.reading.values import (
@@ -49,7 +49,7 @@ class Expressions:
         self.imports = imports
         self.may_raise = False
         """Whether something was read that may raise an exception in a worker."""
-        self._calls = Calls(steps, imports)
+        self._calls = CallReader(steps, imports)
         self._fuel = FUEL
 
     def burn(self) -> None:
@@ -165,14 +165,14 @@ class Expressions:
             return self._calls.function(function.name, given)
         raise Unforeseeable("the program calls something of its own")
 
-    def _given(self, node: ast.Call, scope: Scope) -> Given:
+    def _given(self, node: ast.Call, scope: Scope) -> GivenArguments:
         arguments = [self._item(each, scope) for each in node.args]
         keywords = {}
         for each in node.keywords:
             value = self.value(each.value, scope)
             keywords[each.arg or "**"] = value if each.arg else self._used(value)
         starred = any(isinstance(each, ast.Starred) for each in node.args)
-        return Given(arguments, keywords, starred or "**" in keywords)
+        return GivenArguments(arguments, keywords, starred or "**" in keywords)
 
     def _item(self, node: ast.expr, scope: Scope) -> Value:
         """An item of a list, or an argument; of `*many`, what they are made of."""

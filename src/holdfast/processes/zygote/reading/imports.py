@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from holdfast.processes.zygote.reading.places import Owner, Places, prefixes
+from holdfast.processes.zygote.reading.places import ModulePath, Owner, prefixes
 from holdfast.processes.zygote.reading.steps import Certainty, Steps
 from holdfast.processes.zygote.reading.values import (
     Absent,
@@ -40,7 +40,7 @@ ReadFile = Callable[[str, str, str, Scope], None]
 class Imports:
     """Follows imports, and remembers what the program's own modules have for names."""
 
-    def __init__(self, places: Places, steps: Steps, read_file: ReadFile) -> None:
+    def __init__(self, places: ModulePath, steps: Steps, read_file: ReadFile) -> None:
         self._places = places
         self._steps = steps
         self._read_file = read_file

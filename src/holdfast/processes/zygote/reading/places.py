@@ -52,7 +52,7 @@ KNOWN_FINDERS = ("_frozen_importlib", "_distutils_hack", "__editable__", "_pytes
 """Who looks for modules; another one may find what is not on the path."""
 
 
-class Places:
+class ModulePath:
     """The module path of a worker, as it grows while the program is read."""
 
     def __init__(self, program_folder: str | None) -> None:

@@ -23,7 +23,7 @@ from msgspec import Struct
 from holdfast.processes.zygote.reading import harmless
 from holdfast.processes.zygote.reading.expressions import Expressions
 from holdfast.processes.zygote.reading.imports import Imports
-from holdfast.processes.zygote.reading.places import Places
+from holdfast.processes.zygote.reading.places import ModulePath
 from holdfast.processes.zygote.reading.steps import Certainty, Steps
 from holdfast.processes.zygote.reading.values import (
     BUILT_IN,
@@ -50,7 +50,7 @@ IMPORT_ERRORS = frozenset({"builtins.ImportError", "builtins.ModuleNotFoundError
 ALL_ERRORS = frozenset({"builtins.Exception", "builtins.BaseException"})
 
 
-class Place(Struct):
+class FileBeingRead(Struct):
     """Which file is being read: what its relative imports and annotations depend on."""
 
     package: str
@@ -61,7 +61,7 @@ class Reader:
     """Reads files of the program into scopes; what it finds is in `steps`."""
 
     def __init__(self, program_folder: str | None) -> None:
-        places = Places(program_folder)
+        places = ModulePath(program_folder)
         self.steps = Steps(places)
         self.imports = Imports(places, self.steps, self.read)
         self._expressions = Expressions(self.steps, self.imports)
@@ -79,9 +79,9 @@ class Reader:
             raise Unforeseeable from error  # The worker itself will say what is wrong with it.
         scope.names.update(__name__=Known(name), __file__=Known(path), __package__=Known(package))
         scope.names.update(__doc__=BUILT_IN, __spec__=Plain(), __loader__=Plain())
-        self._statements(tree.body, scope, Place(package))
+        self._statements(tree.body, scope, FileBeingRead(package))
 
-    def _statements(self, statements: list[ast.stmt], scope: Scope, place: Place) -> None:
+    def _statements(self, statements: list[ast.stmt], scope: Scope, place: FileBeingRead) -> None:
         for statement in statements:
             self._statement(statement, scope, place)
             if self._tries and self._expressions.may_raise:
@@ -92,7 +92,7 @@ class Reader:
         if self.steps.certainty is Certainty.CERTAIN:
             self.steps.certainty = Certainty.UNCERTAIN
 
-    def _statement(self, statement: ast.stmt, scope: Scope, place: Place) -> None:
+    def _statement(self, statement: ast.stmt, scope: Scope, place: FileBeingRead) -> None:
         self._expressions.burn()
         match statement:
             case ast.Import():
@@ -139,7 +139,7 @@ class Reader:
             own = isinstance(value, OwnModule)
             scope.bind(top, OwnModule(top) if own else Thing(top))
 
-    def _import_from(self, statement: ast.ImportFrom, scope: Scope, place: Place) -> None:
+    def _import_from(self, statement: ast.ImportFrom, scope: Scope, place: FileBeingRead) -> None:
         module = statement.module or ""
         names = [alias.name for alias in statement.names]
         if module == "__future__" and "annotations" in names:
@@ -159,7 +159,7 @@ class Reader:
 
     # What depends.
 
-    def _condition(self, statement: ast.If, scope: Scope, place: Place) -> None:
+    def _condition(self, statement: ast.If, scope: Scope, place: FileBeingRead) -> None:
         truth = self._expressions.truth(statement.test, scope)
         if truth is not None:
             self._statements(statement.body if truth else statement.orelse, scope, place)
@@ -191,7 +191,7 @@ class Reader:
                     return True
         return False
 
-    def _loop(self, statement: ast.For, scope: Scope, place: Place) -> None:
+    def _loop(self, statement: ast.For, scope: Scope, place: FileBeingRead) -> None:
         """Each turn of a loop over constants."""
         many = self._expressions.value(statement.iter, scope)
         items = many.value if isinstance(many, Known) else None
@@ -202,7 +202,7 @@ class Reader:
             self._statements(statement.body, scope, place)
         self._statements(statement.orelse, scope, place)
 
-    def _attempt(self, statement: ast.Try, scope: Scope, place: Place) -> None:
+    def _attempt(self, statement: ast.Try, scope: Scope, place: FileBeingRead) -> None:
         """`try: import a`, and what to do without it."""
         caught = [self._caught(handler, scope) for handler in statement.handlers]
         before = dict(scope.names)
@@ -242,7 +242,7 @@ class Reader:
         statement: ast.Try,
         caught: list[frozenset[str]],
         scope: Scope,
-        place: Place,
+        place: FileBeingRead,
     ) -> None:
         """Read the handler that is run when an import fails."""
         catching = {*ALL_ERRORS, "builtins.ImportError", f"builtins.{error.raises}"}
@@ -261,7 +261,7 @@ class Reader:
         before: dict[str, Value],
         in_doubt: bool,
         scope: Scope,
-        place: Place,
+        place: FileBeingRead,
     ) -> None:
         """Read handlers that should not be run, for the names that are not known then."""
         certainty = self.steps.certainty
@@ -281,7 +281,7 @@ class Reader:
             others.append(trial.names)
         scope.join(others)
 
-    def _handler(self, handler: ast.ExceptHandler, scope: Scope, place: Place) -> None:
+    def _handler(self, handler: ast.ExceptHandler, scope: Scope, place: FileBeingRead) -> None:
         if handler.name:
             scope.bind(handler.name, Plain())
         self._statements(handler.body, scope, place)
@@ -301,7 +301,7 @@ class Reader:
     # Definitions.
 
     def _function(
-        self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope, place: Place
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope, place: FileBeingRead
     ) -> None:
         kinds = [self._decorator(each, scope) for each in node.decorator_list]
         self._expressions.defaults(node.args, scope)
@@ -335,7 +335,7 @@ class Reader:
             return ""
         raise Unforeseeable("a decorator that is not in the tables")
 
-    def _class(self, node: ast.ClassDef, scope: Scope, place: Place) -> None:
+    def _class(self, node: ast.ClassDef, scope: Scope, place: FileBeingRead) -> None:
         for decorator in node.decorator_list:
             self._decorator(decorator, scope)
         inner = self._type_parameters(node, scope)
@@ -360,7 +360,7 @@ class Reader:
     # Names.
 
     def _assignment(
-        self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, scope: Scope, place: Place
+        self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, scope: Scope, place: FileBeingRead
     ) -> None:
         match node:
             case ast.AugAssign(target=ast.Name(name)):

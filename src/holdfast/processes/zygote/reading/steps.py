@@ -21,7 +21,7 @@ import re
 import sys
 
 from holdfast.processes.environment import PER_WORKER
-from holdfast.processes.zygote.reading.places import Places, prefixes
+from holdfast.processes.zygote.reading.places import ModulePath, prefixes
 from holdfast.processes.zygote.reading.values import BUILT_IN, Known, Unforeseeable, Value
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -38,7 +38,7 @@ class Certainty(enum.Enum):
 class Steps:
     """Collects what is certain, and refuses what is not."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: ModulePath) -> None:
         self.found: list[str] = []
         self.late: list[str] = []
         self.certainty = Certainty.CERTAIN

@@ -19,7 +19,7 @@ GONE = -1
 logger = logging.getLogger(__name__)
 
 
-class Processes:
+class PinnedProcesses:
     """Pinned processes, by number. Used by one thread at a time."""
 
     def __init__(self) -> None:

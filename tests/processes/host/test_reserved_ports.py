@@ -10,15 +10,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.processes.host import ports
-from holdfast.processes.host.ports import ReservedPort, another_port
+from holdfast.processes.host import reserved_ports
+from holdfast.processes.host.reserved_ports import ReservedPort, another_port
 
 PROCESSES = 8
 EACH = 25
 
 RESERVE = """
 import sys
-from holdfast.processes.host.ports import ReservedPort
+from holdfast.processes.host.reserved_ports import ReservedPort
 held = [ReservedPort() for _ in range(int(sys.argv[1]))]
 print(*[port.number for port in held], flush=True)
 sys.stdin.read()
@@ -166,7 +166,7 @@ def test_another_port_is_not_the_one_before_even_if_the_kernel_offers_that_again
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = ReservedPort()  # Still held, lest somebody else gets it meanwhile.
-    bind, offers = ports._bound_to_any_port, [before.number]
+    bind, offers = reserved_ports._bound_to_any_port, [before.number]
 
     def offer(address: str | None) -> socket.socket:
         if not offers:
@@ -176,7 +176,7 @@ def test_another_port_is_not_the_one_before_even_if_the_kernel_offers_that_again
         sock.bind(("::", offers.pop()))
         return sock
 
-    monkeypatch.setattr(ports, "_bound_to_any_port", offer)
+    monkeypatch.setattr(reserved_ports, "_bound_to_any_port", offer)
     after = another_port(before)
     assert offers == []
     assert after.number != before.number

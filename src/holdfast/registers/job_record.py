@@ -63,7 +63,7 @@ def _file_name(job: str) -> str:
     return name + _ENDING
 
 
-class Record:
+class JobRecord:
     """The record of one job, which only its coordinator's host writes."""
 
     def __init__(self, folder: Path, job: str) -> None:

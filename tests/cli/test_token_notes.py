@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.options import parse_run
-from holdfast.cli.secrets import token_notes
+from holdfast.cli.token_notes import token_notes
 from holdfast.core.protocol.errors import UsageError
 from holdfast.node.secret_sources import LENGTH_MAX, read_token
 

@@ -19,7 +19,7 @@ from holdfast.core.protocol.document import Document
 from holdfast.testing.timeline import Timeline
 
 if TYPE_CHECKING:
-    from holdfast.testing.register import Caller, Tell
+    from holdfast.testing.register import RegisterCaller, Tell
 
 TWICE = 0.3
 """How often something is told twice where pushes are jumbled."""
@@ -35,12 +35,12 @@ class Content(Struct, frozen=True):
     expired: bool
 
 
-class Watch:
+class RegisterWatch:
     """One caller's."""
 
     __slots__ = ("broken", "caller", "last_at", "tell")
 
-    def __init__(self, caller: Caller, tell: Tell) -> None:
+    def __init__(self, caller: RegisterCaller, tell: Tell) -> None:
         self.caller, self.tell = caller, tell
         self.last_at = 0.0
         self.broken = False
@@ -56,17 +56,17 @@ class Watches:
         self._random = random
         self._patience_s = patience_s
         self._tenure_s = tenure_s
-        self._watches: dict[Caller, Watch] = {}
+        self._watches: dict[RegisterCaller, RegisterWatch] = {}
         self.late = 0
         self.jumbled = 0
 
-    def begin(self, caller: Caller, tell: Tell) -> None:
-        self._watches[caller] = Watch(caller, tell)
+    def begin(self, caller: RegisterCaller, tell: Tell) -> None:
+        self._watches[caller] = RegisterWatch(caller, tell)
 
-    def end(self, caller: Caller) -> None:
+    def end(self, caller: RegisterCaller) -> None:
         self._watches.pop(caller, None)
 
-    def tell(self, content: Content, cut: IsCut, caller: Caller | None = None) -> None:
+    def tell(self, content: Content, cut: IsCut, caller: RegisterCaller | None = None) -> None:
         """Tell everybody, or that one caller."""
         watches = self._watches.values() if caller is None else [self._watches[caller]]
         for watch in watches:
@@ -74,7 +74,7 @@ class Watches:
             if self.jumbled and self._random.random() < TWICE:
                 self._later(watch, content, cut)
 
-    def _later(self, watch: Watch, content: Content, cut: IsCut) -> None:
+    def _later(self, watch: RegisterWatch, content: Content, cut: IsCut) -> None:
         at = self._timeline.now + 0.002 + 0.02 * self._random.random()
         if self.late:
             at += self._tenure_s * self._random.uniform(0.3, 2.0)
@@ -84,7 +84,7 @@ class Watches:
             at = watch.last_at = max(at, watch.last_at)
         self._timeline.at(at, self._push, watch, content, cut)
 
-    def _push(self, watch: Watch, content: Content, cut: IsCut) -> None:
+    def _push(self, watch: RegisterWatch, content: Content, cut: IsCut) -> None:
         caller = watch.caller
         if watch.broken or self._watches.get(caller) is not watch:
             return
@@ -103,7 +103,7 @@ class Watches:
                 watch.broken = True
                 self._timeline.after(lasts_s, self._found_broken, watch)
 
-    def _found_broken(self, watch: Watch) -> None:
+    def _found_broken(self, watch: RegisterWatch) -> None:
         if self._watches.get(watch.caller) is watch:
             del self._watches[watch.caller]
             watch.tell(RegisterUnclear(False, reason="the watch broke off"))

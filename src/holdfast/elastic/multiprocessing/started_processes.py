@@ -29,11 +29,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.elastic.multiprocessing import nursery
-from holdfast.elastic.multiprocessing.lines import Bell, News, Relay, Reply
+from holdfast.elastic.multiprocessing.between_threads import Bell, News, Relay, Reply
 from holdfast.elastic.multiprocessing.nursery import Nest
 from holdfast.elastic.multiprocessing.warming import Warming, forked, in_parts, to_fork
 from holdfast.processes.bare import private_messages as messages
-from holdfast.processes.crew import Crew, Member
+from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import FilterFiles, LogFile
 from holdfast.processes.output.output import StreamPlan, Surroundings, open_planned
@@ -55,7 +55,7 @@ class Start(Struct):
     """One process to be started."""
 
     local_rank: int
-    request: messages.Execute | messages.Call
+    request: messages.Execute | messages.ForkYourself
     reads_our_stdin: bool
     stdout: StreamPlan | None
     stderr: StreamPlan | None
@@ -87,7 +87,7 @@ class Exit(Struct, frozen=True):
     error: str = ""
 
 
-class Processes:
+class StartedProcesses:
     """Started once, closed once; see the rules above."""
 
     def __init__(self, starts: list[Start], filtered: dict[int, str], *, by_group: bool) -> None:
@@ -285,7 +285,7 @@ class Processes:
         if not self._is_ending:
             self._is_ending = True
             is_kept = self._warming is not None and self._warming.is_worth_keeping
-            self._crew.request(messages.Kill() if is_kept else messages.End())
+            self._crew.request(messages.Kill() if is_kept else messages.EndYourself())
             self._loop.call_later(STUCK_AFTER_S, self._give_up)
 
     def _give_up(self) -> None:
@@ -312,17 +312,17 @@ class Processes:
 
     # What the crew tells.
 
-    def member_started(self, member: Member) -> None:
+    def member_started(self, member: CrewMember) -> None:
         assert member.pid is not None
         self.pids[self._by_name[member.name].local_rank] = member.pid
         close_all(self._given.pop(member.name, []))
         self._news.tell()
 
-    def member_exited(self, member: Member, status: int) -> None:
+    def member_exited(self, member: CrewMember, status: int) -> None:
         local_rank = self._by_name[member.name].local_rank
         self._note(Exit(local_rank, member.pid or 0, status))
 
-    def member_failed(self, member: Member, error: str) -> None:
+    def member_failed(self, member: CrewMember, error: str) -> None:
         local_rank = self._by_name[member.name].local_rank
         self._note(Exit(local_rank, 0, NOT_MADE, f"the process could not be made: {error}"))
 
@@ -330,7 +330,7 @@ class Processes:
         if isinstance(message, messages.GroupsGone):
             self._groups_left = False
             self._end_if_done()
-        elif isinstance(message, messages.Gone):
+        elif isinstance(message, messages.EverythingGone):
             self._on_gone()
         elif self._warming is not None:
             self._warming.said(message)
@@ -340,7 +340,7 @@ class Processes:
         if self._warming is not None and self._warming.is_worth_keeping:
             self._is_gone = self._is_kept = True
         else:
-            self._crew.request(messages.End())
+            self._crew.request(messages.EndYourself())
 
     def spawner_ended(self, how: str) -> None:
         self._is_gone = True
