@@ -18,6 +18,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
 
   holdfast run         start, supervise, restart and explain the workers of a job
   holdfast run --help  all its options
+  holdfast stacks      where all workers on this machine are, right now
   holdfast --help      this text
   holdfast --version   the version
 
@@ -41,6 +42,10 @@ def main(argv: list[str] | None = None) -> int:
         if argv is None:
             _leave(status)
         return status
+    if verb == "stacks":
+        from holdfast.cli.stacks import stacks
+
+        return stacks(words[1:])
     if verb in ("--version", "-V"):
         from holdfast import __version__
 

@@ -4,7 +4,8 @@ Rules
 1. Only this user and root are heard. The kernel says who connects, not the message.
 2. What is too long or is not a JSON object is dropped, and nobody else notices.
 3. No client can hold up the loop: a few packets are taken from each in turn.
-4. What `on_message` returns is the answer. Nobody waits for a client that does not take it.
+4. What `on_message` returns is the answer, or will give it when it is known. Nobody waits for a
+   client that does not take it, and one that has gone meanwhile gets none.
 5. What a process said before its end can be had before that end is told (`take_all`): the news of
    it comes by another way, and may overtake.
 
@@ -18,6 +19,7 @@ import os
 import socket
 import struct
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.runtime.loop import Cancellable, Loop
+
+    Later = Callable[[Callable[[bytes], None]], None]
+    """Takes whoever is to be given the answer."""
 
 PACKETS_PER_TURN = 64
 PACKETS_AT_THE_END = 1024
@@ -41,7 +46,7 @@ class ChannelServer:
     """Hands every message to `on_message(pid, message)`, on the loop it was given."""
 
     def __init__(
-        self, loop: Loop, on_message: Callable[[int, dict[str, Any]], bytes | None]
+        self, loop: Loop, on_message: Callable[[int, dict[str, Any]], bytes | Later | None]
     ) -> None:
         self.name = f"@holdfast-{os.getpid()}-{os.urandom(8).hex()}"
         self._loop = loop
@@ -113,9 +118,15 @@ class ChannelServer:
                 return
             message = _decode(packet)
             answer = self._on_message(pid, message) if message is not None else None
-            if answer is not None:
-                with suppress(OSError):
-                    client.send(answer, socket.MSG_NOSIGNAL)
+            if isinstance(answer, bytes):
+                self._answer(client, answer)
+            elif answer is not None:
+                answer(partial(self._answer, client))
+
+    def _answer(self, client: socket.socket, answer: bytes) -> None:
+        if client in self._clients:
+            with suppress(OSError):
+                client.send(answer, socket.MSG_NOSIGNAL)
 
     def _drop(self, client: socket.socket) -> None:
         self._clients.pop(client, None)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -47,7 +47,7 @@ from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
 from holdfast.processes import environment
 from holdfast.processes.bare import private_messages as messages
-from holdfast.processes.bare.wire import NO, STORE, WAS_TOLD_TO_STOP, YES
+from holdfast.processes.bare.wire import NO, STACKS, STORE, WAS_TOLD_TO_STOP, YES
 from holdfast.processes.channel_server import ChannelServer
 from holdfast.processes.commands import (
     STORE_HOST,
@@ -60,7 +60,7 @@ from holdfast.processes.commands import (
 from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
-from holdfast.processes.lookout.lookout import Lookout
+from holdfast.processes.lookout.lookout import Lookout, WatchedRound
 from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
 from holdfast.processes.outbox import Outbox
 from holdfast.processes.output.console import Console
@@ -83,6 +83,10 @@ from holdfast.processes.zygote.imports_seen import ImportsSeen
 from holdfast.processes.zygote.zygote_events import zygote_event
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
+
+if TYPE_CHECKING:
+    from holdfast.processes.channel_server import Later
+    from holdfast.processes.lookout.lookout import OnStacks
 
 LOOPBACK = "127.0.0.1"
 ADDRESS_TO_COME = ""
@@ -298,12 +302,29 @@ class Workplace:
         """Decided with the first workers of a round; the others may start later, and cold."""
         if self._output is None or self._output.round != assignment.round:
             self._close_output()
-            interval_s = self.config.leases.heartbeat_s
-            self._lookout = Lookout(
-                assignment.round, len(assignment.workers), interval_s, self._post
-            )
+            self._lookout = self._open_lookout(assignment)
             self._output = self._open_output(assignment, self._lookout)
         return self._output
+
+    def _open_lookout(self, assignment: Assignment) -> Lookout:
+        watched = WatchedRound(
+            assignment.round,
+            len(assignment.workers),
+            self.config.leases.heartbeat_s,
+            self.config.oversight.stacks,
+            self.logs.attempt(assignment.restart_count),
+        )
+        return Lookout(watched, self._post)
+
+    def take_stacks(self, reason: str, then: OnStacks) -> None:
+        """Where all workers of this node are; `then` is told in a second or two, on the loop."""
+        from holdfast.processes.lookout.stacks import StackMeans
+
+        if self._lookout is None:
+            then(None)
+            return
+        means = StackMeans(self._loop, self.file_lane, self._crew.spawner_pid)
+        self._lookout.take_stacks(reason, means, then)
 
     def _open_output(self, assignment: Assignment, lookout: Lookout) -> RoundOutput:
         common = self._shared_environment
@@ -391,7 +412,7 @@ class Workplace:
         worker = self._workers[member.name]
         self._by_pid[member.pid] = worker
         if self._lookout is not None:
-            self._lookout.born(worker.ranks.local_rank)
+            self._lookout.born(worker.ranks, member.pid)
         self._post(WorkerStarted(worker.round, worker.ranks.local_rank, member.pid))
 
     def member_exited(self, member: CrewMember, status: int) -> None:
@@ -440,8 +461,12 @@ class Workplace:
         self._close_round()
         self._post(SpawnerEnded() if self._ending else SpawnerLost(how))
 
-    def _on_channel(self, pid: int, message: dict[str, Any]) -> bytes | None:
-        """Take what a worker says; what it asks is answered."""
+    def _on_channel(self, pid: int, message: dict[str, Any]) -> bytes | Later | None:
+        """Take what a worker says; what it, or another program of this user, asks is answered."""
+        if STACKS in message:
+            from holdfast.processes.lookout.asking import asked_for_stacks
+
+            return partial(asked_for_stacks, message, self.config.run_id, self.take_stacks)
         if WAS_TOLD_TO_STOP in message:
             asking = self._by_pid.get(pid)
             return YES if asking is not None and asking.told_to_stop else NO

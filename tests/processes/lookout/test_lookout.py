@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from holdfast.core.node.io import AgentEvent, StepReported
-from holdfast.processes.lookout.lookout import Lookout
+from holdfast.core.protocol.model import Ranks
+from holdfast.processes.lookout.lookout import Lookout, WatchedRound
 from holdfast.runtime.loop import EventLoop
 from holdfast.worker.page import AT, DONE, HAS_STEP, STEP, VARIABLE, open_page
 
 DEADLINE_S = 60
+WORKERS = [Ranks(rank=rank, local_rank=rank, role_rank=rank) for rank in range(2)]
 
 
 class Scene:
@@ -21,7 +23,7 @@ class Scene:
     def __init__(self, interval_s: float) -> None:
         self.told: list[AgentEvent] = []
         self.loop = EventLoop()
-        self.lookout = Lookout(4, 2, interval_s, self.told.append)
+        self.lookout = Lookout(WatchedRound(4, 2, interval_s), self.told.append)
 
     def say(self, local_rank: int, step: int) -> None:
         page = open_page(self.lookout.variables(local_rank))
@@ -48,8 +50,8 @@ def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
 
 @pytest.mark.parametrize("scene", [0.001], indirect=True)
 def test_what_is_news_is_told_at_the_next_look_and_once(scene: Scene) -> None:
-    scene.lookout.born(0)
-    scene.lookout.born(1)
+    scene.lookout.born(WORKERS[0], 100)
+    scene.lookout.born(WORKERS[1], 101)
     scene.say(1, 5)
     scene.lookout.heard(0, 1, scene.loop)
     scene.until(lambda: len(scene.told) > 1)
@@ -59,7 +61,7 @@ def test_what_is_news_is_told_at_the_next_look_and_once(scene: Scene) -> None:
 
 
 def test_the_first_step_is_told_when_it_comes(scene: Scene) -> None:
-    scene.lookout.born(0)
+    scene.lookout.born(WORKERS[0], 100)
     scene.lookout.heard(0, 1, scene.loop)
     assert scene.told == [StepReported(4, 0, 1)]
     scene.lookout.heard(0, 2, scene.loop)
@@ -67,14 +69,14 @@ def test_the_first_step_is_told_when_it_comes(scene: Scene) -> None:
 
 
 def test_the_last_step_is_told_with_the_end(scene: Scene) -> None:
-    scene.lookout.born(0)
+    scene.lookout.born(WORKERS[0], 100)
     scene.say(0, 9)
     scene.lookout.ended(0)
     assert scene.told == [StepReported(4, 0, 9)]
 
 
 def test_what_was_said_by_message_is_told_with_the_end_too(scene: Scene) -> None:
-    scene.lookout.born(0)
+    scene.lookout.born(WORKERS[0], 100)
     for step in range(5):
         scene.lookout.heard(0, step, scene.loop)
     scene.lookout.ended(0)
@@ -83,8 +85,8 @@ def test_what_was_said_by_message_is_told_with_the_end_too(scene: Scene) -> None
 
 def test_after_the_end_of_the_round_nothing_is_left(scene: Scene) -> None:
     before = set(os.listdir("/proc/self/fd"))
-    lookout = Lookout(5, 2, 3600.0, scene.told.append)
-    lookout.born(0)
+    lookout = Lookout(WatchedRound(5, 2, 3600.0), scene.told.append)
+    lookout.born(WORKERS[0], 100)
     lookout.heard(0, 1, scene.loop)
     lookout.close()
     assert set(os.listdir("/proc/self/fd")) == before

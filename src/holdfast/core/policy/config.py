@@ -156,6 +156,13 @@ class WarmStart(Struct, frozen=True):
     preload: tuple[str, ...] = ()
 
 
+class Oversight(Struct, frozen=True):
+    """What is looked at while workers run."""
+
+    stacks: bool = True
+    """Whether workers can be asked where they are (`processes.bare.stack_handler`)."""
+
+
 class Output(Struct, frozen=True):
     """Where the workers' output goes. Streams: 1 stdout, 2 stderr, 3 both, 0 neither."""
 
@@ -222,6 +229,7 @@ class JobConfig(Struct, frozen=True):
     security: SecuritySettings = SecuritySettings()
     warm: WarmStart = WarmStart()
     output: Output = Output()
+    oversight: Oversight = Oversight()
     signals: tuple[str, ...] = DEFAULT_SIGNALS
     start_method: str = "spawn"
     monitor_interval_s: float = 0.1

@@ -112,6 +112,11 @@ def read_stack(text: str) -> tuple[StackFrame, ...]:
     return tuple(frames)
 
 
+def without_own_frames(text: str) -> str:
+    """The same text without the lines of Holdfast below a warm worker's program."""
+    return "\n".join(line for line in text.splitlines() if not _OWN.search(line))
+
+
 def grouped(stacks: Iterable[WorkerStack]) -> tuple[StackGroup, ...]:
     """Workers at the same place together (rule 2)."""
     places: dict[StackPlace, list[WorkerStack]] = {}

@@ -19,21 +19,24 @@ from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from holdfast.core.policy.stacks import WorkerStack, grouped, in_words, read_stack
-from holdfast.core.protocol.bounds import clean_lines
+from holdfast.core.policy.stacks import (
+    WorkerStack,
+    grouped,
+    in_words,
+    read_stack,
+    without_own_frames,
+)
 from holdfast.processes.bare import linux
-from holdfast.processes.bare.stack_handler import VARIABLE
 from holdfast.processes.lookout import kernel
+from holdfast.processes.lookout.stack_files import SIGNAL, StackFiles
 from holdfast.processes.output.log_files import Lane
 from holdfast.runtime.loop import Loop
 
-SIGNAL = signal.SIGRTMAX - 3
-"""Nothing that is known of uses it; Python's own faulthandler leaves the choice to its user."""
 LOOK_AGAIN_S = 0.03
 PATIENCE_S = 1.0
 """How long a worker may take to begin to write."""
-TEXT_MOST = 1 << 20
 
 
 class AskedWorker(Struct, frozen=True):
@@ -77,40 +80,14 @@ class StackSnapshot(Struct, frozen=True):
         parts += [_worker_in_full(one) for one in self.answers]
         return "\n\n".join(parts) + "\n"
 
-
-class StackFiles:
-    """The memory that the workers of a round write their stacks to."""
-
-    def __init__(self) -> None:
-        self._files: dict[int, int] = {}
-
-    def variables(self, local_rank: int) -> dict[str, str]:
-        """What the environment of this worker has for our sake; empty where it cannot be had."""
+    def kept(self, path: Path, reason: str) -> StackSnapshot:
+        """In a lane: write it there; the same, with its file if that could be written."""
         try:
-            if local_rank not in self._files:
-                made = os.memfd_create("holdfast-stacks", os.MFD_CLOEXEC)
-                self._files[local_rank] = made
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self.in_full(reason), encoding="utf-8", errors="replace")
         except OSError:
-            return {}
-        path = f"/proc/{os.getpid()}/fd/{self._files[local_rank]}"
-        return {VARIABLE: f"{SIGNAL}@{path}"}
-
-    def size(self, local_rank: int) -> int:
-        return os.fstat(self._files[local_rank]).st_size if local_rank in self._files else 0
-
-    def take(self, local_rank: int) -> str:
-        """What is there, which is then there no more."""
-        if local_rank not in self._files:
-            return ""
-        descriptor = self._files[local_rank]
-        text = os.pread(descriptor, TEXT_MOST, 0).decode("utf-8", "replace")
-        os.ftruncate(descriptor, 0)
-        return clean_lines(text)
-
-    def close(self) -> None:
-        for descriptor in self._files.values():
-            os.close(descriptor)
-        self._files.clear()
+            return self
+        return replace(self, file=str(path))
 
 
 class StackTaking:
@@ -121,7 +98,7 @@ class StackTaking:
         files: StackFiles,
         workers: list[AskedWorker],
         means: StackMeans,
-        then: Callable[[tuple[StackAnswer, ...]], None],
+        then: Callable[[StackSnapshot], None],
     ) -> None:
         self._files, self._workers, self._means, self._then = files, workers, means, then
         self._views: dict[int, kernel.KernelView] = {}
@@ -159,13 +136,12 @@ class StackTaking:
     def _finish(self) -> None:
         self.is_over = True
         views = self._views
-        self._then(
-            tuple(
-                StackAnswer(one, views[one.local_rank], self._files.take(one.local_rank))
-                for one in self._workers
-                if one.local_rank in views
-            )
+        answers = tuple(
+            StackAnswer(one, views[one.local_rank], self._files.take(one.local_rank))
+            for one in self._workers
+            if one.local_rank in views
         )
+        self._then(StackSnapshot(answers, self._means.node))
 
 
 class StackMeans(Struct, frozen=True):
@@ -175,6 +151,8 @@ class StackMeans(Struct, frozen=True):
     lane: Lane
     spawner: int
     """The process that the workers are children of."""
+    node: str = ""
+    """What to call this node; empty where there is only one."""
 
 
 def _ask(workers: list[AskedWorker], spawner: int) -> dict[int, kernel.KernelView]:
@@ -213,16 +191,6 @@ def _answers(view: kernel.KernelView) -> bool:
     return view.catches_signal(SIGNAL) and view.state not in ("T", "t", "Z")
 
 
-def write(path: Path, text: str) -> str | None:
-    """In a lane: keep a snapshot; what went wrong, in words, or None."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        return f"the stacks could not be written to {path}: {error.strerror}"
-    return None
-
-
 def _worker_in_full(one: StackAnswer) -> str:
     view = one.view
     facts = [f"state {view.state}", f"{view.cpu_s:.2f} s of processor time"]
@@ -231,4 +199,4 @@ def _worker_in_full(one: StackAnswer) -> str:
     if said := view.in_words():
         facts.append(said)
     head = f"rank {one.worker.rank} (pid {one.worker.pid}): {', '.join(facts)}"
-    return f"{head}\n{one.text.strip() or 'It gave no stack.'}"
+    return f"{head}\n{without_own_frames(one.text).strip() or 'It gave no stack.'}"
