@@ -22,9 +22,12 @@ class StackFiles:
 
     def __init__(self) -> None:
         self._files: dict[int, int] = {}
+        self._is_closed = False
 
     def variables(self, local_rank: int) -> dict[str, str]:
         """What the environment of this worker has for our sake; empty where it cannot be had."""
+        if self._is_closed:
+            return {}
         try:
             if local_rank not in self._files:
                 made = os.memfd_create("holdfast-stacks", os.MFD_CLOEXEC)
@@ -50,3 +53,4 @@ class StackFiles:
         for descriptor in self._files.values():
             os.close(descriptor)
         self._files.clear()
+        self._is_closed = True
