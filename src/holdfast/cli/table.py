@@ -184,6 +184,12 @@ OPTIONS: tuple[Option, ...] = (
            texts.seconds, metavar="S", fields=("timeouts.unkillable_s",), ours=True,
            also_from=("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",)),
 
+    Option("hang", HANGS, "a job that stands still: off, warn, restart",
+           texts.one_of("off", "warn", "restart"), metavar="HOW", fields=("oversight.hang",),
+           ours=True),
+    Option("hang-after", HANGS, "it may stand still this long at least",
+           texts.positive_seconds, metavar="S", fields=("oversight.hang_after_s",), ours=True,
+           note="and 5 times the longest wait that the same phase has taken before"),
     Option("no-stacks", HANGS, "workers cannot be asked where they are",
            values.inverted_flag, fields=("oversight.stacks",), ours=True),
 

@@ -61,6 +61,7 @@ from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
 from holdfast.processes.lookout.lookout import Lookout, WatchedRound
+from holdfast.processes.lookout.stack_files import LookMeans
 from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
 from holdfast.processes.outbox import Outbox
 from holdfast.processes.output.console import Console
@@ -135,6 +136,8 @@ class Workplace:
         """Where workers write; another one may be put here before the job starts."""
         self._output: RoundOutput | None = None
         self._lookout: Lookout | None = None
+        self._longest_waits: dict[str, float] = {}
+        """By phase, in the rounds before."""
         self._port: ReservedPort | None = None
         self._memory = OutOfMemoryWatch()
         self._processor_sets = _processor_sets(config)
@@ -311,20 +314,19 @@ class Workplace:
             assignment.round,
             len(assignment.workers),
             self.config.leases.heartbeat_s,
-            self.config.oversight.stacks,
+            self.config.oversight,
             self.logs.attempt(assignment.restart_count),
+            self._longest_waits,
         )
-        return Lookout(watched, self._post)
+        means = LookMeans(self._loop, self.file_lane, self._crew.spawner_pid)
+        return Lookout(watched, means, self._post)
 
     def take_stacks(self, reason: str, then: OnStacks) -> None:
         """Where all workers of this node are; `then` is told in a second or two, on the loop."""
-        from holdfast.processes.lookout.stacks import StackMeans
-
         if self._lookout is None:
             then(None)
-            return
-        means = StackMeans(self._loop, self.file_lane, self._crew.spawner_pid)
-        self._lookout.take_stacks(reason, means, then)
+        else:
+            self._lookout.take_stacks(reason, then)
 
     def _open_output(self, assignment: Assignment, lookout: Lookout) -> RoundOutput:
         common = self._shared_environment
@@ -477,7 +479,7 @@ class Workplace:
         worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))
         reported = message.get("progress")
         if worker is not None and self._lookout is not None and type(reported) is int:
-            self._lookout.heard(worker.ranks.local_rank, reported, self._loop)
+            self._lookout.heard(worker.ranks.local_rank, reported)
         return None
 
     def _by_local_rank(self, local_rank: object) -> Running | None:
@@ -501,6 +503,7 @@ class Workplace:
             self._output.close()
             self._output = None
         if self._lookout is not None:
+            self._longest_waits = self._lookout.longest_waits()
             self._lookout.close()
             self._lookout = None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator import standstill as standstill
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     Disconnect,
@@ -142,8 +143,10 @@ def succeeded(
     current.succeeded.add(node)
     if node == state.leader:
         note_done(state, current, node)
-    if current.ending is not None or len(current.succeeded) < len(current.members):
+    if current.ending is not None:
         return []
+    if len(current.succeeded) < len(current.members):
+        return standstill.look(state, current)  # It may have been the only one that did not stand.
     return judging.close(state, judging.ALL_SUCCEEDED)
 
 

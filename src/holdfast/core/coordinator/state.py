@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.document import DONE_KEPT, Ledger, brief, roll
+from holdfast.core.protocol.messages import WorkersStood
 from holdfast.core.protocol.model import Assignment, Endpoint, Failure, NodeInfo, Outcome, Tenure
 from holdfast.core.protocol.naming import Names, host_of
 
@@ -92,6 +93,9 @@ class RunningRound(Struct):
     """By rank, the first that was heard of in front."""
     described: int = 0
     furthest_step: int | None = None
+    still: dict[str, WorkersStood] = field(default_factory=dict)
+    """Members whose workers stand still (`core.coordinator.standstill`)."""
+    hang_told: bool = False
 
     seats: dict[str, int] = field(default_factory=dict)
     """The group rank of every member that is known."""

@@ -146,6 +146,25 @@ class StepReported(Record, frozen=True):
     step: int
 
 
+class GroupStood(Record, frozen=True):
+    """All workers of this node stand still for longer than they may (`core.policy.hangs`)."""
+
+    round: int
+    words: str
+    """How long, and where they are."""
+    file: str = ""
+    """Where their stacks are, in full."""
+    odd_rank: int | None = None
+    """The one that is most likely the cause, if one stands out."""
+    may_restart: bool = True
+
+
+class GroupMoved(Record, frozen=True):
+    """They stood still, and do so no more."""
+
+    round: int
+
+
 class AllGone(Record, frozen=True):
     """No process of any round is left on this node."""
 
@@ -230,6 +249,8 @@ AgentEvent = (
     | WorkerStarted
     | WorkerExited
     | StepReported
+    | GroupStood
+    | GroupMoved
     | AllGone
     | ProcessesStuck
     | SpawnerLost

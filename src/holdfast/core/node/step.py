@@ -23,6 +23,7 @@ import signal
 import sys
 
 from holdfast.core.node import contact as contact
+from holdfast.core.node import standstill as standstill
 from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
@@ -32,6 +33,8 @@ from holdfast.core.node.io import (
     CoordinatorLost,
     CoordinatorReached,
     EndSpawner,
+    GroupMoved,
+    GroupStood,
     KillEverything,
     KillZygote,
     LauncherLost,
@@ -98,13 +101,14 @@ from holdfast.core.protocol.messages import (
     RunRound,
     StandBy,
     StopRound,
+    TellHang,
     ToNode,
     Welcomed,
     WorkersFailed,
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import Assignment, EarlyEnd, Failure
+from holdfast.core.protocol.model import Assignment, EarlyEnd, ErrorDetail, Failure
 from holdfast.core.protocol.naming import on_itself
 from holdfast.core.protocol.preload_steps import module_of
 
@@ -141,13 +145,17 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
         case Released():
             return released(state)
         case CoordinatorReached():
-            return contact.reached(state, event.hosting, now)
+            return [*contact.reached(state, event.hosting, now), *standstill.told_again(state)]
         case CoordinatorLost():
             return contact.lost(state, event.reason, event.permanent, now)
         case LeaseRanOut():
             return _lease_ran_out(state)
         case StepReported():
             return _step_reported(state, event)
+        case GroupStood():
+            return standstill.stood(state, event)
+        case GroupMoved():
+            return standstill.moved(state, event)
         case LauncherLost():
             return launcher_lost(state)
         case SpawnerLost():
@@ -175,6 +183,8 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
             return close(state, message.outcome)
         case DescribeFailures():
             return _describe(state, message)
+        case TellHang():
+            return standstill.told_of_hang(state, message)
         case Welcomed():
             return contact.welcomed(state, message)
         case StandBy():
@@ -195,6 +205,7 @@ def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEff
     state.instance = state.tenure.instance
     state.workers = {ranks.local_rank: WorkerLife(ranks.rank) for ranks in assignment.workers}
     state.failures = {}
+    state.standstill, state.hang_said = None, False
     state.stopped_by_us = state.told_failure = state.killing = False
     state.endpoint = None
     effects: list[AgentEffect] = contact.hold(state)
@@ -259,7 +270,7 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         pid=event.pid,
         status=event.status,
         observed_at=now,
-        error=within_bounds(event.error),
+        error=within_bounds(_error_of(worker, event)),
         stderr_tail=event.stderr_tail[-TEXT_MOST:],
         out_of_memory=cut(event.out_of_memory),
         stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
@@ -267,6 +278,11 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         wall_time=event.wall_time,
         ended_before=_ended_early(state),
     )
+
+
+def _error_of(worker: WorkerLife, event: WorkerExited) -> ErrorDetail:
+    """A worker that was ended because it hung says nothing of it itself."""
+    return ErrorDetail(message=f"hung: {worker.hung}") if worker.hung else event.error
 
 
 def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:

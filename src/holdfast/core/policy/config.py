@@ -35,6 +35,7 @@ ETCD_BACKENDS = ("etcd", "etcd-v2")
 BACKENDS = (*EMBEDDED_BACKENDS, *ETCD_BACKENDS, STATIC_BACKEND, "file")
 BESIDE_THE_MASTER, UNPRIVILEGED = 100, 1024
 
+HangPolicy = Literal["off", "warn", "restart"]
 ProgramKind = Literal["script", "module", "command", "run_path", "function"]
 
 
@@ -161,6 +162,14 @@ class Oversight(Struct, frozen=True):
 
     stacks: bool = True
     """Whether workers can be asked where they are (`processes.bare.stack_handler`)."""
+    hang: HangPolicy = "warn"
+    """What is done about a job that stands still (`core.policy.hangs`)."""
+    hang_after_s: float = 300.0
+    """How long workers may stand still at least, whatever they have shown before."""
+    hang_unsaid_s: float = 1800.0
+    """The same for those that never say how far they are."""
+    hang_look_s: float = 10.0
+    """How often workers are looked at for it."""
 
 
 class Output(Struct, frozen=True):
@@ -310,13 +319,13 @@ class JobConfig(Struct, frozen=True):
             "a certificate and its key go together",
             "give both --tls-cert and --tls-key, or neither",
         )
-        for settings in (self.timeouts, self.restarts, self.leases):
+        for settings in (self.timeouts, self.restarts, self.leases, self.oversight):
             _require_durations(settings)
         timing.check(self)
         return self
 
 
-def _require_durations(settings: Timeouts | RestartPolicy | Leases) -> None:
+def _require_durations(settings: Timeouts | RestartPolicy | Leases | Oversight) -> None:
     for name, value in _durations(settings):
         _require(
             math.isfinite(value) and value >= 0,
@@ -325,7 +334,9 @@ def _require_durations(settings: Timeouts | RestartPolicy | Leases) -> None:
         )
 
 
-def _durations(settings: Timeouts | RestartPolicy | Leases) -> list[tuple[str, float]]:
+def _durations(
+    settings: Timeouts | RestartPolicy | Leases | Oversight,
+) -> list[tuple[str, float]]:
     names = [name for name in settings.__struct_fields__ if name.endswith("_s")]
     values = [(name, getattr(settings, name)) for name in names]
     return [(name, value) for name, value in values if value is not None]

@@ -32,7 +32,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from holdfast.core.policy.stacks import WorkerStack, grouped, in_words, is_waiting
+from holdfast.core.policy.stacks import StackGroup, WorkerStack, grouped, in_words, is_waiting
 
 FACTOR = 5.0
 LATE_LOOKS = 2.0
@@ -90,7 +90,7 @@ class HangVerdict(Struct, frozen=True):
     hangs: bool
     words: str
     odd_rank: int | None = None
-    """The one that is somewhere else than the others, if there is one: most likely the cause."""
+    """One that waits for nobody, or is somewhere else than the others: most likely the cause."""
     may_restart: bool = True
 
 
@@ -143,9 +143,17 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
     if working or not watch.workers:
         return HangVerdict(False, in_words(groups))
     watch.hangs = True
-    odd = groups[-1].stacks[0].rank if len(groups) > 1 and len(groups[-1].stacks) == 1 else None
     words = f"{_how_long(watch)}: {in_words(groups)}"
-    return HangVerdict(True, words, odd, may_restart=_gave_signs(watch))
+    return HangVerdict(True, words, _odd_rank(groups), may_restart=_gave_signs(watch))
+
+
+def _odd_rank(groups: tuple[StackGroup, ...]) -> int | None:
+    """The first that waits for nobody, where not all do; else the only one at its place."""
+    at_work = [one.rank for group in groups if not group.place.waits for one in group.stacks]
+    if at_work:
+        return min(at_work)
+    last = groups[-1].stacks if len(groups) > 1 else ()
+    return last[0].rank if len(last) == 1 else None
 
 
 def _take(worker: Standing, one: Seen, elapsed_s: float, counted_s: float) -> None:

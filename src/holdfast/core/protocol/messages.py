@@ -17,7 +17,15 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from holdfast.core.protocol.bounds import Count, Line, Name, NameOrNone, Number, SignalNumber, Text
+from holdfast.core.protocol.bounds import (
+    Count,
+    Line,
+    Name,
+    NameOrNone,
+    Number,
+    SignalNumber,
+    Text,
+)
 from holdfast.core.protocol.model import (
     Assignment,
     Endpoint,
@@ -113,6 +121,22 @@ class WorkersProgressed(Record, frozen=True):
     step: Number
 
 
+class WorkersStood(Record, frozen=True):
+    """All workers of this node stand still for longer than they may."""
+
+    round: Number
+    has_odd: bool = False
+    """Whether one of them is somewhere else than the others, or waits for nobody."""
+    may_restart: bool = True
+    """Not where they never said how far they are."""
+
+
+class WorkersMoved(Record, frozen=True):
+    """They do so no more."""
+
+    round: Number
+
+
 class RoundStopped(Record, frozen=True):
     """No process of the round is left on this node; the endpoint is for the next one."""
 
@@ -193,6 +217,14 @@ class DescribeFailures(Record, frozen=True):
     round: Number
 
 
+class TellHang(Record, frozen=True):
+    """The whole job stands still: say so, with where this node's workers are."""
+
+    round: Number
+    ends: bool = False
+    """End the worker that is most likely the cause, so that the round is tried again."""
+
+
 class CloseJob(Record, frozen=True):
     """The job is over."""
 
@@ -207,9 +239,20 @@ FromNode = (
     | FailuresDescribed
     | WorkersSucceeded
     | WorkersProgressed
+    | WorkersStood
+    | WorkersMoved
     | RoundStopped
     | NodeDraining
     | NodeLeft
     | ClosingWanted
 )
-ToNode = Welcomed | HeartbeatAnswered | StandBy | RunRound | StopRound | DescribeFailures | CloseJob
+ToNode = (
+    Welcomed
+    | HeartbeatAnswered
+    | StandBy
+    | RunRound
+    | StopRound
+    | DescribeFailures
+    | TellHang
+    | CloseJob
+)

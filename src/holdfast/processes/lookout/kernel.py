@@ -8,10 +8,10 @@ What may not be read is left out.
 from __future__ import annotations
 
 import os
-import platform
 from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.protocol.bounds import clean, cut
 
@@ -22,6 +22,7 @@ FILE_CALLS = {
                 82: "fsync", 83: "fsync", 32: "lock", 207: "read", 206: "write", 212: "read"},
 }  # fmt: skip
 """System calls whose first argument is a descriptor: by their number, what is done with it."""
+DESCENDANTS_MOST = 256
 UNTOLD = ("anon_inode:", "/dev/null", "/memfd:")
 """Descriptors that say nothing about what is waited for."""
 
@@ -38,6 +39,7 @@ class KernelView(Struct, frozen=True):
     """How often its main thread gave up the processor of its own will."""
     io_bytes: int = 0
     """What it has read and written so far."""
+    written_bytes: int = 0
     tracer: int = 0
     """The process that traces it, if one does."""
     catches: int = 0
@@ -72,12 +74,14 @@ def look(pid: int) -> KernelView | None:
         return None
     status = _fields(_read(pid, "status"))
     counters = _fields(_read(pid, "io"))
+    written = _number(counters.get("wchar", ""))
     channel = _read(pid, "wchan")
     return KernelView(
         state=stat[0],
         cpu_s=sum(int(ticks) for ticks in stat[11:15]) / os.sysconf("SC_CLK_TCK"),
         switches=_number(status.get("voluntary_ctxt_switches", "")),
-        io_bytes=_number(counters.get("rchar", "")) + _number(counters.get("wchar", "")),
+        io_bytes=_number(counters.get("rchar", "")) + written,
+        written_bytes=written,
         tracer=_number(status.get("TracerPid", "")),
         catches=_number(status.get("SigCgt", ""), 16),
         channel=clean(channel) if channel != "0" else "",
@@ -85,10 +89,38 @@ def look(pid: int) -> KernelView | None:
     )
 
 
+def look_with_children(pid: int) -> KernelView | None:
+    """The same, with the processor time and the bytes of all below it: a loader may do its work."""
+    view = look(pid)
+    if view is None:
+        return None
+    cpu_s, io_bytes, printed = view.cpu_s, view.io_bytes, view.written_bytes
+    for child in _descendants(pid):
+        below = look(child)
+        if below is not None:
+            cpu_s, io_bytes = cpu_s + below.cpu_s, io_bytes + below.io_bytes
+            printed += below.written_bytes
+    return replace(view, cpu_s=cpu_s, io_bytes=io_bytes, written_bytes=printed)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Those below it, unless they are too many; none on a kernel that does not list them."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting and len(found) < DESCENDANTS_MOST:
+        parent = waiting.pop()
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{parent}/task"):
+                children = [int(one) for one in _read(parent, f"task/{task}/children").split()]
+                found += children
+                waiting += children
+    return found
+
+
 def _waits_for(pid: int) -> str:
     """What the descriptor leads to that the present system call is about."""
     words = _read(pid, "syscall").split()
-    calls = FILE_CALLS.get(platform.machine(), {})
+    calls = FILE_CALLS.get(os.uname().machine, {})
     if len(words) < 2 or not words[0].isdecimal() or int(words[0]) not in calls:
         return ""
     with suppress(OSError, ValueError):

@@ -2,31 +2,36 @@
 
 Workers say how far they are in their pages (`worker.page`), where it wakes nobody. The first step
 of each comes over the channel, at once; from then on the pages are read as often as a heartbeat is
-sent, and when a worker has ended, so that its last word is told before its end. Where no worker
-says anything, nobody looks.
+sent, and when a worker has ended, so that its last word is told before its end.
 
-Where they are is asked of the workers themselves (`lookout.stacks`), when somebody wants to know.
+Whether they hang is looked at every few seconds (`lookout.hang_looks`), where that is wanted. Where
+they are is asked of the workers themselves (`lookout.stacks`): when they are suspected of a hang,
+and when somebody wants to know.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from holdfast.core.node.io import AgentEvent, StepReported
+from holdfast.core.node.io import AgentEvent, GroupMoved, GroupStood, StepReported
+from holdfast.core.policy.config import Oversight
+from holdfast.core.protocol.bounds import LINE_MOST, cut
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.lookout.pages import RoundPages, Sign
-from holdfast.processes.lookout.stack_files import StackFiles
-from holdfast.runtime.loop import Cancellable, Loop
+from holdfast.processes.lookout.stack_files import LookMeans, StackFiles
+from holdfast.runtime.loop import Cancellable
 from holdfast.worker.page import VARIABLE
 
 if TYPE_CHECKING:
+    from holdfast.core.policy.hangs import Finding
     from holdfast.processes.lookout import stacks
+    from holdfast.processes.lookout.hang_looks import HangLooks
 
     OnStacks = Callable[[stacks.StackSnapshot | None], None]
     """None where no worker runs."""
@@ -54,20 +59,27 @@ class WatchedRound(Struct, frozen=True):
     number: int
     workers: int
     interval_s: float
-    """How often to look."""
-    with_stacks: bool = True
+    """How often to look at the pages."""
+    oversight: Oversight = Oversight()
     stacks_folder: Path | None = None
     """Where stacks are written; None where nothing is."""
+    excuses: Mapping[str, float] = field(default_factory=dict)
+    """By phase, the longest waits of earlier rounds."""
 
 
 class Lookout:
     """Looks at the workers of one round, from their start to the end of the round."""
 
-    def __init__(self, watched: WatchedRound, post: Callable[[AgentEvent], None]) -> None:
+    def __init__(
+        self, watched: WatchedRound, means: LookMeans, post: Callable[[AgentEvent], None]
+    ) -> None:
         self._round = watched
+        self._means = means
         self._post = post
         self._workers: dict[int, Watched] = {}
         self._timer: Cancellable | None = None
+        self._hang_timer: Cancellable | None = None
+        self._hang_looks: HangLooks | None = None
         self._stacks = StackFiles()
         self._taking: stacks.StackTaking | None = None
         self._awaited: list[OnStacks] = []
@@ -81,19 +93,21 @@ class Lookout:
     def variables(self, local_rank: int) -> dict[str, str]:
         """What the environment of this worker has for our sake."""
         page = {} if self._pages is None else {VARIABLE: self._pages.variable(local_rank)}
-        return page | (self._stacks.variables(local_rank) if self._round.with_stacks else {})
+        return page | (self._stacks.variables(local_rank) if self._round.oversight.stacks else {})
 
     def born(self, ranks: Ranks, pid: int) -> None:
         """It exists."""
         self._workers[ranks.local_rank] = Watched(ranks.rank, pid)
+        if self._hang_timer is None and self._round.oversight.hang != "off":
+            self._look_for_hangs_later()
 
-    def heard(self, local_rank: int, step: int, loop: Loop) -> None:
+    def heard(self, local_rank: int, step: int) -> None:
         """It said this over the channel: look from now on."""
         worker = self._workers.get(local_rank)
         if worker is None:
             return
         if self._timer is None:
-            self._timer = loop.call_later(self._round.interval_s, self._look, loop)
+            self._look_later()
         worker.unsaid = step
         now = time.monotonic()
         if now >= worker.next_at:
@@ -107,12 +121,7 @@ class Lookout:
             worker.has_ended = True
             self._look_at(local_rank, worker)
 
-    def take_stacks(
-        self,
-        reason: str,
-        means: stacks.StackMeans,
-        then: OnStacks,
-    ) -> None:
+    def take_stacks(self, reason: str, then: OnStacks) -> None:
         """Ask all that run where they are. Who asks while others wait for an answer gets theirs."""
         from holdfast.processes.lookout import stacks  # Few jobs ever need it.
 
@@ -124,13 +133,16 @@ class Lookout:
             for local_rank, worker in self._workers.items()
             if not worker.has_ended
         ]
-        taken = partial(self._on_taken, reason, means)
-        self._taking = stacks.StackTaking(self._stacks, asked, means, taken)
+        taken = partial(self._on_taken, reason)
+        self._taking = stacks.StackTaking(self._stacks, asked, self._means, taken)
         self._taking.begin()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._hang_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._hang_looks is not None:
+            self._hang_looks.end()
         if self._taking is not None:
             self._taking.end()
             self._hand_over(None)
@@ -139,16 +151,14 @@ class Lookout:
             self._pages.close()
             self._pages = None
 
-    def _on_taken(
-        self, reason: str, means: stacks.StackMeans, snapshot: stacks.StackSnapshot
-    ) -> None:
+    def _on_taken(self, reason: str, snapshot: stacks.StackSnapshot) -> None:
         folder = self._round.stacks_folder
         if folder is None or not snapshot.answers:
             self._hand_over(snapshot)
             return
         self._taken += 1
         keep = partial(snapshot.kept, folder / f"stacks_{self._taken}.txt", reason)
-        means.lane.do(keep, self._hand_over)
+        self._means.lane.do(keep, self._hand_over)
 
     def _hand_over(self, snapshot: stacks.StackSnapshot | None) -> None:
         self._taking = None
@@ -156,8 +166,13 @@ class Lookout:
         for then in awaited:
             then(snapshot)
 
-    def _look(self, loop: Loop) -> None:
-        self._timer = loop.call_later(self._round.interval_s, self._look, loop)
+    # How far they are.
+
+    def _look_later(self) -> None:
+        self._timer = self._means.loop.call_later(self._round.interval_s, self._look)
+
+    def _look(self) -> None:
+        self._look_later()
         for local_rank, worker in self._workers.items():
             if not worker.has_ended:
                 self._look_at(local_rank, worker)
@@ -176,3 +191,50 @@ class Lookout:
         if step != worker.step:
             worker.step = step
             self._post(StepReported(self._round.number, local_rank, step))
+
+    # Whether they hang.
+
+    def longest_waits(self) -> dict[str, float]:
+        """By phase, as far as is known up to now: excuses for the next round."""
+        known = dict(self._round.excuses)
+        for phase, seconds in (self._hang_looks.longest if self._hang_looks else {}).items():
+            known[phase] = max(seconds, known.get(phase, 0.0))
+        return known
+
+    def _look_for_hangs_later(self) -> None:
+        every_s = self._round.oversight.hang_look_s
+        self._hang_timer = self._means.loop.call_later(every_s, self._look_for_hangs)
+
+    def _look_for_hangs(self) -> None:
+        from holdfast.processes.lookout.hang_looks import LookedAt  # Not before it is needed.
+
+        self._look_for_hangs_later()
+        running = ((rank, one) for rank, one in self._workers.items() if not one.has_ended)
+        looked_at = [LookedAt(one.rank, one.pid, self._sign(rank)) for rank, one in running]
+        if self._hang_looks is None:
+            self._hang_looks = self._begin_hang_looks()
+        self._hang_looks.look(looked_at)
+
+    def _begin_hang_looks(self) -> HangLooks:
+        from holdfast.core.policy.hangs import HangTerms
+        from holdfast.processes.lookout.hang_looks import HangLooks
+
+        watched = self._round.oversight
+        terms = HangTerms(watched.hang_after_s, watched.hang_unsaid_s, watched.hang_look_s)
+        return HangLooks(terms, self._round.excuses, self._means.lane, self._on_finding)
+
+    def _on_finding(self, finding: Finding) -> None:
+        if finding == "movement":
+            self._post(GroupMoved(self._round.number))
+        else:
+            self.take_stacks("the workers may hang", self._on_stacks_of_suspects)
+
+    def _on_stacks_of_suspects(self, snapshot: stacks.StackSnapshot | None) -> None:
+        """Only now is anything said."""
+        if snapshot is None or self._hang_looks is None:
+            return
+        verdict = self._hang_looks.judge(snapshot)
+        if verdict.hangs:
+            words = cut(verdict.words, LINE_MOST)
+            odd, may = verdict.odd_rank, verdict.may_restart
+            self._post(GroupStood(self._round.number, words, snapshot.file, odd, may))

@@ -9,12 +9,27 @@ from __future__ import annotations
 import os
 import signal
 
+from msgspec import Struct
+
 from holdfast.core.protocol.bounds import clean_lines
 from holdfast.processes.bare.stack_handler import VARIABLE
+from holdfast.processes.output.log_files import Lane
+from holdfast.runtime.loop import Loop
 
 SIGNAL = signal.SIGRTMAX - 3
 """Nothing that is known of uses it; Python's own faulthandler leaves the choice to its user."""
 TEXT_MOST = 1 << 20
+
+
+class LookMeans(Struct, frozen=True):
+    """What workers are looked at with."""
+
+    loop: Loop
+    lane: Lane
+    spawner: int
+    """The process that the workers are children of."""
+    node: str = ""
+    """What to call this node; empty where there is only one."""
 
 
 class StackFiles:

@@ -30,9 +30,7 @@ from holdfast.core.policy.stacks import (
 )
 from holdfast.processes.bare import linux
 from holdfast.processes.lookout import kernel
-from holdfast.processes.lookout.stack_files import SIGNAL, StackFiles
-from holdfast.processes.output.log_files import Lane
-from holdfast.runtime.loop import Loop
+from holdfast.processes.lookout.stack_files import SIGNAL, LookMeans, StackFiles
 
 LOOK_AGAIN_S = 0.03
 PATIENCE_S = 1.0
@@ -97,7 +95,7 @@ class StackTaking:
         self,
         files: StackFiles,
         workers: list[AskedWorker],
-        means: StackMeans,
+        means: LookMeans,
         then: Callable[[StackSnapshot], None],
     ) -> None:
         self._files, self._workers, self._means, self._then = files, workers, means, then
@@ -142,17 +140,6 @@ class StackTaking:
             if one.local_rank in views
         )
         self._then(StackSnapshot(answers, self._means.node))
-
-
-class StackMeans(Struct, frozen=True):
-    """What a snapshot is taken with."""
-
-    loop: Loop
-    lane: Lane
-    spawner: int
-    """The process that the workers are children of."""
-    node: str = ""
-    """What to call this node; empty where there is only one."""
 
 
 def _ask(workers: list[AskedWorker], spawner: int) -> dict[int, kernel.KernelView]:

@@ -1,0 +1,75 @@
+"""What a node does about workers that stand still.
+
+Rules
+1. That the workers of one node stand still says nothing: they may wait for another node's. The
+   coordinator is told, and says when it is true of the whole job. Nobody else is told before.
+2. A node that reaches a coordinator anew tells it again.
+3. Words come before deeds: where the workers are is said, and kept in a file, before one is ended.
+4. The worker that is ended is a failure like any other, with the hang as its error: the round ends
+   by it, is charged, and is tried again if the budget allows.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from holdfast.core.node.io import AgentEffect, GroupMoved, GroupStood, Report, Say, SignalWorkers
+from holdfast.core.node.state import AgentState, Phase
+from holdfast.core.protocol.messages import TellHang, WorkersMoved, WorkersStood
+
+
+def stood(state: AgentState, event: GroupStood) -> list[AgentEffect]:
+    """The workers of this node stand still (rule 1)."""
+    if not _is_current(state, event.round):
+        return []
+    state.standstill = event
+    return told_again(state)
+
+
+def told_again(state: AgentState) -> list[AgentEffect]:
+    """What a coordinator has to know of it, if anything (rule 2)."""
+    event = state.standstill
+    if event is None or not _is_current(state, event.round):
+        return []
+    return [Report(WorkersStood(event.round, event.odd_rank is not None, event.may_restart))]
+
+
+def moved(state: AgentState, event: GroupMoved) -> list[AgentEffect]:
+    if state.standstill is None or not _is_current(state, event.round):
+        return []
+    state.standstill = None
+    said: list[AgentEffect] = []
+    if state.hang_said:
+        said.append(Say("the workers of this node move again"))
+    state.hang_said = False
+    return [*said, Report(WorkersMoved(event.round))]
+
+
+def told_of_hang(state: AgentState, message: TellHang) -> list[AgentEffect]:
+    """The whole job stands still (rules 3 and 4)."""
+    event = state.standstill
+    if event is None or not _is_current(state, message.round):
+        return []
+    effects: list[AgentEffect] = []
+    if not state.hang_said:
+        state.hang_said = True
+        where = f"; their stacks: {event.file}" if event.file else ""
+        effects.append(Say(f"the job hangs: {event.words}{where}"))
+    return effects + (_end_suspect(state, event) if message.ends else [])
+
+
+def _end_suspect(state: AgentState, event: GroupStood) -> list[AgentEffect]:
+    """The odd one, else the first that still runs."""
+    running = {one.rank: local for local, one in state.workers.items() if one.status is None}
+    rank = event.odd_rank if event.odd_rank in running else min(running, default=None)
+    if rank is None:
+        return []
+    state.workers[running[rank]].hung = event.words
+    said = Say(f"ending rank {rank} for it (--hang restart)")
+    return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
+
+
+def _is_current(state: AgentState, round: int) -> bool:
+    assignment = state.assignment
+    running = state.phase is Phase.RUNNING and assignment is not None
+    return running and assignment is not None and assignment.round == round
