@@ -96,7 +96,8 @@ def test_the_odd_one_is_named() -> None:
     group = Group().stepping().still(FLOOR_S + 10)
     verdict = group.judged([ALL_REDUCE, ALL_REDUCE, EVALUATE, ALL_REDUCE])
     assert verdict.hangs
-    assert verdict.odd_rank == 2
+    assert (verdict.suspect, verdict.stands_out) == (2, True)
+    assert verdict.place == "in evaluate at train.py:77"
 
 
 def test_a_group_that_spins_in_a_collective_hangs() -> None:
@@ -129,7 +130,7 @@ def test_a_group_that_says_nothing_is_told_of_after_long_idleness_and_not_restar
     assert group.suspicions == 1
     verdict = group.judged()
     assert verdict.hangs
-    assert not verdict.may_restart
+    assert verdict.never_spoke
     assert "without work or output" in verdict.words
 
 

@@ -4,7 +4,7 @@ Rules
 1. A job hangs when every node that has not finished its part of the round has said that its workers
    stand still. One that has not said so may be what the others wait for.
 2. All of these are told, once for each standstill. Who moves ends it.
-3. With `--hang restart` one worker is ended, if all may be: on the first node that has one which
+3. With `--hang restart` one worker is ended, unless some never spoke: on the first node that has one which
    stands out, else on the first of all. That it failed ends the round, as any failure does.
 """
 
@@ -45,6 +45,6 @@ def look(state: CoordinatorState, current: RunningRound) -> list[CoordinatorEffe
 def _suspect(state: CoordinatorState, current: RunningRound, left: list[str]) -> str:
     """The node on which a worker is to be ended; none where nobody is (rule 3)."""
     said = [current.still[name] for name in left]
-    if state.config.oversight.hang != "restart" or not all(one.may_restart for one in said):
+    if state.config.oversight.hang != "restart" or any(one.never_spoke for one in said):
         return ""
-    return next((name for name in left if current.still[name].has_odd), left[0])
+    return next((name for name in left if current.still[name].stands_out), left[0])

@@ -154,9 +154,14 @@ class GroupStood(Record, frozen=True):
     """How long, and where they are."""
     file: str = ""
     """Where their stacks are, in full."""
-    odd_rank: int | None = None
-    """The one that is most likely the cause, if one stands out."""
-    may_restart: bool = True
+    suspect: int = 0
+    """The rank that is most likely the cause."""
+    place: str = ""
+    """Where that one is, in words."""
+    stands_out: bool = False
+    """Whether it is somewhere else than the others, or waits for nobody."""
+    never_spoke: bool = False
+    """They never said how far they are: it is told, and nothing more."""
 
 
 class GroupMoved(Record, frozen=True):

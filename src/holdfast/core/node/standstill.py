@@ -31,7 +31,7 @@ def told_again(state: AgentState) -> list[AgentEffect]:
     event = state.standstill
     if event is None or not _is_current(state, event.round):
         return []
-    return [Report(WorkersStood(event.round, event.odd_rank is not None, event.may_restart))]
+    return [Report(WorkersStood(event.round, event.stands_out, event.never_spoke))]
 
 
 def moved(state: AgentState, event: GroupMoved) -> list[AgentEffect]:
@@ -59,12 +59,12 @@ def told_of_hang(state: AgentState, message: TellHang) -> list[AgentEffect]:
 
 
 def _end_suspect(state: AgentState, event: GroupStood) -> list[AgentEffect]:
-    """The odd one, else the first that still runs."""
+    """Who is most likely the cause, else the first that still runs."""
     running = {one.rank: local for local, one in state.workers.items() if one.status is None}
-    rank = event.odd_rank if event.odd_rank in running else min(running, default=None)
+    rank = event.suspect if event.suspect in running else min(running, default=None)
     if rank is None:
         return []
-    state.workers[running[rank]].hung = event.words
+    state.workers[running[rank]].hung = event.place if rank == event.suspect else "somewhere"
     said = Say(f"ending rank {rank} for it (--hang restart)")
     return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
 

@@ -282,7 +282,9 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
 
 def _error_of(worker: WorkerLife, event: WorkerExited) -> ErrorDetail:
     """A worker that was ended because it hung says nothing of it itself."""
-    return ErrorDetail(message=f"hung: {worker.hung}") if worker.hung else event.error
+    if not worker.hung:
+        return event.error
+    return ErrorDetail(message=f"the job stood still, and it was ended {worker.hung}")
 
 
 def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:

@@ -32,7 +32,14 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from holdfast.core.policy.stacks import StackGroup, WorkerStack, grouped, in_words, is_waiting
+from holdfast.core.policy.stacks import (
+    StackGroup,
+    WorkerStack,
+    grouped,
+    in_words,
+    is_waiting,
+    place_of,
+)
 
 FACTOR = 5.0
 LATE_LOOKS = 2.0
@@ -89,9 +96,14 @@ class HangVerdict(Struct, frozen=True):
 
     hangs: bool
     words: str
-    odd_rank: int | None = None
-    """One that waits for nobody, or is somewhere else than the others: most likely the cause."""
-    may_restart: bool = True
+    suspect: int = 0
+    """The rank that is most likely the cause: who stands out, else the first of all."""
+    place: str = ""
+    """Where that one is, in words."""
+    stands_out: bool = False
+    """Whether it waits for nobody, or is somewhere else than the others."""
+    never_spoke: bool = False
+    """None of them ever gave a sign: such a group is only told of."""
 
 
 class HangWatch(Struct):
@@ -143,8 +155,21 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
     if working or not watch.workers:
         return HangVerdict(False, in_words(groups))
     watch.hangs = True
-    words = f"{_how_long(watch)}: {in_words(groups)}"
-    return HangVerdict(True, words, _odd_rank(groups), may_restart=_gave_signs(watch))
+    odd = _odd_rank(groups)
+    suspect = min(watch.workers) if odd is None else odd
+    return HangVerdict(
+        hangs=True,
+        words=f"{_how_long(watch)}: {in_words(groups)}",
+        suspect=suspect,
+        place=_in(known[suspect]) if suspect in known else "",
+        stands_out=odd is not None,
+        never_spoke=not _gave_signs(watch),
+    )
+
+
+def _in(stack: WorkerStack) -> str:
+    place = place_of(stack)
+    return f"in {place.function} at {place.where}" if place.function else place.kernel
 
 
 def _odd_rank(groups: tuple[StackGroup, ...]) -> int | None:

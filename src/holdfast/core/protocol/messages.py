@@ -125,10 +125,10 @@ class WorkersStood(Record, frozen=True):
     """All workers of this node stand still for longer than they may."""
 
     round: Number
-    has_odd: bool = False
+    stands_out: bool = False
     """Whether one of them is somewhere else than the others, or waits for nobody."""
-    may_restart: bool = True
-    """Not where they never said how far they are."""
+    never_spoke: bool = False
+    """They never said how far they are: it is told, and nothing more."""
 
 
 class WorkersMoved(Record, frozen=True):

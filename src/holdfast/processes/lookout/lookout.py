@@ -235,6 +235,14 @@ class Lookout:
             return
         verdict = self._hang_looks.judge(snapshot)
         if verdict.hangs:
-            words = cut(verdict.words, LINE_MOST)
-            odd, may = verdict.odd_rank, verdict.may_restart
-            self._post(GroupStood(self._round.number, words, snapshot.file, odd, may))
+            self._post(
+                GroupStood(
+                    self._round.number,
+                    cut(verdict.words, LINE_MOST),
+                    snapshot.file,
+                    verdict.suspect,
+                    cut(verdict.place, LINE_MOST),
+                    verdict.stands_out,
+                    verdict.never_spoke,
+                )
+            )
