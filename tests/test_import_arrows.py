@@ -39,6 +39,7 @@ LAYERS = {
     "worker": set(),
     "runtime": {"core"},
     "observe": {"core"},
+    "placement": {"core"},
     "transport": {"core", "runtime"},
     "registers": {"core", "runtime", "transport"},
     "store": {"core", "runtime", "transport"},
@@ -51,7 +52,7 @@ LAYERS = {
         "core", "runtime", "worker", "observe", "transport", "registers", "store", "processes",
         "node",
     },
-    "cli": {"core", "runtime", "worker", "observe", "processes", "node"},
+    "cli": {"core", "runtime", "worker", "observe", "placement", "processes", "node"},
 }  # fmt: skip
 STANDARD_LIBRARY_ONLY = (
     "holdfast.worker",

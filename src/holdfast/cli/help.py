@@ -34,7 +34,9 @@ ABOUT = (
         "Every option can be written with - or _, as --name value or --name=value, shortened as"
         " long as only one begins so (--max for --max-restarts), and can be"
         " set in the environment as HOLDFAST_NAME or PET_NAME (HOLDFAST_MAX_RESTARTS=3, flags"
-        " with 1 or 0). The command line wins, then HOLDFAST_, then PET_."
+        " with 1 or 0). The command line wins, then HOLDFAST_, then PET_; what nobody said is"
+        " asked of the engine that placed us (Slurm, mpirun, Kubernetes, ...), if there is one:"
+        " `holdfast where` shows it."
     ),
     "S is a time in seconds, [...] the default; + marks what torchrun does not have.",
 )

@@ -19,6 +19,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast run         start, supervise, restart and explain the workers of a job
   holdfast run --help  all its options
   holdfast stacks      where all workers on this machine are, right now
+  holdfast where       where this process was placed, and by which engine; runs nothing
   holdfast --help      this text
   holdfast --version   the version
 
@@ -46,6 +47,10 @@ def main(argv: list[str] | None = None) -> int:
         from holdfast.cli.stacks import stacks
 
         return stacks(words[1:])
+    if verb == "where":
+        from holdfast.cli.where import where
+
+        return where(words[1:])
     if verb in ("--version", "-V"):
         from holdfast import __version__
 

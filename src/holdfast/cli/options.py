@@ -1,8 +1,7 @@
 """The command line of `holdfast run`, from words to a configuration.
 
 Rules
-- The command line wins over `HOLDFAST_<NAME>`, which wins over `PET_<NAME>`, which wins
-  over the older names that an option also listens to. An empty variable is no variable.
+- Who has the last word about an option is in `said`; what an engine has to say, in `detection`.
 - Options come first. The first word that is none is the program; it and everything after
   it belong to the program, untouched. `--` ends the options too.
 - `--name value`, `--name=value`, `-r3`, `-r 3`; dashes and underscores are the same. A
@@ -10,10 +9,10 @@ Rules
   as long as only one option begins so, as `torchrun` has it.
 - A mistake is a `UsageError` that names its option, or the variable it came from.
 
-How it works: `split` sorts the words, `collect` adds the environment and parses each text
-by its row in `table`, `parse_run` puts the values into the fields that the rows name and
-then settles what takes several options to decide: the program, the meeting place, the
-number of workers.
+How it works: `split` sorts the words, `listen` adds what the environment and an engine say,
+`said.parse` reads each text by its row in `table`, `parse_run` puts the values into the fields
+that the rows name and then settles what takes several options to decide: the program, the
+meeting place, the number of workers.
 
 It is not made with `argparse`: that costs 15 ms of import, a sixth of what starting may
 take; it exits and prints on its own; it cannot give hints; and its help is not one we
@@ -30,8 +29,11 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.cli import rendezvous
-from holdfast.cli.table import BY_NAME, BY_SHORT, OPTIONS, UNCHANGED, Option
+from holdfast.cli import detection, rendezvous
+from holdfast.cli import said as saying
+from holdfast.cli.detection import Detected
+from holdfast.cli.said import Level, Statement
+from holdfast.cli.table import BY_NAME, BY_SHORT, UNCHANGED, Option
 from holdfast.cli.values import closest
 from holdfast.core.policy import rendezvous_settings, timing
 from holdfast.core.policy.config import JobConfig, Program, ProgramKind
@@ -61,39 +63,54 @@ class ParsedRun(Struct, frozen=True):
     """Sentences about what was worked out, for the user to see before the job starts."""
 
 
-class GivenOption(Struct, frozen=True):
-    """The text of an option and where it was found."""
-
-    text: str
-    origin: str
-
-
 def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedRun:
     """Return the job that the words after `holdfast run` ask for.
 
     Raises `UsageError` for what cannot be accepted and `HelpRequested` for `--help`.
     """
     given, words = split(argv)
-    values = collect(given, environ)
-    program = _program(words, values, environ)
-    notes = _count_workers(values, environ)
-    config = replace(UNCHANGED, run_id=_unique_id(program), program=program)
+    detected = listen(given, environ, argv)
+    values = saying.parse(detected.said)
+    return configure(detected, values, _program(words, values, environ), environ)
+
+
+def listen(
+    given: Mapping[str, Statement], environ: Mapping[str, str], argv: Sequence[str]
+) -> Detected:
+    """All that is said about the job: by the user, and by the engine that placed us."""
+    said = saying.gather(given, environ)
+    if saying.is_on(said, "no-detect"):
+        return Detected(said)
+    return detection.fill_in(said, environ, argv)
+
+
+def configure(
+    detected: Detected, values: dict[str, Any], program: Program, environ: Mapping[str, str]
+) -> ParsedRun:
+    """The job as a whole, with all that takes several options to decide."""
+    notes = _count_workers(values, detected, environ)
+    config = replace(
+        UNCHANGED, run_id=_unique_id(program), program=program, is_host=detected.is_host
+    )
     settings = values.get("rdzv-conf", {})
     config = rendezvous_settings.apply(config, settings, _fields_of(values), COMMAND_LINE)
     if template := environ.get(PREFIX_TEMPLATE):
         config = replace(config, output=replace(config.output, prefix_template=template))
+    if not values.get("keep-engine-variables"):
+        config = replace(config, hidden_variables=detection.hidden_variables(environ))
     config, more = rendezvous.settle(config, values.get("rdzv-backend"))
     if config.max_nodes > 1 and "rdzv-id" not in values:
         config = replace(config, run_id=_id_of_place(config))
     _check_backoff(config)
     _check_devices(config, environ.get("CUDA_VISIBLE_DEVICES"))
-    notes += (*more, *_silent_console(config), *timing.notes(config))
+    about = detection.line_about(detected, config)
+    notes = (*about, *notes, *more, *_silent_console(config), *timing.notes(config))
     return ParsedRun(config.validate(), notes)
 
 
-def split(argv: Sequence[str]) -> tuple[dict[str, GivenOption], tuple[str, ...]]:
+def split(argv: Sequence[str]) -> tuple[dict[str, Statement], tuple[str, ...]]:
     """Part the options, by name, from the program and its arguments."""
-    given: dict[str, GivenOption] = {}
+    given: dict[str, Statement] = {}
     words = iter(argv)
     for word in words:
         if word == "--":
@@ -107,7 +124,7 @@ def split(argv: Sequence[str]) -> tuple[dict[str, GivenOption], tuple[str, ...]]
         if glued:
             spelled, equals, attached = word[:2], "=", glued + equals + attached
         text = attached if equals else _value_after(spelled, option, words)
-        given[option.name] = GivenOption(text, spelled)
+        given[option.name] = Statement(text, spelled)
     return given, ()
 
 
@@ -163,27 +180,6 @@ def _looks_like_option(word: str) -> bool:
     return False
 
 
-def collect(given: Mapping[str, GivenOption], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Parse what was given, on the command line or in the environment, by option name."""
-    values: dict[str, Any] = {}
-    for option in OPTIONS:
-        found = given.get(option.name) or _from_environment(option, environ)
-        if found is None:
-            continue
-        try:
-            values[option.name] = option.parse(found.text)
-        except UsageError as error:
-            raise UsageError(f"{found.origin}: {error.message}", error.hint) from None
-    return values
-
-
-def _from_environment(option: Option, environ: Mapping[str, str]) -> GivenOption | None:
-    for variable in option.environment:
-        if text := environ.get(variable):
-            return GivenOption(text, f"{variable} in the environment")
-    return None
-
-
 def _program(
     words: tuple[str, ...], values: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Program:
@@ -207,8 +203,14 @@ def _program(
     return Program(kind, target, tuple(arguments), interpreter)
 
 
-def _count_workers(values: dict[str, Any], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Replace a word for the number of workers by the number; say how it was found."""
+def _count_workers(
+    values: dict[str, Any], detected: Detected, environ: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Replace a word for the number of workers by the number; say how it was found.
+
+    Under an engine and with nothing said, it is one for each accelerator, and else one: many CPUs
+    are no sign that many workers are wanted, and a container may use only some of them.
+    """
     wanted = values.get("nproc-per-node")
     if not isinstance(wanted, str):
         return ()
@@ -216,7 +218,12 @@ def _count_workers(values: dict[str, Any], environ: Mapping[str, str]) -> tuple[
 
     found = accelerators.count(cast(accelerators.Kind, wanted), environ)
     values["nproc-per-node"] = found.number
-    return (f"--nproc-per-node {wanted}: {found.explanation}",)
+    if detected.said["nproc-per-node"].level is not Level.DETECTED:
+        return (f"--nproc-per-node {wanted}: {found.explanation}",)
+    if found.kind == "cpu":
+        values["nproc-per-node"] = 1
+        return ()
+    return (found.explanation,)
 
 
 def _unique_id(program: Program) -> str:

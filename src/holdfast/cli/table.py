@@ -131,6 +131,8 @@ OPTIONS: tuple[Option, ...] = (
            texts.positive_seconds, metavar="S", fields=("timeouts.join_s",), ours=True),
     Option("last-call", MACHINES, "wait for more once MIN nodes are there",
            texts.seconds, metavar="S", fields=("timeouts.last_call_s",), ours=True),
+    Option("no-detect", MACHINES, "ask no engine (Slurm, mpirun, ...) for it",
+           texts.flag, ours=True),
 
     Option("module", PROGRAM, "run a module, as python -m does",
            texts.flag, short="m"),
@@ -143,6 +145,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("numa-binding", PROGRAM, "node, socket, exclusive or core-complex",
            texts.one_of("node", "socket", "exclusive", "core-complex"),
            metavar="HOW", fields=("numa_binding",)),
+    Option("keep-engine-variables", PROGRAM, "workers see the engine's ranks too",
+           texts.flag, ours=True),
 
     Option("log-dir", OUTPUT, "where logs and the journal go",
            values.optional_text, metavar="DIR", fields=("output.log_dir",), shown="temporary"),

@@ -73,7 +73,6 @@ class Agent:
             processes=self.workplace,
             journal=self._journal,
             say=self._say,
-            instance=lambda: int(time.time()),
         )
         if self.config.max_nodes > 1:
             from holdfast.node.meeting import Means, add_network

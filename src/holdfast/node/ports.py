@@ -17,6 +17,7 @@ takes it lets it wait its turn (`runtime.loop.Inbox`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -231,6 +232,12 @@ class JournalPort(Protocol):
     ) -> None: ...
 
 
+def new_instance() -> int:
+    """Microseconds of the calendar: agents are started in the same second, by the same command,
+    and each may begin the job anew where a register has lost everything."""
+    return time.time_ns() // 1000
+
+
 class Ports(Struct):
     """All of them. A job of one node needs no network; of `register` and `claim` there is one."""
 
@@ -238,7 +245,7 @@ class Ports(Struct):
     processes: Processes
     journal: JournalPort
     say: Callable[[str], None]
-    instance: Callable[[], int]
+    instance: Callable[[], int] = new_instance
     """The number of a job's life of which nothing is known: a later one is larger."""
     finished: Callable[[Outcome], None] = lambda outcome: None
     """Told how it ended, once nothing of the job is left on this node."""

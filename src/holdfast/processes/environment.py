@@ -55,7 +55,8 @@ def without_secrets(inherited: Mapping[str, str]) -> dict[str, str]:
 def shared(config: JobConfig, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment as far as it is the same for every worker of every round."""
     known = without_secrets(inherited)
-    environment = {name: value for name, value in known.items() if name not in PER_WORKER}
+    not_theirs = {*PER_WORKER, *config.hidden_variables}
+    environment = {name: value for name, value in known.items() if name not in not_theirs}
     environment["ROLE_NAME"] = config.role
     environment["LOCAL_WORLD_SIZE"] = str(config.slots)
     if config.max_nodes == 1:

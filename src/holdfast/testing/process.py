@@ -90,15 +90,18 @@ class SimulatedProcess(Turns):
             processes=self.spawner,
             journal=self.observer,
             say=self._say,
-            # A later one is larger, as with the seconds of a calendar. Embedded and without its
-            # record, it has the very tenure of its first life: the hardest case.
-            instance=lambda: FIRST_INSTANCE + (0 if embedded else int(self.cluster.timeline.now)),
+            # A later one is larger, as with a calendar. Embedded and without its record, it has
+            # the very tenure of its first life: the hardest case.
+            instance=lambda: FIRST_INSTANCE + (0 if embedded else self._microseconds()),
             finished=self._finished,
             network=SimulatedNetwork(self),
             register=self.register,
             claim=SimulatedClaim(self) if embedded else None,
             record=SimulatedRecord(self) if embedded else None,
         )
+
+    def _microseconds(self) -> int:
+        return int(self.cluster.timeline.now * 1e6)
 
     def _say(self, text: str) -> None:
         self.cluster.tell_story(self.machine, text)

@@ -4,8 +4,9 @@ Rules
 1. A job hangs when every node that has not finished its part of the round has said that its workers
    stand still. One that has not said so may be what the others wait for.
 2. All of these are told, once for each standstill. Who moves ends it.
-3. With `--hang restart` one worker is ended, unless some never spoke: on the first node that has one which
-   stands out, else on the first of all. That it failed ends the round, as any failure does.
+3. With `--hang restart` one worker is ended, unless the workers of some never spoke: on the first
+   node that has one which stands out, else on the first of all. That it failed ends the round, as
+   any failure does.
 """
 
 from __future__ import annotations

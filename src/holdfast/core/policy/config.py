@@ -168,8 +168,11 @@ class Oversight(Struct, frozen=True):
     """How long workers may stand still at least, whatever they have shown before."""
     hang_unsaid_s: float = 1800.0
     """The same for those that never say how far they are."""
-    hang_look_s: float = 10.0
-    """How often workers are looked at for it."""
+
+    @property
+    def hang_look_s(self) -> float:
+        """How often workers are looked at for it."""
+        return min(10.0, self.hang_after_s / 5)
 
 
 class Output(Struct, frozen=True):
@@ -248,6 +251,8 @@ class JobConfig(Struct, frozen=True):
     virtual_local_rank: bool = False
     worker_store: bool = False
     """Rank 0 serves PyTorch's store itself, instead of a process of ours."""
+    hidden_variables: tuple[str, ...] = ()
+    """What the agent has in its environment and workers must not: the engine's own ranks."""
 
     @property
     def has_fixed_ranks(self) -> bool:

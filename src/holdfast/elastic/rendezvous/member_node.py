@@ -120,7 +120,6 @@ class MemberNode:
             processes=self,
             journal=self,
             say=self._say,
-            instance=lambda: int(time.time()),
             finished=self._finish,
         )
         means = Means(self._loop, self._disk, self._secrets, self._register)

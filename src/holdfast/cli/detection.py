@@ -1,0 +1,173 @@
+"""What the engine says, as far as the user has not said otherwise.
+
+Rules
+- What was said wins: on the command line, in `HOLDFAST_…`, in `PET_…`. What an engine says comes
+  last, and only for what was not said at all.
+- Ranks, the endpoint and the id belong together and to the nodes that the engine placed. If more
+  nodes are asked for than it placed (an array of one-node jobs), they come from elsewhere, and are
+  for the user to name.
+- A place to meet that was said in any way (an endpoint, a master, a register) is the place.
+- What cannot work is refused, unless the user has said how many nodes there are or where they meet.
+- Without an engine nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from holdfast.cli import values
+from holdfast.cli.said import Level, Statement, is_on
+from holdfast.core.policy.config import (
+    DEFAULT_PORT,
+    EMBEDDED_BACKENDS,
+    STATIC_BACKEND,
+    JobConfig,
+)
+from holdfast.core.protocol.errors import UsageError
+from holdfast.core.protocol.model import Endpoint
+from holdfast.placement.engines import detect, read_file
+
+if TYPE_CHECKING:
+    from holdfast.placement.model import Placement, PlacementRefusal
+
+SAYS_WHERE = ("rdzv-endpoint", "master-addr", "master-port")
+TAKES_OVER = ("nnodes", "rdzv-backend", *SAYS_WHERE)
+"""With one of these the user has taken the engine's part."""
+OF_OPTION = {
+    "nnodes": "nodes",
+    "node-rank": "rank",
+    "nproc-per-node": "workers",
+    "rdzv-endpoint": "endpoint",
+    "rdzv-id": "run_id",
+}
+"""What an option is called in a placement."""
+AUTOMATIC = "auto"
+
+
+class Detected(Struct, frozen=True):
+    """What was found, and all that is said with what it fills in."""
+
+    said: Mapping[str, Statement]
+    placement: Placement | None = None
+
+    @property
+    def is_host(self) -> bool | None:
+        """Whether this node hosts, where the engine says where that is."""
+        endpoint = self.said.get("rdzv-endpoint")
+        is_ours = endpoint is not None and endpoint.level is Level.DETECTED
+        return self.placement.is_host if self.placement and is_ours else None
+
+
+def fill_in(
+    said: Mapping[str, Statement], environ: Mapping[str, str], words: Sequence[str]
+) -> Detected:
+    """Add what the engine says.
+
+    Raises `UsageError` for what cannot work. `words` are the user's own command, for the hint.
+    """
+    found = detect(environ, read_file)
+    if found is None:
+        return Detected(said)
+    from holdfast.placement.model import PlacementRefusal  # A laptop has no need of it.
+
+    if isinstance(found, PlacementRefusal):
+        if is_on(said, "standalone") or any(name in said for name in TAKES_OVER):
+            return Detected(said)
+        raise _refused(found, words)
+    filled = {**said, **_missing(found, said, words)}
+    return Detected(filled, found)
+
+
+def _missing(
+    placement: Placement, said: Mapping[str, Statement], words: Sequence[str]
+) -> dict[str, Statement]:
+    """What is filled in, by option."""
+    texts: dict[str, str] = {}
+    if placement.nodes and not is_on(said, "standalone"):
+        least, most = placement.nodes
+        texts["nnodes"] = f"{least}:{most}"
+    wanted = _wanted_nodes(said, texts)
+    texts["nproc-per-node"] = str(placement.workers or AUTOMATIC)
+    if wanted > 1 and (placement.nodes is None or wanted <= placement.nodes[1]):
+        texts |= _about_the_meeting(placement, said, words)
+    missing = {name: text for name, text in texts.items() if name not in said}
+    return {name: _from_engine(placement, name, text) for name, text in missing.items()}
+
+
+def _wanted_nodes(said: Mapping[str, Statement], texts: Mapping[str, str]) -> int:
+    if is_on(said, "standalone"):
+        return 1
+    text = said["nnodes"].text if "nnodes" in said else texts.get("nnodes", "1")
+    try:
+        return values.nodes(text)[1]
+    except UsageError:
+        return 1  # It is refused soon, with its own words.
+
+
+def _about_the_meeting(
+    placement: Placement, said: Mapping[str, Statement], words: Sequence[str]
+) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    if placement.rank is not None:
+        texts["node-rank"] = str(placement.rank)
+    if placement.run_id:
+        texts["rdzv-id"] = placement.run_id
+    backend = said["rdzv-backend"].text if "rdzv-backend" in said else EMBEDDED_BACKENDS[0]
+    if backend not in (*EMBEDDED_BACKENDS, STATIC_BACKEND) or any(n in said for n in SAYS_WHERE):
+        return texts
+    if placement.cannot_meet:
+        raise _refused(placement.cannot_meet, words)
+    if placement.host:
+        texts["rdzv-endpoint"] = str(Endpoint(placement.host, placement.port or DEFAULT_PORT))
+    return texts
+
+
+def _from_engine(placement: Placement, name: str, text: str) -> Statement:
+    source = placement.sources.get(OF_OPTION[name], "")
+    return Statement(text, source or placement.engine, Level.DETECTED)
+
+
+def _refused(refusal: PlacementRefusal, words: Sequence[str]) -> UsageError:
+    import shlex
+
+    from holdfast.placement.model import COMMAND
+
+    command = shlex.join(["holdfast", "run", *words]) if words else COMMAND
+    return UsageError(refusal.message, refusal.hint.replace(COMMAND, command))
+
+
+def line_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
+    """What was detected, in one line, with who else had a say."""
+    placement, said = detected.placement, detected.said
+    if placement is None:
+        return ()
+    nodes = f"{config.max_nodes} nodes" if config.max_nodes > 1 else "1 node"
+    if config.min_nodes != config.max_nodes:
+        nodes = f"{config.min_nodes} to {nodes}"
+    parts = [nodes + _by(said, "nnodes")]
+    if config.max_nodes > 1:
+        if config.node_rank is not None:
+            parts.append(f"this is node {config.node_rank}" + _by(said, "node-rank"))
+        parts.append(f"meeting at {config.rendezvous.endpoint}" + _by(said, "rdzv-endpoint"))
+    return (f"{placement.where}: {', '.join(parts)}",)
+
+
+def _by(said: Mapping[str, Statement], name: str) -> str:
+    given = statement(said, name)
+    return "" if given is None or given.level is Level.DETECTED else f" ({given.source})"
+
+
+def statement(said: Mapping[str, Statement], name: str) -> Statement | None:
+    """Who said so; of a meeting place, whoever named the master, where nobody named an endpoint."""
+    names = SAYS_WHERE if name == "rdzv-endpoint" else (name,)
+    return next((said[one] for one in names if one in said), None)
+
+
+def hidden_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Variables of the engine that workers do not get."""
+    from holdfast.placement.ranks_of_engines import describing_ranks
+
+    return describing_ranks(environ)

@@ -1,0 +1,160 @@
+"""Slurm: one task of `srun` on each node.
+
+Rules
+- A *step* is what `srun` started. An allocation without one runs its script on one node only, so
+  more than one node needs `srun`. The shells of batch scripts and of `salloc` have step ids too,
+  which are above all numbers that `srun` gives.
+- A step over all groups of a heterogeneous job has one list and one count of nodes already. Its
+  list may be sorted, so the first node is the first one of group 0.
+- A job that was requeued keeps its id: its restarts are part of the name under which nodes meet.
+- The node that the agent is on must be the one that its number says, or the list is in another
+  order than the numbers (`--distribution=arbitrary`), and nobody knows where node 0 is.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.core.protocol.bounds import NUMBER_MOST
+from holdfast.core.protocol.errors import UsageError
+from holdfast.placement.model import (
+    COMMAND,
+    Circumstances,
+    Placement,
+    contradiction,
+    port_of_numbers,
+    several_on_a_node,
+)
+from holdfast.placement.node_lists import expand
+
+NAME = "Slurm"
+_NOT_BY_SRUN = 0xFFFFFFF0
+"""Steps from here on are Slurm's own: batch scripts, interactive shells, prologues."""
+
+
+def detect(circumstances: Circumstances) -> Placement | None:
+    """Where Slurm placed this node. Raises `UsageError` for what cannot work."""
+    job = circumstances.number("SLURM_JOB_ID", most=NUMBER_MOST) or 0
+    step = circumstances.number("SLURM_STEP_ID", most=NUMBER_MOST)
+    if step is None or step >= _NOT_BY_SRUN:
+        return _without_step(circumstances, job)
+    _refuse_several_tasks(circumstances)
+    rank, count = circumstances.place("SLURM_NODEID", "SLURM_STEP_NUM_NODES")
+    where = f"Slurm job {job}, step {step}"
+    if count > 1 and circumstances.text("SLURM_PTY_PORT"):
+        raise UsageError(
+            f"{where} is a terminal on one of its {count} nodes: the others would be waited for",
+            f"from there, {_srun(circumstances, count)}, or --nnodes 1 for this node alone",
+        )
+    restarts = circumstances.number("SLURM_RESTART_COUNT") or 0
+    sources = {
+        "nodes": "SLURM_STEP_NUM_NODES",
+        "rank": "SLURM_NODEID",
+        "endpoint": "the first of SLURM_STEP_NODELIST, port from SLURM_JOB_ID and SLURM_STEP_ID",
+        "run_id": "SLURM_JOB_ID, SLURM_STEP_ID and SLURM_RESTART_COUNT",
+    }
+    workers = _workers(circumstances, sources)
+    return Placement(
+        engine=NAME,
+        where=f"{where}, restart {restarts}" if restarts else where,
+        nodes=(count, count),
+        rank=rank,
+        workers=workers,
+        host=_first_node(circumstances, rank, count, sources),
+        port=port_of_numbers(job, step),
+        is_host=rank == 0,
+        run_id=f"slurm-{job}.{step}.{restarts}",
+        sources=sources,
+    )
+
+
+def tasks_per_node(text: str) -> list[int]:
+    """`2(x3),1` is 2, 2, 2, 1: as far as it can be read."""
+    counts: list[int] = []
+    for part in text.split(","):
+        matched = re.fullmatch(r"(\d{1,6})(?:\(x(\d{1,6})\))?", part.strip())
+        if matched:
+            counts += [int(matched[1])] * int(matched[2] or 1)
+    return counts
+
+
+def _without_step(circumstances: Circumstances, job: int) -> Placement:
+    """A batch script, a shell of `salloc`, or a machine reached from one of these."""
+    count = _nodes_of_job(circumstances)
+    if count > 1:
+        raise UsageError(
+            f"Slurm job {job} has {count} nodes, but this was not started by srun, "
+            "so it runs on one of them only",
+            f"{_srun(circumstances, count)}, or --nnodes 1 for this node alone",
+        )
+    sources = {"nodes": "SLURM_JOB_NUM_NODES"}
+    workers = _workers(circumstances, sources)
+    where = f"Slurm job {job}"
+    return Placement(
+        engine=NAME, where=where, nodes=(1, 1), rank=0, workers=workers, sources=sources
+    )
+
+
+def _nodes_of_job(circumstances: Circumstances) -> int:
+    groups = circumstances.number("SLURM_HET_SIZE", most=1000) or 0
+    counts = [
+        circumstances.number(f"SLURM_JOB_NUM_NODES_HET_GROUP_{n}") or 0 for n in range(groups)
+    ]
+    return max(sum(counts), circumstances.number("SLURM_JOB_NUM_NODES") or 1)
+
+
+def _srun(circumstances: Circumstances, nodes: int) -> str:
+    """The command that starts one agent on each node of the allocation."""
+    groups = circumstances.number("SLURM_HET_SIZE", most=1000) or 0
+    if groups > 1:
+        which = ",".join(map(str, range(groups)))
+        return f"srun --het-group={which} --ntasks-per-node=1 {COMMAND}"
+    return f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 {COMMAND}"
+
+
+def _refuse_several_tasks(circumstances: Circumstances) -> None:
+    counts = tasks_per_node(circumstances.text("SLURM_STEP_TASKS_PER_NODE"))
+    place = circumstances.number("SLURM_LOCALID") or 0
+    most = max([*counts, place + 1])
+    if most > 1:
+        nodes = circumstances.number("SLURM_STEP_NUM_NODES", least=1) or 1
+        raise several_on_a_node("srun", most, _srun(circumstances, nodes))
+
+
+def _workers(circumstances: Circumstances, sources: dict[str, str]) -> int | None:
+    """As many as there are GPUs for this step here, of which fewer may be visible."""
+    count = circumstances.number("SLURM_GPUS_ON_NODE", least=0)
+    if not count:
+        return None
+    sources["workers"] = "SLURM_GPUS_ON_NODE"
+    visible = [entry for entry in circumstances.text("CUDA_VISIBLE_DEVICES").split(",") if entry]
+    if visible and len(visible) < count:
+        sources["workers"] = "CUDA_VISIBLE_DEVICES"
+        return len(visible)
+    return count
+
+
+def _first_node(
+    circumstances: Circumstances, rank: int, count: int, sources: dict[str, str]
+) -> str:
+    """The name of node 0."""
+    variable = circumstances.first_set("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
+    names = expand(circumstances.text(variable)) if variable else []
+    if len(names) != count:
+        raise contradiction(
+            f"{variable or 'SLURM_STEP_NODELIST'} names {len(names)} nodes, "
+            f"but SLURM_STEP_NUM_NODES={count}"
+        )
+    first_group = circumstances.text("SLURM_JOB_NODELIST_HET_GROUP_0")
+    if first_group and set(expand(first_group)) < set(names):
+        sources["endpoint"] = sources["endpoint"].replace(
+            variable, "SLURM_JOB_NODELIST_HET_GROUP_0"
+        )
+        return expand(first_group)[0]
+    own = circumstances.text("SLURMD_NODENAME")
+    if own and own in names and names[rank] != own:
+        raise contradiction(
+            f"this is {own}, but node {rank} of {variable} is {names[rank]}: "
+            "the list is in another order than the ranks"
+        )
+    return names[0]
