@@ -9,7 +9,9 @@ from holdfast.core.node.io import (
     GroupMoved,
     GroupStood,
     Report,
+    Say,
     SignalWorkers,
+    StragglerFound,
     Told,
 )
 from holdfast.core.protocol.messages import TellHang, WorkersFailed, WorkersMoved, WorkersStood
@@ -82,3 +84,8 @@ def test_what_is_about_another_round_or_one_that_stops_is_nothing() -> None:
     assert stopping().take(STOOD) == []
     life = standing()
     assert life.take(Told(TellHang(2, ends=True))) == []
+
+
+def test_a_straggler_is_told_of_and_nothing_is_done() -> None:
+    assert running().take(StragglerFound(1, "rank 1 is slow")) == [Say("rank 1 is slow")]
+    assert stopping().take(StragglerFound(1, "rank 1 is slow")) == []

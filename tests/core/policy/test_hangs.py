@@ -207,6 +207,20 @@ def test_a_long_silent_computation_that_holds_the_interpreter() -> None:
     assert silent.suspicions == 0
 
 
+def test_a_computation_that_hardly_gets_a_processor() -> None:
+    computing = (StackFrame("/home/me/model.py", 5, "factorise"),)
+    group = Group().stepping()
+
+    def moment(at: float) -> list[Seen]:
+        bursts = 60 + 20 * (at // 60)  # A third of a processor, in bursts between long pauses.
+        return [Seen(n, at, longest_s=1.0, cpu_s=bursts) for n in range(4)]
+
+    group.run(moment, HOUR_S + 30)
+    assert not group.judged([computing] * 4).hangs
+    wanting = Group().stepping().still(FLOOR_S + 10, state="R")
+    assert not wanting.judged([computing] * 4).hangs
+
+
 def test_long_input_from_a_stalled_disk() -> None:
     group = Group().stepping()
     group.run(

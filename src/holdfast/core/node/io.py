@@ -170,6 +170,13 @@ class GroupMoved(Record, frozen=True):
     round: int
 
 
+class StragglerFound(Record, frozen=True):
+    """A worker is slower than the others of this node, and has been for long."""
+
+    round: int
+    words: str
+
+
 class AllGone(Record, frozen=True):
     """No process of any round is left on this node."""
 
@@ -256,6 +263,7 @@ AgentEvent = (
     | StepReported
     | GroupStood
     | GroupMoved
+    | StragglerFound
     | AllGone
     | ProcessesStuck
     | SpawnerLost

@@ -13,7 +13,15 @@ from __future__ import annotations
 
 import signal
 
-from holdfast.core.node.io import AgentEffect, GroupMoved, GroupStood, Report, Say, SignalWorkers
+from holdfast.core.node.io import (
+    AgentEffect,
+    GroupMoved,
+    GroupStood,
+    Report,
+    Say,
+    SignalWorkers,
+    StragglerFound,
+)
 from holdfast.core.node.state import AgentState, Phase
 from holdfast.core.protocol.messages import TellHang, WorkersMoved, WorkersStood
 
@@ -43,6 +51,11 @@ def moved(state: AgentState, event: GroupMoved) -> list[AgentEffect]:
         said.append(Say("the workers of this node move again"))
     state.hang_said = False
     return [*said, Report(WorkersMoved(event.round))]
+
+
+def straggles(state: AgentState, event: StragglerFound) -> list[AgentEffect]:
+    """It is told, and nothing is done about it."""
+    return [Say(event.words)] if _is_current(state, event.round) else []
 
 
 def told_of_hang(state: AgentState, message: TellHang) -> list[AgentEffect]:

@@ -49,6 +49,7 @@ from holdfast.core.node.io import (
     SpawnerLost,
     StartWorkers,
     StepReported,
+    StragglerFound,
     Told,
     WakeAgent,
     WorkerExited,
@@ -156,6 +157,8 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
             return standstill.stood(state, event)
         case GroupMoved():
             return standstill.moved(state, event)
+        case StragglerFound():
+            return standstill.straggles(state, event)
         case LauncherLost():
             return launcher_lost(state)
         case SpawnerLost():

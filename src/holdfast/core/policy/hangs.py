@@ -13,8 +13,9 @@ Rules
    the start, the first step, a first evaluation or checkpoint take as long as they take. Deadlines
    are for those.
 4. A group hangs only as a whole: one worker that is within its time clears all of them.
-5. Who works does not hang. Work is processor time or input and output since the last look, unless
-   the worker is in a function that only waits for others: those may spin.
+5. Who works does not hang. Work is processor time since the last sign, input and output since the
+   last look, or to want a processor; unless the worker is in a function that only waits for others:
+   those may spin.
 6. Who is in the hands of the kernel does not hang: it waits for a device and cannot be woken, is
    stopped by a signal, or a debugger holds it.
 7. A worker that never gave a sign, among others that did, has only to be at no work. Where none
@@ -45,7 +46,7 @@ FACTOR = 5.0
 LATE_LOOKS = 2.0
 """How many looks a stretch without one counts as, at most."""
 BUSY_SHARE = 0.1
-"""Of a processor: who uses more works."""
+"""Of a processor, since the last sign: who has used more works, however slow the machine."""
 BUSY_BYTES = 1 << 20
 """Since the last look: who reads and writes more works."""
 IDLE_SHARE = 0.01
@@ -88,6 +89,8 @@ class Standing(Struct):
     longest_still_s: float = 0.0
     """Of the stretches in which it gave no sign of work that ended by themselves (rule 7)."""
     last: Seen | None = None
+    moved: Seen | None = None
+    """As it was seen when it last moved."""
     works: bool = True
 
 
@@ -183,18 +186,23 @@ def _odd_rank(groups: tuple[StackGroup, ...]) -> int | None:
 
 def _take(worker: Standing, one: Seen, elapsed_s: float, counted_s: float) -> None:
     last, worker.last = worker.last, one
-    if last is None:
+    if last is None or worker.moved is None:
+        worker.moved = one
         return
-    cpu_s, io_bytes = one.cpu_s - last.cpu_s, one.io_bytes - last.io_bytes
-    worker.works = cpu_s > BUSY_SHARE * elapsed_s or io_bytes > BUSY_BYTES
-    if one.age_s is not None:
-        moved = one.age_s <= elapsed_s
-        worker.still_s = min(one.age_s, counted_s) if moved else worker.still_s + counted_s
-        return
-    moved = cpu_s > IDLE_SHARE * elapsed_s or one.printed_bytes != last.printed_bytes
-    if moved:
-        worker.longest_still_s = max(worker.longest_still_s, worker.still_s)
-    worker.still_s = 0.0 if moved else worker.still_s + counted_s
+    if one.age_s is None:
+        cpu_s = one.cpu_s - last.cpu_s
+        has_moved = cpu_s > IDLE_SHARE * elapsed_s or one.printed_bytes != last.printed_bytes
+        if has_moved:
+            worker.longest_still_s = max(worker.longest_still_s, worker.still_s)
+        worker.still_s = 0.0 if has_moved else worker.still_s + counted_s
+    else:
+        has_moved = one.age_s <= elapsed_s
+        worker.still_s = min(one.age_s, counted_s) if has_moved else worker.still_s + counted_s
+    if has_moved:
+        worker.moved = one
+    used_s, read_or_written = one.cpu_s - worker.moved.cpu_s, one.io_bytes - last.io_bytes
+    is_busy = used_s > BUSY_SHARE * worker.still_s or read_or_written > BUSY_BYTES
+    worker.works = is_busy or one.state == "R"
 
 
 def _all_beyond(watch: HangWatch, found: list[Seen]) -> bool:

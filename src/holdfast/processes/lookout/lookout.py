@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from holdfast.core.node.io import AgentEvent, GroupMoved, GroupStood, StepReported
+from holdfast.core.node.io import AgentEvent, GroupMoved, GroupStood, StepReported, StragglerFound
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.bounds import LINE_MOST, cut
 from holdfast.core.protocol.model import Ranks
@@ -30,6 +30,7 @@ from holdfast.worker.page import VARIABLE
 
 if TYPE_CHECKING:
     from holdfast.core.policy.hangs import Finding
+    from holdfast.core.policy.stragglers import PaceWatch
     from holdfast.processes.lookout import stacks
     from holdfast.processes.lookout.hang_looks import HangLooks
 
@@ -80,6 +81,7 @@ class Lookout:
         self._timer: Cancellable | None = None
         self._hang_timer: Cancellable | None = None
         self._hang_looks: HangLooks | None = None
+        self._paces: PaceWatch | None = None
         self._stacks = StackFiles()
         self._taking: stacks.StackTaking | None = None
         self._awaited: list[OnStacks] = []
@@ -176,6 +178,17 @@ class Lookout:
         for local_rank, worker in self._workers.items():
             if not worker.has_ended:
                 self._look_at(local_rank, worker)
+        self._note_paces()
+
+    def _note_paces(self) -> None:
+        from holdfast.core.policy import stragglers  # Not before somebody makes steps.
+
+        if self._paces is None:
+            self._paces = stragglers.PaceWatch()
+        running = [one for one in self._workers.values() if not one.has_ended]
+        steps = {one.rank: one.step for one in running if one.step is not None}
+        for words in stragglers.note(self._paces, steps, time.monotonic()):
+            self._post(StragglerFound(self._round.number, words))
 
     def _look_at(self, local_rank: int, worker: Watched) -> None:
         sign = self._sign(local_rank)
