@@ -9,7 +9,7 @@ EXISTING = $(wildcard src tests examples benchmarks)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test test-pythons test-pythons-quick lint format sim bench clean stacks test-stacks
+.PHONY: help demo check test test-pythons test-pythons-quick lint style format sim bench clean stacks test-stacks
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,16 +20,18 @@ demo: $(VENV)/.ready ## Show a real job of 4 workers that loses one and recovers
 # What tells soonest that something is wrong: decisions, stories, clusters, words.
 QUICK ?= tests/core tests/scenarios tests/observe tests/runtime tests/cli tests/test_import_arrows.py \
   tests/test_protocol_tables.py
-check: $(VENV)/.ready-test $(VENV)/.ready-lint ## Style, and the tests that tell soonest; under a minute
-	$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
+check: $(VENV)/.ready-test style ## Style, and the tests that tell soonest; under a minute
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal -m "not slow" $(QUICK)
 	$(BIN)/python -m holdfast.testing --seeds 0:300 --jobs 2
 
-# Most tests wait for processes, so that there may be more of them than cores.
+# Most tests wait for processes, so that there may be more of them than cores. Types are checked
+# beside them: that takes one core most of a minute.
 WORKERS ?= 4
-test: $(VENV)/.ready-test lint ## Lint, check types and run all tests (installs PyTorch for CPU)
+test: $(VENV)/.ready-test style ## Lint, check types and run all tests (installs PyTorch for CPU)
 	$(BIN)/python -m tests.stacks.environments $(QUICK_STACKS)
-	TEST_STACKS="$(QUICK_STACKS)" $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+	@$(BIN)/mypy & types=$$!; TEST_STACKS="$(QUICK_STACKS)" \
+	  $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal; \
+	  tests=$$?; wait $$types && exit $$tests
 
 # The two that pip installs fastest; the others take minutes.
 QUICK_STACKS ?= plain jax
@@ -52,10 +54,12 @@ test-pythons-quick: ## The same for what depends most on the interpreter; a few 
 	$(ON_PYTHONS) tests/core tests/worker tests/processes tests/integration/warm \
 	  tests/elastic/test_multiprocessing.py tests/elastic/test_multiprocessing_functions.py
 
-lint: $(VENV)/.ready-lint ## Check style, format and types
+lint: style ## Check style, format and types
+	$(BIN)/mypy
+
+style: $(VENV)/.ready-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 
 format: $(VENV)/.ready-lint ## Rewrite the code into its format, with the safe fixes
 	$(BIN)/ruff check --fix .

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast.core.coordinator import liveness as desk
+from holdfast.core.coordinator import liveness
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
@@ -55,36 +55,38 @@ class Crowd:
         self._path, self._seen = path, 0
         self._journal = Journal(path, header, limit_bytes=1 << 40)
         self._journal.began(self.now, beginning)
-        self._desk = desk.open_desk(beginning.state(job, self.now))
+        self._liveness = liveness.liveness_of(beginning.state(job, self.now))
 
     def meet(self) -> None:
         for name in self.names:
             info = NodeInfo(name, name.rpartition("-")[0], slots=SLOTS)
             greeting = NodeGreeted(info, Seen(), None, None, heartbeat=1)
-            self._settle(desk.receive(self._desk, name, greeting, self.now))
-            self._settle(desk.receive(self._desk, name, NodeJoined(info, MASTER), self.now))
+            self._write(liveness.receive(self._liveness, name, greeting, self.now))
+            self._write(liveness.receive(self._liveness, name, NodeJoined(info, MASTER), self.now))
         self._look()
 
     def step(self, steps: int) -> None:
         for step in range(1, steps + 1):
             for name in self.names:
-                told = WorkersProgressed(self._desk.state.round_number, step)
-                self._settle(desk.receive(self._desk, name, told, self.now))
+                told = WorkersProgressed(self._liveness.state.round_number, step)
+                self._write(liveness.receive(self._liveness, name, told, self.now))
 
     def fail(self) -> None:
-        number, name = self._desk.state.round_number, self.names[-1]
+        number, name = self._liveness.state.round_number, self.names[-1]
         failure = Failure(
             node=name, host="node", local_rank=0, rank=0, role="default", pid=77,
             status=ExitStatus(code=1), observed_at=self.now,
             error=ErrorDetail("ValueError: broken", "Traceback …\n" * 10),
             stderr_tail="a line of text\n" * 20,
         )  # fmt: skip
-        self._settle(desk.receive(self._desk, name, WorkersFailed(number, (failure,)), self.now))
+        self._write(
+            liveness.receive(self._liveness, name, WorkersFailed(number, (failure,)), self.now)
+        )
         for each in self.names:
             stopped = RoundStopped(number, (failure,) if each == name else (), MASTER)
-            self._settle(desk.receive(self._desk, each, stopped, self.now))
+            self._write(liveness.receive(self._liveness, each, stopped, self.now))
         self._look()
-        assert self._desk.state.round_number == number + 1, "no round followed"
+        assert self._liveness.state.round_number == number + 1, "no round followed"
 
     def written(self) -> int:
         """Bytes since this was last asked."""
@@ -94,13 +96,13 @@ class Crowd:
     def _look(self) -> None:
         for _ in range(3):
             self.now += 5.0
-            self._settle(desk.decide(self._desk, CoordinatorTimerFired("look"), self.now))
+            self._write(liveness.decide(self._liveness, CoordinatorTimerFired("look"), self.now))
 
-    def _settle(self, effects: list[CoordinatorEffect]) -> None:
+    def _write(self, effects: list[CoordinatorEffect]) -> None:
         """What is to be written is written, and what follows is journalled."""
-        self._journal.taken(self.now, self._desk)
+        self._journal.taken(self.now, self._liveness)
         for version in [effect.version for effect in effects if isinstance(effect, Write)]:
-            self._settle(desk.decide(self._desk, Written(version), self.now))
+            self._write(liveness.decide(self._liveness, Written(version), self.now))
 
 
 def main(numbers: list[int]) -> None:

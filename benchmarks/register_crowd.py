@@ -35,12 +35,12 @@ from holdfast.core.node.io import (
     EndSpawner,
     Finish,
     HangUp,
-    HoldLease,
     KillEverything,
     KillSpawner,
     LeaseRanOut,
     Report,
     ReserveEndpoint,
+    SetDeadlines,
     SignalWorkers,
     SpawnerEnded,
     StartWorkers,
@@ -118,7 +118,7 @@ class SimulatedAgent:
                 self.post(AllGone())
             case EndSpawner() | KillSpawner():
                 self.post(SpawnerEnded())
-            case HoldLease():
+            case SetDeadlines():
                 self._wake(LEASE_TIMER, effect.stop_at - linux.now(), self._lease_ends)
             case Finish():
                 self._say(f"finished: {effect.outcome.reason}")

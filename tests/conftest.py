@@ -35,7 +35,8 @@ import hypothesis
 import pytest
 
 TESTS = Path(__file__).parent
-LONGEST = TESTS / "integration" / "nodes"
+SEVERAL_HOSTS = TESTS / "integration" / "nodes"
+LONGEST = (TESTS / "stacks", SEVERAL_HOSTS)
 LONG_TIMEOUT_S = 300
 """For tests of several hosts or with PyTorch, whose import takes a busy machine a minute."""
 CHECKED_FOLDERS = frozenset(
@@ -72,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if importlib.util.find_spec("torch") is None:
         missing["torch"] = "needs PyTorch, which is not installed here (make test installs it)"
     for item in items:
-        is_long = item.path.is_relative_to(LONGEST) or item.get_closest_marker("torch")
+        is_long = item.path.is_relative_to(SEVERAL_HOSTS) or item.get_closest_marker("torch")
         if is_long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
         for marker, reason in missing.items():
@@ -84,9 +85,9 @@ def _put_the_longest_first(items: list[pytest.Item]) -> None:
     """Let one process of a parallel run begin with them, while the others do the rest.
 
     At the end of the run they would be what all wait for, several at a time, each with
-    a PyTorch per host and with leases to keep, on a machine that may have two cores.
+    many processes and with leases to keep, on a machine that may have two cores.
     """
-    items.sort(key=lambda item: not item.path.is_relative_to(LONGEST))
+    items.sort(key=lambda item: not any(map(item.path.is_relative_to, LONGEST)))
 
 
 # --- nothing is left behind ---------------------------------------------------------------

@@ -35,7 +35,7 @@ PATIENT = {"call_timeout_s": DEADLINE_S, "endpoint_timeout_s": ENDPOINT_S}
 class Stage:
     """A place where documents of one kind of register can be kept."""
 
-    rounds = 1500
+    rounds = 500
     """What each of two writers does in a tight loop."""
     rest_s = 0.0
     """What lies between two of them."""
@@ -112,7 +112,7 @@ class EtcdStage(ServedStage):
     """etcd, one server or three, by the API of version 3."""
 
     size, backend, options = 1, "etcd", EtcdOptions(arguments=SLOW_ELECTIONS)
-    rounds = 1000
+    rounds = 300
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -139,7 +139,7 @@ class EtcdStage(ServedStage):
 
 class ThreeEtcdsStage(EtcdStage):
     size = 3
-    rounds = 600
+    rounds = 200
 
 
 class EtcdV2Stage(EtcdStage):
@@ -150,7 +150,7 @@ class TcpStoreStage(ServedStage):
     """A TCPStore in a process of its own, which hosts it by its register."""
 
     is_durable = False
-    rounds = 3000
+    rounds = 1000
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -190,7 +190,7 @@ class TcpStoreStage(ServedStage):
 
 
 class FileStoreStage(Stage):
-    rounds = 3000
+    rounds = 1000
 
     def settings(self, run_id: str) -> RegisterSettings:
         return RegisterSettings("c10d", str(self.folder / "store"), run_id, {"store_type": "file"})
@@ -211,7 +211,7 @@ class OwnStage(Stage):
     SQLite is not fair: who waits for its lock, asleep, gets it only if others rest.
     """
 
-    rounds = 600
+    rounds = 300
     rest_s = 0.001
 
     def settings(self, run_id: str) -> RegisterSettings:

@@ -75,7 +75,7 @@ def write_until_an_answer_is_lost(writer: Writer, served: ServedStage, name: str
 def test_writers_see_one_order_while_answers_are_lost(served: ServedStage, run_id: str) -> None:
     writer = Writer(served.open_far(run_id), "far")
     lost_before = served.proxy.losses
-    with two_writers(served, run_id, served.rounds // 3) as history:
+    with two_writers(served, run_id, served.rounds) as history:
         for number in range(10):
             served.proxy.lose_answer_to(b"far")
             write_until_an_answer_is_lost(writer, served, f"far-{number}")

@@ -84,6 +84,7 @@ def test_the_loss_of_the_process_that_serves_the_store_is_survived(start_job) ->
         if attempt == "0":
             sys.exit(3)
         open(f"served.{os.environ['RANK']}", "w").write(os.environ["TORCHELASTIC_USE_AGENT_STORE"])
+        dist.barrier()
         dist.destroy_process_group()
     """
     job = start_job("--nproc-per-node=2", "--max-restarts=1", *AT_ONCE, script=script)

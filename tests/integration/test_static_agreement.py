@@ -28,6 +28,7 @@ dist.all_reduce(total)
 found = {name: value for name, value in os.environ.items() if name in sys.argv[2:]}
 with open(f"{sys.argv[1]}/{dist.get_rank()}", "w") as file:
     json.dump({**found, "sum": int(total)}, file)
+dist.barrier()
 dist.destroy_process_group()
 """
 SAME = (

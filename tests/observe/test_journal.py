@@ -21,7 +21,7 @@ from holdfast.core.coordinator.io import (
     CoordinatorTimerFired,
     Heard,
 )
-from holdfast.core.coordinator.liveness import check_leases, decide, open_desk, receive
+from holdfast.core.coordinator.liveness import check_leases, decide, liveness_of, receive
 from holdfast.core.node import step as agent
 from holdfast.core.node.io import (
     AgentEffect,
@@ -526,21 +526,21 @@ def test_a_replay_does_without_the_heartbeats_that_were_left_out(path: Path) -> 
 def test_a_coordinator_that_took_over_replays_from_what_it_began_with(path: Path) -> None:
     journal = Journal(path, NODES_HEADER)
     beginning = Beginning(Tenure(1, 7), ledger=Ledger(4, 2, charges=1), gone_after_s=12.0)
-    desk = open_desk(beginning.state(NODES, 100.0))
+    liveness = liveness_of(beginning.state(NODES, 100.0))
     journal.began(100.0, beginning)
     info = NodeInfo("a-1", "a", slots=2)
     standing = Standing(4, 0, 2, "running")
-    receive(desk, "a-1", NodeGreeted(info, Seen(Tenure(1, 6), 4, 1), standing), 101.0)
-    receive(desk, "a-1", Heartbeat(1), 101.0)
-    journal.taken(101.0, desk)
-    assert desk.taken == []
-    decide(desk, CoordinatorTimerFired("look"), 102.0)
-    journal.taken(102.0, desk)
+    receive(liveness, "a-1", NodeGreeted(info, Seen(Tenure(1, 6), 4, 1), standing), 101.0)
+    receive(liveness, "a-1", Heartbeat(1), 101.0)
+    journal.taken(101.0, liveness)
+    assert liveness.taken == []
+    decide(liveness, CoordinatorTimerFired("look"), 102.0)
+    journal.taken(102.0, liveness)
     for now in range(103, 112, 2):
-        receive(desk, "a-1", Heartbeat(now), float(now))
-        check_leases(desk, float(now))
-    decide(desk, CoordinatorTimerFired("look"), 112.0)
-    journal.taken(112.0, desk)
+        receive(liveness, "a-1", Heartbeat(now), float(now))
+        check_leases(liveness, float(now))
+    decide(liveness, CoordinatorTimerFired("look"), 112.0)
+    journal.taken(112.0, liveness)
     journal.close()
     header, steps = read(path)
     assert [type(step) for step in steps] == [CoordinatorBegan, *[CoordinatorStep] * 3]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import Explain
-from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.election.state import may_speak
 from holdfast.core.node.io import (
     AgentEffect,
@@ -158,13 +158,13 @@ class Witness(Observer):
     def began(self, at: float, beginning: Beginning) -> None:
         self._world.see("coordinator", begins(self._here.name, beginning))
 
-    def taken(self, at: float, desk: Desk) -> None:
+    def taken(self, at: float, liveness: Liveness) -> None:
         is_mute = self._election is not None and not may_speak(self._election, at)
-        for taken in desk.taken:
+        for taken in liveness.taken:
             for text in step_in_words(taken, is_mute):
                 self._world.see("coordinator", text)
             self._explained += [one for one in taken.effects if isinstance(one, Explain)]
-        super().taken(at, desk)
+        super().taken(at, liveness)
 
     def has_seen(self, text: str) -> bool:
         """Whether this is what the coordinator explains, on the screen of its host."""

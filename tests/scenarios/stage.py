@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
-from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
@@ -188,10 +188,10 @@ class Stage:
             self._seen.append(f"clock        the {event.name} timer fires")
         self._seen += map(line, effects)
 
-    def taken(self, at: float, desk: Desk) -> None:
-        for taken in desk.taken:
+    def taken(self, at: float, liveness: Liveness) -> None:
+        for taken in liveness.taken:
             self.agent(at, taken.event, taken.effects)
-        desk.taken.clear()
+        liveness.taken.clear()
 
     # As the processes.
 

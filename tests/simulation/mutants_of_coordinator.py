@@ -18,10 +18,10 @@ MUTANTS = (
         "the end is announced before it is written",
         "§5.10",
         "core.coordinator.judging:close",
-        "    return []",
-        "    state.outcome_told = True\n"
-        "    from holdfast.core.protocol.messages import CloseJob\n"
-        "    return [Tell(name, CloseJob(outcome)) for name in sorted(state.unaware)]",
+        "set(state.members))\n    return []",
+        "set(state.members))\n"
+        "    from holdfast.core.coordinator import forming\n"
+        "    return forming.written(state, state.version, 0.0)",
         "one failure",
         (0, 1, 2),
     ),
@@ -92,8 +92,8 @@ MUTANTS = (
         "a new leader forms before all have reported",
         "§5.14",
         "core.coordinator.step:take_over",
-        "if written.size and written.outcome is None:",
-        "if False:",
+        "elif written.size:",
+        "elif False:",
         "leader",
         (0, 1, 16),
     ),
@@ -101,8 +101,8 @@ MUTANTS = (
         "a new leader forgets the charges",
         "§5.14",
         "core.coordinator.step:take_over",
-        "state.charges = state.restart_count = written.charges",
-        "state.charges = state.restart_count = 0",
+        "[restarts.forgotten(now)] * written.charges",
+        "[]",
         "mixed",
         (85, 94),
     ),

@@ -71,9 +71,9 @@ MUTANTS = (
     Mutant(
         "a round is spoken of by one who is not in it",
         "§7.5",
-        "core.coordinator.ending:failed",
-        "or not current.has(node) ",
-        "",
+        "core.coordinator.state:told_round",
+        " or node not in current.seats:",
+        ":",
         "liars",
         (17, 19, 25),
     ),

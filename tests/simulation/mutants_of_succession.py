@@ -129,8 +129,8 @@ MUTANTS = (
         "who is told of changes does not look when they stop",
         "§5.12",
         "core.election.claiming:watch",
-        "    return [*effects, WakeLeadership(WATCH_TIMER, after_s)]",
-        "    return effects if state.pushes else [*effects, WakeLeadership(WATCH_TIMER, after_s)]",
+        "    return [*effects, WakeElection(WATCH_TIMER, after_s)]",
+        "    return effects if state.pushes else [*effects, WakeElection(WATCH_TIMER, after_s)]",
         "watching",
         (),
         cases=(

@@ -7,6 +7,8 @@ the mutant does not apply, and has to be written anew.
 
 from __future__ import annotations
 
+import builtins
+import dis
 import importlib
 import inspect
 import textwrap
@@ -58,7 +60,16 @@ def _mutated(target: str, old: str, new: str) -> tuple[FunctionType, CodeType]:
     exec(compile(mutated, function.__code__.co_filename, "exec"), function.__globals__, namespace)
     replacement = namespace[function.__name__]
     assert isinstance(replacement, FunctionType)
+    unknown = _globals_of(replacement.__code__) - {*function.__globals__, *vars(builtins)}
+    assert not unknown, f"{target}: the bug names {unknown}, and would only crash"
     return function, replacement.__code__
+
+
+def _globals_of(code: CodeType) -> set[str]:
+    """The global names that some code looks up."""
+    found = {each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"}
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return found.union(*map(_globals_of, inner))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from holdfast.core.election.io import (
-    LeadershipEvent,
+    ElectionEvent,
     ReadRegister,
     RegisterRead,
     RegisterUnclear,
@@ -29,9 +29,9 @@ class Asker:
     def __init__(self, host: int = 0) -> None:
         self.host = host
         self.token = 0
-        self.told: list[LeadershipEvent] = []
+        self.told: list[ElectionEvent] = []
 
-    def answered(self, event: LeadershipEvent) -> None:
+    def answered(self, event: ElectionEvent) -> None:
         self.told.append(event)
         if isinstance(event, RegisterRead | RegisterWrote):
             self.token = event.token

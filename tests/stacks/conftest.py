@@ -6,6 +6,7 @@ out all others, made or not.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -55,14 +56,25 @@ def stack(request: pytest.FixtureRequest) -> Stack:
 
 @pytest.fixture(scope="module")
 def launched(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Launches:
-    """The script launched cold, warm for the first time, warm again, and by torchrun."""
-    base = tmp_path_factory.mktemp(stack.name)
-    cold = launches.run(stack, COLD, base / "cold", base / "unused")
-    first = launches.run(stack, WARM, base / "first", base / "memory")
-    later = launches.run(stack, WARM, base / "later", base / "memory")
-    torchrun = None
-    if stack.has_torchrun:
-        torchrun = launches.run(stack, TORCHRUN, base / "torchrun", base / "unused")
+    """The script launched cold, warm for the first time, warm again, and by torchrun.
+
+    Once for all processes of a parallel run: those that come later wait, and read what is left.
+    """
+    everybodys = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        everybodys = everybodys.parent
+    base = everybodys / f"launches-of-{stack.name}"
+    base.mkdir(exist_ok=True)
+
+    def launch(name: str, how: str, memory: str) -> Launch:
+        return launches.run_once(stack, how, base / name, base / memory)
+
+    with open(base / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cold = launch("cold", COLD, "unused")
+        first = launch("first", WARM, "memory")
+        later = launch("later", WARM, "memory")
+        torchrun = launch("torchrun", TORCHRUN, "unused") if stack.has_torchrun else None
     entries[stack.name] = table.Entry(stack.name, cold, first, later)
     return Launches(stack, cold, first, later, torchrun, base)
 

@@ -101,6 +101,18 @@ def run(stack: Stack, how: str, folder: Path, memory: Path) -> Launch:
     return _read(folder)
 
 
+def run_once(stack: Stack, how: str, folder: Path, memory: Path) -> Launch:
+    """As `run`, unless somebody has done it: then what that launch left. One caller at a time."""
+    done = folder.with_suffix(".done")
+    if done.exists():
+        return _read(folder)
+    if folder.exists():
+        raise _failure(folder, "it has failed before")
+    found = run(stack, how, folder, memory)
+    done.touch()
+    return found
+
+
 def run_and_kill(stack: Stack, folder: Path, memory: Path, settle_s: float = 0.0) -> Launch:
     """Kill rank 1 when both workers have come to the same step, then let the job end.
 

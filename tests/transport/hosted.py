@@ -1,6 +1,6 @@
 """A real coordinator on a real socket, with honest nodes that do what they are told.
 
-What a hostile client says reaches the very desk, keeper and server of a job; the honest nodes
+What a hostile client says reaches the coordinator, keeper and server of a job; the honest nodes
 have no workers, and say of them what a test wants said.
 """
 
@@ -12,7 +12,8 @@ from pathlib import Path
 
 from holdfast.core.coordinator.bootstrap import next_life
 from holdfast.core.coordinator.io import CoordinatorEvent
-from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.liveness import Liveness
+from holdfast.core.coordinator.round import RunningRound
 from holdfast.core.coordinator.state import ledger
 from holdfast.core.node.io import Told
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
@@ -182,9 +183,9 @@ class Hosted:
     def post(self, event: Told) -> None:
         self.nodes[HOST].hear(event.message)
 
-    def taken(self, at: float, desk: Desk) -> None:
-        self.events += [taken.event for taken in desk.taken]
-        desk.taken.clear()
+    def taken(self, at: float, liveness: Liveness) -> None:
+        self.events += [taken.event for taken in liveness.taken]
+        liveness.taken.clear()
 
     @property
     def round(self) -> int:
@@ -208,9 +209,9 @@ class Hosted:
         for node in self.nodes.values():
             node.is_answered()
         assert {len(node.rounds) for node in self.nodes.values()} == {rounds}
-        assert self.coordinating.state.round is not None
-        assert self.coordinating.state.round.ending is None
-        assert set(self.coordinating.state.round.seats) == set(self.nodes)
+        current = self.coordinating.state.round
+        assert isinstance(current, RunningRound)
+        assert set(current.seats.nodes()) == set(self.nodes)
         self.ends_well()
 
     def ends_well(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -181,6 +182,18 @@ class Stage:
         self.until(lambda: agent.tethers and len(self.coordinator.tethered) > tethered)
         assert agent.lost == []
         return agent
+
+    def connect_at_last(self, node: str, security: ConnectionSecurity) -> Agent:
+        """The same where one may have to come again, as agents do."""
+        until = time.monotonic() + DEADLINE_S
+        while True:
+            agent = self.agent(node, security)
+            agent.client.dial((self.endpoint,), DEADLINE_S)
+            self.until(lambda agent=agent: agent.tethers or agent.lost)
+            if not agent.lost:
+                self.until(lambda agent=agent: agent.node in self.coordinator.tethered)
+                return agent
+            assert time.monotonic() < until, agent.lost
 
     def raw(self, endpoint: Endpoint | None = None, source: str = "") -> Raw:
         """A connection of one's own, from an address of this machine."""

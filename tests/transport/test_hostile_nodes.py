@@ -1,6 +1,6 @@
 """Whatever an admitted node says, it alone is refused: the job goes on, and ends well.
 
-One coordinator of a real job (desk, record, sockets), honest nodes in a running round, and one
+One coordinator of a real job (leases, record, sockets), honest nodes in a running round, and one
 client that went through the handshake and then lies.
 """
 
@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.coordinator.leases import NodeGone
+from holdfast.core.coordinator.round import RunningRound
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.messages import (
     ClosingWanted,
@@ -165,9 +166,9 @@ def test_this_counts_for_nothing(job: Hosted, words: tuple[FromNode, ...]) -> No
     job.attack(*words)
     state = job.coordinating.state
     assert state.round is not None
-    assert (state.round.failures, state.round.furthest_step) == ({}, None)
-    assert not state.round.succeeded
-    assert not state.round.back
+    assert (state.round.course.failures, state.round.course.furthest_step) == ({}, None)
+    assert not state.round.course.succeeded
+    assert isinstance(state.round, RunningRound), "nobody has ended it"
     job.goes_on()
 
 
@@ -201,7 +202,7 @@ def test_charges_that_one_node_alone_remembers_do_not_end_the_job(job: Hosted) -
     job.nodes["good"].fail()
     job.until_running(2)
     assert "after a pause" not in job.said[-1]
-    assert job.coordinating.state.charges == 1
+    assert job.coordinating.state.budget.charges == 1
     job.goes_on(rounds=2)
 
 
@@ -227,7 +228,7 @@ def test_progress_that_was_made_up_leaves_later_rounds_their_own(job: Hosted) ->
         job.nodes["good"].is_answered()
         job.nodes[name].fail()
         job.until_running(step + 1)
-    assert job.coordinating.state.fruitless == 0
+    assert job.coordinating.state.budget.fruitless == 0
     job.goes_on(rounds=4)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -95,14 +96,23 @@ def test_one_that_speaks_without_a_pause_is_never_late(
 ) -> None:
     """Each piece ends in the middle of a message, and each message is whole in good time."""
     monkeypatch.setattr(buffers, "FRAME_TIMEOUT_S", 1.0)
+    until = time.monotonic() + DEADLINE_S
+    while not speaks_without_a_pause(stage):
+        assert time.monotonic() < until, "this process gets no time"
+
+
+def speaks_without_a_pause(stage: Stage) -> bool:
+    """Whether it did; one that had to pause, on a busy machine, may have been late."""
     raw = admitted(stage, "node")
     words = b"".join(encode(Heartbeat(number)) for number in range(100))
     heard = len(stage.coordinator.messages)
-    at = 0
+    at, spoke_at, longest_s = 0, time.monotonic(), 0.0
 
     def speak() -> None:
-        nonlocal at
-        if at < len(words):
+        nonlocal at, spoke_at, longest_s
+        now = time.monotonic()
+        longest_s, spoke_at = max(longest_s, now - spoke_at), now
+        if at < len(words) and not raw.is_ended:
             piece = words[at : at + 17]
             raw.send(piece)
             at += len(piece)
@@ -110,7 +120,12 @@ def test_one_that_speaks_without_a_pause_is_never_late(
 
     speak()
     stage.until(lambda: raw.is_ended or len(stage.coordinator.messages) == heard + 100)
+    longest_s = max(longest_s, time.monotonic() - spoke_at)
+    raw.close()
+    if longest_s > buffers.FRAME_TIMEOUT_S / 2:
+        return False
     assert not raw.is_ended
+    return True
 
 
 def gets_through(stage: Stage) -> bool:
@@ -139,7 +154,9 @@ def test_unfinished_messages_of_many_take_a_bounded_room(
     assert most <= (4 << 20) + 30 * (1 << 16)
     # A message of one who means it, and comes again, gets through, large as it is.
     stage.spaces.open(1)
-    assert any(gets_through(stage) for _ in range(20))
+    until = time.monotonic() + DEADLINE_S
+    while not gets_through(stage):
+        assert time.monotonic() < until
     stage.until(lambda: sum(raw.is_ended for raw in raws) > 20)
     assert stage.server.rejected["slow message"] > 15
 
@@ -217,7 +234,7 @@ def test_those_who_say_nothing_make_room_for_one_who_does(
     stage.server._limit = 40
     mute = [let_in(stage, f"mute{number}") for number in range(33)]
     more = [stage.raw() for _ in range(30)]
-    newcomer = stage.connect("newcomer", SECRET)
+    newcomer = stage.connect_at_last("newcomer", SECRET)
     newcomer.greet()
     stage.assert_undisturbed(newcomer)
     stage.assert_undisturbed(good)

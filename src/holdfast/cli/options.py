@@ -98,7 +98,7 @@ def configure(
         config = replace(config, output=replace(config.output, prefix_template=template))
     if not values.get("keep-engine-variables"):
         config = replace(config, hidden_variables=detection.hidden_variables(environ))
-    config, more = rendezvous.settle(config, values.get("rdzv-backend"))
+    config, more = rendezvous.complete(config, values.get("rdzv-backend"))
     if config.max_nodes > 1 and "rdzv-id" not in values:
         config = replace(config, run_id=_id_of_place(config))
     _check_backoff(config)

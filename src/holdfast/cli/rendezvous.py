@@ -35,7 +35,7 @@ from holdfast.core.protocol.model import Endpoint
 REGISTERS, HANDLERS = "holdfast.registers", "torchrun.handlers"
 
 
-def settle(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[str, ...]]:
+def complete(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[str, ...]]:
     """Return the configuration with the meeting place decided, and notes for the user.
 
     `named` is the backend that the user asked for, if any: whether one was named cannot be

@@ -31,6 +31,7 @@ from holdfast.core.coordinator.io import (
     Write,
     Written,
 )
+from holdfast.core.coordinator.round import StoppingRound
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.node.io import Told
 from holdfast.core.protocol.messages import (
@@ -104,7 +105,7 @@ class Coordinating:
     def __init__(
         self, state: CoordinatorState, host: Host, keeper: Keeper, exchange: Exchange | None = None
     ) -> None:
-        self.desk = liveness.open_desk(state)
+        self.liveness = liveness.liveness_of(state)
         self._host, self._keeper, self._exchange = host, keeper, exchange
         self._timers = Timers(host.clock, self._on_timer)
         self._inbox: Inbox[Callable[[float], list[CoordinatorEffect]]] = Inbox(self._step)
@@ -118,7 +119,7 @@ class Coordinating:
 
     @property
     def state(self) -> CoordinatorState:
-        return self.desk.state
+        return self.liveness.state
 
     # What comes in.
 
@@ -126,16 +127,16 @@ class Coordinating:
         if isinstance(message, NodeGreeted):
             # A greeting begins anew: its answer tells all, and nothing older may follow it.
             self._unsaid = [tell for tell in self._unsaid if tell.node != node]
-        self._take(lambda now: liveness.receive(self.desk, node, message, now))
+        self._take(lambda now: liveness.receive(self.liveness, node, message, now))
 
     def on_lost(self, node: str, reason: str) -> None:
-        self._take(lambda now: liveness.disconnected(self.desk, node, now))
+        self._take(lambda now: liveness.disconnected(self.liveness, node, now))
 
     def on_tether(self, node: str) -> None:
         pass
 
     def on_tether_ended(self, node: str, clean: bool) -> None:
-        self._take(lambda now: liveness.tether_ended(self.desk, node, clean, now))
+        self._take(lambda now: liveness.tether_ended(self.liveness, node, clean, now))
 
     def _on_timer(self, name: str) -> None:
         if name == liveness.LEASES_TIMER:
@@ -143,23 +144,23 @@ class Coordinating:
             clock = self._host.clock
             clock.call_soon(clock.call_soon, self._check_leases)
             return
-        self._take(lambda now: liveness.decide(self.desk, CoordinatorTimerFired(name), now))
+        self._take(lambda now: liveness.decide(self.liveness, CoordinatorTimerFired(name), now))
 
     def _check_leases(self) -> None:
-        self._take(lambda now: liveness.check_leases(self.desk, now))
+        self._take(lambda now: liveness.check_leases(self.liveness, now))
 
     def begin(self) -> None:
         """Set the timers that a coordinator which takes over starts with."""
         timer = CoordinatorTimerFired(coordinator.LOOK_TIMER)
-        self._take(lambda now: liveness.decide(self.desk, timer, now))
+        self._take(lambda now: liveness.decide(self.liveness, timer, now))
 
     def written(self, version: int) -> None:
         """That version is written down."""
-        self._take(lambda now: liveness.decide(self.desk, Written(version), now))
+        self._take(lambda now: liveness.decide(self.liveness, Written(version), now))
 
     def hand_over(self) -> None:
         """The node goes: another one is to be the coordinator, if the job goes on."""
-        self._take(lambda now: liveness.decide(self.desk, HandOverAsked(), now))
+        self._take(lambda now: liveness.decide(self.liveness, HandOverAsked(), now))
 
     def speak_again(self) -> None:
         """Say what could not be said, as far as it may be said now."""
@@ -183,7 +184,7 @@ class Coordinating:
     def _step(self, step: Callable[[float], list[CoordinatorEffect]]) -> None:
         now = self._host.clock.now()
         effects = step(now)
-        self._host.journal.taken(now, self.desk)
+        self._host.journal.taken(now, self.liveness)
         for effect in effects:
             self._carry_out(effect)
 
@@ -211,7 +212,7 @@ class Coordinating:
             case Resign():
                 self._keeper.resign(effect)
             case Revoke() | Reinstate() | Raise():
-                pass  # The desk has seen to it.
+                pass  # `core.coordinator.liveness` has seen to it.
 
     def _refuse(self, effect: Refuse) -> None:
         """Say it once for each kind: whoever does it again and again shall not fill a console."""
@@ -224,7 +225,7 @@ class Coordinating:
 
     def _tell(self, tell: Tell) -> None:
         now = self._host.clock.now()  # Not when it was decided: we may have been stopped since.
-        verdict = self._keeper.gate(tell.message, partial(liveness.all_heard, self.desk), now)
+        verdict = self._keeper.gate(tell.message, partial(liveness.all_heard, self.liveness), now)
         if verdict == "keep":
             self._unsaid.append(tell)
         if verdict != "send":
@@ -247,7 +248,7 @@ class Coordinating:
         current = self.state.round
         if isinstance(told, RunRound):
             keys.open(told.assignment.round)
-        elif isinstance(told, StopRound) and (current is None or current.ending is not None):
+        elif isinstance(told, StopRound) and isinstance(current, StoppingRound | None):
             keys.end(told.round)
         elif isinstance(told, CloseJob) and told.outcome.verdict != "succeeded":
             keys.end(self.state.round_number)

@@ -20,13 +20,13 @@ from holdfast.core.coordinator.bootstrap import elected
 from holdfast.core.election.io import (
     DialNodes,
     DialWanted,
+    ElectionStarted,
     Lead,
-    LeadershipStarted,
     LeaderTetherEnded,
     NodeLeaves,
     Pointed,
 )
-from holdfast.core.election.state import LeadershipState, is_needed
+from holdfast.core.election.state import ElectionState, is_needed
 from holdfast.core.node.io import CoordinatorLost, CoordinatorReached, Told
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import (
@@ -68,10 +68,10 @@ class Elected:
         """Nodes that have a tether to us."""
         self._shared: frozenset[str] = frozenset()
         """Those of them whose tether the processes of this node hold too."""
-        self._electing.take(LeadershipStarted())
+        self._electing.take(ElectionStarted())
 
     @property
-    def election(self) -> LeadershipState:
+    def election(self) -> ElectionState:
         """Who leads, as this node sees it."""
         return self._electing.state
 
@@ -194,8 +194,8 @@ class Elected:
 
     def _share_tethers(self) -> None:
         """Have the processes of this node hold the tethers of those who would take over."""
-        successors = self.coordinating.state.successors if self.coordinating is not None else ()
-        wanted = frozenset(successors) & self._tethers
+        follows = self.coordinating.state.succession if self.coordinating is not None else None
+        wanted = frozenset(follows.successors if follows is not None else ()) & self._tethers
         if wanted == self._shared:
             return
         self._shared = wanted

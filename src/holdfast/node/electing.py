@@ -12,16 +12,16 @@ from typing import Protocol
 import msgspec
 
 from holdfast.core.coordinator.io import Resign, Write
-from holdfast.core.election import step as leadership
+from holdfast.core.election import step as election
 from holdfast.core.election.io import (
     Announce,
     Confirm,
     DialNodes,
+    ElectionEffect,
+    ElectionEvent,
+    ElectionTimerFired,
     ForgetRegister,
     Lead,
-    LeadershipEffect,
-    LeadershipEvent,
-    LeadershipTimerFired,
     LearnOutcome,
     LedgerWanted,
     NobodyFound,
@@ -34,15 +34,16 @@ from holdfast.core.election.io import (
     RegisterWrote,
     ResignationWanted,
     StepDown,
-    WakeLeadership,
+    WakeElection,
     WatchRegister,
     WriteRegister,
 )
 from holdfast.core.election.state import (
     FORGOTTEN_AFTER_S,
-    LeadershipState,
+    ElectionState,
     gate,
     may_speak,
+    snapshot,
 )
 from holdfast.core.protocol.document import Document, decode, encode
 from holdfast.core.protocol.messages import ToNode
@@ -73,7 +74,7 @@ class Electing:
 
     def __init__(self, host: Host, register: RegisterPort, stage: Stage, place: Endpoint) -> None:
         self._host, self._register, self._stage = host, register, stage
-        self.state = LeadershipState(
+        self.state = ElectionState(
             host.node,
             host.config.leases,
             crowd=host.config.max_nodes,
@@ -83,22 +84,23 @@ class Electing:
             can_forget=register.can_forget,
             resign_s=host.config.timeouts.resign_s,
         )
-        self._inbox: Inbox[LeadershipEvent] = Inbox(self._step)
-        self._timers = Timers(host.clock, lambda name: self.take(LeadershipTimerFired(name)))
+        self._inbox: Inbox[ElectionEvent] = Inbox(self._step)
+        self._timers = Timers(host.clock, lambda name: self.take(ElectionTimerFired(name)))
         self._on_written: Callable[[int], None] = lambda version: None
 
-    def take(self, event: LeadershipEvent) -> None:
+    def take(self, event: ElectionEvent) -> None:
         """Take a step, after those that are under way."""
         self._inbox.put(event)
 
-    def _step(self, event: LeadershipEvent) -> None:
+    def _step(self, event: ElectionEvent) -> None:
         now = self._host.clock.now()
-        effects = leadership.step(self.state, event, now)
-        self._host.journal.election(now, event, effects)
+        before = snapshot(self.state)
+        effects = election.step(self.state, event, now)
+        self._host.journal.election(now, before, event, effects)
         for effect in effects:
             self._carry_out(effect)
 
-    def _carry_out(self, effect: LeadershipEffect) -> None:
+    def _carry_out(self, effect: ElectionEffect) -> None:
         match effect:
             case ReadRegister():
                 self._register.read(self._on_read)
@@ -125,7 +127,7 @@ class Electing:
                 self._register.forget_after(effect.after_s, self._on_forgotten)
             case Announce():
                 self._host.say(effect.text)
-            case WakeLeadership():
+            case WakeElection():
                 self._timers.set(effect.name, effect.after_s)
 
     # The register.

@@ -30,8 +30,9 @@ from holdfast.runtime.loop import Clock
 
 if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
-    from holdfast.core.coordinator.liveness import Desk
-    from holdfast.core.election.io import LeadershipEffect, LeadershipEvent
+    from holdfast.core.coordinator.liveness import Liveness
+    from holdfast.core.election.io import ElectionEffect, ElectionEvent
+    from holdfast.core.election.state import ElectionState
     from holdfast.core.protocol.document import Document
     from holdfast.core.protocol.errors import UsageError
     from holdfast.registers.register_thread import OnReply
@@ -226,9 +227,13 @@ class JournalPort(Protocol):
 
     def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None: ...
     def began(self, at: float, beginning: Beginning) -> None: ...
-    def taken(self, at: float, desk: Desk) -> None: ...
+    def taken(self, at: float, liveness: Liveness) -> None: ...
     def election(
-        self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]
+        self,
+        at: float,
+        before: ElectionState,
+        event: ElectionEvent,
+        effects: list[ElectionEffect],
     ) -> None: ...
 
 

@@ -1,6 +1,6 @@
 """The journal: everything that happened to a job, and why, in JSON lines.
 
-The first line describes the job. Every further line is one step of one of the two state
+The first line describes the job. Every further line is one step of one of the three state
 machines of the core: the event that went in, and the effects that came out. Feeding the
 events to fresh machines gives the same effects again (`replay`), so a journal is both the
 story of a job and a proof of how it was decided.
@@ -11,7 +11,7 @@ Schema (one object a line):
     {"seq", "at": seconds on the node's own clock, "machine": "agent" | "coordinator",
      "event": {"type", …}, "effects": [{"type", …}, …]}
     {"seq", "at", "machine": "coordinator began", "beginning": {"tenure", "ledger", …}}
-    {"seq", "at", "machine": "leadership", "event": {"type", …}, "effects": [{"type", …}, …]}
+    {"seq", "at", "machine": "election", "before": {…}, "event": {"type", …}, "effects": […]}
 
 The fields of events and effects are those of the types in `core.node.io`,
 `core.protocol.messages` and `core.coordinator.io`; one that has its default may be missing. The
@@ -25,8 +25,9 @@ Rules
    a node is written at once: it is what a recovery is measured by.
 2. A coordinator that begins with something (several nodes, a takeover) is preceded by a line
    that says with what. Without one it begins with nothing.
-3. Of the machine that finds and replaces the coordinator through a register, only what changes
-   something is written, not each renewal; it is there to be read, and is not replayed.
+3. Of the machine that finds and replaces the coordinator through a register (the election), only
+   what changes something is written, not each renewal. So each of its lines holds what the node
+   knew before that step: all that it takes to decide the step again.
 4. Its files are bounded (`journal_file`). Where parts were left out, `read` puts a `Gap`, and a
    replay ends there.
 """
@@ -43,7 +44,7 @@ import msgspec
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, Heard
-from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.node import step as agent
 from holdfast.core.node.contact import UNANSWERED
@@ -52,8 +53,8 @@ from holdfast.core.node.io import (
     AgentEvent,
     AgentTimerFired,
     AllGone,
-    HoldLease,
     Report,
+    SetDeadlines,
     StepReported,
     Told,
     WakeAgent,
@@ -75,7 +76,7 @@ from holdfast.core.protocol.model import Tenure
 from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
 SCHEMA = 1
-NOTEWORTHY_EVENTS = ("LeaderTetherEnded", "Outranked", "ResignationWanted")
+NOTEWORTHY_EVENTS = ("ElectionStarted", "LeaderTetherEnded", "Outranked", "ResignationWanted")
 NOTEWORTHY_EFFECTS = ("Lead", "StepDown", "DialNodes", "NobodyFound", "LearnOutcome", "Announce")
 """Of `core.election.io`, by name: a job without a register does not load it."""
 
@@ -123,11 +124,13 @@ class CoordinatorBegan(msgspec.Struct, frozen=True, tag="coordinator began", tag
     beginning: Beginning
 
 
-class LeadershipStep(msgspec.Struct, frozen=True, tag="leadership", tag_field="machine"):
+class ElectionStep(msgspec.Struct, frozen=True, tag="election", tag_field="machine", kw_only=True):
     """Something that changed who leads, or whether the register can be reached."""
 
     seq: int
     at: float
+    before: Any = None
+    """What the node knew (`core.election.state`)."""
     event: Any
     effects: list[Any]
     """As in `core.election.io`, which a job without a register does not load."""
@@ -143,7 +146,7 @@ class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
     missing: int
 
 
-Step = AgentStep | CoordinatorStep | CoordinatorBegan | LeadershipStep | Gap
+Step = AgentStep | CoordinatorStep | CoordinatorBegan | ElectionStep | Gap
 Do = Callable[[Callable[[], str | None], Callable[[str], None], int], None]
 """Has something done that may wait for a disk, after all that was put in before: the work, who is
 told of a problem that it came to, and how many bytes are held for it."""
@@ -156,7 +159,7 @@ def at_once(work: Callable[[], str | None], then: Callable[[str], None], size: i
         then(problem)
 
 
-AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, LeadershipStep)
+AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, ElectionStep)
 
 
 class Journal:
@@ -222,16 +225,16 @@ class Journal:
         """This node carries the coordinator from now on."""
         self._add(CoordinatorBegan(0, at, beginning))
 
-    def election(self, at: float, event: Any, effects: list[Any]) -> None:
+    def election(self, at: float, before: Any, event: Any, effects: list[Any]) -> None:
         """A step about who leads; written if it changed something."""
-        if _is_noteworthy(event, effects):
-            self._add(LeadershipStep(0, at, event, effects))
+        if _is_noteworthy(before, event, effects):
+            self._add(ElectionStep(seq=0, at=at, before=before, event=event, effects=effects))
 
-    def taken(self, at: float, desk: Desk) -> None:
-        """All steps that the coordinator at this desk has taken since it was last asked."""
-        for one in desk.taken:
+    def taken(self, at: float, liveness: Liveness) -> None:
+        """All steps that this coordinator has taken since it was last asked."""
+        for one in liveness.taken:
             self.coordinator(at, one.event, one.effects)
-        desk.taken.clear()
+        liveness.taken.clear()
 
     def close(self) -> None:
         self._write_quiet()
@@ -252,7 +255,7 @@ class Journal:
         event = step.event
         if isinstance(event, Told) and isinstance(event.message, HeartbeatAnswered):
             known, self._tenure = self._tenure, event.tenure
-            return known == event.tenure and _only(step.effects, HoldLease)
+            return known == event.tenure and _only(step.effects, SetDeadlines)
         return heartbeat_number(step) is not None and _only(step.effects, Report | WakeAgent)
 
     def _keep(self, step: AgentStep) -> None:
@@ -307,10 +310,15 @@ class Journal:
             return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _is_noteworthy(event: object, effects: list[Any]) -> bool:
+def _is_noteworthy(before: Any, event: object, effects: list[Any]) -> bool:
     """Whether it changed something: a quiet job would write little else than renewals."""
-    told = any(type(effect).__name__ in NOTEWORTHY_EFFECTS for effect in effects)
-    return told or type(event).__name__ in NOTEWORTHY_EVENTS
+    kinds = {type(effect).__name__ for effect in effects}
+    claims = before.leading is None and "WriteRegister" in kinds
+    return claims or not kinds.isdisjoint(NOTEWORTHY_EFFECTS) or _is_news(event)
+
+
+def _is_news(event: object) -> bool:
+    return type(event).__name__ in NOTEWORTHY_EVENTS
 
 
 def heartbeat_number(step: AgentStep) -> int | None:
@@ -396,11 +404,18 @@ def read(path: Path) -> tuple[JournalHeader, list[Step]]:
     return header, steps
 
 
+MACHINES: dict[type, Literal["agent", "coordinator", "election"]] = {
+    AgentStep: "agent",
+    CoordinatorStep: "coordinator",
+    ElectionStep: "election",
+}
+
+
 class Divergence(msgspec.Struct, frozen=True):
     """A step that the core would decide differently today."""
 
     seq: int
-    machine: Literal["agent", "coordinator"]
+    machine: Literal["agent", "coordinator", "election"]
     recorded: str
     replayed: str
 
@@ -410,23 +425,37 @@ def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
     agent_state = AgentState(header.config, header.node, header.host)
     coordinator_state = CoordinatorState(header.config)
     for step in steps:
-        decided: list[AgentEffect] | list[CoordinatorEffect]
-        if isinstance(step, LeadershipStep):
-            continue
-        if isinstance(step, Gap):
-            return  # What became of the machines meanwhile is not known.
-        if isinstance(step, CoordinatorBegan):
-            coordinator_state = step.beginning.state(header.config, step.at)
-            continue
-        if isinstance(step, AgentStep):
-            _skip_heartbeats(agent_state, step)
-            decided = agent.step(agent_state, step.event, step.at)
-            machine: Literal["agent", "coordinator"] = "agent"
-        else:
-            decided = coordinator.step(coordinator_state, step.event, step.at)
-            machine = "coordinator"
-        if decided != step.effects:
-            yield Divergence(step.seq, machine, repr(step.effects), repr(decided))
+        recorded: list[Any] = []
+        decided: list[Any] = []
+        match step:
+            case Gap():
+                return  # What became of the machines meanwhile is not known.
+            case CoordinatorBegan():
+                coordinator_state = step.beginning.state(header.config, step.at)
+            case AgentStep():
+                _skip_heartbeats(agent_state, step)
+                recorded, decided = step.effects, agent.step(agent_state, step.event, step.at)
+            case CoordinatorStep():
+                recorded = step.effects
+                decided = coordinator.step(coordinator_state, step.event, step.at)
+            case ElectionStep():
+                recorded, decided = _elect_again(step)
+        if decided != recorded:
+            yield Divergence(step.seq, MACHINES[type(step)], repr(recorded), repr(decided))
+
+
+def _elect_again(step: ElectionStep) -> tuple[list[Any], list[Any]]:
+    """What the election decided at that step, and what it decides of it today."""
+    from holdfast.core.election import step as election
+    from holdfast.core.election.io import ElectionEffect, ElectionEvent
+    from holdfast.core.election.state import ElectionState
+
+    if step.before is None:
+        return [], []  # Written before journals held that.
+    before = msgspec.convert(step.before, ElectionState)
+    (event,) = msgspec.convert([step.event], list[ElectionEvent])
+    recorded = msgspec.convert(step.effects, list[ElectionEffect])
+    return recorded, list(election.step(before, event, step.at))
 
 
 def _skip_heartbeats(state: AgentState, step: AgentStep) -> None:

@@ -23,7 +23,6 @@ from holdfast.core.node.io import (
     DropZygote,
     EndpointReserved,
     EndSpawner,
-    HoldLease,
     ImportLeft,
     KillEverything,
     KillSpawner,
@@ -33,6 +32,7 @@ from holdfast.core.node.io import (
     ProcessesStuck,
     Remember,
     ReserveEndpoint,
+    SetDeadlines,
     SignalWorkers,
     SpawnerEnded,
     SpawnerLost,
@@ -198,7 +198,7 @@ class Workplace:
                 self._end_spawner()
             case KillSpawner():
                 self._crew.kill_spawner()
-            case HoldLease():
+            case SetDeadlines():
                 lease = messages.StopAndKillAt(stop_at=effect.stop_at, kill_at=effect.kill_at)
                 self._crew.request(lease)
             case _:

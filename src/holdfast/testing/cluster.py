@@ -8,6 +8,7 @@ finish, and every agent has to end with the same outcome.
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 from msgspec import Struct
@@ -45,9 +46,18 @@ class Run(Struct):
 class Cluster:
     """All hosts, and what lies between them."""
 
-    def __init__(self, plan: Plan, with_story: bool, random: Random | None = None) -> None:
-        """`random` decides what the plan leaves open; by default its seed does."""
-        self.plan = plan
+    def __init__(
+        self,
+        plan: Plan,
+        with_story: bool,
+        random: Random | None = None,
+        journals: Path | None = None,
+    ) -> None:
+        """`random` decides what the plan leaves open; by default its seed does.
+
+        Every agent writes its journal into the folder of `journals`, if there is one.
+        """
+        self.plan, self.journals = plan, journals
         self.random = random or Random(plan.seed)
         self.timeline = Timeline()
         self.network = ClusterNetwork(self.timeline, self.random)
@@ -90,9 +100,9 @@ class Cluster:
         found, highest = None, None
         for machine in self.machines:
             process = machine.process
-            desk = process.desk if process is not None else None
-            if desk is not None and (highest is None or desk.state.tenure > highest):
-                found, highest = machine, desk.state.tenure
+            liveness = process.liveness if process is not None else None
+            if liveness is not None and (highest is None or liveness.state.tenure > highest):
+                found, highest = machine, liveness.state.tenure
         return found
 
     def target(self, host: int) -> Machine | None:
@@ -229,9 +239,9 @@ def bound_s(plan: Plan) -> float:
     return leaderless + held + 2 * stopping + 2 * forming
 
 
-def simulate(plan: Plan, *, story: bool = False) -> Run:
-    """Run a plan to its end, and check what happened."""
-    cluster = Cluster(plan, story)
+def simulate(plan: Plan, *, story: bool = False, journals: Path | None = None) -> Run:
+    """Run a plan to its end, and check what happened; with a folder, write the nodes' journals."""
+    cluster = Cluster(plan, story, journals=journals)
     try:
         _play(cluster)
     except Storm as storm:

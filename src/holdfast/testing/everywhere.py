@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -114,8 +115,8 @@ class Case(Struct, frozen=True):
         plan = base(self.story, self.store)
         return replace(plan, strike=Strike(self.point, LOSSES[self.loss]))
 
-    def play(self, *, story: bool = False) -> Run:
-        return simulate(self.plan(), story=story)
+    def play(self, *, story: bool = False, journals: Path | None = None) -> Run:
+        return simulate(self.plan(), story=story, journals=journals)
 
 
 def base(name: str, store: Store) -> Plan:

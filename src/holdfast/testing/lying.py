@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.coordinator.state import UNKNOWN, CoordinatorState
+from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.protocol.messages import (
     ClosingWanted,
     FailuresDescribed,
@@ -27,8 +27,8 @@ _WISH = ClosingWanted(Outcome("failed", "the liar wants it", 1))
 def lies(state: CoordinatorState, variety: int) -> tuple[FromNode, ...]:
     """Words under the name of `LIAR`, which knows what everybody knows."""
     round = state.round_number
-    members = state.round.members if state.round is not None else []
-    other = next((name for name in members if name != UNKNOWN), "nobody")
+    members = state.round.seats.nodes() if state.round is not None else []
+    other = next(iter(members), "nobody")
     forged = Failure(other, other, 0, 0, "default", 1, ExitStatus(code=1), 0.0)
     own = Failure(LIAR, LIAR, 0, 0, "default", 1, ExitStatus(code=1), 0.0)
     known: tuple[tuple[FromNode, ...], ...] = (

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from holdfast.core.coordinator import validate as coordinator_validate
 from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.leases import NodeGone
-from holdfast.core.coordinator.liveness import Desk
+from holdfast.core.coordinator.liveness import Liveness
+from holdfast.core.coordinator.round import AbsentSeat, FormingRound, StoppingRound, UnreportedSeat
 from holdfast.core.election import validate as election_validate
-from holdfast.core.election.io import LeadershipEffect, LeadershipEvent, Outranked, StepDown
-from holdfast.core.election.state import LeadershipState, may_speak
+from holdfast.core.election.io import ElectionEffect, ElectionEvent, Outranked, StepDown
+from holdfast.core.election.state import ElectionState, may_speak
 from holdfast.core.node import validate as node_validate
 from holdfast.core.node.io import AgentEffect, AgentEvent, Report, Told
 from holdfast.core.protocol.messages import (
@@ -39,6 +40,7 @@ from holdfast.testing.facts import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.observe.journal import Journal
     from holdfast.testing.process import SimulatedProcess
 
 TOLERANCE_S = 0.001
@@ -47,19 +49,23 @@ TOLERANCE_S = 0.001
 class Observer:
     """Writes down facts, and the story."""
 
-    def __init__(self, process: SimulatedProcess) -> None:
-        self._process = process
+    def __init__(self, process: SimulatedProcess, journal: Journal | None = None) -> None:
+        """`journal` is written as that of a real node, if there is one."""
+        self._process, self._journal = process, journal
         self._cluster = process.cluster
         self._heard = Tenure()
         self._sent: dict[int, float] = {}
         """When each heartbeat was handed to the network, on the host's clock."""
         self._lease_from = 0.0
-        self._ending: tuple[int, object] = (0, None)
+        self._ending = 0
+        """The round of which it was said that it ends, while it does."""
         self._first_words: set[Tenure] = set()
 
     # The node.
 
     def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None:
+        if self._journal is not None:
+            self._journal.agent(at, event, effects)
         self._validate(node_validate.untruths(self._process.state))
         if isinstance(event, Told):
             self._told(event, bool(effects))
@@ -103,43 +109,47 @@ class Observer:
     # The coordinator.
 
     def began(self, at: float, beginning: Beginning) -> None:
+        if self._journal is not None:
+            self._journal.began(at, beginning)
         text = f"coordinates, tenure {beginning.tenure}"
         self._cluster.tell_story(self._process.machine, text)
 
-    def taken(self, at: float, desk: Desk) -> None:
+    def taken(self, at: float, liveness: Liveness) -> None:
         now, process = self._cluster.timeline.now, self._process
-        self._validate(coordinator_validate.untruths(desk))
-        for taken in desk.taken:
+        self._validate(coordinator_validate.untruths(liveness))
+        for taken in liveness.taken:
+            if self._journal is not None:
+                self._journal.coordinator(at, taken.event, taken.effects)
             if isinstance(taken.event, NodeGone):
                 in_tenure = self._election is None or may_speak(self._election, at)
                 gone = taken.event.node
                 self._cluster.note(NodeDeclaredGone(now, gone, process.host, in_tenure))
                 text = f"coordinator: {gone} is gone: {taken.event.reason}"
                 self._cluster.tell_story(process.machine, text)
-        desk.taken.clear()
-        current = desk.state.round
-        ending = (current.number, current.ending) if current is not None else (0, None)
-        if ending != self._ending:
-            self._ending = ending
-            if current is not None and current.ending is not None and current.announced:
-                self._ends(desk, at)
+        liveness.taken.clear()
+        current = liveness.state.round
+        ending = current if isinstance(current, StoppingRound) else None
+        number = ending.number if ending is not None else 0
+        if number != self._ending:
+            self._ending = number
+            if ending is not None:
+                self._ends(liveness, ending, at)
 
-    def _ends(self, desk: Desk, at: float) -> None:
-        current, since = desk.state.round, desk.state.newcomer_since
-        assert current is not None
-        assert current.ending is not None
+    def _ends(self, liveness: Liveness, current: StoppingRound, at: float) -> None:
+        since, cause = liveness.state.wait.newcomer_since, current.cause
+        nodes = len(liveness.state.ready.keys() - current.seats.ranks.keys()) + len(current.seats)
         self._cluster.note(
             RoundEnding(
                 self._cluster.timeline.now,
                 current.number,
-                current.ending,
+                cause.kind,
                 self._process.host,
                 at - current.started_at,
                 None if since is None else at - since,
-                len({*current.members, *desk.state.ready}) >= desk.state.config.max_nodes,
+                nodes >= liveness.state.config.max_nodes,
             )
         )
-        text = f"coordinator: round {current.number} ends ({current.ending}): {current.stop_reason}"
+        text = f"coordinator: round {current.number} ends ({cause.kind}): {cause.reason}"
         self._cluster.tell_story(self._process.machine, text)
 
     def speaks(self, tenure: Tenure) -> None:
@@ -169,24 +179,37 @@ class Observer:
             self._cluster.note(Spoke(self._cluster.timeline.now, self._process.host, text))
 
     def _silent_member(self, now: float) -> str:
-        desk = self._process.desk
-        current = desk.state.round if desk is not None else None
-        if desk is None or current is None:
+        liveness = self._process.liveness
+        current = liveness.state.round if liveness is not None else None
+        if liveness is None or current is None:
             return ""
-        for name in current.members:
-            watch = desk.book.watches.get(name)
-            silent = watch is None or now - watch.heard_at > desk.book.terms.suspect_s + TOLERANCE_S
-            if silent and name not in current.succeeded:
-                return name or "a node that has not reported"
+        if any(isinstance(seat, UnreportedSeat | AbsentSeat) for seat in current.seats.by_rank):
+            return "a node that has not reported"
+        succeeded = () if isinstance(current, FormingRound) else current.course.succeeded
+        for name in current.seats.nodes():
+            watch = liveness.book.watches.get(name)
+            silent = (
+                watch is None or now - watch.heard_at > liveness.book.terms.suspect_s + TOLERANCE_S
+            )
+            if silent and name not in succeeded:
+                return name
         return ""
 
     # The election.
 
     @property
-    def _election(self) -> LeadershipState | None:
+    def _election(self) -> ElectionState | None:
         return self._process.election
 
-    def election(self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]) -> None:
+    def election(
+        self,
+        at: float,
+        before: ElectionState,
+        event: ElectionEvent,
+        effects: list[ElectionEffect],
+    ) -> None:
+        if self._journal is not None:
+            self._journal.election(at, before, event, effects)
         state, process = self._election, self._process
         if state is not None:
             self._validate(election_validate.untruths(state))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.core.election.io import (
-    LeadershipEvent,
+    ElectionEvent,
     ReadRegister,
     RegisterRead,
     RegisterUnclear,
@@ -249,9 +249,9 @@ class SimulatedExchange:
             self._handlers.on_tether_ended(node, is_proof)
 
     def hear_liar(self, variety: int) -> None:
-        desk = self._process.desk
-        if desk is not None:
-            for word in lies(desk.state, variety):
+        liveness = self._process.liveness
+        if liveness is not None:
+            for word in lies(liveness.state, variety):
                 self._handlers.on_message(LIAR, word)
             self._handlers.on_lost(LIAR, "enough")
 
@@ -379,10 +379,10 @@ class SimulatedRegister:
         process.reached_point()
         process.when_awake(self._register.ask, self, request, self._teller(reply))
 
-    def _teller(self, reply: OnReply) -> Callable[[LeadershipEvent], None]:
+    def _teller(self, reply: OnReply) -> Callable[[ElectionEvent], None]:
         return lambda event: self._process.post(self._take, event, reply)
 
-    def _take(self, event: LeadershipEvent, reply: OnReply) -> None:
+    def _take(self, event: ElectionEvent, reply: OnReply) -> None:
         process = self._process
         process.reached_point()
         if process.frozen:
@@ -414,7 +414,7 @@ class SimulatedRegister:
         self._register.release(self)
 
 
-def _as_reply(event: LeadershipEvent) -> Reply:
+def _as_reply(event: ElectionEvent) -> Reply:
     match event:
         case RegisterRead():
             content = encode(event.document) if event.document is not None else None

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.coordinator.liveness import Desk
-from holdfast.core.election.state import LeadershipState
+from holdfast.core.coordinator.liveness import Liveness
+from holdfast.core.election.state import ElectionState
 from holdfast.core.node.io import (
     AgentEvent,
     AgentStarted,
@@ -47,6 +47,7 @@ from holdfast.testing.spawner import SimulatedSpawner
 from holdfast.testing.turns import Turns
 
 if TYPE_CHECKING:
+    from holdfast.observe.journal import Journal
     from holdfast.testing.machine import Machine
 
 FIRST_INSTANCE = 1
@@ -59,7 +60,7 @@ class SimulatedProcess(Turns):
         super().__init__(machine)
         self.node = node
         self.spawner = SimulatedSpawner(self)
-        self.observer = Observer(self)
+        self.observer = Observer(self, self._journal())
         self.line: SimulatedLine | None = None
         self.exchange: SimulatedExchange | None = None
         self.register: SimulatedRegister | None = None
@@ -68,6 +69,16 @@ class SimulatedProcess(Turns):
         self.engine: Engine | None = None
         self.led = False
         """Whether it carried the coordinator when it died."""
+
+    def _journal(self) -> Journal | None:
+        """As that of a real node, where whoever runs the simulation wants journals."""
+        folder, config = self.cluster.journals, self.machine.config
+        if folder is None:
+            return None
+        from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
+
+        of = JournalHeader(SCHEMA, config.run_id, self.node, self.machine.name, "", config)
+        return Journal(folder / f"{self.node}.jsonl", of)
 
     def begin(self) -> None:
         self.cluster.note(AgentBegan(self.cluster.timeline.now, self.host, self.node))
@@ -114,20 +125,20 @@ class SimulatedProcess(Turns):
         return self.engine.state
 
     @property
-    def desk(self) -> Desk | None:
+    def liveness(self) -> Liveness | None:
         """The coordinator's, where this process is it."""
         coordinating = self.engine.place.coordinating if self.engine is not None else None
-        return coordinating.desk if coordinating is not None else None
+        return coordinating.liveness if coordinating is not None else None
 
     @property
-    def election(self) -> LeadershipState | None:
+    def election(self) -> ElectionState | None:
         place = self.engine.place if self.engine is not None else None
         return place.election if isinstance(place, Elected) else None
 
     def reached_point(self) -> None:
         """Where a coordinator, or who wants to be one, may be struck."""
         election = self.election
-        if self.desk is None and (election is None or election.pending is None):
+        if self.liveness is None and (election is None or election.pending is None):
             return
         was_frozen = self.frozen
         lasts_s = self.cluster.reached_point(self)
@@ -135,7 +146,7 @@ class SimulatedProcess(Turns):
             self.falls_asleep_s += lasts_s
 
     def pause_mid_word(self) -> float:
-        return self.cluster.pause_mid_word(self) if self.desk is not None else 0.0
+        return self.cluster.pause_mid_word(self) if self.liveness is not None else 0.0
 
     def host_is_up(self) -> bool:
         return self.machine.up
@@ -239,7 +250,7 @@ class SimulatedProcess(Turns):
         self.alive = False
         self.cluster.note(AgentDied(self.cluster.timeline.now, self.host, self.node))
         self.cluster.tell_story(self.machine, f"the agent of {self.node} is no more")
-        self.led = self.desk is not None
+        self.led = self.liveness is not None
         self._queue.clear()
         if self.machine.process is self:
             self.machine.older.append(self)

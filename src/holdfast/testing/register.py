@@ -21,7 +21,7 @@ from random import Random
 from typing import Protocol
 
 from holdfast.core.election.io import (
-    LeadershipEvent,
+    ElectionEvent,
     ReadRegister,
     RegisterRead,
     RegisterUnclear,
@@ -43,7 +43,7 @@ TAKEN_UP = 0.6
 VERSIONS_KEPT = 32
 
 
-Tell = Callable[[LeadershipEvent], None]
+Tell = Callable[[ElectionEvent], None]
 
 
 class RegisterCaller(Protocol):
@@ -63,14 +63,12 @@ class RegisterCaller(Protocol):
 class Fate:
     """What becomes of one request: when it is carried out, and whether anybody is told."""
 
-    __slots__ = ("answers", "at_s", "lives_at_s")
+    __slots__ = ("answers", "at_s")
 
     def __init__(self, at_s: float | None, answers: bool = True) -> None:
         self.at_s = at_s
         """After this long; None: never."""
         self.answers = answers
-        self.lives_at_s = at_s
-        """When the sign of life that goes before it arrives."""
 
 
 class ClusterRegister:
@@ -159,7 +157,7 @@ class ClusterRegister:
     def _serve(
         self, caller: RegisterCaller, request: ReadRegister | WriteRegister, tell: Tell | None
     ) -> None:
-        event: LeadershipEvent
+        event: ElectionEvent
         if isinstance(request, WriteRegister):
             event = self._write(caller, request)
         else:

@@ -19,7 +19,6 @@ from holdfast.core.node.io import (
     DropZygote,
     EndpointReserved,
     EndSpawner,
-    HoldLease,
     KillEverything,
     KillSpawner,
     KillZygote,
@@ -28,6 +27,7 @@ from holdfast.core.node.io import (
     ProcessesStuck,
     Remember,
     ReserveEndpoint,
+    SetDeadlines,
     SignalWorkers,
     SpawnerEnded,
     SpawnerLost,
@@ -165,8 +165,8 @@ class SimulatedSpawner:
             case ListStuck():
                 left = tuple(f"pid {worker.pid}" for worker in self.workers)
                 self._tell(ProcessesStuck(left))
-            case HoldLease():
-                self._hold(request)
+            case SetDeadlines():
+                self._set_deadlines(request)
             case _:
                 raise AssertionError(f"nothing for a spawner: {request}")
 
@@ -336,7 +336,7 @@ class SimulatedSpawner:
 
     # The lease.
 
-    def _hold(self, request: HoldLease) -> None:
+    def _set_deadlines(self, request: SetDeadlines) -> None:
         if self.ran_out:
             return
         self.stop_at, self.kill_at = request.stop_at, request.kill_at

@@ -61,10 +61,6 @@ class Client:
         self._connection: FramedConnection | None = None
         self._tether: Tether | None = None
 
-    @property
-    def is_connected(self) -> bool:
-        return self._connection is not None
-
     def dial(
         self, endpoints: Sequence[Endpoint], timeout_s: float, tls: ssl.SSLContext | None = None
     ) -> None:

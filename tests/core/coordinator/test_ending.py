@@ -7,6 +7,7 @@ import pytest
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.io import Depose, HeldUp, Retire, Revoke, Tell
 from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.coordinator.state import Succession
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import (
     DescribeFailures,
@@ -44,7 +45,7 @@ def test_the_loss_of_a_member_is_free_and_of_its_victims_too() -> None:
     effects = job.take(NodeGone("b", GONE))
     assert members(effects) == ["a", "c"]
     assert "not counted against --max-restarts" in explained(effects)
-    assert job.state.charges == 0
+    assert job.state.budget.charges == 0
 
 
 def test_a_node_that_had_succeeded_is_named_where_its_peers_missed_it() -> None:
@@ -61,7 +62,7 @@ def test_a_node_that_had_succeeded_is_named_where_its_peers_missed_it() -> None:
 
 def test_an_end_that_cannot_be_written_down_is_said_to_wait_for_that() -> None:
     job = running("a", "b")
-    job.state.embedded = job.register_answers = False
+    job.state.succession, job.register_answers = Succession("a"), False
     job.hear("a", WorkersSucceeded(1))
     assert told(job.hear("b", WorkersSucceeded(1))) == {}
     assert explained(job.wake(0.5)) == ""
@@ -111,7 +112,7 @@ def test_a_drain_that_waits_goes_when_a_replacement_comes() -> None:
     assert set(told(job.join("c"))) == {"a", "b"}
     job.hear("b", NodeLeft("SIGTERM", signal=15))
     assert members(job.stop("a")) == ["a", "c"]
-    assert job.state.charges == 0
+    assert job.state.budget.charges == 0
 
 
 def test_where_everybody_leaves_nobody_waits_for_a_replacement() -> None:
@@ -143,7 +144,7 @@ def test_failures_in_a_row_without_progress_end_the_job_before_the_budget_does()
     ended = outcome(job.fail_and_stop(failure(), round=2))
     assert "2 rounds in a row ended without progress" in ended.reason
     assert ended.cause is not None
-    assert job.state.charges == 2, "the last failure is charged like any other"
+    assert job.state.budget.charges == 2, "the last failure is charged like any other"
 
 
 def test_stalls_of_our_own_put_a_revoking_off_by_their_length_only() -> None:
@@ -177,7 +178,7 @@ def test_details_are_asked_of_the_first_few_nodes_only() -> None:
     job.hear("a", FailuresDescribed(1, (failure(0, stderr_tail="all of it"),)))
     job.fail("a", brief)
     assert job.state.round is not None
-    assert any(one.stderr_tail == "all of it" for one in job.state.round.failures.values())
+    assert any(one.stderr_tail == "all of it" for one in job.state.round.course.failures.values())
 
 
 def test_everybody_is_told_the_outcome_before_the_coordinator_retires() -> None:
@@ -248,9 +249,9 @@ def test_a_host_without_its_record_learns_it_from_the_nodes() -> None:
     job = Job(nodes=2, at_most=3, max_restarts=2)
     job.state.tenure = Tenure(2, 1)
     job.greet("a", Standing(7, 0, 3, "running"), seen=Seen(Tenure(1, 3), 7, 2))
-    assert (job.state.round_number, job.state.charges) == (7, 0)
+    assert (job.state.round_number, job.state.budget.charges) == (7, 0)
     job.greet("b", Standing(7, 1, 3, "running"), seen=Seen(Tenure(1, 3), 7, 2))
-    assert (job.state.round_number, job.state.charges) == (7, 2)
+    assert (job.state.round_number, job.state.budget.charges) == (7, 2)
     assert told(job.join("x", "y", "z")) == {}, "c of round 7 may still run"
 
 
@@ -259,18 +260,18 @@ def test_charges_count_when_two_nodes_that_are_here_remember_them() -> None:
     job.greet("a", seen=Seen(Tenure(1, 3), 7, 1_000_000))
     job.hear("a", NodeLeft("it has said enough"))
     job.greet("b", seen=Seen(Tenure(1, 3), 7, 2))
-    assert job.state.charges == 0
+    assert job.state.budget.charges == 0
     job.greet("c", seen=Seen(Tenure(1, 3), 7, 1))
-    assert job.state.charges == 1
+    assert job.state.budget.charges == 1
     job.greet("d", seen=Seen(Tenure(1, 3), 7, 2))
-    assert job.state.charges == 2
+    assert job.state.budget.charges == 2
 
 
 def test_a_job_that_goes_on_was_not_charged_more_than_it_could_be() -> None:
     job = Job(nodes=2, max_restarts=3)
     for node in "ab":
         job.greet(node, seen=Seen(Tenure(1, 3), 7, 1_000_000))
-    assert job.state.charges == 3
+    assert job.state.budget.charges == 3
 
 
 def test_charges_that_nodes_remember_count_as_fresh_and_the_causes_known_here_stay() -> None:
@@ -279,15 +280,15 @@ def test_charges_that_nodes_remember_count_as_fresh_and_the_causes_known_here_st
     job.fail_and_stop(failure(error=ErrorDetail("boom")))
     for witness in "bc":
         job.greet(witness, seen=Seen(Tenure(1, 3), 7, 3))
-    assert job.state.charges == 3
-    assert [one.fingerprint for one in job.state.history] == ["", "", "boom"]
+    assert job.state.budget.charges == 3
+    assert [one.fingerprint for one in job.state.budget.history] == ["", "", "boom"]
     job.fail("a", failure(), round=2)
     assert "all 3 restarts were used within 100 s" in outcome(job.stop("a", round=2)).reason
 
 
 def test_a_coordinator_that_is_not_alone_gives_way_to_a_higher_tenure() -> None:
     job = Job(nodes=2)
-    job.state.embedded = False
+    job.state.succession = Succession("b")
     effects = job.greet("a", seen=Seen(Tenure(1, 9), 7))
     assert Depose(Tenure(1, 9)) in effects
     assert told(effects) == {}

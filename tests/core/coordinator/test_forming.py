@@ -67,7 +67,7 @@ def test_newcomers_are_taken_in_together_a_moment_later() -> None:
         effects
     )
     assert members(effects) == ["a", "b", "c"]
-    assert job.state.charges == 0
+    assert job.state.budget.charges == 0
 
 
 def test_a_round_that_is_closing_is_not_ended_for_a_newcomer() -> None:

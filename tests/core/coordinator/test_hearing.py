@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.coordinator import liveness as desks
+from holdfast.core.coordinator import liveness as livenesses
 from holdfast.core.coordinator.hearing import INSTANCE_MOST, LEAP
 from holdfast.core.coordinator.io import Refuse
-from holdfast.core.coordinator.liveness import Desk, open_desk
+from holdfast.core.coordinator.liveness import Liveness, liveness_of
+from holdfast.core.coordinator.round import RunningRound, StoppingRound
+from holdfast.core.coordinator.state import Announced, JobEnd
 from holdfast.core.protocol.messages import (
     ClosingWanted,
     FromNode,
@@ -30,62 +32,62 @@ FAILURE = Failure("b", "host-b", 0, 2, "default", 7, ExitStatus(code=1), 1.0)
 
 
 @pytest.fixture
-def desk() -> Desk:
+def liveness() -> Liveness:
     """Nodes `a` and `b` run the first round, with two workers each."""
-    desk = open_desk(running("a", "b", at_most=3).state)
-    desk.greeted |= {"a", "b"}
-    return desk
+    liveness = liveness_of(running("a", "b", at_most=3).state)
+    liveness.greeted |= {"a", "b"}
+    return liveness
 
 
 def greeting(node: str, **details: object) -> NodeGreeted:
     return replace(NodeGreeted(NodeInfo(node, f"host-{node}", slots=2)), **details)
 
 
-def kinds(desk: Desk, node: str, message: FromNode) -> list[str]:
+def kinds(liveness: Liveness, node: str, message: FromNode) -> list[str]:
     """Why the node is refused, if it is."""
-    effects = desks.receive(desk, node, message, 1001.0)
+    effects = livenesses.receive(liveness, node, message, 1001.0)
     return [effect.kind for effect in effects if isinstance(effect, Refuse)]
 
 
-def test_a_word_that_is_refused_is_no_step_and_renews_no_lease(desk: Desk) -> None:
-    assert kinds(desk, "z", greeting("a")) == ["name"]
-    assert desk.taken == []
-    assert "z" not in desk.book.watches
+def test_a_word_that_is_refused_is_no_step_and_renews_no_lease(liveness: Liveness) -> None:
+    assert kinds(liveness, "z", greeting("a")) == ["name"]
+    assert liveness.taken == []
+    assert "z" not in liveness.book.watches
 
 
-def test_a_node_greets_before_it_says_anything_else_on_every_connection(desk: Desk) -> None:
-    assert kinds(desk, "z", NodeDraining("why not")) == ["greeting"]
-    assert kinds(desk, "z", Heartbeat(1)) == []
-    assert kinds(desk, "b", NodeDraining("it is asked to go")) == []
-    desks.disconnected(desk, "b", 1001.0)
-    assert kinds(desk, "b", WorkersProgressed(1, 5)) == ["greeting"]
-    assert kinds(desk, "b", greeting("b")) == []
-    assert kinds(desk, "b", WorkersProgressed(1, 5)) == []
+def test_a_node_greets_before_it_says_anything_else_on_every_connection(liveness: Liveness) -> None:
+    assert kinds(liveness, "z", NodeDraining("why not")) == ["greeting"]
+    assert kinds(liveness, "z", Heartbeat(1)) == []
+    assert kinds(liveness, "b", NodeDraining("it is asked to go")) == []
+    livenesses.disconnected(liveness, "b", 1001.0)
+    assert kinds(liveness, "b", WorkersProgressed(1, 5)) == ["greeting"]
+    assert kinds(liveness, "b", greeting("b")) == []
+    assert kinds(liveness, "b", WorkersProgressed(1, 5)) == []
 
 
-def test_after_the_end_nobody_is_refused(desk: Desk) -> None:
-    desk.state.outcome = Outcome("failed", "over", 1)
-    assert kinds(desk, "z", NodeLeft("bye")) == []
+def test_after_the_end_nobody_is_refused(liveness: Liveness) -> None:
+    liveness.state.end = JobEnd(Outcome("failed", "over", 1), Announced())
+    assert kinds(liveness, "z", NodeLeft("bye")) == []
 
 
-def test_a_node_tells_of_its_own_failures_on_ranks_that_it_was_given(desk: Desk) -> None:
-    assert kinds(desk, "b", WorkersFailed(1, (replace(FAILURE, node="a"),))) == ["failure"]
-    assert kinds(desk, "b", WorkersFailed(1, (replace(FAILURE, rank=0),))) == ["failure"]
+def test_a_node_tells_of_its_own_failures_on_ranks_that_it_was_given(liveness: Liveness) -> None:
+    assert kinds(liveness, "b", WorkersFailed(1, (replace(FAILURE, node="a"),))) == ["failure"]
+    assert kinds(liveness, "b", WorkersFailed(1, (replace(FAILURE, rank=0),))) == ["failure"]
     other = RoundStopped(1, (replace(FAILURE, rank=1),), PLACE)
-    assert kinds(desk, "b", other) == ["failure"]
-    assert desk.state.round is not None
-    assert desk.state.round.ending is None
-    assert kinds(desk, "b", WorkersFailed(1, (FAILURE,))) == []
-    assert desk.state.round.ending == "failure"
+    assert kinds(liveness, "b", other) == ["failure"]
+    assert isinstance(liveness.state.round, RunningRound)
+    assert kinds(liveness, "b", WorkersFailed(1, (FAILURE,))) == []
+    assert isinstance(liveness.state.round, StoppingRound)
+    assert liveness.state.round.cause.kind == "failure"
 
 
-def test_a_wish_to_close_is_for_no_success_and_blames_nobody_else(desk: Desk) -> None:
-    assert kinds(desk, "b", ClosingWanted(Outcome("succeeded", "", 0))) == ["closing"]
+def test_a_wish_to_close_is_for_no_success_and_blames_nobody_else(liveness: Liveness) -> None:
+    assert kinds(liveness, "b", ClosingWanted(Outcome("succeeded", "", 0))) == ["closing"]
     blame = Outcome("failed", "", 1, replace(FAILURE, node="a"))
-    assert kinds(desk, "b", ClosingWanted(blame)) == ["failure"]
-    assert kinds(desk, "b", greeting("b", closing=blame)) == ["failure"]
-    assert desk.state.closing is None
-    assert kinds(desk, "b", ClosingWanted(Outcome("failed", "enough", 1, FAILURE))) == []
+    assert kinds(liveness, "b", ClosingWanted(blame)) == ["failure"]
+    assert kinds(liveness, "b", greeting("b", closing=blame)) == ["failure"]
+    assert liveness.state.closing is None
+    assert kinds(liveness, "b", ClosingWanted(Outcome("failed", "enough", 1, FAILURE))) == []
 
 
 @pytest.mark.parametrize(
@@ -103,11 +105,11 @@ def test_a_wish_to_close_is_for_no_success_and_blames_nobody_else(desk: Desk) ->
     ],
 )
 def test_a_memory_is_believed_as_far_as_it_can_be_true(
-    desk: Desk, seen: Seen, can_be: bool
+    liveness: Liveness, seen: Seen, can_be: bool
 ) -> None:
-    assert kinds(desk, "z", greeting("z", seen=seen)) == ([] if can_be else ["memory"])
+    assert kinds(liveness, "z", greeting("z", seen=seen)) == ([] if can_be else ["memory"])
 
 
-def test_whoever_counts_on_from_the_highest_instance_is_not_a_liar(desk: Desk) -> None:
-    desk.state.tenure = Tenure(INSTANCE_MOST + 7, 1)
-    assert kinds(desk, "z", greeting("z", seen=Seen(Tenure(INSTANCE_MOST + 7, 1), 1))) == []
+def test_whoever_counts_on_from_the_highest_instance_is_not_a_liar(liveness: Liveness) -> None:
+    liveness.state.tenure = Tenure(INSTANCE_MOST + 7, 1)
+    assert kinds(liveness, "z", greeting("z", seen=Seen(Tenure(INSTANCE_MOST + 7, 1), 1))) == []

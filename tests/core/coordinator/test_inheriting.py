@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.coordinator.bootstrap import Beginning
+from holdfast.core.coordinator.round import InheritedRound, NodeSeat, StoppingRound
 from holdfast.core.protocol.document import Ledger, roll
 from holdfast.core.protocol.messages import Seen, Standing, StopRound
 from holdfast.core.protocol.model import Tenure
@@ -39,14 +40,14 @@ def test_a_member_that_died_with_the_coordinator_is_not_waited_for() -> None:
         job.stop(node, round=4)
     assert told(job.wake(0.2)) == {}, "what its agent started may be dying still"
     assert members(job.wake(0.2)) == ["b", "c"]
-    assert job.state.charges == 0
+    assert job.state.budget.charges == 0
 
 
 def test_a_dead_coordinator_s_seat_is_nobody_else_s() -> None:
     job = taken_over(seat=0)
     job.greet("x", Standing(4, 0, 3, "running"))
     assert job.state.round is not None
-    assert job.state.round.members[0] == "a"
+    assert job.state.round.seats.by_rank[0] == NodeSeat("a")
 
 
 def test_without_a_seat_the_coordinator_s_death_ends_no_round() -> None:
@@ -65,7 +66,7 @@ def ready(job: Job, *nodes: str, round: int = 3) -> None:
 
 def formed(job: Job) -> list[str]:
     assert job.state.round is not None
-    return sorted(job.state.round.members)
+    return sorted(job.state.round.seats.nodes())
 
 
 def test_a_round_that_nobody_was_told_of_is_over_when_its_members_are_here() -> None:
@@ -92,7 +93,7 @@ def test_other_nodes_prove_nothing_about_it(strangers: str) -> None:
     ready(job, *strangers)
     assert job.state.round is not None
     assert job.state.round.number == 4
-    assert job.state.round.missing_until is not None
+    assert isinstance(job.state.round, InheritedRound)
 
 
 def test_one_member_that_runs_it_is_enough_to_wait_for_the_others() -> None:
@@ -102,7 +103,8 @@ def test_one_member_that_runs_it_is_enough_to_wait_for_the_others() -> None:
     assert job.state.round is not None
     assert job.state.round.number == 4
     ready(job, "c")
-    assert job.state.round.ending == "loss"
+    assert isinstance(job.state.round, StoppingRound)
+    assert job.state.round.cause.kind == "loss"
 
 
 def test_the_dead_coordinator_counts_as_a_member_of_a_round_that_never_ran() -> None:

@@ -1,20 +1,21 @@
-"""The desk: heartbeats stay there, everything that decides goes on to the coordinator."""
+"""Who is alive: heartbeats stay there, everything that decides goes on to the coordinator."""
 
 from __future__ import annotations
 
-from holdfast.core.coordinator import liveness as desks
+from holdfast.core.coordinator import liveness as livenesses
 from holdfast.core.coordinator.bootstrap import elected
 from holdfast.core.coordinator.io import CoordinatorEffect, Heard, Tell, WakeCoordinator
 from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.coordinator.liveness import (
-    Desk,
+    Liveness,
     check_leases,
     disconnected,
-    open_desk,
+    liveness_of,
     receive,
     tether_ended,
 )
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.coordinator.round import InheritedRound
+from holdfast.core.coordinator.state import CoordinatorState, Succession
 from holdfast.core.election.io import Lead
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.document import Document, Ledger
@@ -26,27 +27,27 @@ def config(nodes: int = 2) -> JobConfig:
     return JobConfig("job", Program("script", "train.py"), min_nodes=nodes, max_nodes=nodes)
 
 
-def greeted(nodes: int = 2) -> Desk:
-    desk = open_desk(CoordinatorState(config(nodes)))
-    receive(desk, "a", NodeGreeted(NodeInfo("a", "host-a", slots=1)), 0.0)
-    desk.taken.clear()
-    return desk
+def greeted(nodes: int = 2) -> Liveness:
+    liveness = liveness_of(CoordinatorState(config(nodes)))
+    receive(liveness, "a", NodeGreeted(NodeInfo("a", "host-a", slots=1)), 0.0)
+    liveness.taken.clear()
+    return liveness
 
 
-def events(desk: Desk) -> list[type]:
-    return [type(taken.event) for taken in desk.taken]
+def events(liveness: Liveness) -> list[type]:
+    return [type(taken.event) for taken in liveness.taken]
 
 
 def wakes(effects: list[CoordinatorEffect]) -> list[float]:
-    leases = desks.LEASES_TIMER
+    leases = livenesses.LEASES_TIMER
     timers = [effect for effect in effects if isinstance(effect, WakeCoordinator)]
     return [timer.after_s for timer in timers if timer.name == leases]
 
 
 def test_a_heartbeat_is_answered_and_is_no_step_of_the_coordinator() -> None:
-    desk = greeted()
-    assert Tell("a", HeartbeatAnswered(7)) in receive(desk, "a", Heartbeat(7), 1.0)
-    assert desk.taken == []
+    liveness = greeted()
+    assert Tell("a", HeartbeatAnswered(7)) in receive(liveness, "a", Heartbeat(7), 1.0)
+    assert liveness.taken == []
 
 
 def test_a_heartbeat_of_somebody_unknown_is_not_answered() -> None:
@@ -54,66 +55,66 @@ def test_a_heartbeat_of_somebody_unknown_is_not_answered() -> None:
 
 
 def test_what_decides_something_is_taken_down_with_what_came_of_it() -> None:
-    desk = open_desk(CoordinatorState(config()))
-    receive(desk, "a", NodeGreeted(NodeInfo("a", "host-a", slots=1)), 0.0)
-    (taken,) = desk.taken
+    liveness = liveness_of(CoordinatorState(config()))
+    receive(liveness, "a", NodeGreeted(NodeInfo("a", "host-a", slots=1)), 0.0)
+    (taken,) = liveness.taken
     assert isinstance(taken.event, Heard)
     assert any(isinstance(effect, Tell) for effect in taken.effects)
 
 
 def test_silence_becomes_a_verdict_that_the_coordinator_hears() -> None:
-    desk = greeted()
-    check_leases(desk, 5.0)
-    check_leases(desk, 12.1)
-    assert events(desk) == [NodeSuspected, NodeGone]
-    assert "a" not in desk.state.members
+    liveness = greeted()
+    check_leases(liveness, 5.0)
+    check_leases(liveness, 12.1)
+    assert events(liveness) == [NodeSuspected, NodeGone]
+    assert "a" not in liveness.state.members
 
 
 def test_a_suspected_node_that_is_heard_is_cleared_with_its_heartbeat() -> None:
-    desk = greeted()
-    check_leases(desk, 5.0)
-    receive(desk, "a", Heartbeat(1), 6.0)
-    assert events(desk) == [NodeSuspected, NodeHeardAgain]
-    assert desk.state.members["a"].suspected == ""
+    liveness = greeted()
+    check_leases(liveness, 5.0)
+    receive(liveness, "a", Heartbeat(1), 6.0)
+    assert events(liveness) == [NodeSuspected, NodeHeardAgain]
+    assert liveness.state.members["a"].suspected == ""
 
 
 def test_the_end_of_a_connection_asks_for_a_sooner_look_and_decides_nothing() -> None:
-    desk = greeted()
-    assert wakes(disconnected(desk, "a", 1.0)) == [1.0]
-    assert desk.taken == []
+    liveness = greeted()
+    assert wakes(disconnected(liveness, "a", 1.0)) == [1.0]
+    assert liveness.taken == []
 
 
 def test_only_the_orderly_end_of_a_tether_proves_anything() -> None:
-    desk = greeted()
-    disconnected(desk, "a", 1.0)
-    assert wakes(tether_ended(desk, "a", False, 1.0)) == []
-    (soon,) = wakes(tether_ended(desk, "a", True, 1.0))
+    liveness = greeted()
+    disconnected(liveness, "a", 1.0)
+    assert wakes(tether_ended(liveness, "a", False, 1.0)) == []
+    (soon,) = wakes(tether_ended(liveness, "a", True, 1.0))
     assert soon < 0.5
-    check_leases(desk, 1.0 + soon)
-    assert events(desk) == [NodeGone]
+    check_leases(liveness, 1.0 + soon)
+    assert events(liveness) == [NodeGone]
 
 
 def test_nothing_is_expected_of_a_node_that_has_left() -> None:
-    desk = greeted()
-    receive(desk, "a", NodeLeft("done"), 1.0)
-    desk.taken.clear()
-    check_leases(desk, 100.0)
-    assert desk.taken == []
+    liveness = greeted()
+    receive(liveness, "a", NodeLeft("done"), 1.0)
+    liveness.taken.clear()
+    check_leases(liveness, 100.0)
+    assert liveness.taken == []
 
 
 def test_a_job_of_one_node_has_no_leases() -> None:
-    desk = greeted(nodes=1)
-    assert desk.book.watches == {}
+    liveness = greeted(nodes=1)
+    assert liveness.book.watches == {}
 
 
 def test_who_wins_through_a_register_goes_on_from_what_is_written() -> None:
     document = Document(3, 4, 9, "b/1", "b", ("b", "c"), Ledger(5, 2, 1))
     held = elected(config(), "b", Lead(document, True)).state(config(), 100.0)
     proven = elected(config(), "b", Lead(document, False)).state(config(), 100.0)
-    assert (held.tenure, held.round_number, held.charges) == (Tenure(3, 4), 5, 1)
-    assert (held.embedded, held.leader, held.successors) == (False, "b", ("c",))
-    assert held.round is not None
-    assert proven.round is not None
-    assert held.round.missing_until is not None
-    assert proven.round.missing_until == 100.0 + config().leases.gone_after_s
-    assert held.round.missing_until >= proven.round.missing_until + config().leases.hold_s
+    assert (held.tenure, held.round_number, held.budget.charges) == (Tenure(3, 4), 5, 1)
+    assert held.succession == Succession("b", ("c",))
+    assert isinstance(held.round, InheritedRound)
+    assert isinstance(proven.round, InheritedRound)
+    until = proven.round.missing.until
+    assert until == 100.0 + config().leases.gone_after_s
+    assert held.round.missing.until >= until + config().leases.hold_s

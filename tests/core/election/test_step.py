@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from holdfast.core.election import step as leadership
+from holdfast.core.election import step as election
 from holdfast.core.election.io import (
     Announce,
     Confirm,
     DialNodes,
     DialWanted,
+    ElectionEffect,
+    ElectionEvent,
+    ElectionStarted,
+    ElectionTimerFired,
     ForgetRegister,
     Lead,
-    LeadershipEffect,
-    LeadershipEvent,
-    LeadershipStarted,
-    LeadershipTimerFired,
     LeaderTetherEnded,
     LearnOutcome,
     LedgerWanted,
@@ -32,11 +32,11 @@ from holdfast.core.election.io import (
     RegisterWrote,
     ResignationWanted,
     StepDown,
-    WakeLeadership,
+    WakeElection,
     WatchRegister,
     WriteRegister,
 )
-from holdfast.core.election.state import LeadershipState, gate, is_needed, may_answer, may_speak
+from holdfast.core.election.state import ElectionState, gate, is_needed, may_answer, may_speak
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import HeartbeatAnswered, StopRound
@@ -63,16 +63,16 @@ class Register:
 
 
 class Node:
-    """The leadership of one node, with everything it asks of the register answered at once."""
+    """The election as one node sees it, with all its questions answered at once."""
 
     def __init__(self, name: str, register: Register, now: float = 0.0) -> None:
-        self.state = LeadershipState(name, TERMS)
+        self.state = ElectionState(name, TERMS)
         self.register = register
         self.now = now
         self.answers = True
 
-    def take(self, event: LeadershipEvent) -> list[LeadershipEffect]:
-        effects = leadership.step(self.state, event, self.now)
+    def take(self, event: ElectionEvent) -> list[ElectionEffect]:
+        effects = election.step(self.state, event, self.now)
         for effect in list(effects):
             if not self.answers:
                 continue
@@ -87,13 +87,13 @@ class Node:
         return self.state.leading is not None
 
 
-def of_kind(effects: list[LeadershipEffect], *kinds: type) -> list[LeadershipEffect]:
+def of_kind(effects: list[ElectionEffect], *kinds: type) -> list[ElectionEffect]:
     return [effect for effect in effects if isinstance(effect, kinds)]
 
 
 def leader(successors: tuple[str, ...] = ("b", "c")) -> Node:
     node = Node("a", Register())
-    node.take(LeadershipStarted())
+    node.take(ElectionStarted())
     node.take(LedgerWanted(1, Ledger(1, 3), successors))
     assert node.leads
     return node
@@ -103,13 +103,13 @@ def follower(name: str, of: Node) -> Node:
     node = Node(name, of.register, of.now)
     assert of.register.document is not None
     node.take(Pointed("a", of.register.document.successors))
-    node.take(LeadershipStarted())
+    node.take(ElectionStarted())
     return node
 
 
 def test_an_empty_register_is_claimed_and_then_led() -> None:
     node = Node("a", Register())
-    (lead,) = of_kind(node.take(LeadershipStarted()), Lead)
+    (lead,) = of_kind(node.take(ElectionStarted()), Lead)
     assert isinstance(lead, Lead)
     assert (lead.document.tenure, lead.document.leader) == (Tenure(1, 1), "a")
     assert not lead.holder_possible
@@ -119,9 +119,9 @@ def test_of_two_who_claim_one_wins_and_the_other_follows() -> None:
     register = Register()
     one, other = Node("a", register), Node("b", register)
     other.answers = False
-    other.take(LeadershipStarted())
+    other.take(ElectionStarted())
     (claim,) = of_kind(other.take(RegisterRead(None, 0)), WriteRegister)
-    one.take(LeadershipStarted())
+    one.take(ElectionStarted())
     assert isinstance(claim, WriteRegister)
     effects = other.take(register.write(claim))
     assert one.leads
@@ -175,7 +175,7 @@ def test_11_a_write_that_stays_unclear_is_not_given_up_by_a_leader() -> None:
     node.take(RegisterUnclear(wrote=False))
     node.answers = True
     node.now += 1.0
-    effects = node.take(LeadershipTimerFired("watch"))
+    effects = node.take(ElectionTimerFired("watch"))
     assert of_kind(effects, Confirm) == [Confirm(2)]
 
 
@@ -184,14 +184,14 @@ def test_12_a_leader_speaks_only_within_its_tenure() -> None:
     assert may_speak(node.state, 2.9)
     assert not may_speak(node.state, 3.0)
     node.now = 2.0
-    node.take(LeadershipTimerFired("renew"))
+    node.take(ElectionTimerFired("renew"))
     assert may_speak(node.state, 4.9)
 
 
 def test_12_the_tenure_counts_from_when_the_write_was_sent() -> None:
     node = leader()
     node.answers = False
-    (write,) = of_kind(node.take(LeadershipTimerFired("renew")), WriteRegister)
+    (write,) = of_kind(node.take(ElectionTimerFired("renew")), WriteRegister)
     assert isinstance(write, WriteRegister)
     node.now = 2.5
     node.take(node.register.write(write))
@@ -202,9 +202,9 @@ def test_12_the_tenure_counts_from_when_the_write_was_sent() -> None:
 def test_12_successors_take_over_one_after_the_other(name: str, at: float) -> None:
     node = follower(name, leader())
     node.now = at - 0.1
-    assert of_kind(node.take(LeadershipTimerFired("watch")), Lead) == []
+    assert of_kind(node.take(ElectionTimerFired("watch")), Lead) == []
     node.now = at
-    (lead,) = of_kind(node.take(LeadershipTimerFired("watch")), Lead)
+    (lead,) = of_kind(node.take(ElectionTimerFired("watch")), Lead)
     assert isinstance(lead, Lead)
     assert lead.document.tenure == Tenure(1, 2)
     assert lead.document.ledger == Ledger(1, 3, held=True), "the silent one may hold its round"
@@ -216,8 +216,8 @@ def test_12_a_counter_that_moves_keeps_everybody_away() -> None:
     node = follower("b", first)
     for at in (2.0, 5.0, 8.0):
         first.now = node.now = at
-        first.take(LeadershipTimerFired("renew"))
-        assert of_kind(node.take(LeadershipTimerFired("watch")), Lead) == []
+        first.take(ElectionTimerFired("renew"))
+        assert of_kind(node.take(ElectionTimerFired("watch")), Lead) == []
 
 
 def test_12_the_end_of_the_leader_s_tether_lets_a_successor_take_over_at_once() -> None:
@@ -232,10 +232,10 @@ def test_an_old_leader_that_writes_again_learns_that_it_was_replaced() -> None:
     first = leader()
     second = follower("b", first)
     second.now = 4.0
-    second.take(LeadershipTimerFired("watch"))
+    second.take(ElectionTimerFired("watch"))
     assert second.leads
     first.now = 6.0
-    effects = first.take(LeadershipTimerFired("renew"))
+    effects = first.take(ElectionTimerFired("renew"))
     assert of_kind(effects, StepDown)
     assert not first.leads
 
@@ -280,7 +280,7 @@ def test_16_who_resigns_names_nobody_and_sits_out() -> None:
     assert of_kind(effects, StepDown)
     assert node.register.document is not None
     assert node.register.document.leader == ""
-    assert of_kind(node.take(LeadershipTimerFired("watch")), Lead) == []
+    assert of_kind(node.take(ElectionTimerFired("watch")), Lead) == []
     successor = follower("b", node)
     assert successor.leads
 
@@ -291,7 +291,7 @@ def test_a_job_that_is_over_is_learned_from_the_register_and_not_led_again() -> 
     assert first.register.document is not None
     first.register.document = structs.replace(first.register.document, ledger=Ledger(1, 3, 0, over))
     node = Node("z", first.register, now=100.0)
-    assert of_kind(node.take(LeadershipStarted()), LearnOutcome) == [], "the leader may tell it"
+    assert of_kind(node.take(ElectionStarted()), LearnOutcome) == [], "the leader may tell it"
     learned = LearnOutcome(over, first.register.document.tenure)
     assert learned in node.take(DialWanted()) + node.take(DialWanted())
     assert not node.leads
@@ -312,7 +312,7 @@ def test_the_seat_of_a_leader_that_is_only_silent_is_not_taken() -> None:
     first.take(LedgerWanted(2, Ledger(1, 3, leader_seat=2), ("b", "c")))
     node = follower("b", first)
     node.now = 4.0
-    (lead,) = of_kind(node.take(LeadershipTimerFired("watch")), Lead)
+    (lead,) = of_kind(node.take(ElectionTimerFired("watch")), Lead)
     assert isinstance(lead, Lead)
     assert (lead.dead, lead.dead_seat) == ("", None)
 
@@ -329,7 +329,7 @@ def test_a_leader_that_leaves_says_so_after_all_else_is_written() -> None:
     assert of_kind(effects, Confirm) == [Confirm(2)], "what was written is still to be said"
     assert first.leads
     first.answers = True
-    assert of_kind(first.take(LeadershipTimerFired("resign")), StepDown)
+    assert of_kind(first.take(ElectionTimerFired("resign")), StepDown)
     assert first.register.document is not None
     assert (first.register.document.leader, first.register.document.left) == ("", "a")
     node = follower("b", first)
@@ -343,7 +343,7 @@ def test_who_takes_over_from_a_leader_that_left_knows_its_seat_is_empty() -> Non
     first.take(LedgerWanted(2, Ledger(2, 3, leader_seat=0), ("b",)))
     first.take(ResignationWanted("its node leaves", leaves=True))
     node = Node("b", first.register, first.now)
-    (lead,) = of_kind(node.take(LeadershipStarted()), Lead)
+    (lead,) = of_kind(node.take(ElectionStarted()), Lead)
     assert isinstance(lead, Lead)
     assert (lead.dead, lead.dead_seat, lead.holder_possible) == ("a", 0, False)
 
@@ -352,7 +352,7 @@ def test_a_register_that_saw_the_silence_itself_spares_a_newcomer_the_wait() -> 
     register = leader(successors=()).register
     node = Node("z", register, now=0.1)
     node.answers = False
-    node.take(LeadershipStarted())
+    node.take(ElectionStarted())
     node.take(DialWanted())
     read = structs.replace(register.read(), expired=True)
     effects = node.take(read)
@@ -368,10 +368,10 @@ def test_a_register_that_tells_of_changes_is_not_asked_again_and_again() -> None
     node = Node("b", leader().register)
     node.state.pushes = True
     effects = node.take(Pointed("a", ("b",)))
-    effects += node.take(LeadershipStarted())
+    effects += node.take(ElectionStarted())
     assert of_kind(effects, WatchRegister) == [WatchRegister(True)]
-    wakes = of_kind(effects, WakeLeadership)
-    assert wakes[-1] == WakeLeadership("watch", TERMS.takeover_s)
+    wakes = of_kind(effects, WakeElection)
+    assert wakes[-1] == WakeElection("watch", TERMS.takeover_s)
     assert of_kind(node.take(Pointed("a", ("c",))), WatchRegister) == [WatchRegister(False)]
 
 
@@ -380,7 +380,7 @@ def test_a_watch_that_broke_off_is_begun_again() -> None:
     node.state.pushes = True
     node.take(Pointed("a", ("b",)))
     node.take(RegisterUnclear(False, reason="the server went"))
-    effects = node.take(LeadershipTimerFired("watch"))
+    effects = node.take(ElectionTimerFired("watch"))
     assert of_kind(effects, WatchRegister) == [WatchRegister(True)]
 
 
@@ -392,7 +392,7 @@ def emptied(of: Node) -> Register:
 def test_a_register_that_was_emptied_is_written_again_by_its_leader() -> None:
     first = leader()
     register = emptied(first)
-    effects = first.take(LeadershipTimerFired("renew"))
+    effects = first.take(ElectionTimerFired("renew"))
     assert of_kind(effects, StepDown) == []
     assert first.leads
     assert register.document is not None
@@ -404,9 +404,9 @@ def test_others_claim_an_emptied_register_above_what_they_saw_and_not_before_it_
     node = follower("b", first)
     emptied(first)
     node.now = 1.0
-    assert of_kind(node.take(LeadershipTimerFired("watch")), Lead) == []
+    assert of_kind(node.take(ElectionTimerFired("watch")), Lead) == []
     node.now = 5.0
-    (lead,) = of_kind(node.take(LeadershipTimerFired("watch")), Lead)
+    (lead,) = of_kind(node.take(ElectionTimerFired("watch")), Lead)
     assert isinstance(lead, Lead)
     assert lead.document.tenure == Tenure(1, 2)
     assert lead.document.ledger == Ledger(1, 3, held=True)
@@ -418,7 +418,7 @@ def test_who_was_outranked_claims_above_that_the_next_time() -> None:
     node.answers = False
     node.take(Outranked(Tenure(9, 4)))
     node.answers = True
-    effects: list[LeadershipEffect] = []
+    effects: list[ElectionEffect] = []
     for at in (1.0, 20.0, 30.0):  # It is seen to stand still, then it is time.
         node.now = at
         node.take(RegisterUnclear(False))
@@ -455,7 +455,7 @@ def test_a_register_that_cannot_forget_is_left_for_the_next_job_of_its_name() ->
     first.take(LedgerWanted(2, Ledger(1, 3, 0, over), ("b",)))
     first.take(OutcomeKnown())
     node = Node("z", first.register, now=100.0)
-    node.take(LeadershipStarted())
+    node.take(ElectionStarted())
     node.now = 110.0
     (lead,) = of_kind(node.take(DialWanted()) + node.take(DialWanted()), Lead)
     assert isinstance(lead, Lead)
@@ -468,7 +468,7 @@ def test_a_register_that_can_forget_is_asked_to_and_the_node_is_needed_until_the
     first.state.can_forget = True
     assert of_kind(first.take(OutcomeKnown()), ForgetRegister) == [ForgetRegister(60.0)]
     assert is_needed(first.state, None)
-    assert first.take(LeadershipTimerFired("renew")) == [], "nothing else matters any more"
+    assert first.take(ElectionTimerFired("renew")) == [], "nothing else matters any more"
     first.take(RegisterForgot())
     assert not is_needed(first.state, None)
 
@@ -480,7 +480,7 @@ def test_a_node_that_leaves_is_needed_until_its_place_is_given_away_or_it_has_wa
     first.take(NodeLeaves())
     first.take(ResignationWanted("its node leaves", leaves=True))
     assert is_needed(first.state, None), "the register has not answered"
-    first.take(LeadershipTimerFired("leave"))
+    first.take(ElectionTimerFired("leave"))
     assert not is_needed(first.state, None)
 
 
@@ -488,10 +488,10 @@ def test_the_possibility_of_a_hold_outlives_the_one_who_took_over() -> None:
     first = leader()
     second = follower("b", first)
     second.now = 4.0
-    assert of_kind(second.take(LeadershipTimerFired("watch")), Lead)
+    assert of_kind(second.take(ElectionTimerFired("watch")), Lead)
     third = Node("c", first.register, now=4.1)
     third.take(Pointed("b", ("c",)))
-    third.take(LeadershipStarted())
+    third.take(ElectionStarted())
     third.state.successors = ("c",)
     (lead,) = of_kind(third.take(LeaderTetherEnded("b")), Lead)
     assert isinstance(lead, Lead)
@@ -501,7 +501,7 @@ def test_the_possibility_of_a_hold_outlives_the_one_who_took_over() -> None:
 def test_a_claim_that_took_long_to_get_through_is_renewed_before_anything_is_said() -> None:
     node = Node("a", Register())
     node.answers = False
-    node.take(LeadershipStarted())
+    node.take(ElectionStarted())
     (claim,) = of_kind(node.take(node.register.read()), WriteRegister)
     assert isinstance(claim, WriteRegister)
     node.now = 40.0

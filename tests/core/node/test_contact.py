@@ -16,9 +16,9 @@ from holdfast.core.node.io import (
     Dial,
     Finish,
     HangUp,
-    HoldLease,
     LeaseRanOut,
     Report,
+    SetDeadlines,
     SpawnerEnded,
     StartWorkers,
     Told,
@@ -101,8 +101,8 @@ def test_the_spawner_holds_the_lease_before_workers_start() -> None:
     life = connected()
     effects = life.take(run_round())
     kinds = [type(effect) for effect in effects]
-    assert kinds.index(HoldLease) < kinds.index(StartWorkers)
-    (hold,) = [effect for effect in effects if isinstance(effect, HoldLease)]
+    assert kinds.index(SetDeadlines) < kinds.index(StartWorkers)
+    (hold,) = [effect for effect in effects if isinstance(effect, SetDeadlines)]
     assert hold.kill_at - hold.stop_at == life.state.config.leases.stop_reserve_s
 
 
@@ -114,7 +114,7 @@ def test_an_answer_renews_the_lease_from_when_the_heartbeat_was_sent() -> None:
     (beat,) = reports(effects)
     assert isinstance(beat, Heartbeat)
     (hold,) = life.take(Told(HeartbeatAnswered(beat.number)))
-    assert isinstance(hold, HoldLease)
+    assert isinstance(hold, SetDeadlines)
     assert hold.kill_at == sent_at + life.state.config.leases.lease_s
 
 
@@ -216,7 +216,7 @@ def test_a_node_that_has_finished_goes_on_renewing_its_lease() -> None:
     life = finished()
     number = greeting(life.take(CoordinatorReached())).heartbeat
     effects = life.take(Told(HeartbeatAnswered(number)))
-    assert [type(effect) for effect in effects] == [HoldLease], "its store may serve others"
+    assert [type(effect) for effect in effects] == [SetDeadlines], "its store may serve others"
 
 
 def test_a_node_that_has_finished_says_what_it_still_waits_for() -> None:

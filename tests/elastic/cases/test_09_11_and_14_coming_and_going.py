@@ -112,9 +112,9 @@ def test_case_14_an_agent_that_is_sent_a_signal_ends_with_it_and_the_others_go_o
     job: Job, lost: int, is_launched: bool
 ) -> None:
     agents = start_two(job, entrypoints.takes_leave, nodes=(1, 2), is_launched=is_launched)
+    rank = rank_on(job, agents[lost])
     agents[lost].send(signal.SIGTERM)
-    rank = one_of(job, "got.?")
-    assert job.path(f"got.{rank}").read_text() == f"{signal.SIGTERM:d}"
+    assert job.until_there_is(f"got.{rank}") == f"{signal.SIGTERM:d}"
     job.path("let_go").touch()
     assert agents[lost].wait() == 128 + signal.SIGTERM
     assert agents[lost].ending.raised is SignalException
@@ -122,8 +122,9 @@ def test_case_14_an_agent_that_is_sent_a_signal_ends_with_it_and_the_others_go_o
     assert agents[1 - lost].values() == {0: 1}
 
 
-def one_of(job: Job, pattern: str) -> str:
-    """Wait for a file; what its name ends with."""
-    found: list[Path] = []
-    until(lambda: found.extend(job.folder.glob(pattern)) or found, job.outputs)
-    return found[0].suffix[1:]
+def rank_on(job: Job, agent: Agent) -> str:
+    """The rank of its worker. That of the other is told to stop, too, when the round ends."""
+    for path in job.folder.glob("runs.*"):
+        if Path(f"/proc/{path.read_text()}/cwd").samefile(agent.folder):
+            return path.suffix[1:]
+    raise AssertionError(f"{agent.folder.name} has no worker: {job.outputs()}")

@@ -19,6 +19,7 @@ class GlooGroup:
         return brought.tolist()
 
     def leave(self) -> None:
+        dist.barrier()  # Else gloo may still hold the last step's work when its group goes.
         dist.destroy_process_group()
 
 

@@ -226,10 +226,13 @@ class NodesJob:
 
     def check_journals(self) -> None:
         """The core decides the same again, from every agent's journal."""
-        for host in self.hosts:
-            for path in self.home_of(host).glob("logs/*/journal.jsonl"):
-                header, steps = journal.read(path)
-                assert list(journal.replay(header, steps)) == [], path
+        for path in self.journals():
+            header, steps = journal.read(path)
+            assert list(journal.replay(header, steps)) == [], path
+
+    def journals(self) -> list[Path]:
+        homes = (self.home_of(host) for host in self.hosts)
+        return [path for home in homes for path in home.glob("logs/*/journal.jsonl")]
 
     def has_ended(self) -> bool:
         """No agent and no other process of the job is there any more."""

@@ -179,6 +179,7 @@ def test_the_store_is_served_from_the_middle_of_an_import_too(program) -> None:
         dist.all_reduce(total)
         by_us = os.environ["TORCHELASTIC_USE_AGENT_STORE"]
         print(asks.RANK == os.environ["RANK"], int(total), by_us)
+        dist.barrier()
         dist.destroy_process_group()
         """
     program.write({"program.py": script})

@@ -200,6 +200,26 @@ def test_lines_that_a_full_buffer_cuts_in_two_stay_whole(tmp_path: Path) -> None
     assert set(seen.values()) == {10_000}
 
 
+@pytest.mark.parametrize("size", [8192 - 200, 8192 - 3, 8192, 8192 + 4, 2 * 8192 + 200])
+def test_a_line_whose_rest_is_in_a_buffer_of_any_python_is_waited_for(
+    tmp_path: Path, size: int
+) -> None:
+    """It is handed on without the piece that did not fit or, from Python 3.13 on, with it."""
+    block = (b"whole\n" * size)[: size - 4] + b"\nhal"
+    with pipe_stage(tmp_path) as (scene, reading):
+        reader = Reader(scene.loop, reading)
+        one, two = scene.open(PLAIN, 0), scene.open(PLAIN, 1)
+        os.write(one.child_stdout, block)
+        scene.until(lambda: b"whole\n" in reader.text)
+        os.write(two.child_stdout, b"begun")
+        scene.until(lambda: reader.text.endswith(b"begun"))  # A pause of one was as long.
+        os.write(one.child_stdout, b"f\n")
+        scene.until(lambda: reader.text.endswith(b"f\n"))
+        one.close()
+        two.close()
+    assert reader.text.endswith(b"\nbegun\nhalf\n")
+
+
 # --- what nobody reads ----------------------------------------------------------------------
 
 FLOOD = """

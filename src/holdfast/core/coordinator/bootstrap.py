@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from holdfast.core.coordinator import inheriting as coordinator_inheriting
 from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.coordinator.state import CoordinatorState, Succession
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.model import Tenure
@@ -37,13 +37,11 @@ class Beginning(Struct, frozen=True, omit_defaults=True):
 
     def state(self, config: JobConfig, now: float) -> CoordinatorState:
         """The coordinator at its first moment."""
+        follows = None if self.embedded else Succession(self.leader, self.successors)
         if self.ledger is None:
-            return CoordinatorState(
-                config, tenure=self.tenure, embedded=self.embedded, leader=self.leader
-            )
+            return CoordinatorState(config, tenure=self.tenure, succession=follows)
         state = coordinator.take_over(config, self.tenure, self.ledger, now, self.gone_after_s)
-        state.embedded, state.leader = self.embedded, self.leader
-        state.successors = self.successors
+        state.succession = follows
         if self.dead_seat is not None:
             coordinator_inheriting.begin_without(state, self.dead, self.dead_seat, now)
         return state

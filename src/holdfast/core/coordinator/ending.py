@@ -5,6 +5,7 @@ Rules
 2. A member is done with when it says that nothing of the round is left on it, when it has
    left, or when it is proven to be gone. A suspicion is no proof.
 3. After the first success the round is closing: losing a node that has finished does not count.
+4. The seats of an inherited round whose nodes do not report in time are given up.
 """
 
 from __future__ import annotations
@@ -22,16 +23,27 @@ from holdfast.core.coordinator.io import (
     Revoke,
     Tell,
 )
-from holdfast.core.coordinator.state import (
-    UNKNOWN,
-    CoordinatorState,
+from holdfast.core.coordinator.round import (
+    AnyRound,
     EndingKind,
-    Penalty,
+    FormingRound,
+    InheritedRound,
+    RoundCourse,
     RunningRound,
+    StopCause,
+    StoppingRound,
+    ToldRound,
+    is_present,
+    missing_reports,
+)
+from holdfast.core.coordinator.state import (
+    CoordinatorState,
+    Penalty,
     current_round,
     forget,
     note_done,
-    settle,
+    told_round,
+    update_ready,
 )
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.policy.config import Timeouts
@@ -42,7 +54,6 @@ from holdfast.core.protocol.messages import (
     NodeLeft,
     RoundStopped,
     Standing,
-    StopRound,
     WorkersFailed,
     WorkersSucceeded,
 )
@@ -56,34 +67,30 @@ RESIGN_FROM = 3
 
 
 def end(
-    state: CoordinatorState, current: RunningRound, kind: EndingKind, reason: str, now: float
+    state: CoordinatorState, current: AnyRound, cause: StopCause, now: float
 ) -> list[CoordinatorEffect]:
     """Stop the round everywhere, unless that is under way."""
-    if current.ending is not None:
+    if isinstance(current, StoppingRound):
         return []
-    current.ending, current.stop_reason = kind, reason
-    current.stop_deadline = state.looks["stop"] = now + patience_s(state.config.timeouts)
-    if not current.announced:
+    deadline = state.looks["stop"] = now + patience_s(state.config.timeouts)
+    stopping = state.round = current.stopping(cause, deadline)
+    if isinstance(current, FormingRound):
         # Nobody was told to start, so nobody has to stop.
-        for name in current.members:
-            _is_back(state, current, name)
+        for node in stopping.awaited():
+            _is_back(state, stopping, node)
         return []
-    stop = StopRound(current.number, reason, current.stop_about)
-    told = [name for name in current.members if name != UNKNOWN and name not in current.gone]
-    return [Tell(name, stop) for name in told if name not in current.back]
+    return [Tell(node, stopping.order()) for node in stopping.awaited()]
 
 
 def _end_for(
     state: CoordinatorState,
-    current: RunningRound,
+    current: AnyRound,
     kind: EndingKind,
     what: tuple[str, str],
     now: float,
 ) -> list[CoordinatorEffect]:
     """Stop it because of a node: `what` is its name, and what is with it."""
-    if current.ending is None:
-        current.stop_about = what[0]
-    return end(state, current, kind, " ".join(what), now)
+    return end(state, current, StopCause(kind, " ".join(what), what[0]), now)
 
 
 def patience_s(timeouts: Timeouts) -> float:
@@ -91,12 +98,16 @@ def patience_s(timeouts: Timeouts) -> float:
     return timeouts.shutdown_s + 3 * timeouts.unkillable_s + STOP_MARGIN_S
 
 
-def _is_back(state: CoordinatorState, current: RunningRound, node: str) -> None:
-    current.back.add(node)
+def _is_back(
+    state: CoordinatorState, current: AnyRound | None, node: str, *, idle: bool = False
+) -> None:
+    assert isinstance(current, StoppingRound), "a member is back in a round that nobody stopped"
+    if current.accounted.get(node) != "idle":
+        current.accounted[node] = "idle" if idle else "back"
     member = state.members.get(node)
     if member is not None:
         member.round = 0
-        settle(state, node)
+        update_ready(state, node)
 
 
 # What ends it.
@@ -105,49 +116,47 @@ def _is_back(state: CoordinatorState, current: RunningRound, node: str) -> None:
 def failed(
     state: CoordinatorState, node: str, message: WorkersFailed, now: float
 ) -> list[CoordinatorEffect]:
-    current = current_round(state, message.round)
-    if current is None or not current.has(node) or not message.failures:
+    current = told_round(state, message.round, node)
+    if current is None or not message.failures:
         return []
-    _note(current, message.failures, now)
+    _note(current.course, message.failures, now)
     effects = _ask_for_details(current, node, message.failures)
     reason = rootcause.describe(message.failures[0])
-    return end(state, current, "failure", reason, now) + effects
+    return end(state, current, StopCause("failure", reason), now) + effects
 
 
 def _ask_for_details(
-    current: RunningRound, node: str, failures: tuple[Failure, ...]
+    current: ToldRound, node: str, failures: tuple[Failure, ...]
 ) -> list[CoordinatorEffect]:
     """Ten thousand tracebacks at once would drown the heartbeats: a few nodes tell theirs."""
     known_in_full = not any(failure.brief for failure in failures)
-    if known_in_full or current.described >= DESCRIBED_NODES:
+    if known_in_full or current.course.described >= DESCRIBED_NODES:
         return []
-    current.described += 1
+    current.course.described += 1
     return [Tell(node, DescribeFailures(current.number))]
 
 
 def described(
     state: CoordinatorState, node: str, message: FailuresDescribed
 ) -> list[CoordinatorEffect]:
-    current = current_round(state, message.round)
-    if current is not None and current.has(node):
-        _note(current, message.failures, None)
+    current = told_round(state, message.round, node)
+    if current is not None:
+        _note(current.course, message.failures, None)
     return []
 
 
 def succeeded(
     state: CoordinatorState, node: str, message: WorkersSucceeded
 ) -> list[CoordinatorEffect]:
-    current = current_round(state, message.round)
-    if current is None or not current.has(node):
+    current = told_round(state, message.round, node)
+    if current is None:
         return []
-    current.succeeded.add(node)
-    if node == state.leader:
+    current.course.succeeded.add(node)
+    if state.succession is not None and node == state.succession.leader:
         note_done(state, current, node)
-    if current.ending is not None:
-        return []
-    if len(current.succeeded) < len(current.members):
-        return standstill.look(state, current)  # It may have been the only one that did not stand.
-    return judging.close(state, judging.ALL_SUCCEEDED)
+    # It may have been the only one that did not stand still.
+    closed = judging.close_if_all_succeeded(state, current)
+    return closed or standstill.look(state, current)
 
 
 def stopped(
@@ -159,20 +168,19 @@ def stopped(
     current = current_round(state, message.round)
     if member.round == message.round or current is not None:
         member.round, member.endpoint = 0, message.endpoint
-        settle(state, node)
-    if current is None or not current.has(node) or node in current.gone:
+        update_ready(state, node)
+    if current is None or not is_present(current, node):
         return []
-    _note(current, message.failures, now)
-    if not message.ran:
-        current.idle.add(node)
+    if not isinstance(current, FormingRound):
+        _note(current.course, message.failures, now)
     effects = reinstate(state, node)
     effects += _end_for(state, current, "loss", (member.name, "has stopped its workers"), now)
-    _is_back(state, current, node)
+    _is_back(state, state.round, node, idle=not message.ran)
     return effects
 
 
 def stands(
-    state: CoordinatorState, current: RunningRound, node: str, standing: Standing, now: float
+    state: CoordinatorState, current: ToldRound, node: str, standing: Standing, now: float
 ) -> list[CoordinatorEffect]:
     """A member of the current round has greeted again: take what it says about the round."""
     member = state.members[node]
@@ -183,44 +191,26 @@ def stands(
     elif standing.condition == "succeeded":
         effects = succeeded(state, node, WorkersSucceeded(current.number))
     elif standing.condition != "running":
-        _note(current, standing.failures, now)
+        _note(current.course, standing.failures, now)
         what = "had lost the coordinator and stopped its workers"
         effects = _end_for(state, current, "loss", (member.name, what), now)
     if standing.condition == "stopped":
-        _is_back(state, current, node)
-    elif current.ending is not None and not effects:
-        stop = StopRound(current.number, current.stop_reason, current.stop_about)
-        effects = [Tell(node, stop)]
-    return effects + _first_report(state, current, now) + _whole_again(current, now)
+        _is_back(state, state.round, node)
+    elif isinstance(state.round, StoppingRound) and not effects:
+        effects = [Tell(node, state.round.order())]
+    return effects
 
 
-def _first_report(
-    state: CoordinatorState, current: RunningRound, now: float
-) -> list[CoordinatorEffect]:
-    """A coordinator that holds the leases without its register needs all members for that.
-
-    This one has left it, so it can have renewed the others' for `suspect_s` more at most.
-    """
-    if current.missing_until is not None and not current.reported:
-        current.reported = True
-        leases = state.config.leases
-        until = now + leases.suspect_s * (1 + leases.drift) + leases.gone_after_s
-        current.missing_until = state.looks["missing"] = min(current.missing_until, until)
-    return []
-
-
-def _whole_again(current: RunningRound, now: float) -> list[CoordinatorEffect]:
-    if current.missing_until is None or UNKNOWN in current.members:
-        return []
-    current.missing_until, current.started_at = None, now
-    if current.ending is not None:
-        return []
-    nodes = f"all {len(current.members)} nodes of round {current.number} have"
-    if current.done:
-        nodes = f"all nodes of round {current.number} that are not done have"
-    elif len(current.members) == 1:
-        nodes = f"the node of round {current.number} has"
-    return [Explain(f"{nodes} reported: it goes on")]
+def nobody_is_missing(state: CoordinatorState, now: float) -> None:
+    """All have reported, or must be gone: nobody's leases are held by an earlier coordinator."""
+    current = state.round
+    missing = missing_reports(current)
+    if missing is not None and missing.held:
+        state.version += 1
+    if isinstance(current, StoppingRound):
+        current.missing = None
+    elif isinstance(current, InheritedRound):
+        state.round = current.whole(now)
 
 
 def suspected(
@@ -230,23 +220,28 @@ def suspected(
     if member is None or state.outcome is not None:
         return []
     member.suspected = reason
-    settle(state, node)
+    update_ready(state, node)
     current = state.round
-    if current is None or not current.has(node) or node in current.succeeded:
+    if current is None or node not in current.seats or _has_succeeded(current, node):
         return []
-    stop = _end_for(state, current, "loss", (member.name, f"may be lost: {reason}"), now)
-    return stop + _resign(state, current)
+    effects = _end_for(state, current, "loss", (member.name, f"may be lost: {reason}"), now)
+    return effects + _resign(state, current)
 
 
-def _resign(state: CoordinatorState, current: RunningRound) -> list[CoordinatorEffect]:
+def _has_succeeded(current: AnyRound, node: str) -> bool:
+    return not isinstance(current, FormingRound) and node in current.course.succeeded
+
+
+def _resign(state: CoordinatorState, current: AnyRound) -> list[CoordinatorEffect]:
     """When half of a round is out of reach, it may be we who are cut off."""
-    if state.embedded or len(current.members) < RESIGN_FROM:
+    size = len(current.seats)
+    if state.embedded or size < RESIGN_FROM:
         return []
-    known = [state.members[name] for name in current.members if name in state.members]
+    known = [state.members[name] for name in current.seats.ranks if name in state.members]
     silent = sum(1 for member in known if member.suspected)
-    if 2 * silent < len(current.members):
+    if 2 * silent < size:
         return []
-    return [Resign(f"{silent} of {len(current.members)} nodes of the round are out of reach")]
+    return [Resign(f"{silent} of {size} nodes of the round are out of reach")]
 
 
 def gone(state: CoordinatorState, node: str, reason: str, now: float) -> list[CoordinatorEffect]:
@@ -255,7 +250,7 @@ def gone(state: CoordinatorState, node: str, reason: str, now: float) -> list[Co
     if member is None:
         return []
     current = state.round
-    if current is not None and current.has(node) and node not in current.succeeded:
+    if current is not None and node in current.seats and not _has_succeeded(current, node):
         _penalise(state, member.info.host, now)
     lost = _without(state, node, (member.name, f"was lost: {reason}"), now)
     return [Disconnect(node), *lost]
@@ -269,12 +264,12 @@ def left(
         return []
     if state.config.max_nodes == 1 and not state.members:
         effects = judging.close(state, _outcome_of_the_last(message))
-        if message.signal is None:
-            state.unaware.add(node)  # It waits to be told how its job ended.
+        if message.signal is None and state.end is not None:
+            state.end.unaware.add(node)  # It waits to be told how its job ended.
         return effects
     current = state.round
-    if current is not None and current.has(node):
-        _note(current, message.failures, now)
+    if not isinstance(current, FormingRound | None) and node in current.seats:
+        _note(current.course, message.failures, now)
     return _without(state, node, (member.name, f"has left: {message.reason}"), now)
 
 
@@ -290,16 +285,30 @@ def _without(
 ) -> list[CoordinatorEffect]:
     """Go on without a node that is gone or has left."""
     current = state.round
-    if state.outcome is not None or current is None or not current.has(node):
+    if state.outcome is not None or current is None or node not in current.seats:
         return []
-    if node in current.back:
-        return []
-    current.gone[node] = " ".join(what)
-    current.leaving.pop(node, None)
-    if node in current.succeeded:
+    match current:
+        case FormingRound():
+            current.leaving.pop(node, None)
+        case RunningRound() | InheritedRound():
+            current.gone.add(node)
+            current.leaving.pop(node, None)
+        case StoppingRound():
+            if current.accounted.get(node) in ("back", "idle"):
+                return []
+            current.accounted[node] = "gone"
+    if not isinstance(current, FormingRound) and node in current.course.succeeded:
         note_done(state, current, node)
         return []
-    return _end_for(state, current, "loss", what, now)
+    effects = _end_for(state, current, "loss", what, now)
+    note_loss(state.round, " ".join(what))
+    return effects
+
+
+def note_loss(current: AnyRound | None, text: str) -> None:
+    """A member was lost before it had succeeded; `text` says so."""
+    assert isinstance(current, StoppingRound), "a member is lost, and the round goes on"
+    current.lost = current.lost or text
 
 
 def _penalise(state: CoordinatorState, host: str, now: float) -> None:
@@ -321,9 +330,9 @@ def draining(
     if not member.draining:
         member.drain_until = now + state.config.timeouts.drain_s
     member.draining = reason
-    settle(state, node)
+    update_ready(state, node)
     current = state.round
-    if current is not None and current.has(node) and node not in current.gone:
+    if not isinstance(current, StoppingRound | None) and is_present(current, node):
         current.leaving.setdefault(node, member.drain_until)
     return let_out(state, now)
 
@@ -334,10 +343,11 @@ def let_out(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     Or none at all, as when the whole job is being ended: a replacement would join nobody.
     """
     current = state.round
-    if current is None or not current.leaving or current.ending is not None:
+    if isinstance(current, StoppingRound | None) or not current.leaving:
         return []
     node, until = next(iter(current.leaving.items()))  # Whoever asked first has waited longest.
-    staying = len(current.seats) - len(current.gone) - len(current.leaving)
+    gone = 0 if isinstance(current, FormingRound) else len(current.gone)
+    staying = len(current.seats.ranks) - gone - len(current.leaving)
     enough = staying + len(state.ready) >= state.config.min_nodes
     if staying > 0 and not enough and now < until:
         state.looks["drain"] = until
@@ -365,36 +375,33 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
 
 
 def _missing(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """Those who have not reported by now must be gone."""
     current = state.round
-    if current is None or current.missing_until is None:
+    if current is None or missing_reports(current) is None or not current.seats.unreported:
         return []
-    missing = current.members.count(UNKNOWN)
-    if not missing:
-        return []
-    nodes = "1 node" if missing == 1 else f"{missing} nodes"
-    for number, name in enumerate(current.members):
-        if name == UNKNOWN:
-            seat = f"node {number + 1} of round {current.number}"
-            current.seat(number, seat)
-            current.gone[seat] = f"{seat} did not report to the new coordinator"
-    current.missing_until = None
-    reason = f"{nodes} of round {current.number} did not report to the new coordinator"
-    return end(state, current, "loss", reason, now)
+    missing = current.seats.unreported_ranks()
+    nodes = "1 node" if len(missing) == 1 else f"{len(missing)} nodes"
+    reason = f"of round {current.number} did not report to the new coordinator"
+    effects = end(state, current, StopCause("loss", f"{nodes} {reason}"), now)
+    current.seats.give_up()
+    nobody_is_missing(state, now)
+    note_loss(state.round, f"node {missing[0] + 1} {reason}")
+    return effects
 
 
 def _still_not_stopped(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """A node that does not stop its workers loses its lease, and is gone when that is over."""
     current = state.round
-    if current is None or current.stop_deadline is None or state.config.max_nodes == 1:
+    if not isinstance(current, StoppingRound) or state.config.max_nodes == 1:
         return []  # A job of one node has no leases to lose, and nobody else to go on with.
-    if now < current.stop_deadline:
-        state.looks["stop"] = current.stop_deadline
+    if now < current.deadline:
+        state.looks["stop"] = current.deadline
         return []
     effects: list[CoordinatorEffect] = []
     for name in current.awaited():
         if name in state.members and not state.members[name].revoked:
             state.members[name].revoked = True
-            settle(state, name)
+            update_ready(state, name)
             about = state.members[name].name
             told = f"{about} has not stopped its workers, and counts as lost when its lease is over"
             effects.append(Explain(told, about))
@@ -408,16 +415,16 @@ def reinstate(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     if not member.revoked:
         return []
     member.revoked = False
-    settle(state, node)
+    update_ready(state, node)
     return [Reinstate(node)]
 
 
-def _note(current: RunningRound, told: tuple[Failure, ...], received_at: float | None) -> None:
+def _note(course: RoundCourse, told: tuple[Failure, ...], received_at: float | None) -> None:
     """A node's later word on a rank replaces the earlier one, but not when it was received.
 
     Clocks of different hosts are never compared: failures are ordered by their receipt.
     """
-    known = current.failures
+    known = course.failures
     for failure in told:
         before = known.get(failure.rank)
         if before is None:

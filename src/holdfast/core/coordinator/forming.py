@@ -19,17 +19,27 @@ from msgspec.structs import replace
 from holdfast.core.coordinator import ending as ending
 from holdfast.core.coordinator import judging as judging
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain, Tell
-from holdfast.core.coordinator.state import (
-    UNKNOWN,
-    CoordinatorState,
+from holdfast.core.coordinator.round import (
+    AnyRound,
+    FormingRound,
+    InheritedRound,
+    NodeSeat,
     RunningRound,
+    StopCause,
+    StoppingRound,
+    seats_of,
+)
+from holdfast.core.coordinator.state import (
+    Announced,
+    CoordinatorState,
+    Unrecorded,
     name_of,
-    settle,
+    update_ready,
 )
 from holdfast.core.policy import ranks, rounds
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.messages import CloseJob, RunRound, StandBy
-from holdfast.core.protocol.model import NodeInfo, Outcome
+from holdfast.core.protocol.model import Assignment, Endpoint, NodeInfo, Outcome
 
 COUNTED_ALOUD = 8
 """Up to this many nodes every arrival is told; beyond it, once in a while."""
@@ -40,14 +50,15 @@ def consider(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """After every event: form a round, make room in the running one, or wait."""
     if state.outcome is not None:
         return []
-    if state.round is None:
+    current = state.round
+    if current is None:
         if state.closing is not None:
             return judging.close(state, state.closing)
         if state.config.max_nodes == 1 and not state.ready:
             return []  # Nobody is waited for: the only node is getting ready.
         return _form(state, now)
-    if state.round.announced and state.round.ending is None:
-        return _make_room(state, state.round, now) + ending.let_out(state, now)
+    if isinstance(current, RunningRound | InheritedRound):
+        return _make_room(state, current, now) + ending.let_out(state, now)
     return []
 
 
@@ -64,7 +75,7 @@ def _form(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         case rounds.WaitLonger():
             if decision.wake_at is not None:
                 state.looks["form"] = min(decision.wake_at, wait_until or decision.wake_at)
-            short = candidates < state.config.min_nodes and now >= state.not_before
+            short = candidates < state.config.min_nodes and now >= state.wait.not_before
             missing = _missing_ranks(state, ": ", now) if short else ""
             return _explain_wait(state, decision.reason + missing, now)
         case rounds.Fail():
@@ -77,7 +88,7 @@ def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]
     fixed = state.config.has_fixed_ranks
     if fixed and _is_gathering(state):
         return len(state.ready), None  # At most so many, and far from enough.
-    if not fixed and not state.penalties and (len(state.roles) < 2 or not state.seats):
+    if not fixed and not state.penalties and (len(state.roles) < 2 or not state.holders):
         return len(state.ready), None  # A seat is a role's only once one of that role held it.
     able = _able(state, now)
     until = None
@@ -94,7 +105,7 @@ def _seated(state: CoordinatorState, able: list[str]) -> tuple[NodeInfo, ...]:
     """Those of them who would get a seat, in the order of their ranks."""
     if state.config.has_fixed_ranks:
         return tuple(_by_rank(state, able).values())
-    seated = ranks.select(_arrived(state, able), state.seats, state.config.max_nodes)
+    seated = ranks.select(_arrived(state, able), state.holders, state.config.max_nodes)
     return ranks.order(seated, _in_order(state))
 
 
@@ -128,14 +139,15 @@ def _sits_out(state: CoordinatorState, node: str, now: float) -> bool:
 
 def _count(state: CoordinatorState, candidates: int, now: float) -> None:
     """Keep the times from which the waits for latecomers and for too few are counted."""
+    wait = state.wait
     if candidates >= state.config.min_nodes:
-        state.short_since = None
-        if state.enough_since is None:
-            state.enough_since = now
+        wait.short_since = None
+        if wait.enough_since is None:
+            wait.enough_since = now
     else:
-        state.enough_since = None
-        if state.short_since is None:
-            state.short_since = now
+        wait.enough_since = None
+        if wait.short_since is None:
+            wait.short_since = now
 
 
 def _view(state: CoordinatorState, candidates: int) -> rounds.View:
@@ -145,73 +157,93 @@ def _view(state: CoordinatorState, candidates: int) -> rounds.View:
         maximum=state.config.max_nodes,
         timeouts=state.config.timeouts,
         first_round=state.round_number == 0,
-        enough_since=state.enough_since,
-        short_since=state.short_since,
-        not_before=state.not_before,
+        enough_since=state.wait.enough_since,
+        short_since=state.wait.short_since,
+        not_before=state.wait.not_before,
     )
 
 
 def _explain_wait(state: CoordinatorState, reason: str, now: float) -> list[CoordinatorEffect]:
-    if reason == state.waiting_for or not state.ready:
+    wait = state.wait
+    if reason == wait.reason or not state.ready:
         return []
-    crowd = len(state.ready) > COUNTED_ALOUD and state.waiting_for != ""
-    state.waiting_for = reason
-    if crowd and now < state.said_at + ALOUD_EVERY_S:
+    crowd = len(state.ready) > COUNTED_ALOUD and wait.reason != ""
+    wait.reason = reason
+    if crowd and now < wait.said_at + ALOUD_EVERY_S:
         return []
-    state.said_at = now
+    wait.said_at = now
     return [Explain(reason)]
 
 
 def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """Settle who sits where, and have it written down."""
     seated = _seated(state, _able(state, now))
-    state.seats = ranks.seat_holders(state.seats, seated, state.config.max_nodes)
+    state.holders = ranks.seat_holders(state.holders, seated, state.config.max_nodes)
     members = [info.node for info in seated]
     state.round_number += 1
     state.formed += 1
     state.version += 1
-    state.waiting_for = ""
-    state.newcomer_since = state.enough_since = state.short_since = None
-    master = state.members[members[0]].endpoint
-    assert master is not None, "a node without an endpoint was a candidate"
-    state.round = RunningRound(
+    wait = state.wait
+    wait.reason = ""
+    wait.newcomer_since = wait.enough_since = wait.short_since = None
+    state.round = FormingRound(
         state.round_number,
-        members,
-        started_at=now,
-        version=state.version,
-        instance=state.tenure.instance,
+        state.tenure.instance,
+        seats_of(members),
+        state.version,
+        formed_at=now,
+        assignments=_assignments(state, seated),
     )
-    state.round.assignments = ranks.assign(
-        seated, round=state.round_number, restart_count=state.restart_count, master=master
-    )
-    if state.config.has_fixed_ranks:
-        _keep_masters_as_given(state, state.round)
     for name in members:
         state.members[name].round = state.round_number
-        settle(state, name)
+        update_ready(state, name)
     return []
 
 
-def _keep_masters_as_given(state: CoordinatorState, formed: RunningRound) -> None:
-    for name, assignment in formed.assignments.items():
-        given = state.members[name].endpoint
-        assert given is not None, "a node without an endpoint was a candidate"
-        formed.assignments[name] = replace(assignment, master=given)
+def _assignments(state: CoordinatorState, seated: tuple[NodeInfo, ...]) -> dict[str, Assignment]:
+    """What each of them will be told."""
+    assigned = ranks.assign(
+        seated,
+        round=state.round_number,
+        restart_count=state.budget.charges,
+        master=_endpoint(state, seated[0].node),
+    )
+    if not state.config.has_fixed_ranks:
+        return assigned
+    # Masters are kept as they were given (rule 5).
+    return {
+        node: replace(assignment, master=_endpoint(state, node))
+        for node, assignment in assigned.items()
+    }
+
+
+def _endpoint(state: CoordinatorState, node: str) -> Endpoint:
+    held = state.members[node].endpoint
+    assert held is not None, "a node without an endpoint was a candidate"
+    return held
 
 
 def written(state: CoordinatorState, version: int, now: float) -> list[CoordinatorEffect]:
     """What was written down may be told."""
     effects: list[CoordinatorEffect] = []
-    current = state.round
-    if current is not None and not current.announced and version >= current.version:
-        current.announced, current.started_at = True, now
-        effects += [Tell(name, RunRound(current.assignments[name])) for name in current.members]
-        for name in state.ready:
-            effects += stand_by(state, name)
-    outcome = state.outcome
-    if outcome is not None and not state.outcome_told and version >= state.outcome_version:
-        state.outcome_told = True
-        effects += [Tell(name, CloseJob(outcome)) for name in sorted(state.unaware)]
+    formed = state.round
+    if isinstance(formed, FormingRound) and version >= formed.version:
+        effects += _announce(state, formed, now)
+    end = state.end
+    if end is not None and isinstance(end.stage, Unrecorded) and version >= end.stage.version:
+        end.stage = Announced()
+        effects += [Tell(name, CloseJob(end.outcome)) for name in sorted(end.unaware)]
+    return effects
+
+
+def _announce(state: CoordinatorState, formed: FormingRound, now: float) -> list[CoordinatorEffect]:
+    state.round = formed.announced(now)
+    told = formed.assignments
+    effects: list[CoordinatorEffect] = [
+        Tell(name, RunRound(told[name])) for name in formed.seats.nodes()
+    ]
+    for name in state.ready:
+        effects += stand_by(state, name)
     return effects
 
 
@@ -223,7 +255,7 @@ def stand_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     current = state.round
     if node not in state.ready:
         return []  # It is still getting ready, or has an older round to stop.
-    if current is not None and (current.ending or current.missing_until is not None):
+    if isinstance(current, InheritedRound | StoppingRound):
         return []
     reason = _refused_rank(state, node) if state.config.has_fixed_ranks else ""
     if reason:
@@ -233,10 +265,10 @@ def stand_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     return [Tell(node, StandBy(_no_seat(state, current)))]
 
 
-def _no_seat(state: CoordinatorState, current: RunningRound) -> str:
-    runs = f"round {current.number} runs with {len(current.members)} of at most"
+def _no_seat(state: CoordinatorState, current: FormingRound | RunningRound) -> str:
+    runs = f"round {current.number} runs with {len(current.seats)} of at most"
     standing = f"{runs} {state.config.max_nodes} nodes: standing by"
-    if len(current.members) < state.config.max_nodes:
+    if len(current.seats) < state.config.max_nodes:
         standing = f"{runs} {state.config.max_nodes} nodes: this one will be taken in soon"
     if _is_the_last(state, current):
         standing = f"round {current.number} is coming to its end: standing by"
@@ -244,24 +276,25 @@ def _no_seat(state: CoordinatorState, current: RunningRound) -> str:
 
 
 def _make_room(
-    state: CoordinatorState, current: RunningRound, now: float
+    state: CoordinatorState, current: RunningRound | InheritedRound, now: float
 ) -> list[CoordinatorEffect]:
-    full = len(current.members) >= state.config.max_nodes
+    size, wait = len(current.seats), state.wait
+    full = size >= state.config.max_nodes
     newcomers = 0 if full or _is_the_last(state, current) else _newcomers(state, current)
     if not newcomers:
-        state.newcomer_since = None
+        wait.newcomer_since = None
         return []
-    if state.newcomer_since is None:
-        state.newcomer_since = now
+    if wait.newcomer_since is None:
+        wait.newcomer_since = now
     decision = rounds.make_room(
         rounds.Occupancy(
-            size=len(current.members),
+            size=size,
             maximum=state.config.max_nodes,
             newcomers=newcomers,
-            newcomer_since=state.newcomer_since,
+            newcomer_since=wait.newcomer_since,
             started_at=current.started_at,
-            fruitless=state.fruitless,
-            closing=_is_the_last(state, current) or current.missing_until is not None,
+            fruitless=state.budget.fruitless,
+            closing=_is_the_last(state, current) or isinstance(current, InheritedRound),
             timeouts=state.config.timeouts,
         ),
         now,
@@ -271,19 +304,21 @@ def _make_room(
     if not isinstance(decision, rounds.Form):
         return []
     joined = "a node has joined" if newcomers == 1 else f"{newcomers} nodes have joined"
-    return ending.end(state, current, "newcomers", joined, now)
+    return ending.end(state, current, StopCause("newcomers", joined), now)
 
 
-def _is_the_last(state: CoordinatorState, current: RunningRound) -> bool:
+def _is_the_last(state: CoordinatorState, current: AnyRound) -> bool:
     """As far as can be told: admitting newcomers no longer pays."""
-    return bool(current.succeeded) or state.closing is not None
+    if state.closing is not None:
+        return True
+    return not isinstance(current, FormingRound) and current.course.has_success
 
 
-def _newcomers(state: CoordinatorState, current: RunningRound) -> int:
+def _newcomers(state: CoordinatorState, current: RunningRound | InheritedRound) -> int:
     """How many wait for whom there would be a seat."""
     if not state.ready or len(state.roles) < 2:
         return len(state.ready)
-    present = [name for name in current.members if name in state.members]
+    present = [name for name in current.seats.nodes() if name in state.members]
     return len(_seated(state, [*present, *state.ready])) - len(present)
 
 
@@ -345,7 +380,7 @@ def _holder(state: CoordinatorState, rank: int) -> NodeInfo | None:
     """Who has this rank: in the round, or for the next one, as far as that can be said."""
     current = state.round
     if current is not None:
-        name = current.members[rank] if rank < len(current.members) else UNKNOWN
-        member = state.members.get(name)
+        seat = current.seats.by_rank[rank] if rank < len(current.seats) else None
+        member = state.members.get(seat.node) if isinstance(seat, NodeSeat) else None
         return member.info if member is not None else None
     return None if _is_gathering(state) else _by_rank(state, list(state.ready)).get(rank)

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from holdfast.core.coordinator.round import InheritedRound
 from holdfast.core.coordinator.state import CoordinatorState, current_round
 from holdfast.core.protocol.messages import (
     ClosingWanted,
@@ -122,7 +123,8 @@ def _about_others(
 ) -> Objection | None:
     """Whether some of the failures are not this node's own, as far as it is known which are."""
     current = current_round(state, round)
-    assignment = current.assignments.get(node) if current is not None else None
+    told = {} if isinstance(current, InheritedRound | None) else current.assignments
+    assignment = told.get(node)
     given = None if assignment is None else {one.rank for one in assignment.workers}
     for failure in failures:
         if failure.node != node:

@@ -16,7 +16,17 @@ from __future__ import annotations
 from holdfast.core.coordinator import ending as ending
 from holdfast.core.coordinator import judging as judging
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain
-from holdfast.core.coordinator.state import UNKNOWN, CoordinatorState, Member, RunningRound
+from holdfast.core.coordinator.round import (
+    DepartedLeader,
+    FinishedSeat,
+    InheritedRound,
+    MissingReports,
+    StopCause,
+    StoppingRound,
+    ToldRound,
+    UnreportedSeat,
+)
+from holdfast.core.coordinator.state import CoordinatorState, Member
 from holdfast.core.protocol.document import roll
 from holdfast.core.protocol.messages import Standing
 from holdfast.core.protocol.naming import host_of
@@ -29,31 +39,23 @@ SAID_AFTER_S = 2.0
 def begin_without(state: CoordinatorState, node: str, seat: int, now: float) -> None:
     """The node of the earlier coordinator, which held that seat, is dead."""
     current = state.round
-    if current is None or seat >= len(current.members) or seat in current.done.values():
+    if current is None or seat >= len(current.seats):
         return
-    state.departed, state.departed_at = node, now
-    current.seat(seat, node)
-    state.looks["departed"] = now + state.config.leases.tether_s
-    ending.end(state, current, "loss", _about(node), now)
-
-
-def seat_done(current: RunningRound, seats: tuple[int, ...]) -> None:
-    """Members that had succeeded stand in the round under the number of their seat."""
-    for seat in seats:
-        name = _done(seat, current)
-        current.seat(seat, name)
-        current.gone[name] = f"{name}, is not waited for"
-        current.succeeded.add(name)
-        current.done[name] = seat
+    if not isinstance(current.seats.by_rank[seat], UnreportedSeat):
+        return
+    current.seats.take(seat, node)
+    ending.end(state, current, StopCause("loss", _about(node)), now)
+    assert isinstance(state.round, StoppingRound), "a member is dead, and the round goes on"
+    gone_at = state.looks["departed"] = now + state.config.leases.tether_s
+    state.round.departed = DepartedLeader(node, gone_at)
 
 
 def remembered(state: CoordinatorState, node: str, charges: int) -> int:
     """How many charges nodes remember that are here, as far as they bear each other out."""
-    if charges > state.charges:
-        state.remembered[node] = charges
-    known = [
-        told for name, told in state.remembered.items() if name in state.members or name == node
-    ]
+    claims = state.budget.remembered
+    if charges > state.budget.charges:
+        claims[node] = charges
+    known = [told for name, told in claims.items() if name in state.members or name == node]
     if len(known) < WITNESSES:
         return 0
     believed = sorted(known)[-WITNESSES]
@@ -61,21 +63,52 @@ def remembered(state: CoordinatorState, node: str, charges: int) -> int:
     return believed if policy.window_s is not None else min(believed, policy.max_restarts)
 
 
-def take_seat(current: RunningRound, standing: Standing, node: str) -> None:
+def take_seat(current: ToldRound, standing: Standing, node: str) -> None:
     """A node says that it is a member, and on which seat."""
-    seat = standing.group_rank
-    holder = current.members[seat]
-    if holder == UNKNOWN:
-        current.seat(seat, node)
-    elif holder == _done(seat, current) and standing.condition == "succeeded":
-        for known in (current.gone, current.seats, current.done):
-            del known[holder]
-        current.succeeded.discard(holder)
-        current.seat(seat, node)
+    seats, rank = current.seats, standing.group_rank
+    if node in seats:
+        return
+    match seats.by_rank[rank]:
+        case UnreportedSeat():
+            seats.take(rank, node)
+        case FinishedSeat() if standing.condition == "succeeded":
+            seats.take(rank, node)
+            current.course.done.discard(rank)
 
 
-def _done(seat: int, current: RunningRound) -> str:
-    return f"node {seat + 1} of round {current.number}, which had finished"
+def reported(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """A member has said where it stands. When all have, and all still run, the round goes on."""
+    current = state.round
+    if not isinstance(current, InheritedRound | StoppingRound) or current.missing is None:
+        return []
+    if not current.missing.reported:
+        _first_report(state, current.missing, now)
+    if current.seats.unreported:
+        return []
+    ending.nobody_is_missing(state, now)
+    if isinstance(current, StoppingRound):
+        current.started_at = now
+        return []
+    return [Explain(f"{_all_nodes(current)} reported: it goes on")]
+
+
+def _first_report(state: CoordinatorState, missing: MissingReports, now: float) -> None:
+    """A coordinator that holds the leases without its register needs all members for that.
+
+    This one has left it, so it can have renewed the others' for `suspect_s` more at most.
+    """
+    missing.reported = True
+    leases = state.config.leases
+    until = now + leases.suspect_s * (1 + leases.drift) + leases.gone_after_s
+    missing.until = state.looks["missing"] = min(missing.until, until)
+
+
+def _all_nodes(current: InheritedRound) -> str:
+    if current.course.done:
+        return f"all nodes of round {current.number} that are not done have"
+    if len(current.seats) == 1:
+        return f"the node of round {current.number} has"
+    return f"all {len(current.seats)} nodes of round {current.number} have"
 
 
 def _about(node: str) -> str:
@@ -85,60 +118,74 @@ def _about(node: str) -> str:
 def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """See whether a round that was taken over is over without more reports."""
     current = state.round
-    if current is None or not (state.departed or current.missing_until is not None):
+    if isinstance(current, StoppingRound):
+        _bury(state, current, now)
+    if not isinstance(current, InheritedRound | StoppingRound) or current.missing is None:
         return []
-    if current.has(state.departed) and now >= state.departed_at + state.config.leases.tether_s:
-        state.looks.pop("departed", None)
-        current.gone.setdefault(state.departed, _about(state.departed))
-    is_over = state.outcome is not None or current.ending is not None
-    if not is_over and len(current.succeeded) == len(current.members):
-        return judging.close(state, judging.ALL_SUCCEEDED)
-    return _say_who_is_awaited(state, current, now) + _close_if_never_run(state, current, now)
+    effects = judging.close_if_all_succeeded(state, current)
+    effects += _say_who_is_awaited(state, current, now)
+    return effects + _close_if_never_run(state, current, now)
+
+
+def _bury(state: CoordinatorState, current: StoppingRound, now: float) -> None:
+    """The member that died with the last coordinator is gone, once nothing of it can be left."""
+    departed = current.departed
+    if departed is None or now < departed.gone_at or departed.node in current.accounted:
+        return
+    state.looks.pop("departed", None)
+    current.accounted[departed.node] = "gone"
+    ending.note_loss(current, _about(departed.node))
 
 
 def _say_who_is_awaited(
-    state: CoordinatorState, current: RunningRound, now: float
+    state: CoordinatorState, current: InheritedRound | StoppingRound, now: float
 ) -> list[CoordinatorEffect]:
-    unheard = len(current.members) - len(current.seats)
-    if now < state.looks.get("awaited", now + 1) or current.missing_until is None or not unheard:
+    unheard, missing = current.seats.unreported, current.missing
+    if now < state.looks.get("awaited", now + 1) or missing is None or not unheard:
         return []
     del state.looks["awaited"]
     nodes = "1 node" if unheard == 1 else f"{unheard} nodes"
-    state.waiting_for = (
-        f"waiting up to {current.missing_until - now:.0f} s for {nodes} of round "
+    state.wait.reason = (
+        f"waiting up to {missing.until - now:.0f} s for {nodes} of round "
         f"{current.number}, which may still run"
     )
-    return [Explain(state.waiting_for)]
+    return [Explain(state.wait.reason)]
 
 
 def _close_if_never_run(
-    state: CoordinatorState, current: RunningRound, now: float
+    state: CoordinatorState, current: InheritedRound | StoppingRound, now: float
 ) -> list[CoordinatorEffect]:
-    wanted = len(current.members) - len(current.seats)
+    seats, wanted = current.seats, current.seats.unreported
+    departed = current.departed if isinstance(current, StoppingRound) else None
+    dead = departed.node if departed is not None else ""
     # First by number alone: thousands report, one after the other.
-    without_seat = len(state.members) - len(current.seats) + current.has(state.departed)
-    if current.done or not wanted or not wanted <= without_seat <= wanted + 1:
+    without_seat = len(state.members) - len(seats.ranks) + (departed is not None)
+    if current.course.done or not wanted or not wanted <= without_seat <= wanted + 1:
         return []
     members = _unaware(state, current, wanted)
     if members is None:
         return []
+    # Whoever has no state must not come first because of a seat that it never took.
+    has_run = any(name != dead for name in seats.ranks)
+    cause = StopCause("loss", f"round {current.number} had not begun")
+    effects = ending.end(state, current, cause, now)
+    stopping = state.round
+    assert isinstance(stopping, StoppingRound), "it was ended"
+    stopping.has_run = has_run
     # Who has state comes first: the seats of a round that never was order the next one.
     members.sort(key=lambda name: _by_state(state.members[name]))
-    unheard = [rank for rank, name in enumerate(current.members) if name == UNKNOWN]
-    for rank, name in zip(unheard, members, strict=True):
-        current.seat(rank, name)
-        current.back.add(name)
-    current.missing_until = None
-    # Whoever has no state must not come first because of a seat that it never took.
-    current.has_run = any(name not in (*members, state.departed) for name in current.seats)
-    return ending.end(state, current, "loss", f"round {current.number} had not begun", now)
+    for rank, name in zip(seats.unreported_ranks(), members, strict=True):
+        seats.take(rank, name)
+        stopping.accounted[name] = "back"
+    ending.nobody_is_missing(state, now)
+    return effects
 
 
 def _by_state(member: Member) -> tuple[int, int, int]:
     return (-member.last_round, member.last_rank, member.arrival)
 
 
-def _unaware(state: CoordinatorState, current: RunningRound, wanted: int) -> list[str] | None:
+def _unaware(state: CoordinatorState, current: ToldRound, wanted: int) -> list[str] | None:
     """Those who hold the unreported seats, if they are here and have not heard of the round.
 
     Besides them one more node may be here; with several it would take a search to tell.
@@ -146,11 +193,11 @@ def _unaware(state: CoordinatorState, current: RunningRound, wanted: int) -> lis
     names = [
         name
         for name, member in state.members.items()
-        if not current.has(name) and member.last_round < current.number
+        if name not in current.seats and member.last_round < current.number
     ]
-    if not wanted <= len(names) <= wanted + 1:
-        return None  # Some of them have run it.
-    others = roll(names) ^ roll(current.seats) ^ state.inherited_roll
+    if current.seats.known_roll is None or not wanted <= len(names) <= wanted + 1:
+        return None  # Some of them have run it, or it is not known who they are.
+    others = roll(names) ^ roll(current.seats.ranks) ^ current.seats.known_roll
     stranger = next((name for name in names if roll((name,)) == others), None)
     if len(names) == wanted and others == 0:
         return names

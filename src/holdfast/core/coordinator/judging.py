@@ -13,7 +13,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain
-from holdfast.core.coordinator.state import CoordinatorState, RunningRound
+from holdfast.core.coordinator.round import StoppingRound, ToldRound
+from holdfast.core.coordinator.state import CoordinatorState, JobEnd, Unrecorded
 from holdfast.core.policy import restarts, rounds
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.protocol import exit_status
@@ -29,46 +30,46 @@ ALL_SUCCEEDED = Outcome("succeeded", "all workers succeeded", 0)
 def settle_round(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """Judge the round once nobody is waited for any more."""
     current = state.round
-    if current is None or current.ending is None or not current.is_over:
+    if not isinstance(current, StoppingRound) or not current.is_over:
         return []
     return _judge(state, current, now)
 
 
-def _judge(state: CoordinatorState, ended: RunningRound, now: float) -> list[CoordinatorEffect]:
+def _judge(state: CoordinatorState, ended: StoppingRound, now: float) -> list[CoordinatorEffect]:
     """Every member is back or gone: form again, restart or give up."""
     state.round = None
     state.looks.pop("stop", None)
     state.looks.pop("missing", None)
-    if ended.announced and ended.has_run:
+    if ended.has_run:
         state.former = _who_has_state(state, ended) or state.former
-    if not state.seats:
+    if not state.holders:
         present = (state.members.get(name) for name in state.former)
-        state.seats = tuple(member.info for member in present if member is not None)
+        state.holders = tuple(member.info for member in present if member is not None)
     progressed = _note_progress(state, ended, now)
-    cause = _with_early_ends(rootcause.name(ended.failures.values()), ended)
+    cause = _with_early_ends(rootcause.name(ended.course.failures.values()), ended)
     if state.closing is not None:
-        reason = f"{ended.stop_reason}; {state.closing.reason}"
+        reason = f"{ended.cause.reason}; {state.closing.reason}"
         return close(state, failed_outcome(reason, cause))
-    if ended.ending == "failure" and cause is not None and not _lost(ended):
+    if ended.cause.kind == "failure" and cause is not None and not ended.lost:
         return _charge(state, ended, cause, progressed, now)
     reason = _fruitless_for_too_long(state)
     if reason:
-        return close(state, failed_outcome(f"{ended.stop_reason}; {reason}", cause))
+        return close(state, failed_outcome(f"{ended.cause.reason}; {reason}", cause))
     if state.config.max_nodes == 1 or not state.members:
         return []  # Nobody is left who could form another one.
-    lost, free = _lost(ended), "re-forming, not counted against --max-restarts"
-    if lost and ended.ending == "failure":
-        what = f"{ended.gone[lost]}, and its peers' workers failed as a result"
+    free = "re-forming, not counted against --max-restarts"
+    if ended.lost and ended.cause.kind == "failure":
+        what = f"{ended.lost}, and its peers' workers failed as a result"
         return [Explain(f"{what}; {free}")]
-    return [Explain(f"{ended.stop_reason}; {free}", ended.stop_about)]
+    return [Explain(f"{ended.cause.reason}; {free}", ended.cause.about)]
 
 
-def _with_early_ends(cause: rootcause.Cause | None, ended: RunningRound) -> rootcause.Cause | None:
+def _with_early_ends(cause: rootcause.Cause | None, ended: StoppingRound) -> rootcause.Cause | None:
     """Name beside the first failure who had ended well before, on whichever node."""
     if cause is None:
         return None
-    known = {end.rank: end for each in ended.failures.values() for end in each.ended_before}
-    for node in ended.succeeded:
+    known = {end.rank: end for each in ended.course.failures.values() for end in each.ended_before}
+    for node in ended.course.succeeded:
         assignment = ended.assignments.get(node)
         for ranks in assignment.workers if assignment is not None else ():
             known.setdefault(ranks.rank, EarlyEnd(ranks.rank))
@@ -76,74 +77,69 @@ def _with_early_ends(cause: rootcause.Cause | None, ended: RunningRound) -> root
     return replace(cause, first=replace(cause.first, ended_before=first))
 
 
-def _who_has_state(state: CoordinatorState, ended: RunningRound) -> tuple[str, ...]:
+def _who_has_state(state: CoordinatorState, ended: StoppingRound) -> tuple[str, ...]:
     """By group rank: who ran the round, or had run an earlier one when it got its seat."""
     earlier = set(state.former)
-    here = (name for name in ended.members if name in state.members and name not in ended.gone)
+    rest = ended.accounted
+    here = [name for name in ended.seats.nodes() if rest.get(name) != "gone"]
     return tuple(
         name
         for name in here
-        if name not in ended.idle or name in earlier or state.members[name].last_round
+        if name in state.members
+        and (rest.get(name) != "idle" or name in earlier or state.members[name].last_round)
     )
 
 
 def _fruitless_for_too_long(state: CoordinatorState) -> str:
     limit = state.config.restarts.fruitless_rounds_limit
-    if not limit or state.fruitless < limit:
+    if not limit or state.budget.fruitless < limit:
         return ""
-    return f"{state.fruitless} rounds in a row ended without progress"
+    return f"{state.budget.fruitless} rounds in a row ended without progress"
 
 
-def _lost(ended: RunningRound) -> str:
-    """The first member that was lost before it had succeeded, or nothing."""
-    return next((name for name in ended.gone if name not in ended.succeeded), "")
-
-
-def _note_progress(state: CoordinatorState, ended: RunningRound, now: float) -> bool | None:
+def _note_progress(state: CoordinatorState, ended: StoppingRound, now: float) -> bool | None:
     """Whether the round got anywhere; None where workers report nothing."""
-    reported = ended.furthest_step
+    reported, before = ended.course.furthest_step, state.budget.furthest_step
     progressed = None
-    if reported is not None or state.furthest_step is not None:
-        progressed = (reported or 0) > (state.furthest_step or 0)
-        state.furthest_step = max(reported or 0, state.furthest_step or 0)
+    if reported is not None or before is not None:
+        progressed = (reported or 0) > (before or 0)
+        state.budget.furthest_step = max(reported or 0, before or 0)
     lasted = now - ended.started_at >= state.config.restarts.progress_after_s
     if progressed or (progressed is None and lasted):
-        state.fruitless = 0
+        state.budget.fruitless = 0
         state.penalties = {}
     else:
-        state.fruitless += 1
+        state.budget.fruitless += 1
     return progressed
 
 
 def _charge(
     state: CoordinatorState,
-    ended: RunningRound,
+    ended: StoppingRound,
     cause: rootcause.Cause,
     progressed: bool | None,
     now: float,
 ) -> list[CoordinatorEffect]:
     first = cause.first
-    state.history.append(
-        restarts.RoundFailure(
-            at=now,
-            lasted_s=now - ended.started_at,
-            progressed=progressed,
-            fingerprint=restarts.fingerprint(first),
-            exit_code=first.status.code,
-            non_retryable=first.error.non_retryable,
-        )
+    failed = restarts.RoundFailure(
+        at=now,
+        lasted_s=now - ended.started_at,
+        progressed=progressed,
+        fingerprint=restarts.fingerprint(first),
+        exit_code=first.status.code,
+        non_retryable=first.error.non_retryable,
     )
-    state.charges += 1
+    history = (*state.budget.history, failed)
+    state.budget.history.append(failed)
     state.version += 1
-    verdict = restarts.decide(state.config.restarts, tuple(state.history), now, state.config.run_id)
+    verdict = restarts.decide(state.config.restarts, history, now, state.config.run_id)
     what = rootcause.describe(first)
     if isinstance(verdict, restarts.Restart) and _fruitless_for_too_long(state):
         verdict = restarts.GiveUp(_fruitless_for_too_long(state))
     if isinstance(verdict, restarts.GiveUp):
         return close(state, failed_outcome(f"{what}; {verdict.reason}", cause))
-    state.restart_count += 1
-    state.not_before = now + verdict.delay_s
-    state.waiting_for = rounds.PAUSING if verdict.delay_s else ""
+    state.wait.not_before = now + verdict.delay_s
+    state.wait.reason = rounds.PAUSING if verdict.delay_s else ""
     return [Explain(f"{what}; {verdict.reason}")]
 
 
@@ -156,27 +152,36 @@ def closing_wanted(state: CoordinatorState, outcome: Outcome) -> list[Coordinato
     return [Explain(f"{cut(outcome.reason)}; no further round forms")]
 
 
+def close_if_all_succeeded(state: CoordinatorState, current: ToldRound) -> list[CoordinatorEffect]:
+    """A round that is being stopped is judged, whoever has succeeded meanwhile."""
+    if isinstance(current, StoppingRound) or not current.course.has_all_succeeded(current.seats):
+        return []
+    return close(state, ALL_SUCCEEDED)
+
+
 def close(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:
     """The job is over; it is told once it is written down."""
-    state.outcome = outcome if state.config.max_nodes == 1 else fit_outcome(outcome)
+    if state.end is not None:
+        return []
     state.version += 1
-    state.outcome_version = state.version
-    state.unaware = set(state.members)
+    told = outcome if state.config.max_nodes == 1 else fit_outcome(outcome)
+    state.end = JobEnd(told, Unrecorded(state.version), set(state.members))
     return []
 
 
 def say_unrecorded(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """The end is decided, but not written down: it would look like a hang."""
-    if state.outcome is None or state.outcome_told or state.unrecorded_said or state.embedded:
+    if state.embedded or state.end is None or not isinstance(state.end.stage, Unrecorded):
         return []
-    if state.unrecorded_at is None:
-        state.unrecorded_at = state.looks["unrecorded"] = now + SAID_AFTER_S
-    if now < state.unrecorded_at:
+    outcome, stage = state.end.outcome, state.end.stage
+    if stage.explain_at is None:
+        stage.explain_at = state.looks["unrecorded"] = now + SAID_AFTER_S
+    if stage.explained or now < stage.explain_at:
         return []
-    state.unrecorded_said = True
+    stage.explained = True
     what = "all workers are done"
-    if state.outcome.verdict != "succeeded":
-        what = f"the job is over ({state.outcome.reason})"
+    if outcome.verdict != "succeeded":
+        what = f"the job is over ({outcome.reason})"
     return [Explain(f"{what}; waiting for the register to record it")]
 
 

@@ -1,4 +1,4 @@
-"""The coordinator's desk: what comes in from connections, and the book of leases beside it.
+"""Who is alive: what comes in from connections, and the book of leases beside the coordinator.
 
 Heartbeats are many and decide nothing, so they stay here: the book notes them and they are
 answered. Everything that decides something goes on to `coordinator.step`: what nodes say, and
@@ -36,6 +36,7 @@ from holdfast.core.coordinator.io import (
     WakeCoordinator,
 )
 from holdfast.core.coordinator.leases import LeaseBook
+from holdfast.core.coordinator.round import FormingRound, RunningRound
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.protocol.messages import (
     FromNode,
@@ -55,8 +56,8 @@ class Taken(Struct, frozen=True):
     effects: list[CoordinatorEffect]
 
 
-class Desk(Struct):
-    """A coordinator and its book of leases."""
+class Liveness(Struct):
+    """A coordinator, and the book of leases by which it knows who is alive."""
 
     state: CoordinatorState
     book: LeaseBook
@@ -69,111 +70,116 @@ class Desk(Struct):
     """Steps since somebody last emptied this."""
 
 
-def open_desk(state: CoordinatorState) -> Desk:
-    return Desk(state, LeaseBook(state.config.leases))
+def liveness_of(state: CoordinatorState) -> Liveness:
+    return Liveness(state, LeaseBook(state.config.leases))
 
 
-def receive(desk: Desk, node: str, message: FromNode, now: float) -> list[CoordinatorEffect]:
+def receive(
+    liveness: Liveness, node: str, message: FromNode, now: float
+) -> list[CoordinatorEffect]:
     """A node said something."""
-    effects = _notice_stall(desk, now)
-    wrong = hearing.objection(desk.state, node, message, node in desk.greeted)
+    effects = _notice_stall(liveness, now)
+    wrong = hearing.objection(liveness.state, node, message, node in liveness.greeted)
     if wrong is not None:
         return [*effects, Refuse(node, wrong.kind, wrong.reason)]
     if isinstance(message, NodeGreeted):
-        desk.greeted.add(node)
+        liveness.greeted.add(node)
     if isinstance(message, Heartbeat):
-        return effects + _heartbeat(desk, node, message, now)
-    if isinstance(message, NodeGreeted) and desk.state.config.max_nodes > 1:
-        desk.book.connected(node, now)
-        effects += _heartbeat(desk, node, Heartbeat(message.heartbeat), now)
+        return effects + _heartbeat(liveness, node, message, now)
+    if isinstance(message, NodeGreeted) and liveness.state.config.max_nodes > 1:
+        liveness.book.connected(node, now)
+        effects += _heartbeat(liveness, node, Heartbeat(message.heartbeat), now)
     if isinstance(message, NodeLeft):
-        desk.greeted.discard(node)
-        desk.book.forget(node)
-    return effects + decide(desk, Heard(node, message), now)
+        liveness.greeted.discard(node)
+        liveness.book.forget(node)
+    return effects + decide(liveness, Heard(node, message), now)
 
 
-def _heartbeat(desk: Desk, node: str, message: Heartbeat, now: float) -> list[CoordinatorEffect]:
-    if not desk.book.heartbeat(node, now):
+def _heartbeat(
+    liveness: Liveness, node: str, message: Heartbeat, now: float
+) -> list[CoordinatorEffect]:
+    if not liveness.book.heartbeat(node, now):
         return []
     effects: list[CoordinatorEffect] = [Tell(node, HeartbeatAnswered(message.number))]
-    for verdict in desk.book.back(node):
-        effects += decide(desk, verdict, now)
+    for verdict in liveness.book.back(node):
+        effects += decide(liveness, verdict, now)
     return effects
 
 
-def disconnected(desk: Desk, node: str, now: float) -> list[CoordinatorEffect]:
+def disconnected(liveness: Liveness, node: str, now: float) -> list[CoordinatorEffect]:
     """A node's connection ended, in whatever way."""
-    desk.greeted.discard(node)
-    desk.book.disconnected(node, now)
-    return _check_again(desk, now)
+    liveness.greeted.discard(node)
+    liveness.book.disconnected(node, now)
+    return _check_again(liveness, now)
 
 
-def tether_ended(desk: Desk, node: str, clean: bool, now: float) -> list[CoordinatorEffect]:
+def tether_ended(liveness: Liveness, node: str, clean: bool, now: float) -> list[CoordinatorEffect]:
     """A node's tether ended; `clean` when in order, not by a reset or a time-out."""
     if clean:
-        desk.book.tether_ended(node, now)
-    return _check_again(desk, now)
+        liveness.book.tether_ended(node, now)
+    return _check_again(liveness, now)
 
 
-def check_leases(desk: Desk, now: float) -> list[CoordinatorEffect]:
+def check_leases(liveness: Liveness, now: float) -> list[CoordinatorEffect]:
     """The timer of the leases has fired, and all that could be read has been handled."""
-    due_at = now if desk.check_at is None else desk.check_at
-    desk.check_at = None
+    due_at = now if liveness.check_at is None else liveness.check_at
+    liveness.check_at = None
     effects: list[CoordinatorEffect] = []
-    for verdict in desk.book.check(now, due_at):
-        effects += decide(desk, verdict, now)
-    return effects + _check_again(desk, now)
+    for verdict in liveness.book.check(now, due_at):
+        effects += decide(liveness, verdict, now)
+    return effects + _check_again(liveness, now)
 
 
-def decide(desk: Desk, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
+def decide(liveness: Liveness, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
     """Have the coordinator take a step."""
-    effects = _notice_stall(desk, now) + _step(desk, event, now)
-    return effects + _check_again(desk, now)
+    effects = _notice_stall(liveness, now) + _step(liveness, event, now)
+    return effects + _check_again(liveness, now)
 
 
-def _step(desk: Desk, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
-    effects = coordinator.step(desk.state, event, now)
-    desk.taken.append(Taken(event, effects))
+def _step(liveness: Liveness, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
+    effects = coordinator.step(liveness.state, event, now)
+    liveness.taken.append(Taken(event, effects))
     for effect in effects:
         if isinstance(effect, Revoke):
-            desk.book.revoke(effect.node)
+            liveness.book.revoke(effect.node)
         elif isinstance(effect, Reinstate):
-            desk.book.reinstate(effect.node)
+            liveness.book.reinstate(effect.node)
         elif isinstance(effect, Disconnect):
-            desk.greeted.discard(effect.node)
+            liveness.greeted.discard(effect.node)
     return list(effects)
 
 
-def _notice_stall(desk: Desk, now: float) -> list[CoordinatorEffect]:
+def _notice_stall(liveness: Liveness, now: float) -> list[CoordinatorEffect]:
     """A check of the leases is overdue, so we were held up: see to it before anything is judged.
 
     The coordinator's own timers may be far apart; those of the leases never are.
     """
-    due = desk.check_at
-    if due is None or due == desk.noticed or now - due <= desk.book.terms.tether_s:
+    due = liveness.check_at
+    if due is None or due == liveness.noticed or now - due <= liveness.book.terms.tether_s:
         return []
-    desk.noticed = due
-    return _step(desk, HeldUp(now - due), now)
+    liveness.noticed = due
+    return _step(liveness, HeldUp(now - due), now)
 
 
-def _check_again(desk: Desk, now: float) -> list[CoordinatorEffect]:
+def _check_again(liveness: Liveness, now: float) -> list[CoordinatorEffect]:
     """Ask for a look at the leases, sooner than one that was asked for already."""
-    due = desk.book.next_check()
-    if due is None or (desk.check_at is not None and desk.check_at <= due):
+    due = liveness.book.next_check()
+    if due is None or (liveness.check_at is not None and liveness.check_at <= due):
         return []
-    desk.check_at = max(due, now)
-    return [WakeCoordinator(LEASES_TIMER, desk.check_at - now)]
+    liveness.check_at = max(due, now)
+    return [WakeCoordinator(LEASES_TIMER, liveness.check_at - now)]
 
 
-def all_heard(desk: Desk, now: float) -> bool:
+def all_heard(liveness: Liveness, now: float) -> bool:
     """Whether every member of the running round has been heard of late."""
-    current = desk.state.round
-    if current is None or current.ending is not None or current.missing_until is not None:
+    current = liveness.state.round
+    if not isinstance(current, FormingRound | RunningRound):
         return False
+    succeeded = current.course.succeeded if isinstance(current, RunningRound) else ()
     # A member that is in no watch is gone or has left, and the round would be ending for that.
-    for name, watch in desk.book.watches.items():
-        if now - watch.heard_at < desk.book.terms.suspect_s:
+    for name, watch in liveness.book.watches.items():
+        if now - watch.heard_at < liveness.book.terms.suspect_s:
             return True  # Everybody behind was heard later.
-        if current.has(name) and name not in current.succeeded:
+        if name in current.seats and name not in succeeded:
             return False
     return True

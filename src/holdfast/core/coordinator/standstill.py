@@ -12,40 +12,42 @@ Rules
 from __future__ import annotations
 
 from holdfast.core.coordinator.io import CoordinatorEffect, Tell
-from holdfast.core.coordinator.state import CoordinatorState, RunningRound, current_round
+from holdfast.core.coordinator.round import RunningRound, ToldRound
+from holdfast.core.coordinator.state import CoordinatorState, told_round
 from holdfast.core.protocol.messages import TellHang, WorkersMoved, WorkersStood
 
 
 def stood(state: CoordinatorState, node: str, message: WorkersStood) -> list[CoordinatorEffect]:
-    current = current_round(state, message.round)
-    if current is None or not current.has(node):
+    current = told_round(state, message.round, node)
+    if current is None:
         return []
-    current.still[node] = message
+    current.course.still[node] = message
     return look(state, current)
 
 
 def moved(state: CoordinatorState, node: str, message: WorkersMoved) -> list[CoordinatorEffect]:
-    current = current_round(state, message.round)
-    if current is not None and current.still.pop(node, None) is not None:
-        current.hang_told = False
+    current = told_round(state, message.round, node)
+    if current is not None and current.course.still.pop(node, None) is not None:
+        current.course.hang_told = False
     return []
 
 
-def look(state: CoordinatorState, current: RunningRound) -> list[CoordinatorEffect]:
+def look(state: CoordinatorState, current: ToldRound) -> list[CoordinatorEffect]:
     """Whether it is true of all of them now (rule 1)."""
-    left = [name for name in current.members if name not in current.succeeded]
-    if current.ending is not None or current.hang_told or not left:
+    if not isinstance(current, RunningRound):
+        return []  # It stops, or not all of its members are known yet.
+    course = current.course
+    left = [node for node in current.seats.nodes() if node not in course.succeeded]
+    if course.hang_told or not left or any(node not in course.still for node in left):
         return []
-    if any(name not in current.still for name in left):
-        return []
-    current.hang_told = True
+    course.hang_told = True
     suspect = _suspect(state, current, left)
-    return [Tell(name, TellHang(current.number, name == suspect)) for name in left]
+    return [Tell(node, TellHang(current.number, node == suspect)) for node in left]
 
 
 def _suspect(state: CoordinatorState, current: RunningRound, left: list[str]) -> str:
     """The node on which a worker is to be ended; none where nobody is (rule 3)."""
-    said = [current.still[name] for name in left]
-    if state.config.oversight.hang != "restart" or any(one.never_spoke for one in said):
+    still = current.course.still
+    if state.config.oversight.hang != "restart" or any(still[node].never_spoke for node in left):
         return ""
-    return next((name for name in left if current.still[name].stands_out), left[0])
+    return next((node for node in left if still[node].stands_out), left[0])

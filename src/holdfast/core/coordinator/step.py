@@ -51,14 +51,28 @@ from holdfast.core.coordinator.io import (
     Written,
 )
 from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.coordinator.state import (
-    UNKNOWN,
-    CoordinatorState,
-    Member,
+from holdfast.core.coordinator.round import (
+    AnyRound,
+    FormingRound,
+    InheritedRound,
+    MissingReports,
+    RoundCourse,
     RunningRound,
-    current_round,
+    StoppingRound,
+    ToldRound,
+    is_present,
+    missing_reports,
+    seats_inherited,
+)
+from holdfast.core.coordinator.state import (
+    Announced,
+    CoordinatorState,
+    JobEnd,
+    Member,
+    Retired,
     ledger,
-    settle,
+    told_round,
+    update_ready,
 )
 from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
@@ -105,27 +119,29 @@ def take_over(
     state = CoordinatorState(config, tenure=tenure, began_at=now)
     state.version = 1
     state.round_number = written.round
-    state.charges = state.restart_count = written.charges
-    state.history = [restarts.forgotten(now)] * written.charges
+    state.budget.history = [restarts.forgotten(now)] * written.charges
     state.closing = written.closing
-    state.outcome, state.outcome_told = written.outcome, written.outcome is not None
-    if written.size and written.outcome is None:
-        awaited = _await_members(state, written.round, written.size, now + gone_after_s)
-        awaited.instance = written.instance
+    if written.outcome is not None:
+        state.end = JobEnd(written.outcome, Announced())
+    elif written.size:
+        _await_members(state, written, now + gone_after_s)
         state.looks["awaited"] = now + inheriting.SAID_AFTER_S
-        state.inherited_roll, state.held = written.roll, written.held
-        inheriting.seat_done(awaited, written.done)
     return state
 
 
-def _await_members(state: CoordinatorState, number: int, size: int, until: float) -> RunningRound:
-    state.round_number = max(state.round_number, number)
-    state.waiting_for = ""
-    state.round = RunningRound(
-        number, [UNKNOWN] * size, started_at=until, announced=True, missing_until=until
+def _await_members(state: CoordinatorState, written: Ledger, until: float) -> None:
+    """Go on with the round that is written down, once its members have reported."""
+    state.round_number = max(state.round_number, written.round)
+    state.wait.reason = ""
+    state.round = InheritedRound(
+        written.round,
+        written.instance,
+        seats_inherited(written.size, written.done, written.roll or None),
+        started_at=until,
+        missing=MissingReports(until, written.held),
+        course=RoundCourse(done=set(written.done)),
     )
     state.looks["missing"] = until
-    return state.round
 
 
 def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
@@ -146,10 +162,17 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     effects += _retire(state, now)
     effects += _name_successors(state)
     _note_own_seat(state)
-    _note_hold(state)
     if state.version > version:
-        effects.append(Write(state.version, ledger(state), state.successors, state.places))
+        effects.append(_write(state))
     return effects + _wake(state, now)
+
+
+def _write(state: CoordinatorState) -> Write:
+    """Have all that is decided written down."""
+    follows = state.succession
+    if follows is None:
+        return Write(state.version, ledger(state))
+    return Write(state.version, ledger(state), follows.successors, follows.places)
 
 
 def _extend(state: CoordinatorState, event: CoordinatorEvent, now: float) -> None:
@@ -168,13 +191,14 @@ def _extend(state: CoordinatorState, event: CoordinatorEvent, now: float) -> Non
 def _held_up(state: CoordinatorState, late_s: float) -> None:
     """We were held up ourselves: what nodes had to do meanwhile, they could not have told us."""
     current = state.round
-    if current is not None and current.stop_deadline is not None:
+    if isinstance(current, StoppingRound):
         # By the stall alone: on a busy host the next one comes long before all patience is over.
-        current.stop_deadline = state.looks["stop"] = current.stop_deadline + late_s
-    if current is not None and current.missing_until is not None:
-        current.missing_until = state.looks["missing"] = current.missing_until + late_s
-    if state.short_since is not None:
-        state.short_since += late_s
+        current.deadline = state.looks["stop"] = current.deadline + late_s
+    missing = missing_reports(current)
+    if missing is not None:
+        missing.until = state.looks["missing"] = missing.until + late_s
+    if state.wait.short_since is not None:
+        state.wait.short_since += late_s
 
 
 def _take(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[CoordinatorEffect]:
@@ -202,8 +226,7 @@ def _hand_over(state: CoordinatorState) -> list[CoordinatorEffect]:
     """
     if state.embedded or state.outcome is not None:
         return []
-    latest = Write(state.version, ledger(state), state.successors, state.places)
-    return [latest, Resign("its node leaves", leaves=True)]
+    return [_write(state), Resign("its node leaves", leaves=True)]
 
 
 def _heard(state: CoordinatorState, event: Heard, now: float) -> list[CoordinatorEffect]:
@@ -241,12 +264,11 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
 
 
 def _joined(state: CoordinatorState, node: str, message: NodeJoined) -> list[CoordinatorEffect]:
-    if state.outcome is not None:
-        state.unaware.add(node)
-        return _tell_outcome(state, node)
+    if state.end is not None:
+        return _tell_outcome(state.end, node)
     member = _member(state, node, message)
     member.endpoint = message.endpoint
-    settle(state, node)
+    update_ready(state, node)
     return forming.stand_by(state, node)
 
 
@@ -268,9 +290,8 @@ def _greeted(
     if _is_outranked(state, message.seen):
         return [Depose(message.seen.tenure)]
     effects += _inherit(state, message, now)
-    if state.outcome is not None:
-        state.unaware.add(node)
-        return [*effects, Tell(node, Welcomed()), *_tell_outcome(state, node)]
+    if state.end is not None:
+        return [*effects, Tell(node, Welcomed()), *_tell_outcome(state.end, node)]
     member = _member(state, node, message)
     member.endpoint, member.suspected = message.endpoint, ""
     if message.standing is not None:
@@ -284,7 +305,7 @@ def _greeted(
         effects += judging.closing_wanted(state, message.closing)
     if message.draining:
         effects += ending.draining(state, node, message.draining, now)
-    settle(state, node)
+    update_ready(state, node)
     return effects + forming.stand_by(state, node)
 
 
@@ -304,7 +325,7 @@ def _receive(
 
 def _is_outranked(state: CoordinatorState, seen: Seen) -> bool:
     """Somebody else leads, or did under this very tenure: it was told what we know nothing of."""
-    more = seen.round > state.round_number or seen.charges > state.charges
+    more = seen.round > state.round_number or seen.charges > state.budget.charges
     same = seen.tenure == state.tenure and more
     return not state.embedded and (seen.tenure > state.tenure or same)
 
@@ -314,7 +335,7 @@ def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[
     seen, standing = message.seen, message.standing
     charges = inheriting.remembered(state, message.info.node, seen.charges)
     more = seen.tenure > state.tenure
-    more = more or seen.round > state.round_number or charges > state.charges
+    more = more or seen.round > state.round_number or charges > state.budget.charges
     # Somebody whom we never met has heard our tenure: it was another life of this coordinator.
     stranger = message.info.node not in state.members and not state.formed
     more = more or (stranger and state.embedded and seen.tenure == state.tenure)
@@ -327,21 +348,25 @@ def _inherit(state: CoordinatorState, message: NodeGreeted, now: float) -> list[
     if seen.round > state.round_number:
         state.round_number = seen.round
         state.version += 1
-    if charges > state.charges:
+    budget = state.budget
+    if charges > budget.charges:
         # When they were is not known, so they count as fresh, as those of a register do.
-        forgotten = [restarts.forgotten(now)] * (charges - state.charges)
-        state.history = forgotten + state.history
-        state.charges = state.restart_count = charges
+        budget.history = [restarts.forgotten(now)] * (charges - budget.charges) + budget.history
         state.version += 1
     if state.formed == 0 and state.round is None:
-        assert state.began_at is not None
-        until = state.began_at + state.config.leases.gone_after_s
-        state.not_before = max(state.not_before, until)
-        is_possible = standing is not None and standing.group_size <= state.config.max_nodes
-        if standing is not None and is_possible and until > now:
-            awaited = _await_members(state, standing.round, standing.group_size, until)
-            awaited.instance = standing.instance
+        _await_the_round_of(state, standing, now)
     return effects
+
+
+def _await_the_round_of(state: CoordinatorState, standing: Standing | None, now: float) -> None:
+    """An earlier life of this coordinator formed rounds: nothing forms while one may run."""
+    assert state.began_at is not None, "a node has greeted, so the first event has come"
+    until = state.began_at + state.config.leases.gone_after_s
+    state.wait.not_before = max(state.wait.not_before, until)
+    is_possible = standing is not None and standing.group_size <= state.config.max_nodes
+    if standing is not None and is_possible and until > now:
+        of = Ledger(standing.round, standing.group_size, instance=standing.instance)
+        _await_members(state, of, until)
 
 
 def _take_standing(
@@ -349,13 +374,14 @@ def _take_standing(
 ) -> list[CoordinatorEffect]:
     """Bring what the node says about its round together with what is known of it."""
     member, current = state.members[node], state.round
-    if standing is not None and current is not None and _is_of(standing, current):
-        fits = standing.group_rank < standing.group_size == len(current.members)
-        if fits:
-            inheriting.take_seat(current, standing, node)
-        if current.has(node) and node not in current.gone:
-            return ending.stands(state, current, node, standing, now)
-    elif current is not None and current.has(node) and node not in current.gone:
+    stands_in = _stands_in(current, standing)
+    if standing is not None and stands_in is not None:
+        if standing.group_rank < standing.group_size == len(stands_in.seats):
+            inheriting.take_seat(stands_in, standing, node)
+        if is_present(stands_in, node):
+            effects = ending.stands(state, stands_in, node, standing, now)
+            return effects + inheriting.reported(state, now)
+    elif current is not None and is_present(current, node):
         member.round = current.number
         return _offer_again(state, current, node)
     if standing is None or standing.condition == "stopped":
@@ -365,106 +391,104 @@ def _take_standing(
     return [Tell(node, StopRound(standing.round, "that round is over"))]
 
 
-def _is_of(standing: Standing, current: RunningRound) -> bool:
-    """Whether a node stands in this very round. Another instance may have one of that number."""
+def _stands_in(current: AnyRound | None, standing: Standing | None) -> ToldRound | None:
+    """The present round, if the node stands in it. Another instance may have one of that number."""
+    if current is None or isinstance(current, FormingRound) or standing is None:
+        return None
     known = standing.instance and current.instance
     same = not known or standing.instance == current.instance
-    return same and standing.round == current.number
+    return current if same and standing.round == current.number else None
 
 
-def _offer_again(
-    state: CoordinatorState, current: RunningRound, node: str
-) -> list[CoordinatorEffect]:
+def _offer_again(state: CoordinatorState, current: AnyRound, node: str) -> list[CoordinatorEffect]:
     """It has not heard of the round that it is a member of: the word was lost on the way."""
-    if current.ending is None:
-        assignment = current.assignments.get(node)
-        if current.announced and assignment is not None:
-            return [Tell(node, RunRound(assignment))]
-        return []
-    current.back.add(node)
-    current.idle.add(node)
-    state.members[node].round = 0
+    match current:
+        case RunningRound():
+            assignment = current.assignments.get(node)
+            return [Tell(node, RunRound(assignment))] if assignment is not None else []
+        case StoppingRound():
+            current.accounted[node] = "idle"
+            state.members[node].round = 0
     return []
 
 
 def _heard_again(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
     if node in state.members:
         state.members[node].suspected = ""
-        settle(state, node)
+        update_ready(state, node)
     return []
 
 
 def _progressed(
     state: CoordinatorState, node: str, message: WorkersProgressed
 ) -> list[CoordinatorEffect]:
-    current = current_round(state, message.round)
-    if current is not None and current.has(node):
-        current.furthest_step = max(message.step, current.furthest_step or 0)
+    current = told_round(state, message.round, node)
+    if current is not None:
+        current.course.furthest_step = max(message.step, current.course.furthest_step or 0)
     return []
 
 
 def _name_successors(state: CoordinatorState) -> list[CoordinatorEffect]:
     """Those who have been there longest take over first, where anybody can; they are told so."""
-    if state.embedded or state.outcome is not None:
+    follows = state.succession
+    if follows is None or state.outcome is not None:
         return []
-    known = [name for name in state.successors if name in state.members]
+    known = [name for name in follows.successors if name in state.members]
     if len(known) < SUCCESSORS and len(state.members) > len(known):
-        others = (name for name in state.members if name not in known and name != state.leader)
+        others = (name for name in state.members if name not in known and name != follows.leader)
         known += list(others)[: SUCCESSORS - len(known)]
-    members = {name: state.members.get(name) for name in (state.leader, *known)}
+    members = {name: state.members.get(name) for name in (follows.leader, *known)}
     places = {
         name: member.info.place
         for name, member in members.items()
         if member is not None and member.info.place is not None
     }
-    if tuple(known) == state.successors and places == state.places:
+    if tuple(known) == follows.successors and places == follows.places:
         return []
-    state.successors, state.places = tuple(known), places
+    follows.successors, follows.places = tuple(known), places
     state.version += 1
     return [Tell(name, _welcome(state, waiting="")) for name in known]
 
 
 def _welcome(state: CoordinatorState, waiting: str | None = None) -> Welcomed:
-    current = state.round
-    waits = current is None or current.missing_until is not None
-    said = (state.waiting_for if waits else "") if waiting is None else waiting
-    return Welcomed(state.successors, said, state.leader, state.places)
+    follows = state.succession
+    if waiting is None:
+        waits = state.round is None or missing_reports(state.round) is not None
+        waiting = state.wait.reason if waits else ""
+    if follows is None:
+        return Welcomed(waiting=waiting)
+    return Welcomed(follows.successors, waiting, follows.leader, follows.places)
 
 
 def _note_own_seat(state: CoordinatorState) -> None:
     """Whoever finds our node dead has to know which member of the round died with it."""
-    current = state.round
-    seat = current.seats.get(state.leader) if current is not None and state.leader else None
-    if seat != state.leader_seat:
-        state.leader_seat = seat
-        state.version += 1
-
-
-def _note_hold(state: CoordinatorState) -> None:
-    """Once all have reported, or must be gone, nobody's leases are held by an earlier one."""
-    if state.held and (state.round is None or state.round.missing_until is None):
-        state.held = False
+    current, follows = state.round, state.succession
+    if follows is None:
+        return
+    seat = current.seats.ranks.get(follows.leader) if current is not None else None
+    if seat != follows.leader_seat:
+        follows.leader_seat = seat
         state.version += 1
 
 
 # The end.
 
 
-def _tell_outcome(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
-    if state.outcome is None or not state.outcome_told:
-        return []
-    return [Tell(node, CloseJob(state.outcome))]
+def _tell_outcome(end: JobEnd, node: str) -> list[CoordinatorEffect]:
+    end.unaware.add(node)
+    return [Tell(node, CloseJob(end.outcome))] if end.is_told else []
 
 
 def _retire(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
-    if not state.outcome_told or state.retired:
+    end = state.end
+    if end is None or not isinstance(end.stage, Announced):
         return []
-    if state.close_deadline is None:
-        state.close_deadline = now + state.config.timeouts.close_s
-        state.looks = {"close": state.close_deadline}
-    if state.unaware and now < state.close_deadline:
+    if end.stage.until is None:
+        end.stage.until = now + state.config.timeouts.close_s
+        state.looks = {"close": end.stage.until}
+    if end.unaware and now < end.stage.until:
         return []
-    state.retired = True
+    end.stage = Retired()
     return [Retire()]
 
 

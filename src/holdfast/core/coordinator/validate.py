@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.core.coordinator.io import Written
-from holdfast.core.coordinator.liveness import Desk
-from holdfast.core.coordinator.state import UNKNOWN, CoordinatorState, RunningRound
+from holdfast.core.coordinator.liveness import Liveness
+from holdfast.core.coordinator.round import (
+    AnyRound,
+    FormingRound,
+    InheritedRound,
+    NodeSeat,
+    RoundSeats,
+    RunningRound,
+    StoppingRound,
+)
+from holdfast.core.coordinator.state import CoordinatorState, Unrecorded
 from holdfast.core.protocol.document import SUCCESSORS
 
 
-def untruths(desk: Desk) -> Iterator[str]:
+def untruths(liveness: Liveness) -> Iterator[str]:
     """What should be true and is not, in words."""
-    state = desk.state
+    state = liveness.state
     yield from _about_nodes(state)
     yield from _about_the_outcome(state)
     if state.round is not None:
         yield from _about_the_round(state, state.round)
-    for taken in desk.taken:
+    for taken in liveness.taken:
         event = taken.event
         if isinstance(event, Written) and not 1 <= event.version <= state.version:
             yield f"version {event.version} was written, which nobody asked for"
@@ -32,38 +41,47 @@ def _about_nodes(state: CoordinatorState) -> Iterator[str]:
             yield f"{name} is noted as {'not ' if member.ready else ''}ready, and that is wrong"
         if member.round > state.round_number:
             yield f"{name} runs round {member.round}, which has not been formed"
-    if state.leader in state.successors:
+    follows = state.succession
+    if follows is not None and follows.leader in follows.successors:
         yield "the coordinator would follow itself"
-    if len(state.successors) > SUCCESSORS:
-        yield f"there are {len(state.successors)} successors"
+    if follows is not None and len(follows.successors) > SUCCESSORS:
+        yield f"there are {len(follows.successors)} successors"
 
 
 def _about_the_outcome(state: CoordinatorState) -> Iterator[str]:
-    if state.outcome is None and (state.outcome_told or state.retired):
-        yield "an outcome was told that there is not"
-    if state.outcome_version > state.version:
+    stage = state.end.stage if state.end is not None else None
+    if isinstance(stage, Unrecorded) and stage.version > state.version:
         yield "the outcome has a version that is still to come"
-    if state.charges < 0 or state.fruitless < 0:
+    if state.budget.fruitless < 0:
         yield "something was counted below zero"
 
 
-def _about_the_round(state: CoordinatorState, current: RunningRound) -> Iterator[str]:
-    known = [name for name in current.members if name != UNKNOWN]
+def _about_the_round(state: CoordinatorState, current: AnyRound) -> Iterator[str]:
     if current.number > state.round_number:
         yield f"round {current.number} runs, above {state.round_number}"
-    if len(known) != len(set(known)):
-        yield "a node has two seats"
-    seats = {name: rank for rank, name in enumerate(current.members) if name != UNKNOWN}
-    if seats != current.seats:
-        yield "seats and members differ"
-    if current.back & current.gone.keys():
-        yield "a member is back and gone"
-    for what, names in (("back", current.back), ("succeeded", current.succeeded)):
-        if not names <= set(known):
-            yield f"somebody is {what} who has no seat"
-    if current.ending is None and current.stop_deadline is not None:
-        yield "a round that nobody ends has a time to stop"
-    if current.ending is not None and not current.stop_reason:
-        yield "a round ends for no reason"
-    if current.version > state.version:
-        yield "the round has a version that is still to come"
+    yield from _about_seats(current.seats)
+    match current:
+        case FormingRound():
+            if current.version > state.version:
+                yield "the round has a version that is still to come"
+        case RunningRound() | InheritedRound():
+            if not current.gone <= current.course.succeeded:
+                yield "a member is lost, and the round goes on"
+        case StoppingRound():
+            if not current.accounted.keys() <= current.seats.ranks.keys():
+                yield "somebody is back or gone who has no seat"
+            if not current.cause.reason:
+                yield "a round ends for no reason"
+    if not isinstance(current, FormingRound):
+        if not current.course.succeeded <= current.seats.ranks.keys():
+            yield "somebody has succeeded who has no seat"
+        if isinstance(current, RunningRound) and current.seats.unreported:
+            yield "a round goes on of which somebody has not reported"
+
+
+def _about_seats(seats: RoundSeats) -> Iterator[str]:
+    ranks = {seat.node: n for n, seat in enumerate(seats.by_rank) if isinstance(seat, NodeSeat)}
+    if ranks != seats.ranks:
+        yield "a node has two seats, or none of those that are its own"
+    if seats.unreported != len(seats.unreported_ranks()):
+        yield "seats that have not reported are counted wrong"

@@ -10,23 +10,23 @@ import zlib
 
 from msgspec.structs import replace
 
-from holdfast.core.election.io import LeadershipEffect, WakeLeadership, WatchRegister, WriteRegister
+from holdfast.core.election.io import ElectionEffect, WakeElection, WatchRegister, WriteRegister
 from holdfast.core.election.state import (
     CROWD_S,
     FEW,
     STAGGER_S,
     WATCH_TIMER,
-    LeadershipState,
+    ElectionState,
     PendingWrite,
     next_document,
 )
 from holdfast.core.protocol.document import Document
 
 
-def watch(state: LeadershipState, now: float) -> list[LeadershipEffect]:
+def watch(state: ElectionState, now: float) -> list[ElectionEffect]:
     """Successors keep an eye on the register; the others leave it alone, unless they seek."""
     wanted = state.leading is None and (state.node in state.successors or state.calling)
-    effects: list[LeadershipEffect] = []
+    effects: list[ElectionEffect] = []
     if state.pushes and wanted != state.watching:
         state.watching = wanted
         effects.append(WatchRegister(wanted))
@@ -38,10 +38,10 @@ def watch(state: LeadershipState, now: float) -> list[LeadershipEffect]:
         # Where every sign of life is told, there is nothing to look for before it is overdue.
         sooner = 0 < overdue_s < after_s
         after_s = overdue_s if sooner or (state.pushes and overdue_s > after_s) else after_s
-    return [*effects, WakeLeadership(WATCH_TIMER, after_s)]
+    return [*effects, WakeElection(WATCH_TIMER, after_s)]
 
 
-def turn(state: LeadershipState) -> float:
+def turn(state: ElectionState) -> float:
     """How long after the first this node may try, so that not all do at once."""
     if state.seen is None:
         return CROWD_S * (_spread(state) - 1) / 4 if state.crowd > FEW else 0.0
@@ -50,11 +50,11 @@ def turn(state: LeadershipState) -> float:
     return (len(state.successors) + _spread(state)) * STAGGER_S
 
 
-def _spread(state: LeadershipState) -> float:
+def _spread(state: ElectionState) -> float:
     return 1 + 4 * zlib.crc32(f"{state.node}/{state.writes}".encode()) / 2**32
 
 
-def claim_in_turn(state: LeadershipState, now: float, *, free: bool) -> list[LeadershipEffect]:
+def claim_in_turn(state: ElectionState, now: float, *, free: bool) -> list[ElectionEffect]:
     """Claim the place, if it is free and it is our turn; else look again when it may be.
 
     It is `free` if nobody holds it for certain, and not only by silence.
@@ -62,7 +62,7 @@ def claim_in_turn(state: LeadershipState, now: float, *, free: bool) -> list[Lea
     since = state.freed_at if state.freed_at is not None else now
     state.freed_at = since if free else None
     if now < state.sits_out_until:
-        return [WakeLeadership(WATCH_TIMER, state.sits_out_until - now)] if state.calling else []
+        return [WakeElection(WATCH_TIMER, state.sits_out_until - now)] if state.calling else []
     if state.seen is not None and not (state.node in state.successors or state.calling):
         return []
     if not free:
@@ -72,11 +72,11 @@ def claim_in_turn(state: LeadershipState, now: float, *, free: bool) -> list[Lea
     due = since + turn(state)
     if now >= due:
         return claim(state, now, holder_possible=False)
-    later = WakeLeadership(WATCH_TIMER, due - now)
+    later = WakeElection(WATCH_TIMER, due - now)
     return [later] if state.seen is None else [*watch(state, now), later]
 
 
-def claim(state: LeadershipState, now: float, *, holder_possible: bool) -> list[LeadershipEffect]:
+def claim(state: ElectionState, now: float, *, holder_possible: bool) -> list[ElectionEffect]:
     last = state.seen or Document(state.instance, 0, 0, "", "")
     above = max(state.above, last.tenure)
     dead = last.left or (last.leader if last.leader == state.dead else "")

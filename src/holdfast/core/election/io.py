@@ -1,4 +1,4 @@
-"""What goes into the machine of leadership, and what comes out of it (`core.election.step`)."""
+"""What goes into the machine of the election, and what comes out of it (`core.election.step`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.core.protocol.model import Endpoint, Outcome, Record, Tenure
 # Events.
 
 
-class LeadershipStarted(Record, frozen=True):
+class ElectionStarted(Record, frozen=True):
     """The node is up: look who leads."""
 
 
@@ -99,12 +99,12 @@ class RegisterForgot(Record, frozen=True):
     """What `ForgetRegister` asked for is arranged, or cannot be."""
 
 
-class LeadershipTimerFired(Record, frozen=True):
+class ElectionTimerFired(Record, frozen=True):
     name: str
 
 
-LeadershipEvent = (
-    LeadershipStarted
+ElectionEvent = (
+    ElectionStarted
     | RegisterRead
     | RegisterWrote
     | RegisterUnclear
@@ -117,7 +117,7 @@ LeadershipEvent = (
     | NodeLeaves
     | OutcomeKnown
     | RegisterForgot
-    | LeadershipTimerFired
+    | ElectionTimerFired
 )
 
 # Effects.
@@ -202,14 +202,14 @@ class LearnOutcome(Record, frozen=True):
     tenure: Tenure
 
 
-class WakeLeadership(Record, frozen=True):
-    """Come back with `LeadershipTimerFired` after this long; replaces one of that name."""
+class WakeElection(Record, frozen=True):
+    """Come back with `ElectionTimerFired` after this long; replaces one of that name."""
 
     name: str
     after_s: float
 
 
-LeadershipEffect = (
+ElectionEffect = (
     ReadRegister
     | WriteRegister
     | WatchRegister
@@ -221,5 +221,5 @@ LeadershipEffect = (
     | NobodyFound
     | LearnOutcome
     | Announce
-    | WakeLeadership
+    | WakeElection
 )

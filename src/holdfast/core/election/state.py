@@ -31,7 +31,7 @@ WORTH_SAYING = 2
 """One lost answer is nothing to speak of; from the second in a row on the user is told."""
 
 
-class PendingWrite(Struct):
+class PendingWrite(Struct, omit_defaults=True):
     """A write whose fate is not known yet."""
 
     purpose: Literal["claim", "renew", "resign"]
@@ -46,7 +46,7 @@ class PendingWrite(Struct):
     """No answer came, and none will: it has to be found out."""
 
 
-class LeadershipState(Struct):
+class ElectionState(Struct, omit_defaults=True):
     """What one node knows about who leads."""
 
     node: str
@@ -112,12 +112,18 @@ class LeadershipState(Struct):
     """How many requests in a row the register has not answered."""
 
 
-def may_speak(state: LeadershipState, now: float) -> bool:
+def snapshot(state: ElectionState) -> ElectionState:
+    """What is known at this moment, for a journal: what comes later does not change it."""
+    pending = state.pending
+    return replace(state, pending=replace(pending) if pending is not None else None)
+
+
+def may_speak(state: ElectionState, now: float) -> bool:
     """Whether the tenure still lasts. Asked when a frame is sent."""
     return state.leading is not None and now < state.written_at + state.terms.tenure_s
 
 
-def is_needed(state: LeadershipState, coordinator: CoordinatorState | None) -> bool:
+def is_needed(state: ElectionState, coordinator: CoordinatorState | None) -> bool:
     """Whether others still need this node, though it is done; it may be the coordinator."""
     if state.retiring:
         return not state.forgotten
@@ -128,13 +134,13 @@ def is_needed(state: LeadershipState, coordinator: CoordinatorState | None) -> b
     return state.leaving and (is_unwritten or is_resigning(state))
 
 
-def is_resigning(state: LeadershipState) -> bool:
+def is_resigning(state: ElectionState) -> bool:
     if state.is_over and state.unanswered:
         return False  # It would only have been tidied up.
     return state.resigns or (state.pending is not None and state.pending.purpose == "resign")
 
 
-def may_answer(state: LeadershipState, all_heard: bool, now: float) -> bool:
+def may_answer(state: ElectionState, all_heard: bool, now: float) -> bool:
     """Whether a heartbeat may be answered: in tenure, or on hold with nobody missing."""
     if may_speak(state, now):
         state.unheld_at = now
@@ -146,7 +152,7 @@ def may_answer(state: LeadershipState, all_heard: bool, now: float) -> bool:
 
 
 def gate(
-    state: LeadershipState, message: ToNode, all_heard: bool, now: float
+    state: ElectionState, message: ToNode, all_heard: bool, now: float
 ) -> Literal["send", "keep", "drop"]:
     """What becomes of a frame that the coordinator wants to send: asked when it is sent.
 
@@ -157,7 +163,7 @@ def gate(
     return "send" if may_speak(state, now) else "keep"
 
 
-def next_document(state: LeadershipState, last: Document, **changes: object) -> Document:
+def next_document(state: ElectionState, last: Document, **changes: object) -> Document:
     """The document after that one, by this node: unlike any other that was ever written."""
     state.writes += 1
     places = dict(last.places)

@@ -40,12 +40,12 @@ from holdfast.core.election.io import (
     Confirm,
     DialNodes,
     DialWanted,
+    ElectionEffect,
+    ElectionEvent,
+    ElectionStarted,
+    ElectionTimerFired,
     ForgetRegister,
     Lead,
-    LeadershipEffect,
-    LeadershipEvent,
-    LeadershipStarted,
-    LeadershipTimerFired,
     LeaderTetherEnded,
     LearnOutcome,
     LedgerWanted,
@@ -61,7 +61,7 @@ from holdfast.core.election.io import (
     RegisterWrote,
     ResignationWanted,
     StepDown,
-    WakeLeadership,
+    WakeElection,
     WriteRegister,
 )
 from holdfast.core.election.state import (
@@ -71,7 +71,7 @@ from holdfast.core.election.state import (
     RESIGN_TIMER,
     WATCH_TIMER,
     WORTH_SAYING,
-    LeadershipState,
+    ElectionState,
     PendingWrite,
     may_speak,
     next_document,
@@ -82,13 +82,13 @@ from holdfast.core.protocol.naming import host_of
 AGAIN = "use another --rdzv-id, or try again in a minute"
 
 
-def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[LeadershipEffect]:
+def step(state: ElectionState, event: ElectionEvent, now: float) -> list[ElectionEffect]:
     """Advance by one event."""
     if state.retiring:
         state.forgotten = state.forgotten or isinstance(event, RegisterForgot)
         return []
     match event:
-        case LeadershipStarted():
+        case ElectionStarted():
             return _read(state)
         case RegisterRead():
             state.read_pending = False
@@ -122,19 +122,19 @@ def step(state: LeadershipState, event: LeadershipEvent, now: float) -> list[Lea
             return _resign(state, now)
         case NodeLeaves():
             state.leaving = True
-            return [WakeLeadership(LEAVE_TIMER, state.resign_s)]
+            return [WakeElection(LEAVE_TIMER, state.resign_s)]
         case OutcomeKnown():
             return _retire(state, now)
         case RegisterForgot():
             return []
-        case LeadershipTimerFired():
+        case ElectionTimerFired():
             return _timer(state, event.name, now)
 
 
 # Reading.
 
 
-def _read(state: LeadershipState) -> list[LeadershipEffect]:
+def _read(state: ElectionState) -> list[ElectionEffect]:
     if state.read_pending:
         return []
     state.read_pending = True
@@ -142,13 +142,13 @@ def _read(state: LeadershipState) -> list[LeadershipEffect]:
 
 
 def _saw(
-    state: LeadershipState,
+    state: ElectionState,
     document: Document | None,
     token: int,
     now: float,
     *,
     expired: bool = False,
-) -> list[LeadershipEffect]:
+) -> list[ElectionEffect]:
     """Take in what the register holds; `expired` if it has itself seen the writer's silence."""
     if state.pending is not None:
         # While an answer may still come, it alone tells: what was read may be older.
@@ -182,7 +182,7 @@ def _saw(
     return watch(state, now)
 
 
-def _learn(state: LeadershipState, document: Document, now: float) -> list[LeadershipEffect]:
+def _learn(state: ElectionState, document: Document, now: float) -> list[ElectionEffect]:
     """The job is over; whoever wrote that may be dead, and cannot tidy up."""
     assert document.ledger.outcome is not None, "it is not over"
     learn = LearnOutcome(document.ledger.outcome, document.tenure)
@@ -191,7 +191,7 @@ def _learn(state: LeadershipState, document: Document, now: float) -> list[Leade
     return [Announce(f"this job has already finished, before this node came; {AGAIN}"), learn]
 
 
-def _check_own(state: LeadershipState, document: Document | None) -> list[LeadershipEffect]:
+def _check_own(state: ElectionState, document: Document | None) -> list[ElectionEffect]:
     if document is None or state.leading is None or document.tenure <= state.leading.tenure:
         return []
     return _step_down(state, f"{host_of(document.leader) or 'somebody'} has taken over")
@@ -200,14 +200,14 @@ def _check_own(state: LeadershipState, document: Document | None) -> list[Leader
 # Whether it can be reached.
 
 
-def _in_reach(state: LeadershipState) -> list[LeadershipEffect]:
+def _in_reach(state: ElectionState) -> list[ElectionEffect]:
     unanswered, state.unanswered = state.unanswered, 0
     return [Announce("the register answers again")] if unanswered >= WORTH_SAYING else []
 
 
-def _out_of_reach(state: LeadershipState, event: RegisterUnclear) -> list[LeadershipEffect]:
+def _out_of_reach(state: ElectionState, event: RegisterUnclear) -> list[ElectionEffect]:
     """Say so once; somebody who looks for a coordinator has to try again later."""
-    effects: list[LeadershipEffect] = []
+    effects: list[ElectionEffect] = []
     text = f"the register cannot be reached: {event.reason or 'no answer came'}"
     state.unanswered += 1
     if state.calling:
@@ -220,7 +220,7 @@ def _out_of_reach(state: LeadershipState, event: RegisterUnclear) -> list[Leader
     return effects
 
 
-def _timer(state: LeadershipState, name: str, now: float) -> list[LeadershipEffect]:
+def _timer(state: ElectionState, name: str, now: float) -> list[ElectionEffect]:
     if name == RENEW_TIMER and state.mute and state.pending and not may_speak(state, now):
         # Its own node, too, has to look for whoever may lead by now.
         return _step_down(state, "its register was out of reach for too long")
@@ -237,11 +237,11 @@ def _timer(state: LeadershipState, name: str, now: float) -> list[LeadershipEffe
     return []
 
 
-def _renew_later(state: LeadershipState) -> WakeLeadership:
-    return WakeLeadership(RENEW_TIMER, state.terms.tenure_s / 3)
+def _renew_later(state: ElectionState) -> WakeElection:
+    return WakeElection(RENEW_TIMER, state.terms.tenure_s / 3)
 
 
-def _leader_died(state: LeadershipState, leader: str, now: float) -> list[LeadershipEffect]:
+def _leader_died(state: ElectionState, leader: str, now: float) -> list[ElectionEffect]:
     """Proof, not suspicion: there is nobody who could still speak or hold."""
     state.dead = leader
     if state.node not in state.successors:
@@ -256,9 +256,7 @@ def _leader_died(state: LeadershipState, leader: str, now: float) -> list[Leader
 # Writing.
 
 
-def _write_next(
-    state: LeadershipState, now: float, *, renew: bool = False
-) -> list[LeadershipEffect]:
+def _write_next(state: ElectionState, now: float, *, renew: bool = False) -> list[ElectionEffect]:
     """One write at a time; what is wanted meanwhile goes with the next."""
     if state.leading is None or state.pending is not None:
         return []
@@ -282,7 +280,7 @@ def _answers(nonce: str, pending: PendingWrite) -> bool:
     return nonce in ("", pending.document.nonce)
 
 
-def _wrote(state: LeadershipState, event: RegisterWrote, now: float) -> list[LeadershipEffect]:
+def _wrote(state: ElectionState, event: RegisterWrote, now: float) -> list[ElectionEffect]:
     if state.pending is None or not _answers(event.nonce, state.pending):
         return []
     if event.has_set:
@@ -290,11 +288,11 @@ def _wrote(state: LeadershipState, event: RegisterWrote, now: float) -> list[Lea
     return _resolve(state, event.document, event.token, now, certain=True)
 
 
-def _unclear(state: LeadershipState, event: RegisterUnclear, now: float) -> list[LeadershipEffect]:
+def _unclear(state: ElectionState, event: RegisterUnclear, now: float) -> list[ElectionEffect]:
     effects = _out_of_reach(state, event)
     if not event.wrote:
         state.read_pending = state.watching = False
-        return [*effects, WakeLeadership(WATCH_TIMER, state.terms.tenure_s / 3)]
+        return [*effects, WakeElection(WATCH_TIMER, state.terms.tenure_s / 3)]
     if state.pending is None or not _answers(event.nonce, state.pending):
         return effects
     state.pending.unclear = True
@@ -302,13 +300,13 @@ def _unclear(state: LeadershipState, event: RegisterUnclear, now: float) -> list
 
 
 def _resolve(
-    state: LeadershipState,
+    state: ElectionState,
     document: Document | None,
     token: int,
     now: float,
     *,
     certain: bool = False,
-) -> list[LeadershipEffect]:
+) -> list[ElectionEffect]:
     """The fate of our write, from what is there now."""
     pending = state.pending
     assert pending is not None, "nothing was written"
@@ -324,15 +322,15 @@ def _resolve(
     return _failed(state, pending, document, token, now)
 
 
-def _retry(state: LeadershipState) -> list[LeadershipEffect]:
+def _retry(state: ElectionState) -> list[ElectionEffect]:
     assert state.pending is not None, "nothing was written"
     state.pending.unclear = False
     return [WriteRegister(state.pending.document, state.pending.token)]
 
 
 def _succeeded(
-    state: LeadershipState, pending: PendingWrite, token: int, now: float
-) -> list[LeadershipEffect]:
+    state: ElectionState, pending: PendingWrite, token: int, now: float
+) -> list[ElectionEffect]:
     state.pending, state.token = None, token
     state.seen, state.moved_at = pending.document, now
     if pending.purpose == "claim" and now >= pending.sent_at + state.terms.tenure_s * 2 / 3:
@@ -355,24 +353,24 @@ def _succeeded(
     if state.leading is None:
         return []
     state.leading = pending.document
-    effects: list[LeadershipEffect] = [Confirm(pending.version)]
+    effects: list[ElectionEffect] = [Confirm(pending.version)]
     effects += _write_next(state, now)
     if state.resigns and state.pending is None:
         # Only after what this write was for has been said.
-        effects.append(WakeLeadership(RESIGN_TIMER, 0.0))
+        effects.append(WakeElection(RESIGN_TIMER, 0.0))
     return effects
 
 
 def _failed(
-    state: LeadershipState,
+    state: ElectionState,
     pending: PendingWrite,
     document: Document | None,
     token: int,
     now: float,
-) -> list[LeadershipEffect]:
+) -> list[ElectionEffect]:
     """Somebody else wrote: their word stands."""
     state.pending = None
-    effects: list[LeadershipEffect] = []
+    effects: list[ElectionEffect] = []
     if state.leading is not None:
         effects = _step_down(state, "another coordinator has taken over")
     return effects + _saw(state, document, token, now)
@@ -381,7 +379,7 @@ def _failed(
 # The end of a tenure.
 
 
-def _step_down(state: LeadershipState, reason: str) -> list[LeadershipEffect]:
+def _step_down(state: ElectionState, reason: str) -> list[ElectionEffect]:
     if state.leading is None:
         return []
     state.successors, state.places = state.leading.successors, state.leading.places
@@ -391,7 +389,7 @@ def _step_down(state: LeadershipState, reason: str) -> list[LeadershipEffect]:
     return [StepDown(reason), *_read(state)]
 
 
-def _resign(state: LeadershipState, now: float) -> list[LeadershipEffect]:
+def _resign(state: ElectionState, now: float) -> list[ElectionEffect]:
     """Give the place away: the document names no leader, and we do not ask for it at once."""
     if state.leading is None:
         return []
@@ -412,7 +410,7 @@ def _resign(state: LeadershipState, now: float) -> list[LeadershipEffect]:
     return [StepDown("it has resigned"), WriteRegister(document, state.token)]
 
 
-def _retire(state: LeadershipState, now: float) -> list[LeadershipEffect]:
+def _retire(state: ElectionState, now: float) -> list[ElectionEffect]:
     """The register may forget the job after a while; one that cannot is left as if new."""
     if state.can_forget:
         state.retiring = True
@@ -421,7 +419,7 @@ def _retire(state: LeadershipState, now: float) -> list[LeadershipEffect]:
     return _resign(state, now)
 
 
-def _whom_to_dial(state: LeadershipState, now: float) -> list[LeadershipEffect]:
+def _whom_to_dial(state: ElectionState, now: float) -> list[ElectionEffect]:
     """The leader and its successors, the register only then."""
     if state.leading is not None:
         return [DialNodes((state.node,))]
@@ -431,12 +429,12 @@ def _whom_to_dial(state: LeadershipState, now: float) -> list[LeadershipEffect]:
     return _read(state)
 
 
-def _candidates(state: LeadershipState) -> tuple[str, ...]:
+def _candidates(state: ElectionState) -> tuple[str, ...]:
     known = dict.fromkeys(name for name in (state.leader, *state.successors) if name)
     return tuple(name for name in known if name not in (state.node, state.dead))
 
 
-def _call(state: LeadershipState) -> list[LeadershipEffect]:
+def _call(state: ElectionState) -> list[ElectionEffect]:
     state.calling, state.tried = False, True
     nodes = _candidates(state)
     places = [state.places[name] for name in nodes if name in state.places]

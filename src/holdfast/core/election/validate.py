@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.core.election.state import LeadershipState
+from holdfast.core.election.state import ElectionState
 
 
-def untruths(state: LeadershipState) -> Iterator[str]:
+def untruths(state: ElectionState) -> Iterator[str]:
     """What should be true and is not, in words."""
     leading, pending = state.leading, state.pending
     if leading is not None and leading.leader != state.node:

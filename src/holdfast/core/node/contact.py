@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import zlib
 
-from holdfast.core.node.io import AgentEffect, Dial, HangUp, HoldLease, Report, Say, WakeAgent
+from holdfast.core.node.io import AgentEffect, Dial, HangUp, Report, Say, SetDeadlines, WakeAgent
 from holdfast.core.node.reports import in_full
 from holdfast.core.node.state import (
     HEARTBEAT_TIMER,
@@ -142,13 +142,13 @@ def answered(state: AgentState, message: HeartbeatAnswered) -> list[AgentEffect]
     """
     if state.lease is None or not state.lease.answered(message.number):
         return []
-    return hold(state) if alive(state) or state.phase is Phase.RUNNING else []
+    return set_deadlines(state) if alive(state) or state.phase is Phase.RUNNING else []
 
 
-def hold(state: AgentState) -> list[AgentEffect]:
+def set_deadlines(state: AgentState) -> list[AgentEffect]:
     if state.lease is None:
         return []
-    return [HoldLease(state.lease.stop_at, state.lease.kill_at)]
+    return [SetDeadlines(state.lease.stop_at, state.lease.kill_at)]
 
 
 def heed(state: AgentState, tenure: Tenure) -> bool:

@@ -363,7 +363,7 @@ class HangUp(Record, frozen=True):
     """Close a connection on which nothing comes any more. Nothing follows."""
 
 
-class HoldLease(Record, frozen=True):
+class SetDeadlines(Record, frozen=True):
     """Have the spawner stop the workers at the one time, and kill them at the other.
 
     The times are on this host's clock, as `now` is.
@@ -412,7 +412,7 @@ AgentEffect = (
     | KillSpawner
     | Dial
     | HangUp
-    | HoldLease
+    | SetDeadlines
     | WakeAgent
     | Report
     | Say

@@ -211,7 +211,7 @@ def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEff
     state.standstill, state.hang_said = None, False
     state.stopped_by_us = state.told_failure = state.killing = False
     state.endpoint = None
-    effects: list[AgentEffect] = contact.hold(state)
+    effects: list[AgentEffect] = contact.set_deadlines(state)
     if state.lease is not None:
         effects.append(Say(_place(assignment)))
     effects.append(StartWorkers(assignment, tuple(state.workers), warm=state.warm))

@@ -27,11 +27,11 @@ from holdfast.core.node.io import (
     CoordinatorLost,
     EndpointReserved,
     EndSpawner,
-    HoldLease,
     KillEverything,
     LeaseRanOut,
     Released,
     ReserveEndpoint,
+    SetDeadlines,
     SignalWorkers,
     SpawnerEnded,
     StartWorkers,
@@ -58,8 +58,9 @@ from holdfast.transport.tether_end import reset_tether
 
 if TYPE_CHECKING:
     from holdfast.core.coordinator.bootstrap import Beginning
-    from holdfast.core.coordinator.liveness import Desk
-    from holdfast.core.election.io import LeadershipEffect, LeadershipEvent
+    from holdfast.core.coordinator.liveness import Liveness
+    from holdfast.core.election.io import ElectionEffect, ElectionEvent
+    from holdfast.core.election.state import ElectionState
 
 log = logging.getLogger(__name__)
 
@@ -175,10 +176,16 @@ class MemberNode:
     def began(self, at: float, beginning: Beginning) -> None:
         pass
 
-    def taken(self, at: float, desk: Desk) -> None:
-        desk.taken.clear()
+    def taken(self, at: float, liveness: Liveness) -> None:
+        liveness.taken.clear()
 
-    def election(self, at: float, event: LeadershipEvent, effects: list[LeadershipEffect]) -> None:
+    def election(
+        self,
+        at: float,
+        before: ElectionState,
+        event: ElectionEvent,
+        effects: list[ElectionEffect],
+    ) -> None:
         pass
 
     def _note(self, message: ToNode) -> None:
@@ -201,7 +208,7 @@ class MemberNode:
                 self.post(AllGone())
             case EndSpawner():
                 self.post(SpawnerEnded())
-            case HoldLease():
+            case SetDeadlines():
                 self._hold_lease(effect.stop_at)
             case _:
                 pass  # A zygote and a spawner, which are not here.

@@ -58,8 +58,9 @@ _NEWLINE = 0x0A
 _RETURNS_BEFORE_TEXT = re.compile(rb"\r+(?!\n)")
 _RETURNS_AFTER_NEWLINE = re.compile(rb"(?<=\n)\r+(?!\n)")
 _BUFFER_BYTES = 8192
-_BUFFER_BYTES_UNUSED_MAX = 256
-"""Python hands its buffer on when the next piece of text does not fit."""
+_BUFFER_BYTES_OFF_MAX = 256
+"""Python hands its buffer on when the next piece of text does not fit: without that piece, or,
+from 3.13 on, with it."""
 _TAIL_LINE_LENGTH_MAX = 2000
 
 
@@ -215,8 +216,10 @@ class LineView:
 
 def _filled_a_buffer(block: bytes) -> bool:
     """Whether a block of lines looks as if it ended where the writer had no more room."""
-    unused = -len(block) % _BUFFER_BYTES
-    return unused <= _BUFFER_BYTES_UNUSED_MAX and b"\n" in block
+    if len(block) < _BUFFER_BYTES - _BUFFER_BYTES_OFF_MAX:
+        return False
+    over = len(block) % _BUFFER_BYTES
+    return min(over, _BUFFER_BYTES - over) <= _BUFFER_BYTES_OFF_MAX and b"\n" in block
 
 
 class LineFilter:

@@ -67,9 +67,12 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
 def _last_whole(
     members: dict[int, dict[int, str]], sizes: dict[int, int], ran: dict[int, set[str]], before: int
 ) -> int:
-    """The last round in which all members ran: nobody gets anywhere in another."""
-    whole = (n for n in ran if n < before and len(ran[n]) == len(members[n]) == sizes[n])
-    return max(whole, default=0)
+    """The last round in which all members ran: nobody gets anywhere in another.
+
+    Workers may begin after all was forgotten of the round that they are of.
+    """
+    known = (n for n in ran if n in members and n < before)
+    return max((n for n in known if len(ran[n]) == len(members[n]) == sizes[n]), default=0)
 
 
 def _state(at: float, number: int, new: list[str], old: list[str]) -> Iterator[Violation]:

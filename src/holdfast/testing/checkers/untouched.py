@@ -60,10 +60,6 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
         yield from _touched(history[index:], fault, round)
 
 
-def _last_record(before: History) -> list[Recorded]:
-    return [fact for fact in before if isinstance(fact, Recorded)][-1:]
-
-
 def _round(before: History) -> Round:
     round = Round()
     for fact in before:

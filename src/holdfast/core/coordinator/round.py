@@ -1,0 +1,307 @@
+"""A round as the coordinator knows it: a type for each of its stages, with what that stage has.
+
+    FormingRound ──written down──▶ RunningRound ◀──all have reported── InheritedRound
+         │                              │                                    │
+         └──────────────────────────────┴─────── whatever ends it ───────────┘
+                                        ▼
+                                  StoppingRound ──every member is back or gone──▶ judged
+
+Rules
+1. Nobody has heard of a round that forms: what is said of it is ignored.
+2. A seat is a node's. In a round that an earlier coordinator formed it may also be one of which
+   only the number is known: its node has not reported yet, did not in time, or had finished.
+3. A node has one seat at most.
+4. A member of a round that stops is waited for until it is back or gone; it is one of the two.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from holdfast.core.protocol.document import roll
+from holdfast.core.protocol.messages import StopRound, WorkersStood
+from holdfast.core.protocol.model import Assignment, Failure
+
+EndingKind = Literal["failure", "loss", "drain", "newcomers"]
+"""Why a round ends (`ENDINGS`)."""
+ENDINGS: dict[EndingKind, tuple[str, str]] = {
+    "failure": ("a worker failed", "one restart, unless a member was lost too"),
+    "loss": ("a member is lost, suspected, has left or stopped by itself", "nothing"),
+    "drain": ("a member asked to be let out (SIGTERM to its agent)", "nothing"),
+    "newcomers": ("nodes wait, and there is room for them", "nothing"),
+}
+"""What ends a round, and what it costs of the restart budget."""
+
+
+# Seats.
+
+
+class NodeSeat(Struct, frozen=True):
+    """The seat of a node that is known."""
+
+    node: str
+
+
+class UnreportedSeat(Struct, frozen=True):
+    """Whoever sits there has not reported to the new coordinator yet."""
+
+
+class FinishedSeat(Struct, frozen=True):
+    """The workers there had succeeded before: whose they were does not matter any more."""
+
+
+class AbsentSeat(Struct, frozen=True):
+    """Whoever sat there did not report in time, and counts as gone."""
+
+
+Seat = NodeSeat | UnreportedSeat | FinishedSeat | AbsentSeat
+
+
+class RoundSeats(Struct):
+    """Who sits where."""
+
+    by_rank: list[Seat]
+    ranks: dict[str, int]
+    """The group rank of every node that is known."""
+    unreported: int = 0
+    """How many seats are `UnreportedSeat`."""
+    known_roll: int | None = None
+    """Who the members are, as one number (`document.roll`), where that is known."""
+
+    def __len__(self) -> int:
+        return len(self.by_rank)
+
+    def __contains__(self, node: str) -> bool:
+        return node in self.ranks
+
+    def nodes(self) -> list[str]:
+        """Those that are known, by group rank."""
+        return [seat.node for seat in self.by_rank if isinstance(seat, NodeSeat)]
+
+    def take(self, rank: int, node: str) -> None:
+        """The seat, which was nobody's that is known, is this node's."""
+        if isinstance(self.by_rank[rank], UnreportedSeat):
+            self.unreported -= 1
+        self.by_rank[rank] = NodeSeat(node)
+        self.ranks[node] = rank
+
+    def unreported_ranks(self) -> list[int]:
+        return [n for n, seat in enumerate(self.by_rank) if isinstance(seat, UnreportedSeat)]
+
+    def give_up(self) -> None:
+        """Nobody waits for those who have not reported any more."""
+        for rank in self.unreported_ranks():
+            self.by_rank[rank] = AbsentSeat()
+        self.unreported = 0
+
+    def roll(self) -> int:
+        """Who the members are, as one number; 0 where that cannot be said."""
+        if self.known_roll is None and len(self.ranks) == len(self.by_rank):
+            self.known_roll = roll(self.ranks)
+        return self.known_roll or 0
+
+
+def seats_of(nodes: list[str]) -> RoundSeats:
+    """The seats of a round that is formed here: these nodes, by group rank."""
+    return RoundSeats([NodeSeat(node) for node in nodes], {n: rank for rank, n in enumerate(nodes)})
+
+
+def seats_inherited(size: int, finished: tuple[int, ...], known_roll: int | None) -> RoundSeats:
+    """The seats of a round that another coordinator formed, of which nobody has reported yet."""
+    seats: list[Seat] = [UnreportedSeat()] * size
+    for rank in finished:
+        seats[rank] = FinishedSeat()
+    return RoundSeats(seats, {}, size - len(finished), known_roll)
+
+
+# What is known of a round that its members have heard of.
+
+
+class RoundCourse(Struct):
+    """What members have told of it so far."""
+
+    succeeded: set[str] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)
+    """Seats of members that have succeeded and may be gone by the time that somebody takes over."""
+    failures: dict[int, Failure] = field(default_factory=dict)
+    """By rank, the first that was heard of in front."""
+    described: int = 0
+    """How many nodes were asked for all that they know of their failures."""
+    furthest_step: int | None = None
+    still: dict[str, WorkersStood] = field(default_factory=dict)
+    """Members whose workers stand still (`core.coordinator.standstill`)."""
+    hang_told: bool = False
+
+    @property
+    def has_success(self) -> bool:
+        """Whether any member has succeeded, of those too of whom only the seat is known."""
+        return bool(self.succeeded or self.done)
+
+    def has_all_succeeded(self, seats: RoundSeats) -> bool:
+        return not seats.unreported and len(self.succeeded) == len(seats.ranks)
+
+
+class MissingReports(Struct):
+    """Not all nodes of a round have reported to the coordinator that took it over."""
+
+    until: float
+    """When those that have not count as gone."""
+    held: bool = False
+    """An earlier coordinator may hold the leases of those that have not (`Ledger`)."""
+    reported: bool = False
+    """At least one node has: from then on an older coordinator holds nobody's lease for long."""
+
+
+class DepartedLeader(Struct, frozen=True):
+    """The member that died with the earlier coordinator, and when nothing of it can be left."""
+
+    node: str
+    gone_at: float
+
+
+class StopCause(Struct, frozen=True):
+    """Why a round is stopped."""
+
+    kind: EndingKind
+    reason: str
+    about: str = ""
+    """The name of the node with which the reason begins, if it does."""
+
+
+Rest = Literal["back", "idle", "gone"]
+"""Why a member is not waited for any more: no process of the round is left on it (*back*), nor ever
+was there one (*idle*: without a lease, or because the word did not reach it); or it is lost, or has
+left (*gone*)."""
+
+
+# The stages.
+
+
+class FormingRound(Struct):
+    """Who sits where is settled, and being written down: nobody has been told."""
+
+    number: int
+    instance: int
+    """Of the job."""
+    seats: RoundSeats
+    version: int
+    """It is announced once this is written."""
+    formed_at: float
+    assignments: dict[str, Assignment]
+    leaving: dict[str, float] = field(default_factory=dict)
+    """Members that want to leave, in the order in which they said so, and how long they wait."""
+
+    def announced(self, now: float) -> RunningRound:
+        known = (self.number, self.instance, self.seats)
+        return RunningRound(*known, now, self.leaving, self.assignments)
+
+    def stopping(self, cause: StopCause, deadline: float) -> StoppingRound:
+        known = (self.number, self.instance, self.seats, self.formed_at, cause, deadline)
+        return StoppingRound(*known, self.assignments, has_run=False)
+
+
+class RunningRound(Struct):
+    """Its members run, as far as they have told."""
+
+    number: int
+    instance: int
+    """Of the job, when it was formed; 0 where that is not known."""
+    seats: RoundSeats
+    started_at: float
+    leaving: dict[str, float]
+    assignments: dict[str, Assignment] = field(default_factory=dict)
+    """What each was told; nothing, where another coordinator told it."""
+    course: RoundCourse = field(default_factory=RoundCourse)
+    gone: set[str] = field(default_factory=set)
+    """Members that are lost or have left, after they had succeeded."""
+
+    def stopping(self, cause: StopCause, deadline: float) -> StoppingRound:
+        known = (self.number, self.instance, self.seats, self.started_at, cause, deadline)
+        stopping = StoppingRound(*known, self.assignments, self.course)
+        stopping.accounted = dict.fromkeys(self.gone, "gone")
+        return stopping
+
+
+class InheritedRound(Struct):
+    """An earlier coordinator formed it, and not all of its members have reported to this one."""
+
+    number: int
+    instance: int
+    seats: RoundSeats
+    started_at: float
+    """Not known: it counts as begun when all must have reported."""
+    missing: MissingReports
+    course: RoundCourse
+    leaving: dict[str, float] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def whole(self, now: float) -> RunningRound:
+        known = (self.number, self.instance, self.seats)
+        return RunningRound(*known, now, self.leaving, course=self.course, gone=self.gone)
+
+    def stopping(self, cause: StopCause, deadline: float) -> StoppingRound:
+        known = (self.number, self.instance, self.seats, self.started_at, cause, deadline)
+        stopping = StoppingRound(*known, course=self.course, missing=self.missing)
+        stopping.accounted = dict.fromkeys(self.gone, "gone")
+        return stopping
+
+
+class StoppingRound(Struct):
+    """Its members were told to stop, and some are waited for."""
+
+    number: int
+    instance: int
+    seats: RoundSeats
+    started_at: float
+    cause: StopCause
+    deadline: float
+    """When those that have not stopped lose their leases."""
+    assignments: dict[str, Assignment] = field(default_factory=dict)
+    course: RoundCourse = field(default_factory=RoundCourse)
+    has_run: bool = True
+    """Whether any node may have heard of it; one that never ran gave nobody a seat."""
+    accounted: dict[str, Rest] = field(default_factory=dict)
+    """Members that are not waited for any more."""
+    lost: str = ""
+    """In words: the first member that was lost before it had succeeded."""
+    missing: MissingReports | None = None
+    departed: DepartedLeader | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody is waited for any more."""
+        return not self.seats.unreported and len(self.accounted) == len(self.seats.ranks)
+
+    def awaited(self) -> list[str]:
+        """Members that may still have processes of this round, as far as they are known."""
+        return [node for node in self.seats.nodes() if node not in self.accounted]
+
+    def order(self) -> StopRound:
+        return StopRound(self.number, self.cause.reason, self.cause.about)
+
+
+ToldRound = RunningRound | InheritedRound | StoppingRound
+"""A round that its members have heard of."""
+AnyRound = FormingRound | ToldRound
+
+
+def is_present(current: AnyRound, node: str) -> bool:
+    """Whether the node is a member, and neither lost nor gone by itself."""
+    if node not in current.seats:
+        return False
+    match current:
+        case FormingRound():
+            return True
+        case RunningRound() | InheritedRound():
+            return node not in current.gone
+        case StoppingRound():
+            return current.accounted.get(node) != "gone"
+
+
+def missing_reports(current: AnyRound | None) -> MissingReports | None:
+    """What is missing, where not all nodes of an inherited round have reported."""
+    if isinstance(current, InheritedRound | StoppingRound):
+        return current.missing
+    return None
