@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.policy.hangs import HangTerms, HangVerdict, HangWatch, Seen, judge, look
+from holdfast.core.policy.hangs import HangTerms, HangVerdict, HangWatch, WorkerSight, judge, look
 from holdfast.core.policy.stacks import StackFrame, WorkerStack
 
 FLOOR_S, UNSAID_S, LOOK_S = 300.0, 1800.0, 2.0
@@ -19,7 +19,7 @@ ALL_REDUCE = (
 )
 EVALUATE = (StackFrame("/home/me/train.py", 77, "evaluate"),)
 HOUR_S = 3600.0
-Moment = Callable[[float], list[Seen]]
+Moment = Callable[[float], list[WorkerSight]]
 
 
 class Group:
@@ -35,7 +35,7 @@ class Group:
         """Steps as long as that, in all ranks."""
         self.run(
             lambda at: [
-                Seen(rank, at % step_s, longest_s=step_s if at > step_s else 0.0, cpu_s=at)
+                WorkerSight(rank, at % step_s, longest_s=step_s if at > step_s else 0.0, cpu_s=at)
                 for rank in range(self.ranks)
             ],
             lasts_s,
@@ -57,9 +57,9 @@ class Group:
         }
         given: dict[str, object] = {"longest_s": 1.0, **changes}
 
-        def moment(at: float) -> list[Seen]:
+        def moment(at: float) -> list[WorkerSight]:
             return [
-                replace(Seen(rank, at, cpu_s=cpu_s.get(rank, 0.0)), **given)
+                replace(WorkerSight(rank, at, cpu_s=cpu_s.get(rank, 0.0)), **given)
                 for rank in range(self.ranks)
             ]
 
@@ -103,7 +103,8 @@ def test_the_odd_one_is_named() -> None:
 def test_a_group_that_spins_in_a_collective_hangs() -> None:
     group = Group().stepping()
     group.run(
-        lambda at: [Seen(n, at, longest_s=1.0, cpu_s=100 + at) for n in range(4)], FLOOR_S + 10
+        lambda at: [WorkerSight(n, at, longest_s=1.0, cpu_s=100 + at) for n in range(4)],
+        FLOOR_S + 10,
     )
     assert group.suspicions == 1
     assert group.judged().hangs
@@ -119,7 +120,7 @@ def test_five_times_the_longest_wait_is_allowed() -> None:
 def test_a_hang_is_told_once_and_its_end_too() -> None:
     group = Group().stepping().still(FLOOR_S + 10)
     group.judged()
-    group.run(lambda at: [Seen(n, 400 + at, longest_s=1.0) for n in range(4)], HOUR_S)
+    group.run(lambda at: [WorkerSight(n, 400 + at, longest_s=1.0) for n in range(4)], HOUR_S)
     assert group.suspicions == 1
     group.stepping()
     assert group.found.count("movement") == 1
@@ -137,7 +138,8 @@ def test_a_group_that_says_nothing_is_told_of_after_long_idleness_and_not_restar
 def test_where_only_one_rank_gives_signs_the_others_need_only_be_idle() -> None:
     group = Group().stepping()
     group.run(
-        lambda at: [Seen(0, at, longest_s=1.0), *(Seen(n) for n in range(1, 4))], FLOOR_S + 10
+        lambda at: [WorkerSight(0, at, longest_s=1.0), *(WorkerSight(n) for n in range(1, 4))],
+        FLOOR_S + 10,
     )
     assert group.suspicions == 1
 
@@ -149,8 +151,8 @@ def test_evaluation_on_rank_0_while_the_others_wait_in_a_barrier() -> None:
     group = Group().stepping()
     group.run(
         lambda at: [
-            Seen(0, at, longest_s=1.0, cpu_s=60 + at),
-            *(Seen(n, at, longest_s=1.0, cpu_s=60) for n in range(1, 4)),
+            WorkerSight(0, at, longest_s=1.0, cpu_s=60 + at),
+            *(WorkerSight(n, at, longest_s=1.0, cpu_s=60) for n in range(1, 4)),
         ],
         2 * HOUR_S,
     )
@@ -162,8 +164,8 @@ def test_a_checkpoint_on_rank_0_in_a_phase_of_its_own_that_is_the_first() -> Non
     group = Group().stepping()
     group.run(
         lambda at: [
-            Seen(0, at, "checkpoint", 0.0),
-            *(Seen(n, at, longest_s=1.0) for n in range(1, 4)),
+            WorkerSight(0, at, "checkpoint", 0.0),
+            *(WorkerSight(n, at, longest_s=1.0) for n in range(1, 4)),
         ],
         2 * HOUR_S,
     )
@@ -184,8 +186,8 @@ def test_data_loading_by_rank_0_alone() -> None:
     group = Group().stepping()
     group.run(
         lambda at: [
-            Seen(0, at, longest_s=1.0, io_bytes=int(at * 50e6)),
-            *(Seen(n, at, longest_s=1.0) for n in range(1, 4)),
+            WorkerSight(0, at, longest_s=1.0, io_bytes=int(at * 50e6)),
+            *(WorkerSight(n, at, longest_s=1.0) for n in range(1, 4)),
         ],
         HOUR_S,
     )
@@ -200,10 +202,12 @@ def test_a_long_start_and_a_first_step_that_compiles() -> None:
 def test_a_long_silent_computation_that_holds_the_interpreter() -> None:
     computing = (StackFrame("/home/me/model.py", 5, "factorise"),)
     group = Group().stepping()
-    group.run(lambda at: [Seen(n, at, longest_s=1.0, cpu_s=60 + at) for n in range(4)], HOUR_S)
+    group.run(
+        lambda at: [WorkerSight(n, at, longest_s=1.0, cpu_s=60 + at) for n in range(4)], HOUR_S
+    )
     assert not group.judged([computing] * 4).hangs
     silent = Group()
-    silent.run(lambda at: [Seen(n, None, cpu_s=at) for n in range(4)], 10 * HOUR_S)
+    silent.run(lambda at: [WorkerSight(n, None, cpu_s=at) for n in range(4)], 10 * HOUR_S)
     assert silent.suspicions == 0
 
 
@@ -211,9 +215,9 @@ def test_a_computation_that_hardly_gets_a_processor() -> None:
     computing = (StackFrame("/home/me/model.py", 5, "factorise"),)
     group = Group().stepping()
 
-    def moment(at: float) -> list[Seen]:
+    def moment(at: float) -> list[WorkerSight]:
         bursts = 60 + 20 * (at // 60)  # A third of a processor, in bursts between long pauses.
-        return [Seen(n, at, longest_s=1.0, cpu_s=bursts) for n in range(4)]
+        return [WorkerSight(n, at, longest_s=1.0, cpu_s=bursts) for n in range(4)]
 
     group.run(moment, HOUR_S + 30)
     assert not group.judged([computing] * 4).hangs
@@ -225,8 +229,8 @@ def test_long_input_from_a_stalled_disk() -> None:
     group = Group().stepping()
     group.run(
         lambda at: [
-            Seen(0, at, longest_s=1.0, state="D"),
-            *(Seen(n, at, longest_s=1.0) for n in range(1, 4)),
+            WorkerSight(0, at, longest_s=1.0, state="D"),
+            *(WorkerSight(n, at, longest_s=1.0) for n in range(1, 4)),
         ],
         HOUR_S,
     )
@@ -250,14 +254,14 @@ def test_what_an_earlier_round_took_excuses_and_never_accuses() -> None:
 def test_a_machine_that_was_paused_and_resumed() -> None:
     group = Group().stepping()
     group.now += 10 * HOUR_S
-    group.run(lambda at: [Seen(n, 10 * HOUR_S + at, longest_s=1.0) for n in range(4)], 60)
+    group.run(lambda at: [WorkerSight(n, 10 * HOUR_S + at, longest_s=1.0) for n in range(4)], 60)
     group.stepping()
     assert group.suspicions == 0
 
 
 def test_an_agent_that_was_held_up_accuses_nobody() -> None:
     group = Group().stepping()
-    group.run(lambda at: [Seen(n, at, longest_s=1.0) for n in range(4)], 3000, every_s=200)
+    group.run(lambda at: [WorkerSight(n, at, longest_s=1.0) for n in range(4)], 3000, every_s=200)
     assert group.suspicions == 0
 
 
@@ -271,8 +275,8 @@ def test_one_rank_that_still_steps_clears_all() -> None:
     group = Group().stepping()
     group.run(
         lambda at: [
-            Seen(0, at % 60, longest_s=60.0),
-            *(Seen(n, at, longest_s=1.0) for n in (1, 2)),
+            WorkerSight(0, at % 60, longest_s=60.0),
+            *(WorkerSight(n, at, longest_s=1.0) for n in (1, 2)),
         ],
         HOUR_S,
     )
@@ -281,14 +285,14 @@ def test_one_rank_that_still_steps_clears_all() -> None:
 
 def test_a_job_that_prints_now_and_then_stands_not_still() -> None:
     group = Group()
-    group.run(lambda at: [Seen(0, None, printed_bytes=int(at // 600))], 10 * HOUR_S)
+    group.run(lambda at: [WorkerSight(0, None, printed_bytes=int(at // 600))], 10 * HOUR_S)
     assert group.suspicions == 0
 
 
 def test_a_job_that_waits_long_between_works_has_shown_that_it_does() -> None:
     group = Group()
-    group.run(lambda at: [Seen(0, None, cpu_s=5.0 * (at // 1500))], 3000)
-    group.run(lambda at: [Seen(0, None, cpu_s=10.0)], 5 * 1400)
+    group.run(lambda at: [WorkerSight(0, None, cpu_s=5.0 * (at // 1500))], 3000)
+    group.run(lambda at: [WorkerSight(0, None, cpu_s=10.0)], 5 * 1400)
     assert group.suspicions == 0
 
 
@@ -299,8 +303,8 @@ def test_nobody_who_gives_a_sign_within_the_floor_is_ever_suspected(
     group = Group().stepping()
     for wait_s, rank in waits:
 
-        def moment(at: float, rank: int = rank) -> list[Seen]:
-            return [Seen(n, at if n == rank else 10_000.0, longest_s=1.0) for n in range(4)]
+        def moment(at: float, rank: int = rank) -> list[WorkerSight]:
+            return [WorkerSight(n, at if n == rank else 10_000.0, longest_s=1.0) for n in range(4)]
 
         group.run(moment, wait_s)
     assert group.suspicions == 0

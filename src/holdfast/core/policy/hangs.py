@@ -66,7 +66,7 @@ class HangTerms(Struct, frozen=True):
     factor: float = FACTOR
 
 
-class Seen(Struct, frozen=True):
+class WorkerSight(Struct, frozen=True):
     """One worker at one look."""
 
     rank: int
@@ -82,14 +82,14 @@ class Seen(Struct, frozen=True):
     printed_bytes: int = 0
 
 
-class Standing(Struct):
+class Stillness(Struct):
     """What is remembered of one worker."""
 
     still_s: float = 0.0
     longest_still_s: float = 0.0
     """Of the stretches in which it gave no sign of work that ended by themselves (rule 7)."""
-    last: Seen | None = None
-    moved: Seen | None = None
+    last: WorkerSight | None = None
+    moved: WorkerSight | None = None
     """As it was seen when it last moved."""
     works: bool = True
 
@@ -115,7 +115,7 @@ class HangWatch(Struct):
     terms: HangTerms
     excuses: Mapping[str, float] = field(default_factory=dict)
     """By phase, the longest waits of earlier rounds."""
-    workers: dict[int, Standing] = field(default_factory=dict)
+    workers: dict[int, Stillness] = field(default_factory=dict)
     looked_at: float | None = None
     not_before: float = 0.0
     """When the next suspicion may be raised."""
@@ -125,13 +125,13 @@ class HangWatch(Struct):
     """By phase, in this round: excuses for the next one."""
 
 
-def look(watch: HangWatch, seen: Iterable[Seen], now: float) -> Finding:
+def look(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
     """Take in one look at all workers that run; the clock of `now` sleeps with the machine."""
     elapsed_s = 0.0 if watch.looked_at is None else max(0.0, now - watch.looked_at)
     watch.looked_at = now
     counted_s = min(elapsed_s, LATE_LOOKS * watch.terms.interval_s)
     found = list(seen)
-    watch.workers = {one.rank: watch.workers.get(one.rank) or Standing() for one in found}
+    watch.workers = {one.rank: watch.workers.get(one.rank) or Stillness() for one in found}
     for one in found:
         _take(watch.workers[one.rank], one, elapsed_s, counted_s)
         watch.longest[one.phase] = max(watch.longest.get(one.phase, 0.0), one.longest_s)
@@ -184,7 +184,7 @@ def _odd_rank(groups: tuple[StackGroup, ...]) -> int | None:
     return last[0].rank if len(last) == 1 else None
 
 
-def _take(worker: Standing, one: Seen, elapsed_s: float, counted_s: float) -> None:
+def _take(worker: Stillness, one: WorkerSight, elapsed_s: float, counted_s: float) -> None:
     last, worker.last = worker.last, one
     if last is None or worker.moved is None:
         worker.moved = one
@@ -205,7 +205,7 @@ def _take(worker: Standing, one: Seen, elapsed_s: float, counted_s: float) -> No
     worker.works = is_busy or one.state == "R"
 
 
-def _all_beyond(watch: HangWatch, found: list[Seen]) -> bool:
+def _all_beyond(watch: HangWatch, found: list[WorkerSight]) -> bool:
     """Whether everybody has stood still for longer than it may, and nobody is held."""
     if not found or any(one.state in HELD_STATES or one.traced for one in found):
         return False
@@ -215,7 +215,7 @@ def _all_beyond(watch: HangWatch, found: list[Seen]) -> bool:
     return all(_is_beyond(watch, one) for one in found)
 
 
-def _is_beyond(watch: HangWatch, one: Seen) -> bool:
+def _is_beyond(watch: HangWatch, one: WorkerSight) -> bool:
     worker, terms = watch.workers[one.rank], watch.terms
     if one.age_s is None:
         return worker.still_s > max(terms.unsaid_s, terms.factor * worker.longest_still_s)

@@ -78,9 +78,9 @@ def _views(pids: list[int]) -> dict[int, kernel.KernelView]:
     return {pid: view for pid, view in views if view is not None and view.state != "Z"}
 
 
-def _seen(one: LookedAt, view: kernel.KernelView) -> hangs.Seen:
+def _seen(one: LookedAt, view: kernel.KernelView) -> hangs.WorkerSight:
     sign = one.sign
-    return hangs.Seen(
+    return hangs.WorkerSight(
         rank=one.rank,
         age_s=None if sign is None else sign.age_s,
         phase="" if sign is None else sign.phase,
