@@ -4,6 +4,7 @@
     @holdfast.record                      leave the traceback where the launcher finds it
     holdfast.progress(step)               say how far a worker is
     holdfast.phase("checkpoint")          say what it is at; with `with`, until the block ends
+    holdfast.draining(step)               whether to save now, because a node has to leave
     holdfast.NonRetryable                 raise it when a restart cannot help
     holdfast.register_backend(name, make) let --rdzv-backend mean a register of your own
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.core.protocol.errors import HoldfastError, JobFailed, UsageError
     from holdfast.node.launch import launch
     from holdfast.registers.opening import register_backend
+    from holdfast.worker.draining import draining
     from holdfast.worker.non_retryable import NonRetryable
     from holdfast.worker.progress import phase, progress
     from holdfast.worker.record import record
@@ -31,6 +33,7 @@ __all__ = [
     "JobFailed",
     "NonRetryable",
     "UsageError",
+    "draining",
     "launch",
     "phase",
     "progress",
@@ -43,6 +46,7 @@ _HOMES = {
     "JobFailed": "holdfast.core.protocol.errors",
     "NonRetryable": "holdfast.worker.non_retryable",
     "UsageError": "holdfast.core.protocol.errors",
+    "draining": "holdfast.worker.draining",
     "launch": "holdfast.node.launch",
     "phase": "holdfast.worker.progress",
     "progress": "holdfast.worker.progress",
