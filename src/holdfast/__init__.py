@@ -4,6 +4,7 @@
     @holdfast.record                      leave the traceback where the launcher finds it
     holdfast.progress(step)               say how far a worker is
     holdfast.phase("checkpoint")          say what it is at; with `with`, until the block ends
+    holdfast.expires(60, "loading")       with `with`: end this worker if the block takes longer
     holdfast.draining(step)               whether to save now, because a node has to leave
     holdfast.NonRetryable                 raise it when a restart cannot help
     holdfast.register_backend(name, make) let --rdzv-backend mean a register of your own
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.registers.opening import register_backend
     from holdfast.worker.draining import draining
     from holdfast.worker.non_retryable import NonRetryable
-    from holdfast.worker.progress import phase, progress
+    from holdfast.worker.progress import expires, phase, progress
     from holdfast.worker.record import record
 
 __version__ = "0.1.0"
@@ -34,6 +35,7 @@ __all__ = [
     "NonRetryable",
     "UsageError",
     "draining",
+    "expires",
     "launch",
     "phase",
     "progress",
@@ -47,6 +49,7 @@ _HOMES = {
     "NonRetryable": "holdfast.worker.non_retryable",
     "UsageError": "holdfast.core.protocol.errors",
     "draining": "holdfast.worker.draining",
+    "expires": "holdfast.worker.progress",
     "launch": "holdfast.node.launch",
     "phase": "holdfast.worker.progress",
     "progress": "holdfast.worker.progress",

@@ -153,3 +153,37 @@ def test_with_hang_off_nobody_looks(run_job) -> None:
     job = run_job(SOON, "--hang=off", script=script)
     assert job.wait() == 0
     assert "the job hangs" not in job.stderr
+
+
+def test_a_scope_that_takes_too_long_ends_its_worker_with_its_stack_kept(run_job) -> None:
+    script = """
+import os, time
+import holdfast
+def load():
+    time.sleep(1000)
+with holdfast.expires(1000, "all of it"):
+    if os.environ["RANK"] == "0":
+        time.sleep(1000)
+    with holdfast.expires(0.1, "loading"):
+        load()
+"""
+    job = run_job("-n=2", "--heartbeat=0.5", script=script)
+    assert job.wait() == 1
+    assert (
+        "rank 1: the deadline of loading ran out while it was in load at program.py:" in job.stderr
+    )
+    line = next(line for line in job.stderr.splitlines() if "its stack: " in line)
+    assert "in load" in (job.folder / line.rpartition("its stack: ")[2]).read_text()
+
+
+def test_a_worker_without_a_first_step_in_time_is_ended(run_job) -> None:
+    script = "import time\ndef compiles():\n    time.sleep(1000)\ncompiles()"
+    job = run_job("--first-step-timeout=1", script=script)
+    assert job.wait() == 1
+    assert "--first-step-timeout 1) ran out while it was in compiles at program.py:3" in job.stderr
+
+
+def test_a_worker_that_steps_in_time_is_not(run_job) -> None:
+    script = "import time, holdfast\nholdfast.progress(0)\ntime.sleep(4)"
+    job = run_job("--first-step-timeout=2", script=script)
+    assert job.wait() == 0

@@ -194,6 +194,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("hang-after", HANGS, "it may stand still this long at least",
            texts.positive_seconds, metavar="S", fields=("oversight.hang_after_s",), ours=True,
            note="and 5 times the longest wait that the same phase has taken before"),
+    Option("first-step-timeout", HANGS, "end a worker without a step by then",
+           texts.positive_seconds, metavar="S", fields=("oversight.first_step_s",), ours=True),
     Option("no-stacks", HANGS, "workers cannot be asked where they are",
            values.inverted_flag, fields=("oversight.stacks",), ours=True),
 

@@ -506,6 +506,8 @@ class Workplace:
         reported = message.get("progress")
         if worker is not None and self._lookout is not None and type(reported) is int:
             self._lookout.heard(worker.ranks.local_rank, reported)
+        if "deadlines" in message and self._lookout is not None:
+            self._lookout.has_deadlines()
         if worker is not None and KEY in message:
             return self._on_save(worker, message[KEY], message.get("step"))
         return None

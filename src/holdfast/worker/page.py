@@ -46,6 +46,8 @@ PHASE_ROW = 64
 PHASE_NAME_FROM, PHASE_NAME_MOST = 8, 56
 LONGEST_FROM, LONGEST_EACH = PHASES_FROM // 8, PHASE_ROW // 8
 """The same as words: where the longest wait of a row is."""
+DEADLINES_FROM, DEADLINE_ROW, DEADLINES = 2048, 64, 16
+"""Rows of deadlines: when it is (a float; 0 where the row is free), then the name of its scope."""
 PHASES = 16
 """Row 0 is for whatever has no name. A seventeenth phase counts as row 0, too."""
 
@@ -73,6 +75,20 @@ class Page:
 
     def keep_longest(self, row: int, seconds: float) -> None:
         self.times[LONGEST_FROM + LONGEST_EACH * row] = seconds
+
+    def set_deadline(self, at: float, scope: str) -> int | None:
+        """Write a deadline into a free row; None where there is none. Its name is there first."""
+        for row in range(DEADLINES):
+            start = DEADLINES_FROM + row * DEADLINE_ROW
+            if not self.times[start // 8]:
+                name = scope.encode("utf-8", "replace")[:PHASE_NAME_MOST]
+                self.bytes[start + 8 : start + DEADLINE_ROW] = name.ljust(PHASE_NAME_MOST, b"\0")
+                self.times[start // 8] = at
+                return row
+        return None
+
+    def clear_deadline(self, row: int) -> None:
+        self.times[(DEADLINES_FROM + row * DEADLINE_ROW) // 8] = 0.0
 
     def row_of(self, name: str) -> int:
         """The row of the phase of this name, a fresh one if it has none.

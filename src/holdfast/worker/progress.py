@@ -49,8 +49,10 @@ SOME = -1.0
 class Signs:
     """What one process has said, and where it says it. The page is opened with the first sign."""
 
-    __slots__ = ("_channel", "_count", "_last", "_longest", "_page", "_rows", "_times", "_told_at",
-                 "_words")  # fmt: skip
+    __slots__ = (
+        "_channel", "_count", "_has_deadlines", "_last", "_longest", "_page", "_rows", "_times",
+        "_told_at", "_words",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._page: Page | None = None
@@ -63,6 +65,7 @@ class Signs:
         """Of the waits in this phase; a longer one is looked at more closely. So is every sign
         while it is `NEVER`: before the first step, and where there is no page."""
         self._told_at = NEVER
+        self._has_deadlines = False
         self._channel = Channel()
         self._rows: dict[str, int] = {}
         """Where phases are in the page, by name."""
@@ -111,6 +114,19 @@ class Signs:
         words[DONE] = count
         if self._longest != NEVER:
             self._longest = self._times[LONGEST_FROM + LONGEST_EACH * row] or SOME
+
+    def begin_scope(self, seconds: float, scope: str) -> int | None:
+        """A deadline from now on; the agent is told once that there are such."""
+        page = self._own_page()
+        row = page.set_deadline(monotonic() + seconds, scope)
+        if not self._has_deadlines:
+            self._has_deadlines = True
+            self._channel.send({"deadlines": True})
+        return row
+
+    def end_scope(self, row: int | None) -> None:
+        if row is not None:
+            self._own_page().clear_deadline(row)
 
     def _look_closer(self, now: float, step: int) -> None:
         """A first step, a longer wait than any before in this phase, or no page to write to."""
@@ -167,3 +183,34 @@ class phase:  # noqa: N801 - it is called like a function, and is one in all but
         trace: TracebackType | None,
     ) -> None:
         _signs.move(self._before)
+
+
+class expires:  # noqa: N801 - as `phase`
+    """A deadline for a block: where it takes longer, this worker is ended, and its stack is kept.
+
+        with holdfast.expires(60, "loading"):
+            batch = load()
+
+    It is noticed within a heartbeat. Scopes may be nested, up to 16 at a time; one more has no
+    deadline. Where there is no agent, nothing happens.
+    """
+
+    __slots__ = ("_row", "_scope", "_seconds")
+
+    def __init__(self, seconds: float, scope: str = "") -> None:
+        if not seconds > 0:
+            raise ValueError(f"a deadline is some seconds from now, not {seconds}")
+        self._seconds, self._scope = float(seconds), scope or "a scope"
+        self._row: int | None = None
+
+    def __enter__(self) -> expires:
+        self._row = _signs.begin_scope(self._seconds, self._scope)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _signs.end_scope(self._row)

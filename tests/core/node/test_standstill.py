@@ -6,6 +6,7 @@ import signal
 
 from holdfast.core.node.io import (
     CoordinatorReached,
+    DeadlineMissed,
     GroupMoved,
     GroupStood,
     Report,
@@ -15,6 +16,7 @@ from holdfast.core.node.io import (
     Told,
 )
 from holdfast.core.protocol.messages import TellHang, WorkersFailed, WorkersMoved, WorkersStood
+from holdfast.core.protocol.model import ExitStatus
 
 from .agent_life import Life, exited, running, said, stopping, without_words
 
@@ -89,3 +91,28 @@ def test_what_is_about_another_round_or_one_that_stops_is_nothing() -> None:
 def test_a_straggler_is_told_of_and_nothing_is_done() -> None:
     assert running().take(StragglerFound(1, "rank 1 is slow")) == [Say("rank 1 is slow")]
     assert stopping().take(StragglerFound(1, "rank 1 is slow")) == []
+
+
+def test_a_worker_that_misses_a_deadline_is_ended_and_fails_with_its_name() -> None:
+    life = running()
+    missed = DeadlineMissed(1, 1, "the deadline of loading", "in load at a.py:3", "/logs/s.txt")
+    effects = life.take(missed)
+    assert said(effects) == (
+        "rank 1: the deadline of loading ran out while it was in load at a.py:3; ending it; "
+        "its stack: /logs/s.txt"
+    )
+    assert without_words(effects) == [SignalWorkers(signal.SIGKILL, (1,))]
+    (report,) = life.take(exited(1))
+    assert isinstance(report, Report)
+    assert isinstance(report.message, WorkersFailed)
+    (failure,) = report.message.failures
+    assert failure.error.message.startswith("the deadline of loading ran out")
+
+
+def test_a_deadline_of_a_worker_that_has_ended_or_of_another_round_is_nothing() -> None:
+    missed = DeadlineMissed(1, 1, "the deadline of loading")
+    life = running()
+    life.take(exited(1, ExitStatus(code=0)))
+    assert life.take(missed) == []
+    assert stopping().take(DeadlineMissed(1, 0, "x")) == []
+    assert running().take(DeadlineMissed(2, 0, "x")) == []

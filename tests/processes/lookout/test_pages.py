@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.processes.lookout.pages import RoundPages
 from holdfast.worker import page as layout
+from holdfast.worker.progress import expires
 
 DEADLINE_S = 60
 
@@ -169,3 +170,33 @@ def test_nothing_of_the_pages_is_left() -> None:
     before = os.listdir("/proc/self/fd")
     RoundPages(4).close()
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_scope_that_is_over_is_named_and_one_that_has_ended_is_not(pages: RoundPages) -> None:
+    code = """
+import holdfast
+with holdfast.expires(1000, "outer"):
+    with holdfast.expires(1e-9, "over and left"): pass
+    holdfast.expires(1e-9, "inner").__enter__()
+    holdfast.expires(1e-9, "later").__enter__()
+"""
+    run(pages, code)
+    assert pages.expired(0) == "inner"
+    assert pages.expired(1) == ""
+
+
+def test_more_scopes_than_a_page_has_room_for_have_no_deadline(pages: RoundPages) -> None:
+    code = """
+import holdfast
+scopes = [holdfast.expires(1000, str(n)).__enter__() for n in range(40)]
+holdfast.expires(1e-9, "beyond").__enter__()
+for scope in scopes: scope.__exit__(None, None, None)
+"""
+    run(pages, code)
+    assert pages.expired(0) == ""
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_a_deadline_that_is_over_before_it_begins_is_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="some seconds from now"):
+        expires(seconds)

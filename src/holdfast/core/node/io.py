@@ -191,6 +191,18 @@ class SaveAnswered(Record, frozen=True):
     step: int | None = None
 
 
+class DeadlineMissed(Record, frozen=True):
+    """A worker has taken longer than it may, and its stack is kept."""
+
+    round: int
+    local_rank: int
+    deadline: str
+    """Of what, in words: "the deadline of loading"."""
+    place: str = ""
+    """Where the worker is."""
+    file: str = ""
+
+
 class AllGone(Record, frozen=True):
     """No process of any round is left on this node."""
 
@@ -278,6 +290,7 @@ AgentEvent = (
     | GroupStood
     | GroupMoved
     | StragglerFound
+    | DeadlineMissed
     | SaveAnswered
     | AllGone
     | ProcessesStuck

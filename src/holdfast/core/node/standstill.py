@@ -1,12 +1,13 @@
-"""What a node does about workers that stand still.
+"""What a node does about workers that stand still, or take longer than they may.
 
 Rules
 1. That the workers of one node stand still says nothing: they may wait for another node's. The
    coordinator is told, and says when it is true of the whole job. Nobody else is told before.
 2. A node that reaches a coordinator anew tells it again.
 3. Words come before deeds: where the workers are is said, and kept in a file, before one is ended.
-4. The worker that is ended is a failure like any other, with the hang as its error: the round ends
-   by it, is charged, and is tried again if the budget allows.
+4. The worker that is ended is a failure like any other, with the reason as its error: the round
+   ends by it, is charged, and is tried again if the budget allows.
+5. A deadline is the program's own or the user's word, so a worker that misses one is ended at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import signal
 
 from holdfast.core.node.io import (
     AgentEffect,
+    DeadlineMissed,
     GroupMoved,
     GroupStood,
     Report,
@@ -22,7 +24,7 @@ from holdfast.core.node.io import (
     SignalWorkers,
     StragglerFound,
 )
-from holdfast.core.node.state import AgentState, Phase
+from holdfast.core.node.state import AgentState, Phase, worker_of
 from holdfast.core.protocol.messages import TellHang, WorkersMoved, WorkersStood
 
 
@@ -77,9 +79,22 @@ def _end_suspect(state: AgentState, event: GroupStood) -> list[AgentEffect]:
     rank = event.suspect if event.suspect in running else min(running, default=None)
     if rank is None:
         return []
-    state.workers[running[rank]].hung = event.place if rank == event.suspect else "somewhere"
+    place = f" {event.place}" if rank == event.suspect and event.place else ""
+    state.workers[running[rank]].ended_for = f"the job stood still, and it was ended{place}"
     said = Say(f"ending rank {rank} for it (--hang restart)")
     return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
+
+
+def missed(state: AgentState, event: DeadlineMissed) -> list[AgentEffect]:
+    """A deadline is over: the worker is ended for it, and fails with its name."""
+    worker = worker_of(state, event.round, event.local_rank)
+    if worker is None or worker.status is not None or not _is_current(state, event.round):
+        return []
+    where = f" while it was {event.place}" if event.place else ""
+    worker.ended_for = f"{event.deadline} ran out{where}"
+    kept = f"; its stack: {event.file}" if event.file else ""
+    said = Say(f"rank {worker.rank}: {worker.ended_for}; ending it{kept}")
+    return [said, SignalWorkers(signal.SIGKILL, (event.local_rank,))]
 
 
 def _is_current(state: AgentState, round: int) -> bool:

@@ -63,8 +63,8 @@ class WorkerLife(Struct):
     """The last that it reported."""
     ended_early: bool = False
     """It ended well while its round still ran."""
-    hung: str = ""
-    """Why it was ended, in words, where it was because it hung."""
+    ended_for: str = ""
+    """Why it was ended, in words, where it was because it hung or missed a deadline."""
     listens: bool = False
     """It asks whether it is to save."""
     waits_at: int | None = None

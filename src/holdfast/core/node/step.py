@@ -34,6 +34,7 @@ from holdfast.core.node.io import (
     ClosingAsked,
     CoordinatorLost,
     CoordinatorReached,
+    DeadlineMissed,
     EndSpawner,
     GroupMoved,
     GroupStood,
@@ -161,6 +162,8 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
             return standstill.stood(state, event)
         case GroupMoved():
             return standstill.moved(state, event)
+        case DeadlineMissed():
+            return standstill.missed(state, event)
         case StragglerFound():
             return standstill.straggles(state, event)
         case SaveAnswered():
@@ -291,10 +294,8 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
 
 
 def _error_of(worker: WorkerLife, event: WorkerExited) -> ErrorDetail:
-    """A worker that was ended because it hung says nothing of it itself."""
-    if not worker.hung:
-        return event.error
-    return ErrorDetail(message=f"the job stood still, and it was ended {worker.hung}")
+    """A worker that was ended because it took too long says nothing of it itself."""
+    return ErrorDetail(message=worker.ended_for) if worker.ended_for else event.error
 
 
 def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:

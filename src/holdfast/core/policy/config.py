@@ -171,6 +171,8 @@ class Oversight(Struct, frozen=True):
     """What is done about a job that stands still (`core.policy.hangs`)."""
     hang_after_s: float = 300.0
     """How long workers may stand still at least, whatever they have shown before."""
+    first_step_s: float | None = None
+    """How long after its start a worker may take to its first step, if there is a limit."""
     hang_unsaid_s: float = 1800.0
     """The same for those that never say how far they are."""
 

@@ -39,7 +39,7 @@ from holdfast.core.policy.stacks import (
     grouped,
     in_words,
     is_waiting,
-    place_of,
+    where,
 )
 
 FACTOR = 5.0
@@ -164,15 +164,10 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
         hangs=True,
         words=f"{_how_long(watch)}: {in_words(groups)}",
         suspect=suspect,
-        place=_in(known[suspect]) if suspect in known else "",
+        place=where(known[suspect]) if suspect in known else "",
         stands_out=odd is not None,
         never_spoke=not _gave_signs(watch),
     )
-
-
-def _in(stack: WorkerStack) -> str:
-    place = place_of(stack)
-    return f"in {place.function} at {place.where}" if place.function else place.kernel
 
 
 def _odd_rank(groups: tuple[StackGroup, ...]) -> int | None:

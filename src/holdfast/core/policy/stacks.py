@@ -150,6 +150,12 @@ def place_of(stack: WorkerStack) -> StackPlace:
     )
 
 
+def where(stack: WorkerStack) -> str:
+    """The same in words: "in load_batch at data.py:88"."""
+    place = place_of(stack)
+    return f"in {place.function} at {place.where}" if place.function else place.kernel
+
+
 def is_waiting(stack: WorkerStack) -> bool:
     """Whether it is in a function that only waits for others."""
     return place_of(stack).waits

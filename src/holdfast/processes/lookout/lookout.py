@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from holdfast.core.node.io import AgentEvent, GroupMoved, GroupStood, StepReported, StragglerFound
+from holdfast.core.node.io import (
+    AgentEvent,
+    DeadlineMissed,
+    GroupMoved,
+    GroupStood,
+    StepReported,
+    StragglerFound,
+)
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.bounds import LINE_MOST, cut
 from holdfast.core.protocol.model import Ranks
@@ -52,6 +59,7 @@ class Watched(Struct):
     """What came over the channel since, too soon to be told."""
     next_at: float = 0.0
     has_ended: bool = False
+    is_expired: bool = False
 
 
 class WatchedRound(Struct, frozen=True):
@@ -80,6 +88,7 @@ class Lookout:
         self._workers: dict[int, Watched] = {}
         self._timer: Cancellable | None = None
         self._hang_timer: Cancellable | None = None
+        self._first_step_timer: Cancellable | None = None
         self._hang_looks: HangLooks | None = None
         self._paces: PaceWatch | None = None
         self._stacks = StackFiles()
@@ -100,6 +109,10 @@ class Lookout:
     def born(self, ranks: Ranks, pid: int) -> None:
         """It exists."""
         self._workers[ranks.local_rank] = Watched(ranks.rank, pid)
+        limit_s = self._round.oversight.first_step_s
+        if limit_s is not None and self._first_step_timer is None:
+            later = self._means.loop.call_later
+            self._first_step_timer = later(limit_s, self._first_step_overdue)
         if self._hang_timer is None and self._round.oversight.hang != "off":
             self._look_for_hangs_later()
 
@@ -115,6 +128,11 @@ class Lookout:
         if now >= worker.next_at:
             worker.next_at = now + TOLD_APART_S
             self._tell(local_rank, worker, step)
+
+    def has_deadlines(self) -> None:
+        """A worker has set one: look from now on."""
+        if self._timer is None:
+            self._look_later()
 
     def ended(self, local_rank: int) -> None:
         """Its process is gone: tell its last word."""
@@ -140,7 +158,7 @@ class Lookout:
         self._taking.begin()
 
     def close(self) -> None:
-        for timer in (self._timer, self._hang_timer):
+        for timer in (self._timer, self._hang_timer, self._first_step_timer):
             if timer is not None:
                 timer.cancel()
         if self._hang_looks is not None:
@@ -178,7 +196,40 @@ class Lookout:
         for local_rank, worker in self._workers.items():
             if not worker.has_ended:
                 self._look_at(local_rank, worker)
+                self._check_deadline(local_rank, worker)
         self._note_paces()
+
+    def _check_deadline(self, local_rank: int, worker: Watched) -> None:
+        """A scope that is over ends its worker, once its stack is kept."""
+        if self._pages is None or worker.is_expired:
+            return
+        scope = self._pages.expired(local_rank)
+        if scope:
+            self._expire(local_rank, worker, f"the deadline of {scope}")
+
+    def _expire(self, local_rank: int, worker: Watched, deadline: str) -> None:
+        worker.is_expired = True
+        tell = partial(self._on_expired, local_rank, deadline)
+        self.take_stacks(f"{deadline} of rank {worker.rank} ran out", tell)
+
+    def _on_expired(
+        self, local_rank: int, deadline: str, snapshot: stacks.StackSnapshot | None
+    ) -> None:
+        worker = self._workers[local_rank]
+        place, file = "", ""
+        if snapshot is not None:
+            place, file = snapshot.place_of(worker.rank), snapshot.file
+        self._post(DeadlineMissed(self._round.number, local_rank, deadline, place, file))
+
+    def _first_step_overdue(self) -> None:
+        limit_s = self._round.oversight.first_step_s
+        limit = f"the time to the first step (--first-step-timeout {limit_s:g})"
+        for local_rank, worker in self._workers.items():
+            if not worker.has_ended and not worker.is_expired:
+                sign = self._sign(local_rank)
+                if worker.step is None and (sign is None or sign.step is None):
+                    self._expire(local_rank, worker, limit)
+                    return
 
     def _note_paces(self) -> None:
         from holdfast.core.policy import stragglers  # Not before somebody makes steps.

@@ -65,6 +65,20 @@ class RoundPages:
                     break
         return sign
 
+    def expired(self, local_rank: int) -> str:
+        """The scope of this worker whose deadline is over the longest, by its name; or nothing."""
+        now = time.monotonic()
+        start = local_rank * layout.SIZE
+        with memoryview(self._memory) as memory, memory[start:][: layout.SIZE] as page:
+            rows = range(layout.DEADLINES)
+            ends = {row: _time(page, (_deadline(row)) // 8) for row in rows}
+            over = {row: at for row, at in ends.items() if 0.0 < at < now}
+            if not over:
+                return ""
+            first = min(over, key=lambda row: over[row])
+            begin = _deadline(first) + 8
+            return _name(page[begin : begin + layout.PHASE_NAME_MOST]) or "a scope"
+
     def close(self) -> None:
         self._memory.close()
         os.close(self._descriptor)
@@ -87,13 +101,21 @@ def _sign(page: memoryview) -> Sign | None:
     if not 0 <= row < layout.PHASES:
         row = 0
     start = layout.PHASES_FROM + row * layout.PHASE_ROW + layout.PHASE_NAME_FROM
-    name = bytes(page[start : start + layout.PHASE_NAME_MOST]).partition(b"\0")[0]
     return Sign(
         step=_word(page, layout.STEP) if _word(page, layout.HAS_STEP) else None,
         age_s=_seconds(time.monotonic() - at),
-        phase=clean(name.decode("utf-8", "replace")),
+        phase=_name(page[start : start + layout.PHASE_NAME_MOST]),
         longest_s=_seconds(_time(page, layout.LONGEST_FROM + layout.LONGEST_EACH * row)),
     )
+
+
+def _deadline(row: int) -> int:
+    """Where a row of deadlines begins, in bytes."""
+    return layout.DEADLINES_FROM + row * layout.DEADLINE_ROW
+
+
+def _name(field: memoryview) -> str:
+    return clean(bytes(field).partition(b"\0")[0].decode("utf-8", "replace"))
 
 
 def _seconds(value: float) -> float:

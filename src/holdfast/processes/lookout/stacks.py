@@ -26,6 +26,7 @@ from holdfast.core.policy.stacks import (
     grouped,
     in_words,
     read_stack,
+    where,
     without_own_frames,
 )
 from holdfast.processes.bare import linux
@@ -67,6 +68,10 @@ class StackSnapshot(Struct, frozen=True):
             WorkerStack(one.worker.rank, self.node, read_stack(one.text), one.view.in_words())
             for one in self.answers
         )
+
+    def place_of(self, rank: int) -> str:
+        """Where this one was, in words; empty where that is not known."""
+        return next((where(stack) for stack in self.stacks() if stack.rank == rank), "")
 
     def in_words(self) -> str:
         return in_words(grouped(self.stacks()))
