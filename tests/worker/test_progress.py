@@ -57,10 +57,11 @@ def test_only_the_first_step_is_a_message(listener: socket.socket) -> None:
 def test_without_a_page_steps_are_messages_and_few(listener: socket.socket) -> None:
     code = """
 import time, holdfast
+holdfast.progress(0)
 began, step = time.monotonic(), 0
 while time.monotonic() < began + 1.2:
-    holdfast.progress(step)
     step += 1
+    holdfast.progress(step)
 """
     heard = packets(listener, code)
     assert heard[0] == b'{"progress": 0}'
