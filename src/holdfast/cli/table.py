@@ -188,7 +188,7 @@ OPTIONS: tuple[Option, ...] = (
            texts.seconds, metavar="S", fields=("timeouts.unkillable_s",), ours=True,
            also_from=("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",)),
 
-    Option("hang", HANGS, "a job that stands still: off, warn, restart",
+    Option("hang", HANGS, "a standstill: off, warn or restart",
            texts.one_of("off", "warn", "restart"), metavar="HOW", fields=("oversight.hang",),
            ours=True),
     Option("hang-after", HANGS, "it may stand still this long at least",
