@@ -112,7 +112,7 @@ def test_hydra_runs_two_nodes_with_no_flags(holdfast: Path, tmp_path: Path) -> N
     program.write_text("import os\nprint('rank', os.environ['RANK'], 'PMI_RANK' in os.environ)\n")
     hosts = ("-launcher", "fork", "-hosts", "localhost,127.0.0.1")
     ended = subprocess.run(
-        ["mpiexec.hydra", *hosts, "-n", "2", "-ppn", "1", holdfast, "run", program],
+        ["mpiexec.hydra", *hosts, "-n", "2", "-ppn", "1", holdfast, "run", "-n1", program],
         env={**os.environ, "PYTHON_EXEC": sys.executable},
         capture_output=True,
         text=True,

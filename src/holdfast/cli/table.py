@@ -217,7 +217,7 @@ OPTIONS: tuple[Option, ...] = (
            texts.seconds, metavar="S", fields=("timeouts.save_s",), ours=True),
     Option("notice", LOSS, "a node asked to leave is killed after S",
            texts.positive_seconds, metavar="S", fields=("timeouts.notice_s",), ours=True),
-    Option("snapshot-dir", LOSS, "the endpoint's host keeps its record here",
+    Option("snapshot-dir", LOSS, "a local folder for what outlives a kill",
            values.optional_text, metavar="DIR", fields=("snapshot_dir",), ours=True),
 
     Option("token-file", SECURITY, "the job's secret; or in HOLDFAST_TOKEN",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from holdfast.core.node.io import (
+    NO_STEP,
     AgentEffect,
     AgentEvent,
     AllGone,
@@ -29,8 +30,10 @@ from holdfast.core.node.io import (
     KillZygote,
     LeaseRanOut,
     ListStuck,
+    NoteSeat,
     ProcessesStuck,
     Remember,
+    RemoveNotes,
     ReserveEndpoint,
     SaveAnswered,
     SavingAnswer,
@@ -69,6 +72,7 @@ from holdfast.processes.lookout.stack_files import LookMeans
 from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
 from holdfast.processes.outbox import Outbox
 from holdfast.processes.output.console import Console
+from holdfast.processes.output.log_files import close_file
 from holdfast.processes.output.log_layout import JobLogs
 from holdfast.processes.output.round_logs import Layout, LayoutByOptions, LogsRefused
 from holdfast.processes.output.round_output import (
@@ -88,11 +92,13 @@ from holdfast.processes.zygote.imports_seen import ImportsSeen
 from holdfast.processes.zygote.zygote_events import zygote_event
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
+from holdfast.runtime.private_folder import own_folder
 from holdfast.worker.draining import KEY, NEWS
 
 if TYPE_CHECKING:
     from holdfast.processes.channel_server import Later
     from holdfast.processes.lookout.lookout import OnStacks
+    from holdfast.processes.note_keeper import NoteKeeper
 
 LOOPBACK = "127.0.0.1"
 ADDRESS_TO_COME = ""
@@ -156,7 +162,8 @@ class Workplace:
         self._store_started = False
         self._killing = False
         self._ending = False
-        self._tethers = Tethers()
+        self._tethers = Tethers(self._copied, self._close_file)
+        self._notes: NoteKeeper | None = None
         self._drain_page: DrainPage | None = None
         self._is_closed = False
 
@@ -171,6 +178,25 @@ class Workplace:
         self._crew = Crew(process, self, self._log_lane)
         self._crew.attach(loop)
 
+    def keep_note(self, disk: Disk, node: str) -> None:
+        """Have this machine know, whatever happens to this node, when all of it has ended."""
+        from holdfast.processes.note_keeper import NoteKeeper
+
+        given = self.config.snapshot_dir
+        folders = (*([Path(given)] if given else []), own_folder())
+        self._notes = NoteKeeper(disk, folders, self._post)
+        self._notes.open(self.config.run_id, node, self._channel.name, self._hold_note)
+
+    def _copied(self, descriptor: int) -> None:
+        self._crew.is_file(descriptor)
+
+    def _close_file(self, descriptor: int) -> None:
+        self.file_lane.do(partial(close_file, descriptor))
+
+    def _hold_note(self, descriptor: int) -> None:
+        self._tethers.hold_note(descriptor)
+        self._hand_tethers_over()
+
     def close(self) -> None:
         """Let go of everything; what is left below the spawner is killed by it."""
         self._close_round()
@@ -182,6 +208,8 @@ class Workplace:
         if self._port is not None:
             self._port.release()
         self._is_closed = True
+        if self._notes is not None:
+            self._notes.close()
         self._tethers.close()
         if self._drain_page is not None:
             self._drain_page.close()
@@ -201,6 +229,12 @@ class Workplace:
                 self._crew.request(messages.SigkillZygote())
             case DropZygote():
                 self._crew.request(messages.CloseZygote())
+            case NoteSeat():
+                if self._notes is not None:
+                    self._notes.put(effect)
+            case RemoveNotes():
+                if self._notes is not None:
+                    self._notes.remove()
             case StartWorkers():
                 self._start_workers(effect)
             case SignalWorkers():
@@ -517,7 +551,7 @@ class Workplace:
         answer = ANSWERS.get(said) if isinstance(said, str) else None
         if answer is None:
             return None
-        at = step if type(step) is int else None
+        at = step if type(step) is int else NO_STEP
         self._post(SaveAnswered(worker.round, worker.ranks.local_rank, answer, at))
         return Answer(NEWS, self._page().descriptor) if answer == "listens" else None
 

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from holdfast.core.coordinator.leases import NodeLease
 from holdfast.core.node.io import GroupStood
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.messages import EndedMember
 from holdfast.core.protocol.model import Assignment, Endpoint, ExitStatus, Failure, Outcome, Tenure
 
 GRACE_TIMER = "grace"
@@ -20,6 +21,9 @@ REDIAL_TIMER = "redial"
 SEEK_TIMER = "seek"
 DRAIN_TIMER = "drain"
 ASKED_TIMER = "asked too"
+NOTE_TIMER = "note"
+NOTE_S = 2.0
+"""How long a node waits for its note before it joins: the disk may not answer."""
 PRELOAD_NOTICE_TIMER = "preload notice"
 PRELOAD_NOTICE_S = 1.5
 """An import that takes longer than this is worth a line, so that nobody wonders."""
@@ -99,6 +103,12 @@ class AgentState(Struct):
     """Somebody else runs the workers."""
     endpoint: Endpoint | None = None
     store_failed: bool = False
+    note_pending: bool = False
+    """It is not yet known whether the node will have a note on its machine."""
+    mark: str = ""
+    """By which the node's end can be told of; empty where it has no note."""
+    ended: tuple[EndedMember, ...] = ()
+    """Members of rounds that have ended on this machine: told on every connection."""
     preload: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
     """What workers import after they began, as far as it is known."""

@@ -42,8 +42,10 @@ from holdfast.core.node.io import (
     KillZygote,
     LauncherLost,
     LeaseRanOut,
+    NoteSeat,
     ProcessesStuck,
     Released,
+    RemoveNotes,
     Report,
     SaveAnswered,
     Say,
@@ -59,7 +61,7 @@ from holdfast.core.node.io import (
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.node.preparing import prepare, ready, reserve, unborn, zygote_lost
+from holdfast.core.node.preparing import note_late, prepare, ready, reserve, unborn, zygote_lost
 from holdfast.core.node.reports import in_full, within_bounds
 from holdfast.core.node.state import (
     ASKED_TIMER,
@@ -68,6 +70,7 @@ from holdfast.core.node.state import (
     GRACE_TIMER,
     HEARTBEAT_TIMER,
     MOVES,
+    NOTE_TIMER,
     PRELOAD_NOTICE_TIMER,
     PRELOAD_TIMER,
     REDIAL_TIMER,
@@ -188,13 +191,13 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
         case HeartbeatAnswered():
             return contact.answered(state, message)
         case RunRound():
-            return _run(state, message.assignment, now)
+            return _run(state, message, now)
         case SaveNow():
             return saving.save_now(state, message, now)
         case StopRound():
             return _stop_round(state, message)
         case CloseJob():
-            return close(state, message.outcome)
+            return [*close(state, message.outcome), *([RemoveNotes()] if state.mark else [])]
         case DescribeFailures():
             return _describe(state, message)
         case TellHang():
@@ -202,10 +205,12 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
         case Welcomed():
             return contact.welcomed(state, message)
         case StandBy():
+            state.goes_on = True  # Without this node, so far.
             return [Say(message.reason)]
 
 
-def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEffect]:
+def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
+    assignment = message.assignment
     if state.phase is not Phase.WAITING or assignment.round <= state.last_round:
         return []
     if state.lease is not None and not state.lease.good(now):
@@ -221,9 +226,12 @@ def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEff
     state.failures = {}
     state.standstill, state.hang_said = None, False
     state.stopped_by_us = state.told_failure = state.killing = state.deaths_held = False
-    state.saving = None
+    state.saving, state.goes_on = None, False
     state.endpoint = None
     effects: list[AgentEffect] = contact.set_deadlines(state)
+    if state.mark:
+        seat = (assignment.round, assignment.group_rank, message.path)
+        effects.append(NoteSeat(state.instance, *seat))
     if state.lease is not None:
         effects.append(Say(_place(assignment)))
     effects.append(StartWorkers(assignment, tuple(state.workers), warm=state.warm))
@@ -390,6 +398,8 @@ def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
         return contact.heartbeat_due(state, now)
     if name == REDIAL_TIMER:
         return contact.redial(state)
+    if name == NOTE_TIMER:
+        return note_late(state) if state.note_pending else []
     if name == SEEK_TIMER:
         return contact.sought_in_vain(state, now)
     if name == DRAIN_TIMER and state.draining_by is not None and state.phase is Phase.RUNNING:

@@ -27,6 +27,7 @@ from holdfast.core.protocol.bounds import (
     SignalNumber,
     Text,
 )
+from holdfast.core.protocol.marks import MarkPath, MarkSecret
 from holdfast.core.protocol.model import (
     Assignment,
     Endpoint,
@@ -39,6 +40,8 @@ from holdfast.core.protocol.model import (
 
 FEW = 16
 """More successors than a coordinator ever names."""
+ENDED_TOLD = 64
+"""Nodes that may have ended on one machine, and are told of."""
 Condition = Literal["running", "failed", "succeeded", "stopping", "stopped"]
 
 
@@ -62,6 +65,23 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     """Of the job, when the round was announced: another one may have a round of that number."""
 
 
+class EndedMember(Struct, frozen=True, omit_defaults=True):
+    """A node of which the machine that it ran on knows that it has ended, and its last seat.
+
+    Only its own note has the secret (`core.protocol.marks`).
+    """
+
+    node: Name
+    instance: Number
+    round: Number
+    seat: Count
+    secret: MarkSecret
+    path: MarkPath = ()
+
+
+EndedMembers = Annotated[tuple[EndedMember, ...], Meta(max_length=ENDED_TOLD)]
+
+
 class NodeGreeted(Record, frozen=True):
     """The first word on every connection: who, what it has seen, and where it stands."""
 
@@ -82,6 +102,8 @@ class NodeGreeted(Record, frozen=True):
         default_factory=dict
     )
     """What it was told about the job, as far as it is no default (`core.protocol.settings`)."""
+    ended: EndedMembers = ()
+    """Nodes of the job that have ended on its machine, before it was started."""
 
 
 class Heartbeat(Record, frozen=True):
@@ -190,6 +212,12 @@ class ClosingWanted(Record, frozen=True):
     outcome: Outcome
 
 
+class MembersEnded(Record, frozen=True):
+    """More is known of nodes that have ended on this node's machine."""
+
+    ended: EndedMembers
+
+
 class Welcomed(Record, frozen=True):
     """The coordinator knows the node; `successors` are dialled when it is lost."""
 
@@ -222,6 +250,8 @@ class RunRound(Record, frozen=True):
     """Start the workers of a round."""
 
     assignment: Assignment
+    path: MarkPath = ()
+    """What leads from the node's mark to that of the round (`core.protocol.marks`)."""
 
 
 class StopRound(Record, frozen=True):
@@ -286,6 +316,7 @@ FromNode = (
     | WorkersSaved
     | NodeLeft
     | ClosingWanted
+    | MembersEnded
 )
 ToNode = (
     Welcomed
