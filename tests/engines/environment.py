@@ -34,7 +34,9 @@ SYSTEM_COMMANDS = (
 
 def why_not_ready() -> str:
     """What is wrong with the environment; nothing if it can be used."""
-    return "" if READY.exists() else f"{FOLDER} is not made (make test-engines)"
+    return (
+        "" if READY.exists() and COMMAND.exists() else f"{FOLDER} is not made (make test-engines)"
+    )
 
 
 def install_system() -> None:
