@@ -110,7 +110,8 @@ def slurm(words: list[str]) -> int:
 
 def submit(words: Sequence[str]) -> int:
     """Write the job's folder, submit it, and follow it. Raises `UsageError`."""
-    from holdfast.placement import slurm_batch, slurm_commands
+    from holdfast.cli import slurm_commands
+    from holdfast.placement import slurm_batch
 
     request = sort(words)
     job = submission(request)
@@ -133,8 +134,8 @@ def follow(words: Sequence[str]) -> int:
     """Come back to a job that was submitted before. Raises `UsageError`."""
     if len(words) != 1 or words[0].startswith("-"):
         raise UsageError("which job?", "holdfast slurm follow JOB, with the number that Slurm gave")
+    from holdfast.cli import slurm_commands
     from holdfast.cli.slurm_follow import follow_job
-    from holdfast.placement import slurm_commands
 
     slurm_commands.require("squeue")
     number = words[0].partition("_")[0]
@@ -190,9 +191,8 @@ def _check_sbatch(words: Sequence[str]) -> None:
 
 def submission(request: Request) -> Submission:
     """What is to be submitted. Raises `UsageError`."""
-    from holdfast.cli import options, values
+    from holdfast.cli import options, slurm_commands, values
     from holdfast.core.policy import texts
-    from holdfast.placement import slurm_commands
     from holdfast.placement.slurm_batch import Submission
 
     if "nodes" not in request.values:

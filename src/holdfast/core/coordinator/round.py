@@ -23,7 +23,7 @@ from msgspec import Struct, field
 
 from holdfast.core.protocol.document import Ledger, roll
 from holdfast.core.protocol.marks import MarkTree
-from holdfast.core.protocol.messages import StopRound
+from holdfast.core.protocol.messages import StopRound, WorkersStood
 from holdfast.core.protocol.model import Assignment, Failure
 
 EndingKind = Literal["failure", "loss", "drain", "newcomers"]
@@ -140,6 +140,9 @@ class RoundCourse(Struct):
     described: int = 0
     """How many nodes were asked for all that they know of their failures."""
     furthest_step: int | None = None
+    still: dict[str, WorkersStood] = field(default_factory=dict)
+    """Members whose workers stand still (`core.coordinator.standstill`)."""
+    hang_told: bool = False
 
     @property
     def has_success(self) -> bool:

@@ -34,6 +34,7 @@ from holdfast.core.coordinator import forming as forming
 from holdfast.core.coordinator import inheriting as inheriting
 from holdfast.core.coordinator import judging as judging
 from holdfast.core.coordinator import saving as saving
+from holdfast.core.coordinator import standstill as standstill
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -96,8 +97,10 @@ from holdfast.core.protocol.messages import (
     StopRound,
     Welcomed,
     WorkersFailed,
+    WorkersMoved,
     WorkersProgressed,
     WorkersSaved,
+    WorkersStood,
     WorkersSucceeded,
 )
 from holdfast.core.protocol.model import Tenure
@@ -245,6 +248,10 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
             return ending.succeeded(state, node, message)
         case WorkersProgressed():
             return _progressed(state, node, message)
+        case WorkersStood():
+            return standstill.stood(state, node, message)
+        case WorkersMoved():
+            return standstill.moved(state, node, message)
         case RoundStopped():
             return ending.stopped(state, node, message, now)
         case NodeDraining():

@@ -167,6 +167,37 @@ class StepReported(Record, frozen=True):
     step: int
 
 
+class GroupStood(Record, frozen=True):
+    """All workers of this node stand still for longer than they may (`core.policy.hangs`)."""
+
+    round: int
+    words: str
+    """How long, and where they are."""
+    file: str = ""
+    """Where their stacks are, in full."""
+    suspect: int = 0
+    """The rank that is most likely the cause."""
+    place: str = ""
+    """Where that one is, in words."""
+    stands_out: bool = False
+    """Whether it is somewhere else than the others, or waits for nobody."""
+    never_spoke: bool = False
+    """They never said how far they are: it is told, and nothing more."""
+
+
+class GroupMoved(Record, frozen=True):
+    """They stood still, and do so no more."""
+
+    round: int
+
+
+class StragglerFound(Record, frozen=True):
+    """A worker is slower than the others of this node, and has been for long."""
+
+    round: int
+    words: str
+
+
 NO_STEP = -1
 """Of a worker that does not say at which it is."""
 SavingAnswer = Literal["listens", "waits", "told", "saved"]
@@ -179,6 +210,18 @@ class SaveAnswered(Record, frozen=True):
     local_rank: int
     answer: SavingAnswer
     step: int = NO_STEP
+
+
+class DeadlineMissed(Record, frozen=True):
+    """A worker has taken longer than it may, and its stack is kept."""
+
+    round: int
+    local_rank: int
+    deadline: str
+    """Of what, in words: "the deadline of loading"."""
+    place: str = ""
+    """Where the worker is."""
+    file: str = ""
 
 
 class AllGone(Record, frozen=True):
@@ -267,6 +310,10 @@ AgentEvent = (
     | WorkerStarted
     | WorkerExited
     | StepReported
+    | GroupStood
+    | GroupMoved
+    | StragglerFound
+    | DeadlineMissed
     | SaveAnswered
     | AllGone
     | ProcessesStuck

@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from holdfast.core.coordinator.leases import NodeLease
+from holdfast.core.node.io import GroupStood
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.messages import EndedMember
 from holdfast.core.protocol.model import Assignment, Endpoint, ExitStatus, Failure, Outcome, Tenure
@@ -66,6 +67,8 @@ class WorkerLife(Struct):
     """The last that it reported."""
     ended_early: bool = False
     """It ended well while its round still ran."""
+    ended_for: str = ""
+    """Why it was ended, in words, where it was because it hung or missed a deadline."""
     listens: bool = False
     """It asks whether it is to save."""
     waits_at: int | None = None
@@ -143,6 +146,9 @@ class AgentState(Struct):
     """What was killed is not gone, and the node leaves without it."""
     interrupted_by: int | None = None
     furthest_step: int | None = None
+    standstill: GroupStood | None = None
+    """The workers stand still for longer than they may."""
+    hang_said: bool = False
     outcome: Outcome | None = None
     tenure: Tenure = Tenure()
     """The highest under which anything was heard: what comes under a lower one is ignored."""

@@ -24,6 +24,7 @@ import sys
 
 from holdfast.core.node import contact as contact
 from holdfast.core.node import saving as saving
+from holdfast.core.node import standstill as standstill
 from holdfast.core.node.draining import not_asked, signalled, worker_failed
 from holdfast.core.node.io import (
     AgentEffect,
@@ -33,7 +34,10 @@ from holdfast.core.node.io import (
     ClosingAsked,
     CoordinatorLost,
     CoordinatorReached,
+    DeadlineMissed,
     EndSpawner,
+    GroupMoved,
+    GroupStood,
     KillEverything,
     KillZygote,
     LauncherLost,
@@ -51,6 +55,7 @@ from holdfast.core.node.io import (
     SpawnerLost,
     StartWorkers,
     StepReported,
+    StragglerFound,
     Told,
     WakeAgent,
     WorkerExited,
@@ -106,12 +111,13 @@ from holdfast.core.protocol.messages import (
     SaveNow,
     StandBy,
     StopRound,
+    TellHang,
     ToNode,
     Welcomed,
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import Assignment, EarlyEnd, Failure
+from holdfast.core.protocol.model import Assignment, EarlyEnd, ErrorDetail, Failure
 from holdfast.core.protocol.naming import on_itself
 from holdfast.core.protocol.preload_steps import module_of
 
@@ -148,13 +154,21 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
         case Released():
             return released(state)
         case CoordinatorReached():
-            return contact.reached(state, event.hosting, now)
+            return [*contact.reached(state, event.hosting, now), *standstill.told_again(state)]
         case CoordinatorLost():
             return contact.lost(state, event.reason, event.permanent, now)
         case LeaseRanOut():
             return _lease_ran_out(state)
         case StepReported():
             return _step_reported(state, event)
+        case GroupStood():
+            return standstill.stood(state, event)
+        case GroupMoved():
+            return standstill.moved(state, event)
+        case DeadlineMissed():
+            return standstill.missed(state, event)
+        case StragglerFound():
+            return standstill.straggles(state, event)
         case SaveAnswered():
             return saving.answered(state, event)
         case LauncherLost():
@@ -186,6 +200,8 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
             return [*close(state, message.outcome), *([RemoveNotes()] if state.mark else [])]
         case DescribeFailures():
             return _describe(state, message)
+        case TellHang():
+            return standstill.told_of_hang(state, message)
         case Welcomed():
             return contact.welcomed(state, message)
         case StandBy():
@@ -208,6 +224,7 @@ def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
     state.instance = state.tenure.instance
     state.workers = {ranks.local_rank: WorkerLife(ranks.rank) for ranks in assignment.workers}
     state.failures = {}
+    state.standstill, state.hang_said = None, False
     state.stopped_by_us = state.told_failure = state.killing = state.deaths_held = False
     state.saving, state.goes_on = None, False
     state.endpoint = None
@@ -274,7 +291,7 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         pid=event.pid,
         status=event.status,
         observed_at=now,
-        error=within_bounds(event.error),
+        error=within_bounds(_error_of(worker, event)),
         stderr_tail=event.stderr_tail[-TEXT_MOST:],
         out_of_memory=cut(event.out_of_memory),
         stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
@@ -282,6 +299,11 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         wall_time=event.wall_time,
         ended_before=_ended_early(state),
     )
+
+
+def _error_of(worker: WorkerLife, event: WorkerExited) -> ErrorDetail:
+    """A worker that was ended because it took too long says nothing of it itself."""
+    return ErrorDetail(message=worker.ended_for) if worker.ended_for else event.error
 
 
 def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:

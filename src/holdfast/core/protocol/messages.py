@@ -146,6 +146,22 @@ class WorkersProgressed(Record, frozen=True):
     step: Number
 
 
+class WorkersStood(Record, frozen=True):
+    """All workers of this node stand still for longer than they may."""
+
+    round: Number
+    stands_out: bool = False
+    """Whether one of them is somewhere else than the others, or waits for nobody."""
+    never_spoke: bool = False
+    """They never said how far they are: it is told, and nothing more."""
+
+
+class WorkersMoved(Record, frozen=True):
+    """They do so no more."""
+
+    round: Number
+
+
 class RoundStopped(Record, frozen=True):
     """No process of the round is left on this node; the endpoint is for the next one."""
 
@@ -270,6 +286,14 @@ class DescribeFailures(Record, frozen=True):
     round: Number
 
 
+class TellHang(Record, frozen=True):
+    """The whole job stands still: say so, with where this node's workers are."""
+
+    round: Number
+    ends: bool = False
+    """End the worker that is most likely the cause, so that the round is tried again."""
+
+
 class CloseJob(Record, frozen=True):
     """The job is over."""
 
@@ -284,6 +308,8 @@ FromNode = (
     | FailuresDescribed
     | WorkersSucceeded
     | WorkersProgressed
+    | WorkersStood
+    | WorkersMoved
     | RoundStopped
     | NodeDraining
     | SaveHeard
@@ -300,5 +326,6 @@ ToNode = (
     | SaveNow
     | StopRound
     | DescribeFailures
+    | TellHang
     | CloseJob
 )
