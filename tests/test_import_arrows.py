@@ -45,7 +45,8 @@ LAYERS = {
     "store": {"core", "runtime", "transport"},
     "processes": {"core", "runtime", "worker"},
     "node": {
-        "core", "runtime", "worker", "observe", "transport", "registers", "store", "processes",
+        "core", "runtime", "worker", "observe", "placement", "transport", "registers", "store",
+        "processes",
     },
     "testing": {"core", "runtime", "node", "registers", "transport"},
     "elastic": {

@@ -3,6 +3,7 @@
     holdfast.launch(fn, *args, nproc=4)   run a function on 4 workers, get {rank: value}
     @holdfast.record                      leave the traceback where the launcher finds it
     holdfast.progress(step)               tell the launcher how far a worker is
+    holdfast.draining(step)               whether to save now, because a node has to leave
     holdfast.NonRetryable                 raise it when a restart cannot help
     holdfast.register_backend(name, make) let --rdzv-backend mean a register of your own
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.node.launch import launch
     from holdfast.registers.opening import register_backend
     from holdfast.worker.channel import progress
+    from holdfast.worker.draining import draining
     from holdfast.worker.non_retryable import NonRetryable
     from holdfast.worker.record import record
 
@@ -30,6 +32,7 @@ __all__ = [
     "JobFailed",
     "NonRetryable",
     "UsageError",
+    "draining",
     "launch",
     "progress",
     "record",
@@ -41,6 +44,7 @@ _HOMES = {
     "JobFailed": "holdfast.core.protocol.errors",
     "NonRetryable": "holdfast.worker.non_retryable",
     "UsageError": "holdfast.core.protocol.errors",
+    "draining": "holdfast.worker.draining",
     "launch": "holdfast.node.launch",
     "progress": "holdfast.worker.channel",
     "record": "holdfast.worker.record",

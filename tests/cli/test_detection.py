@@ -46,6 +46,12 @@ TRAINER = {
 INDEXED = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "1"}
 
 
+@pytest.fixture(autouse=True)
+def many_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said must not depend on the machine of the test."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+
+
 def run(*words: str, **environ: str) -> ParsedRun:
     return parse_run((*words, "train.py"), environ)
 
@@ -168,6 +174,21 @@ def test_an_indexed_job_runs_alone_until_the_number_of_nodes_is_said() -> None:
     assert "this pod has no domain" in refusal("--nnodes=2", **INDEXED).message
 
 
+def test_a_rank_that_is_not_the_engines_is_doubted() -> None:
+    """As `sbatch` makes of `srun holdfast run --node-rank $SLURM_NODEID`: 0, on every node."""
+    words = ("--node-rank=0", "--master-addr=n1")
+    doubt = "--node-rank says that this is node 0, but by SLURM_NODEID it is 2"
+    assert any(note.startswith(doubt) for note in run(*words, **SLURM).notes)
+    assert not any(doubt in note for note in run(*words, **SLURM | {"SLURM_NODEID": "0"}).notes)
+
+
+def test_more_workers_than_cpus_of_the_step_are_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
+    assert "8 workers share 1 CPU, which is what srun lets this node use" in run(**SLURM).notes[1]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    assert run(**SLURM).notes == (LINE,)
+
+
 # --- what cannot work ---------------------------------------------------------------------
 
 
@@ -197,6 +218,12 @@ def test_whoever_says_it_otherwise_is_not_refused(
 
 def test_a_flag_that_is_off_does_not_make_it_work() -> None:
     assert refusal(**WITHOUT_SRUN, HOLDFAST_STANDALONE="0").hint
+
+
+def test_an_engine_that_names_no_host_leaves_the_place_to_the_user() -> None:
+    lost = {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": " "}
+    assert "LeaderWorkerSet does not say where the nodes meet" in refusal(**lost).message
+    assert run("--rdzv-endpoint=n1", **lost).config.max_nodes == 2
 
 
 # --- the installed command ----------------------------------------------------------------

@@ -64,6 +64,10 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "scale-up-delay": ("0", (0.0,)),
     "min-round-time": ("90", (90.0,)),
     "drain-timeout": ("3", (3.0,)),
+    "drain-signals": ("TERM,usr1", (("SIGTERM", "SIGUSR1"),)),
+    "drain-worker-signal": ("usr2", ("SIGUSR2",)),
+    "save-timeout": ("12", (12.0,)),
+    "notice": ("90", (90.0,)),
     "snapshot-dir": ("/var/lib/job", ("/var/lib/job",)),
     "token-file": ("/run/token", ("/run/token",)),
     "tls-cert": ("node.pem", ("node.pem",)),
@@ -347,3 +351,30 @@ def test_defaults_are_those_of_the_configuration() -> None:
     assert BY_NAME["preload"].default == ""
     assert BY_NAME["no-warm"].default == ""
     assert BY_NAME["restart-window"].default == ""
+
+
+def test_a_notice_brings_the_times_that_fit_into_it() -> None:
+    times = parse_run(["--notice", "60", "--drain-timeout=7", "x"], {}).config.timeouts
+    assert (times.notice_s, times.save_s, times.shutdown_s, times.drain_s) == (60, 40, 20, 7)
+    times = parse_run(["--notice=60", "x"], {"HOLDFAST_SHUTDOWN_TIMEOUT": "10"}).config.timeouts
+    assert (times.save_s, times.shutdown_s) == (50, 10)
+
+
+@pytest.mark.parametrize(
+    ("words", "caught"),
+    [
+        ((), ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")),
+        (("--drain-signals=none",), ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")),
+        (("--signals-to-handle=INT", "--drain-signals=TERM,USR1"), ("SIGINT", "SIGUSR1")),
+        (("--signals-to-handle=USR1", "--drain-signals=none"), ("SIGUSR1",)),
+    ],
+)
+def test_which_signals_the_agent_listens_to(
+    words: tuple[str, ...], caught: tuple[str, ...]
+) -> None:
+    assert parse_run([*words, "x"], {}).config.caught_signals == caught
+
+
+def test_no_signal_tells_workers_to_save_unless_one_is_named() -> None:
+    assert parse_run(["x"], {}).config.drain_worker_signal is None
+    assert parse_run(["--drain-worker-signal=none", "x"], {}).config.drain_worker_signal is None

@@ -59,6 +59,17 @@ def test_a_functions_environment_has_what_was_added() -> None:
     }
 
 
+def test_a_function_does_not_see_the_ranks_of_an_engine() -> None:
+    placed = {"SLURM_PROCID": "3", "PMI_RANK": "3", "SLURM_JOB_ID": "4711"}
+
+    def seen():
+        import os
+
+        return sorted(placed.keys() & os.environ.keys())
+
+    assert holdfast.launch(seen, env=placed) == {0: ["SLURM_JOB_ID"]}
+
+
 def test_an_exception_becomes_a_failed_job_with_a_report() -> None:
     def fail():
         import os

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 
-from holdfast.placement.engines import ENGINES, detect
-from holdfast.placement.model import Placement, PlacementRefusal, port_of_numbers
+from holdfast.core.protocol.exit_status import RUNS_AGAIN_UNLESS_0, WORST_COUNTS
+from holdfast.placement.engines import ENGINES, detect, read_file
+from holdfast.placement.model import Circumstances, Placement, PlacementRefusal, port_of_numbers
 
 from .environments import found, paths, variables
 
@@ -35,14 +39,20 @@ PLACED: dict[str, tuple[str, tuple[int, int] | None, int | None, str, bool | Non
     "slurm-mpiexec-hydra-rank1": ("MPI job 13.1", (2, 2), 1, "host1", False, "mpi-13.1"),
     "openmpi-rank0": ("Open MPI job 3857186817", (2, 2), 0, "host1", True, "mpi-3857186817"),
     "openmpi-rank1": ("Open MPI job 3857186817", (2, 2), 1, "host1", False, "mpi-3857186817"),
+    "openmpi5-rank0": (
+        "Open MPI job prterun-vm-6778", (2, 2), 0, "vm", True, "mpi-prterun-vm-6778-1"),
+    "openmpi5-rank1": (
+        "Open MPI job prterun-vm-6778", (2, 2), 1, "vm", False, "mpi-prterun-vm-6778-1"),
+    "openmpi5-elsewhere-rank0": (
+        "Open MPI job prterun-vm-6721", (2, 2), 0, "", True, "mpi-prterun-vm-6721-1"),
+    "openmpi5-elsewhere-rank1": (
+        "Open MPI job prterun-vm-6721", (2, 2), 1, "", False, "mpi-prterun-vm-6721-1"),
     "hydra-rank0": ("MPI job", (2, 2), 0, "", True, ""),
     "hydra-rank1": ("MPI job", (2, 2), 1, "", False, ""),
     # By documentation.
     "slurm-gpus": ("Slurm job 4711, step 0", (4, 4), 2, "n1", False, "slurm-4711.0.0"),
     "slurm-het-second-group-sorts-first": (
         "Slurm job 10, step 0", (3, 3), 1, "z1", False, "slurm-10.0.0"),
-    "openmpi-5": (
-        "Open MPI job prterun-host1-2817", (2, 2), 1, "host1", False, "mpi-prterun-host1-2817-1"),
     "pals": (
         "MPI job 0e8d8a5b-8f0e-4b3e-9d2a-1c2b3a4d5e6f", (2, 2), 1, "x3006c0s13b0n0", False,
         "mpi-0e8d8a5b-8f0e-4b3e-9d2a-1c2b3a4d5e6f"),
@@ -53,7 +63,7 @@ PLACED: dict[str, tuple[str, tuple[int, int] | None, int | None, str, bool | Non
         "SageMaker night-2026-11-17", (3, 3), 1, "algo-1", False, "night-2026-11-17"),
     "sagemaker-older-host1": ("SageMaker", (2, 2), 1, "algo-1", False, ""),
     "aws-batch-main": (
-        "AWS Batch job 3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f", (4, 4), 0, "0.0.0.0", True,
+        "AWS Batch job 3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f", (4, 4), 0, "10.0.1.17", True,
         "batch-3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f.2"),
     "aws-batch-child": (
         "AWS Batch job 3f2a17c4-8f0e-4b3e-9d2a-1c2b3a4d5e6f", (4, 4), 3, "10.0.1.17", False,
@@ -141,6 +151,14 @@ def test_what_is_said_has_a_source(name: str) -> None:
             assert seen.sources.get(what), what
 
 
+def test_a_real_machine_has_a_name_and_files_that_can_be_read(tmp_path: Path) -> None:
+    assert Circumstances({}, read_file).host_name() == socket.gethostname()
+    (tmp_path / "hosts").write_text("n1\n\n n2 \n")
+    assert Circumstances({}, read_file).lines(str(tmp_path / "hosts")) == ["n1", "n2"]
+    for path in (tmp_path / "none", tmp_path, "\0"):
+        assert read_file(str(path)) is None
+
+
 def test_without_an_engine_there_is_nothing() -> None:
     assert detect({"HOME": "/root", "PATH": "/bin"}, lambda path: None) is None
     assert detect({sign: "" for sign, _ in ENGINES}, lambda path: None) is None
@@ -181,6 +199,8 @@ def test_both_ends_of_a_job_come_to_the_same_place() -> None:
         ("slurm-mpirun-openmpi-rank0", "slurm-mpirun-openmpi-rank1"),
         ("slurm-mpiexec-hydra-rank0", "slurm-mpiexec-hydra-rank1"),
         ("openmpi-rank0", "openmpi-rank1"),
+        ("openmpi5-rank0", "openmpi5-rank1"),
+        ("aws-batch-main", "aws-batch-child"),
     ):
         first, second = placed(one), placed(other)
         assert (first.host, first.port, first.run_id) == (second.host, second.port, second.run_id)
@@ -210,6 +230,14 @@ def test_what_contradicts_itself_is_refused(
     assert message in refused(name, **{variable: text}).message
 
 
+def test_a_container_without_the_file_of_pbs_is_a_node_by_itself() -> None:
+    assert found("pbs-no-file", PBS_TASKNUM="1") is None
+
+
+def test_one_host_of_sagemaker_needs_no_name() -> None:
+    assert placed("sagemaker-older-host1", SM_HOSTS='["algo-1"]', SM_CURRENT_HOST="").rank == 0
+
+
 def test_where_hydra_gets_its_hosts_from_a_file_so_do_we() -> None:
     environment = variables("hydra-rank1") | {"HYDRA_HOST_FILE": "/home/me/hosts"}
     files = {"/home/me/hosts": "# ours\nhost1:2\nhost2:2\n"}
@@ -219,8 +247,24 @@ def test_where_hydra_gets_its_hosts_from_a_file_so_do_we() -> None:
 
 
 def test_where_nobody_knows_the_first_host_that_is_said_with_the_command() -> None:
-    seen = placed("hydra-rank1").cannot_meet
-    assert seen is not None
-    assert "mpiexec -n 2 -ppn 1 -genv HOLDFAST_RDZV_ENDPOINT HOST:29400 holdfast run …" in seen.hint
+    """Rank 0 knows its own name, and so what the command has to say."""
+    mpiexec = "mpiexec -n 2 -ppn 1 -genv HOLDFAST_RDZV_ENDPOINT {}:29400 holdfast run …"
+    mpirun = "mpirun -n 2 --map-by ppr:1:node -x HOLDFAST_RDZV_ENDPOINT={}:29400 holdfast run …"
+    for name, host, command in (
+        ("hydra-rank0", "host1", mpiexec),
+        ("hydra-rank1", "HOST", mpiexec),
+        ("openmpi5-elsewhere-rank0", "hosta", mpirun),
+        ("openmpi5-elsewhere-rank1", "HOST", mpirun),
+    ):
+        seen = placed(name).cannot_meet
+        assert seen is not None
+        assert command.format(host) in seen.hint
     assert placed("indexed-job-without-service").cannot_meet is not None
     assert placed("indexed-job").cannot_meet is None
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_every_engine_has_its_exit_statuses(name: str) -> None:
+    placed = found(name)
+    assert isinstance(placed, Placement)
+    assert placed.engine in (*WORST_COUNTS, *RUNS_AGAIN_UNLESS_0)

@@ -16,7 +16,7 @@ from holdfast.core.coordinator.io import (
 from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.coordinator.liveness import Taken
 from holdfast.core.protocol.document import Ledger
-from holdfast.core.protocol.messages import CloseJob, RunRound, StopRound
+from holdfast.core.protocol.messages import CloseJob, RunRound, SaveNow, StopRound
 from holdfast.core.protocol.model import Outcome
 
 from .wording import failures
@@ -122,6 +122,8 @@ def _told(tell: Tell) -> str:
             return f"run round {part.round}"
         case StopRound():
             return f"stop round {tell.message.round}"
+        case SaveNow(step=int(step)):
+            return f"save at step {step}"
         case CloseJob():
             return f"the job is over: {tell.message.outcome.verdict}"
         case _:

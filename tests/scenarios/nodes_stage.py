@@ -74,7 +74,8 @@ class NodesStage:
         if "static" in command.words:
             static = Rendezvous(backend="static")
             config = replace(config, rendezvous=static, master_address="a", master_port=29500)
-        self._world = World(config, has_register="register" in command.words)
+        has_register, saves = "register" in command.words, "saves" in command.words
+        self._world = World(config, has_register=has_register, saves=saves)
 
     def start(self, command: Command) -> None:
         plan = HostPlan(
@@ -98,10 +99,11 @@ class NodesStage:
         self.world.timeline.run_until(self._now + MOMENT_S)
 
     def kill(self, command: Command) -> None:
-        """`kill worker 1 on b`, or `kill node b` with every process of it."""
+        """`kill worker 1 on b`, `… with=SIGTERM`, or `kill node b` with every process of it."""
         agent = self.host(command).agent
         if command.words[0] == "worker":
-            agent.below.exit(int(command.words[1]), ExitStatus(signal=signal.SIGKILL))
+            number = signal.Signals[command.settings.get("with", "SIGKILL")]
+            agent.below.exit(int(command.words[1]), ExitStatus(signal=number))
         else:
             agent.die()
             agent.below.die("killed")
@@ -149,7 +151,15 @@ class NodesStage:
         self.host(command).resume_agent()
 
     def drain(self, command: Command) -> None:
-        self.host(command).agent.signal(signal.SIGTERM)
+        """`drain b`, or `drain the tree of b`: its workers hear it, too, and before the agent."""
+        agent = self.host(command).agent
+        if "tree" in command.words:
+            for worker in agent.below.running:
+                agent.below.die_of(worker, signal.SIGTERM)
+        agent.signal(signal.SIGTERM)
+
+    def interrupt(self, command: Command) -> None:
+        self.host(command).agent.signal(signal.SIGINT)
 
     def close(self, command: Command) -> None:
         """`close a`, or `close and release a` where the node goes, too."""
@@ -170,6 +180,6 @@ class NodesStage:
 
 VERBS = (
     *("job", "start", "advance", "kill", "fail", "finish", "step", "switch-off", "silence", "heal"),
-    *("reset", "pause", "resume", "drain", "close", "register"),
+    *("reset", "pause", "resume", "drain", "interrupt", "close", "register"),
 )
 COMMANDS = {verb: getattr(NodesStage, verb.replace("-", "_")) for verb in VERBS}

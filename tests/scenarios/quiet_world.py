@@ -32,7 +32,7 @@ from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Outc
 from holdfast.core.protocol.naming import on_itself
 from holdfast.node.ports import Ports
 from holdfast.testing.cluster import Cluster
-from holdfast.testing.facts import CoreRaised, Fact, Recorded
+from holdfast.testing.facts import CoreRaised, Fact, Recorded, WorkerSaved
 from holdfast.testing.machine import Machine
 from holdfast.testing.observing import Observer
 from holdfast.testing.plan import HostPlan, Plan
@@ -56,7 +56,7 @@ class NoChance(Random):
 class World(Cluster):
     """All hosts of a story, and what has been seen of them since somebody last emptied that."""
 
-    def __init__(self, config: JobConfig, *, has_register: bool) -> None:
+    def __init__(self, config: JobConfig, *, has_register: bool, saves: bool = False) -> None:
         plan = Plan(
             seed=0,
             profile="story",
@@ -67,6 +67,7 @@ class World(Cluster):
             embedded=not has_register,
             victims=False,
             reports_steps=False,
+            saves=saves,
         )
         super().__init__(plan, False, NoChance())
         self.hosts = {name: Host(self, number, name) for number, name in enumerate(NAMES)}
@@ -84,6 +85,8 @@ class World(Cluster):
         return self.hosts[node.partition("-")[0]].number
 
     def note(self, fact: Fact) -> None:
+        if isinstance(fact, WorkerSaved):
+            self.see(NAMES[fact.host], f"rank {fact.rank} saves at step {fact.step}")
         assert not isinstance(fact, CoreRaised), fact.text
         super().note(fact)
         if isinstance(fact, Recorded) and self.register.mute:

@@ -7,6 +7,7 @@ from .mutants_of_engine import MUTANTS as OF_THE_ENGINE
 from .mutants_of_fencing import MUTANTS as OF_FENCING
 from .mutants_of_forming import MUTANTS as OF_FORMING
 from .mutants_of_hearing import MUTANTS as OF_HEARING
+from .mutants_of_leaving import MUTANTS as OF_LEAVING
 from .mutants_of_succession import MUTANTS as OF_SUCCESSION
 from .planting import Mutant, planted
 
@@ -16,6 +17,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *OF_THE_COORDINATOR,
     *OF_SUCCESSION,
     *OF_HEARING,
+    *OF_LEAVING,
     *OF_THE_ENGINE,
 )
 

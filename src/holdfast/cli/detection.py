@@ -13,7 +13,8 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -31,6 +32,7 @@ from holdfast.core.protocol.model import Endpoint
 from holdfast.placement.engines import detect, read_file
 
 if TYPE_CHECKING:
+    from holdfast.cli.process_manager import ManagedJob
     from holdfast.placement.model import Placement, PlacementRefusal
 
 SAYS_WHERE = ("rdzv-endpoint", "master-addr", "master-port")
@@ -52,6 +54,8 @@ class Detected(Struct, frozen=True):
 
     said: Mapping[str, Statement]
     placement: Placement | None = None
+    engine: str = ""
+    """Who placed this node, even where the user has taken over the rest."""
 
     @property
     def is_host(self) -> bool | None:
@@ -75,14 +79,17 @@ def fill_in(
 
     if isinstance(found, PlacementRefusal):
         if is_on(said, "standalone") or any(name in said for name in TAKES_OVER):
-            return Detected(said)
+            return Detected(said, engine=found.engine)
         raise _refused(found, words)
-    filled = {**said, **_missing(found, said, words)}
-    return Detected(filled, found)
+    filled = {**said, **_missing(found, said, environ, words)}
+    return Detected(filled, found, found.engine)
 
 
 def _missing(
-    placement: Placement, said: Mapping[str, Statement], words: Sequence[str]
+    placement: Placement,
+    said: Mapping[str, Statement],
+    environ: Mapping[str, str],
+    words: Sequence[str],
 ) -> dict[str, Statement]:
     """What is filled in, by option."""
     texts: dict[str, str] = {}
@@ -92,7 +99,7 @@ def _missing(
     wanted = _wanted_nodes(said, texts)
     texts["nproc-per-node"] = str(placement.workers or AUTOMATIC)
     if wanted > 1 and (placement.nodes is None or wanted <= placement.nodes[1]):
-        texts |= _about_the_meeting(placement, said, words)
+        texts |= _about_the_meeting(placement, said, environ, words)
     missing = {name: text for name, text in texts.items() if name not in said}
     return {name: _from_engine(placement, name, text) for name, text in missing.items()}
 
@@ -108,7 +115,10 @@ def _wanted_nodes(said: Mapping[str, Statement], texts: Mapping[str, str]) -> in
 
 
 def _about_the_meeting(
-    placement: Placement, said: Mapping[str, Statement], words: Sequence[str]
+    placement: Placement,
+    said: Mapping[str, Statement],
+    environ: Mapping[str, str],
+    words: Sequence[str],
 ) -> dict[str, str]:
     texts: dict[str, str] = {}
     if placement.rank is not None:
@@ -118,15 +128,40 @@ def _about_the_meeting(
     backend = said["rdzv-backend"].text if "rdzv-backend" in said else EMBEDDED_BACKENDS[0]
     if backend not in (*EMBEDDED_BACKENDS, STATIC_BACKEND) or any(n in said for n in SAYS_WHERE):
         return texts
-    if placement.cannot_meet:
-        raise _refused(placement.cannot_meet, words)
     if placement.host:
         texts["rdzv-endpoint"] = str(Endpoint(placement.host, placement.port or DEFAULT_PORT))
-    return texts
+        return texts
+    job = _asked_of_manager(placement, environ)
+    if job is None:
+        raise _nowhere(placement, words)
+    from holdfast.placement.model import as_id, port_of_name
+
+    texts["rdzv-endpoint"] = str(Endpoint(job.host, port_of_name(job.name)))
+    return {"rdzv-id": as_id("mpi", job.name), **texts}
+
+
+def _asked_of_manager(placement: Placement, environ: Mapping[str, str]) -> ManagedJob | None:
+    if not placement.has_manager or placement.rank is None:
+        return None
+    from holdfast.cli.process_manager import ask_manager
+
+    return ask_manager(environ, placement.rank, placement.own_host)
+
+
+def _nowhere(placement: Placement, words: Sequence[str]) -> UsageError:
+    """The nodes would not find each other: each would wait at a place of its own."""
+    if placement.cannot_meet:
+        return _refused(placement.cannot_meet, words)
+    return UsageError(
+        f"{placement.engine} does not say where the nodes meet",
+        f"give each the same --rdzv-endpoint HOST:{DEFAULT_PORT}, where HOST is one of them",
+    )
 
 
 def _from_engine(placement: Placement, name: str, text: str) -> Statement:
     source = placement.sources.get(OF_OPTION[name], "")
+    if text == AUTOMATIC:
+        source = "one for each accelerator, else one"
     return Statement(text, source or placement.engine, Level.DETECTED)
 
 
@@ -153,6 +188,37 @@ def line_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
             parts.append(f"this is node {config.node_rank}" + _by(said, "node-rank"))
         parts.append(f"meeting at {config.rendezvous.endpoint}" + _by(said, "rdzv-endpoint"))
     return (f"{placement.where}: {', '.join(parts)}",)
+
+
+def doubts_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
+    """What is allowed, but probably not what was meant."""
+    if detected.placement is None:
+        return ()
+    return (*_another_rank(detected, config), *_few_cpus(detected.placement, config))
+
+
+def _another_rank(detected: Detected, config: JobConfig) -> Iterator[str]:
+    """A variable in a batch script is filled in where the script runs: on the first node."""
+    said, placement = detected.said.get("node-rank"), detected.placement
+    if said is None or said.level is Level.DETECTED or placement is None or config.max_nodes == 1:
+        return
+    if placement.rank not in (None, config.node_rank):
+        yield (
+            f"{said.source} says that this is node {config.node_rank}, but by "
+            f"{placement.sources['rank']} it is {placement.rank}; was it the same on all nodes, "
+            "because the batch script had filled it in?"
+        )
+
+
+def _few_cpus(placement: Placement, config: JobConfig) -> Iterator[str]:
+    """Slurm gives a task one CPU, unless srun itself is told otherwise."""
+    usable = len(os.sched_getaffinity(0))
+    cpus = "1 CPU" if usable == 1 else f"{usable} CPUs"
+    if placement.engine == "Slurm" and placement.run_id and config.slots > usable:
+        yield (
+            f"{config.slots} workers share {cpus}, which is what srun lets "
+            "this node use; srun --cpus-per-task=N says otherwise (sbatch's is not passed on)"
+        )
 
 
 def _by(said: Mapping[str, Statement], name: str) -> str:

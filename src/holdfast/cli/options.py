@@ -61,6 +61,8 @@ class ParsedRun(Struct, frozen=True):
     config: JobConfig
     notes: tuple[str, ...] = ()
     """Sentences about what was worked out, for the user to see before the job starts."""
+    engine: str = ""
+    """Who placed this node, if anybody did: it acts on the exit status."""
 
 
 def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedRun:
@@ -96,6 +98,8 @@ def configure(
     config = rendezvous_settings.apply(config, settings, _fields_of(values), COMMAND_LINE)
     if template := environ.get(PREFIX_TEMPLATE):
         config = replace(config, output=replace(config.output, prefix_template=template))
+    chosen = {path.removeprefix("timeouts.") for path in _fields_of(values)}
+    config = replace(config, timeouts=timing.within_notice(config.timeouts, chosen))
     if not values.get("keep-engine-variables"):
         config = replace(config, hidden_variables=detection.hidden_variables(environ))
     config, more = rendezvous.complete(config, values.get("rdzv-backend"))
@@ -104,8 +108,9 @@ def configure(
     _check_backoff(config)
     _check_devices(config, environ.get("CUDA_VISIBLE_DEVICES"))
     about = detection.line_about(detected, config)
+    more += detection.doubts_about(detected, config)
     notes = (*about, *notes, *more, *_silent_console(config), *timing.notes(config))
-    return ParsedRun(config.validate(), notes)
+    return ParsedRun(config.validate(), notes, detected.engine)
 
 
 def split(argv: Sequence[str]) -> tuple[dict[str, Statement], tuple[str, ...]]:

@@ -98,7 +98,8 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     if layout:
         agent.workplace.layout = layout
     try:
-        return agent.run(spawner, started).exit_status
+        outcome = agent.run(spawner, started)
+        return exit_status.of_node(outcome.exit_status, outcome.asked, parsed.engine)
     finally:
         if events:
             events.close()

@@ -158,6 +158,19 @@ def signals(value: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def drain_signals(value: str) -> tuple[str, ...]:
+    """Names of signals, or `none`."""
+    return () if value.strip().lower() == "none" else signals(value)
+
+
+def worker_signal(value: str) -> str | None:
+    """The name of one signal, or `none`."""
+    names = drain_signals(value)
+    if len(names) > 1:
+        raise UsageError(f"{value!r} is more than one signal", "write one, such as USR1")
+    return names[0] if names else None
+
+
 def closest(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """`did you mean …?` for the nearest known word, else `otherwise`."""
     import difflib

@@ -84,7 +84,7 @@ class Agent:
         """Live through the job. Whatever happens, nothing is left behind."""
         linux.set_subreaper()
         self.workplace.open(spawner, self._loop)
-        for name in self.config.signals:
+        for name in self.config.caught_signals:
             number = signal.Signals[name]
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue  # Started by `nohup`: it is to go on without its terminal.

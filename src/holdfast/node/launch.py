@@ -28,6 +28,7 @@ from holdfast.core.protocol.errors import HoldfastError, JobFailed, UsageError
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.preload_steps import module_of
 from holdfast.observe.report import render
+from holdfast.placement.ranks_of_engines import describing_ranks
 from holdfast.processes import environment
 from holdfast.processes.zygote import function_imports
 from holdfast.processes.zygote.function import CALL, result_file
@@ -49,7 +50,8 @@ def launch(
     """Call `function(*args)` on `nproc` workers and return what each returned, by rank.
 
     The function may be a closure, a lambda or defined in a notebook. Each worker has the
-    environment of `holdfast run` (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, …), plus `env`. They are
+    environment of `holdfast run` (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, …), plus `env`, without the
+    ranks of an engine that placed the caller (`SLURM_PROCID`, …). They are
     forked from a process that has imported what the function's module does, unless not `warm`. When
     the job fails for good, `JobFailed` is raised with the report; an interrupt reaches the
     workers, which have their grace, and is raised then. Any other exception that comes while it
@@ -62,6 +64,7 @@ def launch(
     # First, since it may take long or fail: a caller that is killed then leaves no folder.
     call = cloudpickle.dumps((function, args))
     folder = tempfile.mkdtemp(prefix="holdfast_call_")
+    variables = {**os.environ, **(env or {})}
     try:
         job = JobConfig(
             run_id=f"launch-{os.urandom(4).hex()}",
@@ -69,10 +72,11 @@ def launch(
             slots=nproc,
             restarts=RestartPolicy(max_restarts=max_restarts),
             output=Output(log_dir=log_dir),
-            warm=_warm_start(function, {**os.environ, **(env or {})}, enabled=warm),
+            warm=_warm_start(function, variables, enabled=warm),
+            hidden_variables=describing_ranks(variables),
         ).validate()
         _write_call(folder, call, job)
-        _run_agent(folder, environment.without_secrets({**os.environ, **(env or {})}))
+        _run_agent(folder, environment.without_secrets(variables))
         return _results(folder, job)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

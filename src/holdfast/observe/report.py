@@ -63,7 +63,10 @@ def _headline(outcome: Outcome) -> str:
         "interrupted": "the job was interrupted",
         "not_formed": "the group could not form",
     }
-    return f"holdfast: {verdicts[outcome.verdict]}: {clean(outcome.reason)}"
+    verdict = verdicts[outcome.verdict]
+    if outcome.asked == "node":
+        verdict = "this node has left the job, which goes on"
+    return f"holdfast: {verdict}: {clean(outcome.reason)}"
 
 
 def _cause(cause: Failure) -> list[str]:

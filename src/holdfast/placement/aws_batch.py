@@ -1,19 +1,18 @@
 """AWS Batch, jobs of several nodes: one container on each.
 
 Rules
-- The main node hosts. Its address is told to all others, and to itself it is not.
+- The main node hosts. Its address is told to all others, and to itself it is not: it looks itself
+  up in the hosts file, where the network gives it its address, and else goes by its name.
 - Of a job's id, what follows the `#` is the node's own part. A job that is tried again keeps its
   id.
 """
 
 from __future__ import annotations
 
-from holdfast.placement.model import Circumstances, Placement, as_id
+from holdfast.placement.model import HOSTS_FILE, Circumstances, Placement, as_id
 
 NAME = "AWS Batch"
 _MAIN = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"
-ANY_ADDRESS = "0.0.0.0"
-"""What the main node calls itself: it only listens there, and nobody dials it by this."""
 
 
 def detect(circumstances: Circumstances) -> Placement:
@@ -27,13 +26,13 @@ def detect(circumstances: Circumstances) -> Placement:
         where=f"AWS Batch job {job}",
         nodes=(count, count),
         rank=rank,
-        host=ANY_ADDRESS if is_main else circumstances.text(_MAIN),
+        host=circumstances.own_address() if is_main else circumstances.text(_MAIN),
         is_host=is_main,
         run_id=as_id("batch", f"{job}.{attempt}"),
         sources={
             "nodes": "AWS_BATCH_JOB_NUM_NODES",
             "rank": "AWS_BATCH_JOB_NODE_INDEX",
-            "endpoint": "AWS_BATCH_JOB_MAIN_NODE_INDEX" if is_main else _MAIN,
+            "endpoint": f"this node, by {HOSTS_FILE}" if is_main else _MAIN,
             "run_id": "AWS_BATCH_JOB_ID and AWS_BATCH_JOB_ATTEMPT",
         },
     )

@@ -65,10 +65,14 @@ def _ask(
     return found
 
 
+FILE_MOST = 1 << 20
+"""Files of engines are small; more is not looked at. Of `/proc`, 4 MB cannot be asked for."""
+
+
 def read_file(path: str) -> str | None:
-    """The reader of a real machine. Files of engines are small; more of one is not looked at."""
+    """The reader of a real machine."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(1 << 22)
+            return file.read(FILE_MOST)
     except (OSError, ValueError):
         return None

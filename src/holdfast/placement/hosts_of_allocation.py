@@ -42,9 +42,15 @@ def place_of(name: str, names: list[str]) -> int | None:
     return short.index(own) if own in short else None
 
 
+def own_name(circumstances: Circumstances) -> str:
+    """What this machine is called, by who placed us if that is said."""
+    variable = circumstances.first_set("MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "PMIX_HOSTNAME")
+    return circumstances.text(variable) or circumstances.host_name()
+
+
 def check_first(circumstances: Circumstances, host: str, names: list[str], source: str) -> None:
     """Rank 0 knows its own name: refuse where the others would look for it on another host."""
-    own = circumstances.text("MPIR_CVAR_CH3_INTERFACE_HOSTNAME") or circumstances.host_name()
+    own = own_name(circumstances)
     place = place_of(own, names)
     if place is not None and names[place] != host:
         raise contradiction(f"rank 0 is on {own}, but by {source} it would be on {host}")

@@ -2,14 +2,14 @@
 
 Rules
 - Hydra tells a rank its number and nothing of hosts. Inside an allocation the first host is that of
-  rank 0; elsewhere a host file says so, or the user does.
+  rank 0; elsewhere rank 0 can tell the others through hydra, or a host file says so, or the user.
 - `srun --mpi=pmi2` sets the same variables. Where Slurm's step counts the same ranks, it is
   Slurm's.
 """
 
 from __future__ import annotations
 
-from holdfast.placement.hosts_of_allocation import check_first, hosts
+from holdfast.placement.hosts_of_allocation import check_first, hosts, own_name
 from holdfast.placement.model import (
     COMMAND,
     Circumstances,
@@ -44,6 +44,8 @@ def detect(circumstances: Circumstances) -> Placement | None:
         job = f"{job}.{step}"  # Hydra has its proxies started by srun: each mpiexec is a step.
     sources = {"nodes": "PMI_SIZE", "rank": "PMI_RANK", "run_id": variable}
     sources["endpoint"] = f"the first of {source}" + (f", port from {variable}" if job else "")
+    if not host:
+        sources["endpoint"] = sources["run_id"] = "rank 0 tells it through PMI_FD"
     return Placement(
         engine=NAME,
         where=f"MPI job {job}" if job else "MPI job",
@@ -54,7 +56,9 @@ def detect(circumstances: Circumstances) -> Placement | None:
         is_host=rank == 0,
         run_id=as_id("mpi", job) if job else "",
         sources=sources,
-        cannot_meet=None if host else _unknown(count),
+        own_host=own_name(circumstances),
+        has_manager=bool(circumstances.text("PMI_FD")),
+        cannot_meet=None if host else _unknown(circumstances, rank, count),
     )
 
 
@@ -64,9 +68,12 @@ def _is_by_srun(circumstances: Circumstances) -> bool:
     return agrees and not circumstances.text("MPI_LOCALNRANKS")
 
 
-def _unknown(nodes: int) -> PlacementRefusal:
+def _unknown(circumstances: Circumstances, rank: int, nodes: int) -> PlacementRefusal:
+    """Rank 0, at least, can say what the others need to know."""
+    host = own_name(circumstances) if rank == 0 else ""
     return PlacementRefusal(
         NAME,
         "mpiexec does not say on which host rank 0 is, so the nodes do not know where to meet",
-        f"name it: mpiexec -n {nodes} -ppn 1 -genv HOLDFAST_RDZV_ENDPOINT HOST:29400 {COMMAND}",
+        f"name it: mpiexec -n {nodes} -ppn 1 "
+        f"-genv HOLDFAST_RDZV_ENDPOINT {host or 'HOST'}:29400 {COMMAND}",
     )

@@ -9,10 +9,16 @@ Rules
 
 from __future__ import annotations
 
-from holdfast.placement.model import COMMAND, Circumstances, Placement, PlacementRefusal, as_id
+from holdfast.placement.model import (
+    COMMAND,
+    HOSTS_FILE,
+    Circumstances,
+    Placement,
+    PlacementRefusal,
+    as_id,
+)
 
 NAME = "Kubernetes Job"
-HOSTS_FILE = "/etc/hosts"
 
 
 def detect(circumstances: Circumstances) -> Placement:

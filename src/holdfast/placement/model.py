@@ -23,6 +23,8 @@ Reader = Callable[[str], str | None]
 COMMAND = "holdfast run …"
 """Stands in a hint for the command that the user gave, which is not known here."""
 HOST_NAME_FILE = "/proc/sys/kernel/hostname"
+HOSTS_FILE = "/etc/hosts"
+_LOOPBACK = ("127.", "::1")
 _PORTS_BEGIN, _PORTS = 20000, 9371
 """Below the ports that the kernel gives out by itself, and below 29400 and 29500. The number of
 them is prime, so that neighbouring jobs and steps have different ones."""
@@ -51,8 +53,12 @@ class Placement(Struct, frozen=True, kw_only=True):
     run_id: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
     """From which variables each of `nodes`, `rank`, `workers`, `endpoint`, `run_id` was read."""
+    own_host: str = ""
+    """What this machine is called by the engine, for rank 0 to tell the others."""
+    has_manager: bool = False
+    """Whether a process manager passes on what rank 0 tells it, where `host` is not known."""
     cannot_meet: PlacementRefusal | None = None
-    """What to say where the nodes need a place to meet, and `host` is not known."""
+    """What to say where the nodes need a place to meet, and nobody knows one."""
 
 
 class PlacementRefusal(Struct, frozen=True):
@@ -110,6 +116,15 @@ class Circumstances(Struct, frozen=True):
     def host_name(self) -> str:
         return (self.read(HOST_NAME_FILE) or "").strip()
 
+    def own_address(self) -> str:
+        """The address by which the hosts file knows this machine; else its name."""
+        own = self.host_name()
+        for line in self.lines(HOSTS_FILE):
+            address, *names = line.partition("#")[0].split() or [""]
+            if own in names and not address.startswith(_LOOPBACK):
+                return address
+        return own
+
 
 def contradiction(problem: str) -> UsageError:
     """What the engine says cannot be right."""
@@ -125,7 +140,7 @@ def several_on_a_node(starter: str, count: int, command: str) -> UsageError:
     return UsageError(
         f"{starter} started {count} agents on this node, where one is enough: "
         "it starts all the workers of its node",
-        f"{command}; --nproc-per-node says how many workers that are",
+        f"{command}; or --standalone, if they are jobs that have nothing to do with each other",
     )
 
 

@@ -1,18 +1,19 @@
 """Open MPI's mpirun: one rank on each node.
 
 Rules
-- Open MPI 4 tells each rank the list of its daemons and which of them is its own. mpirun's own host
-  is the first, whether or not a rank runs there. With one rank on each node, in order, the host of
-  rank 0 is as many places before this rank's as its rank says.
-- Open MPI 5 (PRRTE) names the host of mpirun in the namespace of the job, and nothing else; see
-  `_host_of_launcher`.
+- mpirun numbers its daemons; the one on its own host is 0, whether or not a rank runs there. Each
+  rank knows its daemon's number. With one rank on each node, in order, the daemon of rank 0 is as
+  many places before this rank's as its rank says.
+- Open MPI 4 tells each rank the list of the hosts of daemons. Open MPI 5 (PRRTE) tells the host of
+  mpirun only, in the name of the job: that is where rank 0 is, if daemon 0 has it. Elsewhere the
+  first host of the allocation is, if there is one, and else the user has to say.
 """
 
 from __future__ import annotations
 
 import re
 
-from holdfast.placement.hosts_of_allocation import hosts
+from holdfast.placement.hosts_of_allocation import check_first, hosts
 from holdfast.placement.model import (
     COMMAND,
     Circumstances,
@@ -25,11 +26,14 @@ from holdfast.placement.model import (
 from holdfast.placement.node_lists import daemons
 
 NAME = "Open MPI"
+RANK, SIZE = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
+_OWN_DAEMON = re.compile(r"[^;]*\.(\d{1,6});")
+_LAUNCHED_ON = re.compile(r"(?:prterun|prte)-(.+)-\d+@\d+")
 
 
 def detect(circumstances: Circumstances) -> Placement:
     """Where mpirun placed this node. Raises `UsageError` for what cannot work."""
-    rank, count = circumstances.place("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+    rank, count = circumstances.place(RANK, SIZE)
     local = circumstances.number("OMPI_COMM_WORLD_LOCAL_SIZE", least=1) or 1
     if local > 1:
         nodes = circumstances.number("OMPI_MCA_orte_num_nodes", least=1) or max(count // local, 1)
@@ -39,8 +43,8 @@ def detect(circumstances: Circumstances) -> Placement:
     job = circumstances.text(variable)
     host, source = _host_of_rank_0(circumstances, rank)
     sources = {
-        "nodes": "OMPI_COMM_WORLD_SIZE",
-        "rank": "OMPI_COMM_WORLD_RANK",
+        "nodes": SIZE,
+        "rank": RANK,
         "endpoint": f"{source}, port from {variable}",
         "run_id": variable,
     }
@@ -54,7 +58,7 @@ def detect(circumstances: Circumstances) -> Placement:
         is_host=rank == 0,
         run_id=as_id("mpi", job),
         sources=sources,
-        cannot_meet=None if host else _unknown(count),
+        cannot_meet=None if host else _unknown(circumstances, count),
     )
 
 
@@ -64,27 +68,35 @@ def _shown(job: str) -> str:
 
 def _host_of_rank_0(circumstances: Circumstances, rank: int) -> tuple[str, str]:
     """Its name, and what said so; empty where nothing does."""
-    own = re.match(r"\d+\.(\d{1,6});", circumstances.text("OMPI_MCA_orte_local_daemon_uri"))
+    place = _daemon(circumstances) - rank
     listing = circumstances.text("OMPI_MCA_orte_node_regex")
-    if own and listing:
-        names = daemons(listing)
-        place = int(own[1]) - rank
-        if 0 <= place < len(names):
-            return names[place], "OMPI_MCA_orte_node_regex"
+    listed = daemons(listing) if listing else []
+    if 0 <= place < len(listed):
+        return listed[place], "OMPI_MCA_orte_node_regex"
+    launcher = _LAUNCHED_ON.fullmatch(circumstances.text("PMIX_NAMESPACE"))
+    if place == 0 and launcher:
+        return launcher[1], "PMIX_NAMESPACE"
     names, source = hosts(circumstances)
-    return (names[0], f"the first of {source}") if names else _host_of_launcher(circumstances)
+    if names and rank == 0:
+        check_first(circumstances, names[0], names, source)
+    return (names[0], f"the first of {source}") if names else ("", "")
 
 
-def _host_of_launcher(circumstances: Circumstances) -> tuple[str, str]:
-    """The machine that mpirun was started on, which is that of rank 0 where it has a rank."""
-    matched = re.fullmatch(r"(?:prterun|prte)-(.+)-\d+@\d+", circumstances.text("PMIX_NAMESPACE"))
-    return (matched[1], "PMIX_NAMESPACE") if matched else ("", "")
+def _daemon(circumstances: Circumstances) -> int:
+    """The number of this rank's daemon; one that nobody has, where it is not said."""
+    for variable in ("OMPI_MCA_orte_local_daemon_uri", "PMIX_SERVER_URI41", "PMIX_SERVER_URI4"):
+        found = _OWN_DAEMON.match(circumstances.text(variable))
+        if found:
+            return int(found[1])
+    return -1
 
 
-def _unknown(nodes: int) -> PlacementRefusal:
+def _unknown(circumstances: Circumstances, nodes: int) -> PlacementRefusal:
+    """Rank 0, at least, can say what the others need to know."""
+    own = circumstances.text("PMIX_HOSTNAME") if circumstances.number(RANK) == 0 else ""
     return PlacementRefusal(
         NAME,
         "mpirun does not say on which host rank 0 is, so the nodes do not know where to meet",
-        f"name it: mpirun -n {nodes} --map-by ppr:1:node -x HOLDFAST_RDZV_ENDPOINT=HOST:29400 "
-        f"{COMMAND}",
+        f"name it: mpirun -n {nodes} --map-by ppr:1:node "
+        f"-x HOLDFAST_RDZV_ENDPOINT={own or 'HOST'}:29400 {COMMAND}",
     )

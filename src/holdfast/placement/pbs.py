@@ -4,8 +4,8 @@ Rules
 - The hosts are the lines of PBS_NODEFILE, each taken once. This node's place is that of its own
   name among them: the numbers that PBS gives count virtual nodes, of which a host may have several.
 - The job's script is task 1, and runs on the first host only.
-- On hosts other than the first the file may not be there. mpiexec is the better starter then, and
-  the one that PBS sites offer.
+- On hosts other than the first the file may not be there, nor in a container. What is not the first
+  task cannot do without it: mpiexec is the better starter then, and the one that PBS sites offer.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ def detect(circumstances: Circumstances) -> Placement | None:
     if not path:
         return None
     names = unique(circumstances.lines(path))
+    is_script = circumstances.text("PBS_TASKNUM") in ("", "1")
+    if not names and is_script:
+        return None
     if not names:
         raise contradiction(f"PBS_NODEFILE={path} names the hosts, and cannot be read here")
-    if len(names) > 1 and circumstances.text("PBS_TASKNUM") == "1":
+    if len(names) > 1 and is_script:
         raise UsageError(
             f"PBS job {job} has {len(names)} hosts, but this is its script, "
             "which runs on the first of them only",

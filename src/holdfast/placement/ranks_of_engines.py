@@ -68,6 +68,7 @@ REMOVED: tuple[Removed, ...] = (
         "Open MPI",
         (
             "OMPI_COMM_WORLD_*",
+            "OMPI_WORLD_*",
             "OMPI_UNIVERSE_SIZE",
             "OMPI_APP_CTX_NUM_PROCS",
             "OMPI_FIRST_RANKS",
@@ -89,6 +90,7 @@ REMOVED: tuple[Removed, ...] = (
             "OMPI_MCA_plm_*",
             "OMPI_MCA_routed",
             "OMPI_MCA_initial_wdir",
+            "OMPI_MCA_num_procs",
             "PRTE_*",
         ),
         "lead to mpirun's daemons; JAX forms a world from them, MPI in a worker would join as the "
@@ -131,7 +133,10 @@ KEPT: tuple[Untouched, ...] = (
         "SLURM_CPUS_ON_NODE, SLURM_GPUS_ON_NODE, SLURMD_NODENAME, SLURM_LAUNCH_NODE_IPADDR",
         "describe the node",
     ),
-    Untouched("OMPI_MCA_btl and other OMPI_MCA_ settings, I_MPI_*, MPIR_CVAR_*", "are settings"),
+    Untouched(
+        "PMIX_PREFIX, PMIX_MCA_*, OMPI_MCA_btl and the like, I_MPI_*, MPIR_CVAR_*",
+        "are settings, and say where a library is",
+    ),
     Untouched("PBS_JOBID, PBS_NODEFILE, LSB_*", "describe the job"),
     Untouched(
         "SM_*, AWS_BATCH_*, SKYPILOT_*, DSTACK_*, LWS_*",
@@ -141,9 +146,10 @@ KEPT: tuple[Untouched, ...] = (
 
 _EXACT = frozenset(name for row in REMOVED for name in row.names if not name.endswith("*"))
 _PREFIXES = tuple(name[:-1] for row in REMOVED for name in row.names if name.endswith("*"))
+_SETTINGS = ("PMIX_PREFIX", "PMIX_MCA_")
 
 
 def describing_ranks(variables: Mapping[str, str] | Iterable[str]) -> tuple[str, ...]:
     """Those of these variables that workers must not have, in order."""
-    found = (name for name in variables if name in _EXACT or name.startswith(_PREFIXES))
-    return tuple(sorted(found))
+    found = {name for name in variables if name in _EXACT or name.startswith(_PREFIXES)}
+    return tuple(sorted(name for name in found if not name.startswith(_SETTINGS)))

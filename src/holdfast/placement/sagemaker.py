@@ -20,9 +20,9 @@ def detect(circumstances: Circumstances) -> Placement:
         sources = {"nodes": "SM_HOST_COUNT", "rank": "SM_CURRENT_HOST_RANK"}
     else:
         own = circumstances.text("SM_CURRENT_HOST")
-        if own not in names:
+        if own not in names and len(names) > 1:
             raise contradiction(f"SM_CURRENT_HOST={own} is not one of SM_HOSTS")
-        rank, count = names.index(own), len(names)
+        rank, count = names.index(own) if len(names) > 1 else 0, max(len(names), 1)
         sources = {"nodes": "SM_HOSTS", "rank": "the place of SM_CURRENT_HOST in SM_HOSTS"}
     job = circumstances.text("TRAINING_JOB_NAME")
     workers = circumstances.number("SM_NUM_GPUS") or None

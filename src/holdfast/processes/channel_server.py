@@ -4,7 +4,8 @@ Rules
 1. Only this user and root are heard. The kernel says who connects, not the message.
 2. What is too long or is not a JSON object is dropped, and nobody else notices.
 3. No client can hold up the loop: a few packets are taken from each in turn.
-4. What `on_message` returns is the answer. Nobody waits for a client that does not take it.
+4. What `on_message` returns is the answer. Nobody waits for a client that does not take it. One
+   whose answer carries a descriptor is told news from then on (`tell_news`).
 5. What a process said before its end can be had before that end is told (`take_all`): the news of
    it comes by another way, and may overtake.
 
@@ -37,17 +38,25 @@ PAUSE_S = 1.0
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """What a client gets, with a copy of a descriptor."""
+
+    packet: bytes
+    descriptor: int
+
+
 class ChannelServer:
     """Hands every message to `on_message(pid, message)`, on the loop it was given."""
 
     def __init__(
-        self, loop: Loop, on_message: Callable[[int, dict[str, Any]], bytes | None]
+        self, loop: Loop, on_message: Callable[[int, dict[str, Any]], bytes | Answer | None]
     ) -> None:
         self.name = f"@holdfast-{os.getpid()}-{os.urandom(8).hex()}"
         self._loop = loop
         self._on_message = on_message
         self._clients: dict[socket.socket, int] = {}
         """With the process that each belongs to."""
+        self._subscribed: set[socket.socket] = set()
         self._pause: Cancellable | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.setblocking(False)
@@ -71,6 +80,12 @@ class ChannelServer:
             pass
         for client, pid in list(self._clients.items()):
             self._read(client, pid, PACKETS_AT_THE_END)
+
+    def tell_news(self, packet: bytes) -> None:
+        """To all clients that have got a descriptor."""
+        for client in list(self._subscribed):
+            with suppress(OSError):
+                client.send(packet, socket.MSG_NOSIGNAL)
 
     def _listen(self) -> None:
         self._pause = None
@@ -114,11 +129,20 @@ class ChannelServer:
             message = _decode(packet)
             answer = self._on_message(pid, message) if message is not None else None
             if answer is not None:
-                with suppress(OSError):
-                    client.send(answer, socket.MSG_NOSIGNAL)
+                self._answer(client, answer)
+
+    def _answer(self, client: socket.socket, answer: bytes | Answer) -> None:
+        with suppress(OSError):
+            if isinstance(answer, Answer):
+                self._subscribed.add(client)
+                passed = [answer.descriptor]
+                socket.send_fds(client, [answer.packet], passed, socket.MSG_NOSIGNAL)
+            else:
+                client.send(answer, socket.MSG_NOSIGNAL)
 
     def _drop(self, client: socket.socket) -> None:
         self._clients.pop(client, None)
+        self._subscribed.discard(client)
         self._loop.remove_reader(client)
         client.close()
 

@@ -13,6 +13,12 @@ import sys
 
 _SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "spawner", "spawner_entry.py")
 
+_FOR_THE_AGENT = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
+"""As in `bare.linux`, whose import would keep the spawner waiting."""
+
 
 class SpawnerProcess:
     """A spawner that was started: its pid, and our end of its socket."""
@@ -63,5 +69,5 @@ def run_spawner(theirs: socket.socket, number: int, *arguments: str) -> int:
         [sys.executable, "-I", "-S", "-X", "utf8", _SCRIPT, str(number), *arguments],
         os.environ,
         file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), number)],
-        setsigmask=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT],
+        setsigmask=_FOR_THE_AGENT,
     )

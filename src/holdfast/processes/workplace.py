@@ -33,7 +33,10 @@ from holdfast.core.node.io import (
     ProcessesStuck,
     Remember,
     ReserveEndpoint,
+    SaveAnswered,
+    SavingAnswer,
     SetDeadlines,
+    ShowSaving,
     SignalWorkers,
     SpawnerEnded,
     SpawnerLost,
@@ -50,7 +53,7 @@ from holdfast.core.protocol.model import Assignment, Endpoint, ErrorDetail, Exit
 from holdfast.processes import environment
 from holdfast.processes.bare import private_messages as messages
 from holdfast.processes.bare.wire import NO, STORE, WAS_TOLD_TO_STOP, YES
-from holdfast.processes.channel_server import ChannelServer
+from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.commands import (
     STORE_HOST,
     Launch,
@@ -60,6 +63,7 @@ from holdfast.processes.commands import (
     program_folder,
 )
 from holdfast.processes.crew import Crew, CrewMember
+from holdfast.processes.drain_page import DrainPage
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
 from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
@@ -84,6 +88,7 @@ from holdfast.processes.zygote.imports_seen import ImportsSeen
 from holdfast.processes.zygote.zygote_events import zygote_event
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
+from holdfast.worker.draining import KEY, NEWS
 
 LOOPBACK = "127.0.0.1"
 ADDRESS_TO_COME = ""
@@ -95,6 +100,13 @@ STEP_INTERVAL_S = 1.0
 LOGS_WAIT = (
     "training goes on, and what is to be written waits in memory; at 64 MiB workers wait, too"
 )
+ANSWERS: dict[str, SavingAnswer] = {
+    "listens": "listens",
+    "waits": "waits",
+    "told": "told",
+    "saved": "saved",
+}
+"""What a worker may say about saving."""
 Post = Callable[[AgentEvent], None]
 
 
@@ -142,6 +154,7 @@ class Workplace:
         self._killing = False
         self._ending = False
         self._tethers = Tethers()
+        self._drain_page: DrainPage | None = None
         self._is_closed = False
 
     def open(self, process: SpawnerProcess, loop: Loop) -> None:
@@ -167,6 +180,8 @@ class Workplace:
             self._port.release()
         self._is_closed = True
         self._tethers.close()
+        if self._drain_page is not None:
+            self._drain_page.close()
 
     # Effects.
 
@@ -186,7 +201,10 @@ class Workplace:
             case StartWorkers():
                 self._start_workers(effect)
             case SignalWorkers():
-                self._signal_workers(effect.signal, effect.local_ranks)
+                self._signal_workers(effect)
+            case ShowSaving():
+                self._page().show(effect.until, effect.reason, effect.step)
+                self._channel.tell_news(NEWS)
             case KillEverything():
                 self._kill_everything()
             case ListStuck():
@@ -277,14 +295,22 @@ class Workplace:
         for request, descriptors in requests:
             self._crew.request(request, descriptors)
 
-    def _signal_workers(self, number: int, local_ranks: tuple[int, ...]) -> None:
-        for round_number, local_rank in self._starts.withdraw(local_ranks):
-            # It would be born to be sent it at once.
-            self._post(WorkerExited(round_number, local_rank, 0, ExitStatus(signal=number)))
+    def _signal_workers(self, effect: SignalWorkers) -> None:
+        number, local_ranks = effect.signal, effect.local_ranks
+        if effect.stops:
+            for round_number, local_rank in self._starts.withdraw(local_ranks):
+                # It would be born to be sent it at once.
+                self._post(WorkerExited(round_number, local_rank, 0, ExitStatus(signal=number)))
         told = {n: one for n, one in self._workers.items() if one.ranks.local_rank in local_ranks}
         for worker in told.values():
-            worker.told_to_stop = True
+            worker.told_to_stop |= effect.stops
         self._crew.signal(number, list(told))
+
+    def _page(self) -> DrainPage:
+        """Made when the first worker listens, or is to be shown something."""
+        if self._drain_page is None:
+            self._drain_page = DrainPage()
+        return self._drain_page
 
     def _kill_everything(self) -> None:
         self._killing = True
@@ -437,7 +463,7 @@ class Workplace:
         self._close_round()
         self._post(SpawnerEnded() if self._ending else SpawnerLost(how))
 
-    def _on_channel(self, pid: int, message: dict[str, Any]) -> bytes | None:
+    def _on_channel(self, pid: int, message: dict[str, Any]) -> bytes | Answer | None:
         """Take what a worker says; what it asks is answered."""
         if WAS_TOLD_TO_STOP in message:
             asking = self._by_pid.get(pid)
@@ -450,7 +476,18 @@ class Workplace:
         reported = message.get("progress")
         if worker is not None and type(reported) is int:
             self._note_step(worker, reported)
+        if worker is not None and KEY in message:
+            return self._on_save(worker, message[KEY], message.get("step"))
         return None
+
+    def _on_save(self, worker: Running, said: object, step: object) -> Answer | None:
+        """A worker asks for the page, or says how it stands with saving."""
+        answer = ANSWERS.get(said) if isinstance(said, str) else None
+        if answer is None:
+            return None
+        at = step if type(step) is int else None
+        self._post(SaveAnswered(worker.round, worker.ranks.local_rank, answer, at))
+        return Answer(NEWS, self._page().descriptor) if answer == "listens" else None
 
     def _note_step(self, worker: Running, reported: int) -> None:
         worker.unsaid_step = reported
@@ -478,6 +515,8 @@ class Workplace:
         self._workers.clear()
         self._by_pid.clear()
         self._store_started = False
+        if self._drain_page is not None:
+            self._drain_page.clear()
         self._close_output()
 
     def _close_output(self) -> None:

@@ -18,6 +18,7 @@ from holdfast.core.protocol.model import Outcome
 from holdfast.testing import faults
 from holdfast.testing.checkers import check
 from holdfast.testing.facts import Fact, Healed, History, Late, Recorded, Violation
+from holdfast.testing.lockstep import Lockstep
 from holdfast.testing.machine import Machine
 from holdfast.testing.network import ClusterNetwork
 from holdfast.testing.plan import LEADER, Plan
@@ -66,6 +67,9 @@ class Cluster:
         self.history: History = []
         self.story: list[str] | None = [] if with_story else None
         self.steps = 0
+        self.lockstep = Lockstep()
+        self.pace = Random(f"pace {plan.seed}") if random is None else random
+        """When workers look whether they are to save: apart, so that it disturbs nothing else."""
         self.points: list[float] = []
         """When each point of the protocol was reached at which a leader may be struck."""
         self.finishing = False
@@ -235,7 +239,7 @@ def bound_s(plan: Plan) -> float:
     held = leases.hold_s * (1 + leases.drift) + leases.gone_after_s
     stopping = times.shutdown_s + 3 * times.unkillable_s + 5.0 + leases.gone_after_s
     forming = times.preload_s + 2 * restarts.backoff_max_s + times.min_round_max_s
-    forming += times.last_call_s + times.scale_up_delay_s + times.drain_s
+    forming += times.last_call_s + times.scale_up_delay_s + max(times.drain_s, times.save_s)
     return leaderless + held + 2 * stopping + 2 * forming
 
 

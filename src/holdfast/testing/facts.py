@@ -70,6 +70,17 @@ class WorkerEnded(Fact, frozen=True):
     instance: int = 1
 
 
+class WorkerSaved(Fact, frozen=True):
+    """A worker has saved, because a node has to leave."""
+
+    host: int
+    node: str
+    round: int
+    rank: int
+    instance: int
+    step: int
+
+
 class WorkerContinued(Fact, frozen=True):
     host: int
     node: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -101,6 +102,27 @@ def _drain(cluster: Cluster, machine: Machine, fault: Fault) -> None:
         cluster.note(NodeDrained(cluster.timeline.now, machine.number, process.node))
         process.signal(signal.SIGTERM)
         _start_again(cluster, machine, fault)
+
+
+def _whole_tree_is_asked(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """Some schedulers signal every process of a node: the workers die of it, in any order."""
+    process = machine.process
+    if process is None:
+        return
+    random = Random(f"tree {cluster.plan.seed} {fault.at}")
+    for worker in list(process.spawner.workers):
+        delay_s = 0.1 * random.random()
+        cluster.timeline.after(delay_s, process.spawner.die_of, worker, signal.SIGTERM)
+    cluster.note(NodeDrained(cluster.timeline.now, machine.number, process.node))
+    cluster.timeline.after(0.1 * random.random(), process.signal, signal.SIGTERM)
+    _start_again(cluster, machine, fault)
+
+
+def _everybody_is_asked(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """The whole job is cancelled, or comes to its time limit; and is run again."""
+    random = Random(f"everybody {cluster.plan.seed} {fault.at}")
+    for each in cluster.machines:
+        cluster.timeline.after(1.5 * random.random(), _drain, cluster, each, fault)
 
 
 # What sleeps.
@@ -328,6 +350,8 @@ KINDS: dict[str, Happen] = {
     "connection half open": _half_open,
     "slow network": _slow_network,
     "drain": _drain,
+    "whole tree is asked": _whole_tree_is_asked,
+    "everybody is asked": _everybody_is_asked,
     "slow start": _slow_start,
     "slow stop": _slow_stop,
     "zygote lost": _zygote_lost,

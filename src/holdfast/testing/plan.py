@@ -44,6 +44,8 @@ FaultKind = Literal[
     "connection half open",
     "slow network",
     "drain",
+    "whole tree is asked",
+    "everybody is asked",
     "slow start",
     "slow stop",
     "zygote lost",
@@ -143,6 +145,8 @@ class Plan(Struct, frozen=True):
     victims: bool = True
     """Whether workers fail when a peer is lost, instead of hanging."""
     reports_steps: bool = True
+    saves: bool = False
+    """Whether workers ask if they are to save."""
     enough_nodes: bool = True
     """Whether the job can ever be formed."""
     register: RegisterPlan = RegisterPlan()

@@ -96,6 +96,8 @@ class Profile(Struct, frozen=True):
     leases_s: tuple[float, ...] = (3.0, 4.0, 6.0)
     struck: float = 0.0
     """How often whoever leads is struck at a point of the protocol, whenever that is reached."""
+    saves: float = 0.4
+    """How often workers ask whether they are to save."""
     slow_first: float = 0.0
     """How often the first host, which leads, is too slow for a seat where not all get one."""
 
@@ -162,6 +164,14 @@ PROFILES: dict[str, Profile] = {
         embedded=1.0,
         forgets=0.0,
     ),
+    "asked": Profile(
+        ("everybody is asked", "whole tree is asked", "drain", "drain", "worker fails"),
+        faults=(1, 4),
+        at_leader=0.4,
+        elastic=0.5,
+        spare=0.4,
+        saves=0.7,
+    ),
     "shortage": Profile(("node is killed",), faults=(0, 2), late=0.6, shortage=1.0, spare=0.0),
     "large": Profile(
         (*DEATHS, *NETWORK, *SLEEP, *WORKERS, "drain"), hosts=(8, 40), faults=(1, 5), late=0.1
@@ -173,7 +183,7 @@ WEIGHTS = {
     "leader": 10, "register": 8, "drains": 6, "growth": 4, "slow": 5, "embedded": 8,
     "watching": 6, "emptied": 4, "takeover": 4, "points": 6,
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
-    "closings": 0, "liars": 0,
+    "closings": 0, "liars": 0, "asked": 0,
 }  # fmt: skip
 
 
@@ -202,6 +212,7 @@ def make_plan(seed: int, profile: str = "") -> Plan:
         keeps_record=random.random() < 1 - kind.forgets,
         victims=random.random() < 0.7,
         reports_steps=random.random() < 0.6,
+        saves=Random(f"saves {seed}").random() < kind.saves,
         enough_nodes=count >= config.min_nodes,
         register=register,
         strike=_strike(seed, kind, embedded),
@@ -278,6 +289,7 @@ def _timeouts(random: Random) -> Timeouts:
         min_round_s=random.choice((0.5, 1.0)),
         min_round_max_s=4.0,
         drain_s=1.5,
+        save_s=2.5,
         close_s=6.0,
     )
 

@@ -27,7 +27,10 @@ from holdfast.core.node.io import (
     ProcessesStuck,
     Remember,
     ReserveEndpoint,
+    SaveAnswered,
+    SavingAnswer,
     SetDeadlines,
+    ShowSaving,
     SignalWorkers,
     SpawnerEnded,
     SpawnerLost,
@@ -46,7 +49,9 @@ from holdfast.testing.facts import (
     WorkerContinued,
     WorkerEnd,
     WorkerEnded,
+    WorkerSaved,
 )
+from holdfast.testing.lockstep import STEP_S
 
 if TYPE_CHECKING:
     from holdfast.testing.process import SimulatedProcess
@@ -64,11 +69,13 @@ class SimulatedWorker:
     __slots__ = (
         "executes",
         "instance",
+        "listens",
         "local_rank",
         "pid",
         "rank",
         "reaped",
         "round",
+        "saved",
         "stopping",
         "suspended",
         "tether",
@@ -86,6 +93,7 @@ class SimulatedWorker:
         self.stopping = False
         self.reaped = False
         self.suspended = False
+        self.listens = self.saved = False
 
 
 class SimulatedSpawner:
@@ -105,6 +113,8 @@ class SimulatedSpawner:
         self.ran_out = False
         self.clearing = False
         self.ending = False
+        self.shown: ShowSaving | None = None
+        """What its workers see of having to save."""
         self.tether = 0
         self.tethers: set[int] = set()
         """All that anything on this node still holds."""
@@ -151,8 +161,10 @@ class SimulatedSpawner:
                 self._start(request)
             case SignalWorkers():
                 for worker in self.workers:
-                    if worker.local_rank in request.local_ranks:
+                    if worker.local_rank in request.local_ranks and request.stops:
                         self._signal(worker, request.signal)
+            case ShowSaving():
+                self._show(request)
             case KillEverything():
                 self.clearing = True
                 self._kill_all("killed")
@@ -247,6 +259,8 @@ class SimulatedSpawner:
         self._tell(WorkerStarted(worker.round, worker.local_rank, worker.pid))
         if worker.local_rank == 0:
             self.machine.after(STEP_EVERY_S, self._step, worker)
+        if self.cluster.plan.saves:
+            self.machine.after(self._between_steps(), self._listen, worker)
 
     def _node(self) -> str:
         return self.process.node
@@ -262,6 +276,51 @@ class SimulatedSpawner:
             self._tell(StepReported(worker.round, worker.local_rank, self.cluster.steps))
         self.machine.after(STEP_EVERY_S, self._step, worker)
 
+    # Saving.
+
+    def _listen(self, worker: SimulatedWorker) -> None:
+        """It asks for the first time whether it is to save, some time after its birth."""
+        if self.alive and worker.executes:
+            worker.listens = True
+            self._answer(worker, "listens")
+            everybody = self.cluster.workers(worker.round)
+            if self.cluster.whole(worker.round) and all(one.listens for _, one in everybody):
+                of = (worker.instance, worker.round)
+                self.cluster.lockstep.began.setdefault(of, self._now())
+            self._look(worker)
+
+    def _show(self, shown: ShowSaving) -> None:
+        self.shown = shown
+        for worker in self.workers:
+            if worker.listens:
+                self.machine.after(self._between_steps(), self._look, worker)
+
+    def _look(self, worker: SimulatedWorker) -> None:
+        """As `holdfast.draining(step)` does: wait until it is known where, then save there."""
+        shown = self.shown
+        if not self.alive or not worker.executes or shown is None or worker.saved:
+            return
+        lockstep, of = self.cluster.lockstep, (worker.instance, worker.round)
+        if shown.step is None:
+            self._answer(worker, "waits", lockstep.wait(of, worker.rank, self._now()))
+            return
+        worker.saved = True
+        at = max(shown.step, lockstep.step_of(of, worker.rank, self._now()))
+        who = (self.machine.number, self._node(), worker.round, worker.rank, worker.instance)
+        self.cluster.note(WorkerSaved(self._now(), *who, at))
+        self.cluster.tell_story(self.machine, f"rank {worker.rank} saves at step {at}")
+        self._answer(worker, "told")
+        self.machine.after(self._between_steps(), self._answer, worker, "saved")
+
+    def _between_steps(self) -> float:
+        return STEP_S * self.cluster.pace.random()
+
+    def _answer(
+        self, worker: SimulatedWorker, answer: SavingAnswer, step: int | None = None
+    ) -> None:
+        if self.alive and worker.executes:
+            self._tell(SaveAnswered(worker.round, worker.local_rank, answer, step))
+
     # Deaths.
 
     def _signal(self, worker: SimulatedWorker, number: int) -> None:
@@ -272,6 +331,11 @@ class SimulatedSpawner:
         if delay_s is not None:
             status = ExitStatus(signal=number)
             self.machine.after(delay_s, self._ends, worker, "stopped", status, ErrorDetail())
+
+    def die_of(self, worker: SimulatedWorker, number: int) -> None:
+        """Somebody sends the worker itself a signal that it does not handle."""
+        if self.alive and not worker.stopping:
+            self._ends(worker, "stopped", ExitStatus(signal=number), ErrorDetail())
 
     def fail(self, worker: SimulatedWorker, how: WorkerEnd, error: ErrorDetail) -> None:
         """It ends on its own, unless it has ended already."""
@@ -331,7 +395,7 @@ class SimulatedSpawner:
             self.process.part_ended()
             return
         self.clearing = self.ran_out = False
-        self.stop_at = None
+        self.stop_at = self.shown = None
         self._tell(AllGone())
 
     # The lease.

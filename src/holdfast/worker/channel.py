@@ -34,7 +34,7 @@ class Channel:
         name = os.environ.get(VARIABLE)
         if not name:
             return False
-        packet = _encode(message)
+        packet = encode(message)
         if len(packet) > PACKET_LIMIT:
             return False
         try:
@@ -90,7 +90,8 @@ def address_of(name: str) -> str:
     return "\0" + name[1:] if name.startswith("@") else name
 
 
-def _encode(message: dict[str, Any]) -> bytes:
+def encode(message: dict[str, Any]) -> bytes:
+    """One packet, with the local rank for whom it speaks."""
     import json
 
     local_rank = os.environ.get("LOCAL_RANK", "")

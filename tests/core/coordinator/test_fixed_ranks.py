@@ -91,14 +91,17 @@ def test_who_is_missing_is_said_when_a_pause_is_over() -> None:
         effects = job.stop("b", round=number)
     assert "after a pause of" in explained(effects)
     assert "rank" not in explained(job.take(NodeGone("b", GONE)))
-    assert explained(job.wake(60.0)) == "1 of at least 2 nodes; waiting for 1 more: rank 1"
+    assert (
+        explained(job.wake(60.0))
+        == "1 of at least 2 nodes; waiting up to 600 s (--join-timeout) for 1 more: rank 1"
+    )
 
 
 def test_a_node_that_was_restarted_has_its_rank_again() -> None:
     job = running("a", "b", "c")
     job.take(NodeGone("b", GONE))
     job.stop("a")
-    assert "waiting for 1 more: rank 1" in explained(job.stop("c"))
+    assert "waiting up to 600 s (--join-timeout) for 1 more: rank 1" in explained(job.stop("c"))
     assert members(job.join("b2")) == ["a", "b2", "c"]
     assert job.state.budget.charges == 0
 
@@ -205,7 +208,7 @@ def test_a_node_that_leaves_is_waited_for() -> None:
     job.hear("b", NodeDraining("SIGTERM"))
     job.wake(5.0)
     job.stop("b")
-    assert "waiting for 1 more: rank 1" in explained(job.stop("a"))
+    assert "waiting up to 600 s (--join-timeout) for 1 more: rank 1" in explained(job.stop("a"))
 
 
 def test_each_node_gets_the_master_as_it_was_given_there() -> None:

@@ -77,7 +77,8 @@ def test_the_first_failure_stops_the_round_everywhere() -> None:
     job.join("a", "b")
     effects = job.fail("b", failure(3))
     reason = "rank 3 on host-a was killed by signal 9 (SIGKILL)"
-    assert told(effects) == {"a": StopRound(1, reason), "b": StopRound(1, reason)}
+    stop = StopRound(1, reason, goes_on=True)
+    assert told(effects) == {"a": stop, "b": stop}
     assert job.fail("a", failure(0)) == []
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from holdfast.core.node import step as agent
 from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
     AgentStarted,
+    CoordinatorReached,
     EndpointReserved,
     Say,
     Told,
@@ -82,6 +85,18 @@ def running(slots: int = 2) -> Life:
     life = waiting(slots)
     births = [WorkerStarted(1, local, 101 + local) for local in range(slots)]
     life.take(run_round(slots=slots), *births)
+    return life
+
+
+def member(min_nodes: int = 1) -> Life:
+    """One of the two nodes of a job, whose round 1 runs."""
+    life = running()
+    config = replace(life.state.config, min_nodes=min_nodes, max_nodes=2)
+    life.state.config = config
+    life.state.lease = AgentState(config, "here-1", "here").lease
+    assert life.state.assignment is not None
+    life.state.assignment = replace(life.state.assignment, group_size=2, world_size=4)
+    life.take(CoordinatorReached())
     return life
 
 

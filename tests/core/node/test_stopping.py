@@ -215,7 +215,7 @@ def test_a_signal_where_there_are_no_workers_ends_the_job_at_once(life: Life) ->
     effects = life.take(SignalReceived(signal.SIGTERM))
     assert EndSpawner() in effects
     assert life.take(SpawnerEnded())[-1] == Finish(
-        Outcome("interrupted", "SIGTERM was sent to the agent on here", 143)
+        Outcome("interrupted", "SIGTERM was sent to the agent on here", 143, asked="job")
     )
 
 

@@ -185,3 +185,48 @@ def test_a_join_timeout_below_the_loss_of_a_machine_is_worth_a_note() -> None:
 
 def test_the_defaults_of_both_kinds_fit_together() -> None:
     assert is_accepted(structs.replace(JOB, leases=Leases(), timeouts=Timeouts()))
+
+
+def within(notice_s: float, *chosen: str, **times: float) -> Timeouts:
+    return timing.within_notice(Timeouts(notice_s=notice_s, **times), chosen)
+
+
+def test_a_notice_is_split_between_saving_and_stopping() -> None:
+    times = within(60.0)
+    assert (times.save_s, times.shutdown_s, times.drain_s) == (40.0, 20.0, 5.0)
+    times = within(300.0)
+    assert (times.save_s, times.shutdown_s) == (270.0, 30.0), "no longer than the grace ever is"
+    times = within(6.0)
+    assert (times.save_s, times.shutdown_s, times.drain_s) == (4.0, 2.0, 4.0)
+
+
+def test_what_was_chosen_beside_a_notice_stays() -> None:
+    times = within(60.0, "shutdown_s", shutdown_s=50.0)
+    assert (times.save_s, times.shutdown_s) == (10.0, 50.0)
+    assert within(60.0, "save_s", save_s=5.0).save_s == 5.0
+
+
+def test_without_a_notice_nothing_changes() -> None:
+    assert timing.within_notice(Timeouts(), ()) == Timeouts()
+
+
+@given(st.floats(0.01, 1e5))
+def test_a_notice_alone_always_holds_the_rules(notice_s: float) -> None:
+    structs.replace(ONE, timeouts=within(notice_s)).validate()
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize(
+    ("option", "times"),
+    [
+        ("--save-timeout", {"save_s": 31.0}),
+        ("--drain-timeout", {"save_s": 0.0, "drain_s": 40.0}),
+    ],
+)
+def test_times_that_do_not_fit_into_a_notice_are_refused(
+    option: str, times: dict[str, float], nodes: int
+) -> None:
+    timeouts = Timeouts(notice_s=60.0, shutdown_s=30.0, **times)
+    with pytest.raises(UsageError, match=option) as refused:
+        structs.replace(ONE, timeouts=timeouts, max_nodes=nodes).validate()
+    assert "--notice" in refused.value.message

@@ -1,4 +1,4 @@
-"""The cases of the elastic API, each on every backend: real agents, workers, stores, etcd.
+"""The cases of the elastic API, on every backend: real agents, workers, stores, etcd.
 
 A test has a `job`: agents that meet in one place, with a folder for what they tell each other
 and the test. After it nothing may be left of them, their workers or what those started.
@@ -48,6 +48,11 @@ LOSSES = [
 ]
 """Which of two agents may be lost, on each backend: elsewhere than in etcd what the agents meet
 in is in the first of them."""
+
+
+ALONE = pytest.mark.parametrize("backend", ["embedded"], indirect=True)
+"""For cases about what one agent does with its workers, once it has met nobody. That it does meet
+nobody on each of the backends is seen in one case of values and one of failures."""
 
 
 class Job:

@@ -8,7 +8,7 @@ import pytest
 
 from ...free_ports import free_port
 from . import entrypoints
-from .conftest import Job
+from .conftest import ALONE, Job
 
 ASYNC_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 TIMER_FILE = "TORCHELASTIC_TIMER_FILE"
@@ -16,6 +16,7 @@ ENABLE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
 HEALTH_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
 
 
+@ALONE
 @pytest.mark.torch
 def test_case_01_a_tensor_comes_back_from_each_rank(job: Job) -> None:
     values = job.start(entrypoints.tensor).values()
@@ -25,6 +26,7 @@ def test_case_01_a_tensor_comes_back_from_each_rank(job: Job) -> None:
     }
 
 
+@ALONE
 def test_case_01_a_function_that_returns_nothing_returns_none_for_each_rank(job: Job) -> None:
     assert job.start(entrypoints.nothing).values() == {0: None, 1: None}
 
@@ -33,6 +35,7 @@ def test_case_01_an_echo_comes_back_from_each_rank(job: Job) -> None:
     assert job.start(entrypoints.echo, "foo").values() == {0: "foo", 1: "foo"}
 
 
+@ALONE
 def test_case_02_a_master_that_is_named_reaches_the_workers_as_given(job: Job) -> None:
     master = {"master_addr": "there.example", "master_port": 12345}
     for value in job.start(entrypoints.environment, spec=master).seen():
@@ -76,12 +79,14 @@ def test_case_02_workers_have_all_variables(job: Job) -> None:
             assert error_file.is_relative_to(agent.folder)
 
 
+@ALONE
 def test_case_02_threads_and_errors_of_nccl_are_as_the_agent_has_them(job: Job) -> None:
     environment = {"OMP_NUM_THREADS": "7", ASYNC_ERRORS: "0"}
     for value in job.start(entrypoints.environment, environment=environment).seen():
         assert {name: value[name] for name in environment} == environment
 
 
+@ALONE
 def test_case_03_workers_see_where_the_watchdog_listens(job: Job) -> None:
     path = str(job.path("watchdog"))
     environment = {ENABLE_TIMER: "1", TIMER_FILE: path}
@@ -89,17 +94,20 @@ def test_case_03_workers_see_where_the_watchdog_listens(job: Job) -> None:
     assert {value[TIMER_FILE] for value in seen} == {path}
 
 
+@ALONE
 def test_case_03_a_watchdog_without_a_path_makes_one(job: Job) -> None:
     agent = job.start(entrypoints.sees_a_pipe, TIMER_FILE, environment={ENABLE_TIMER: "1"})
     assert agent.values() == {0: True, 1: True}
 
 
+@ALONE
 def test_case_03_workers_see_the_health_port(job: Job) -> None:
     port = str(free_port())
     seen = job.start(entrypoints.environment, environment={HEALTH_PORT: port}).seen()
     assert {value[HEALTH_PORT] for value in seen} == {port}
 
 
+@ALONE
 def test_case_03_without_watchdog_and_health_workers_see_nothing_of_them(job: Job) -> None:
     for value in job.start(entrypoints.environment).seen():
         assert not {TIMER_FILE, ENABLE_TIMER, HEALTH_PORT} & value.keys()

@@ -14,9 +14,10 @@ from holdfast.elastic.rendezvous import RendezvousClosedError
 
 from . import entrypoints
 from .agents import FAILED, Agent, note_every_close, note_the_barrier
-from .conftest import Job
+from .conftest import ALONE, Job
 
 
+@ALONE
 def test_case_06_the_first_failure_of_all_is_in_the_error_file_of_the_agent(job: Job) -> None:
     own_file = job.path("error.json")
     agent = job.start(
@@ -56,6 +57,7 @@ def test_case_07_half_of_the_ranks_fail_until_no_restart_is_left(job: Job) -> No
     assert attempts == {"attempt_0", "attempt_1", "attempt_2"}
 
 
+@ALONE
 def test_case_08_a_rank_that_kills_itself_once_has_all_ranks_restarted(job: Job) -> None:
     agent = job.start(entrypoints.rank_1_kills_itself_once, max_restarts=2)
     assert agent.values() == {0: (0, 2), 1: (1, 2)}
@@ -122,6 +124,7 @@ def test_case_10_who_is_in_the_exit_barrier_does_not_wait_for_one_who_failed_for
     assert not list(job.folder.glob("*/met_in_barrier"))
 
 
+@ALONE
 @pytest.mark.parametrize(
     ("program", "max_restarts", "status"),
     [

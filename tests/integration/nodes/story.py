@@ -32,11 +32,14 @@ class Worker:
         self.first_step: float | None = None
         self.steps: list[int] = []
         self.sums: set[int] = set()
+        self.saved_at: list[int] = []
         self.ended = False
 
     def add(self, line: dict) -> None:
         self.last = max(self.last, line["time"])
         self.ended = self.ended or line["did"] == "end"
+        if line["did"] == "save":
+            self.saved_at.append(line["step"])
         if line["did"] == "step":
             self.last_step = line["time"]
             self.first_step = self.first_step or line["time"]

@@ -13,6 +13,7 @@ What can be put into the folder to steer it:
 - `fail.HOST`: the workers of that host raise an exception.
 - `hold.HOST`: the workers of that host wait, before the group forms, until it is gone.
 - `linger.HOST`: the workers of that host end later than the others, when it is gone.
+- `saves`: workers ask at each step whether they are to save, and do it together.
 """
 
 from __future__ import annotations
@@ -87,6 +88,10 @@ def train(meet: Callable[[], Group]) -> None:
         step += 1
         diary.write("step", step=step, sum=total)
         holdfast.progress(step)
+        if (folder / "saves").exists() and (drain := holdfast.draining(step)):
+            group.add_up(step)
+            diary.write("save", step=step)
+            drain.saved()
         time.sleep(STEP_S)
     diary.write("end", step=step)
     group.leave()

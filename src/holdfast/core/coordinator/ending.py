@@ -13,6 +13,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     Disconnect,
@@ -34,6 +35,7 @@ from holdfast.core.coordinator.round import (
     ToldRound,
     is_present,
     missing_reports,
+    staying_members,
 )
 from holdfast.core.coordinator.state import (
     CoordinatorState,
@@ -50,6 +52,7 @@ from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.messages import (
     DescribeFailures,
     FailuresDescribed,
+    NodeDraining,
     NodeLeft,
     RoundStopped,
     Standing,
@@ -195,7 +198,7 @@ def stands(
         _is_back(state, state.round, node)
     elif isinstance(state.round, StoppingRound) and not effects:
         effects = [Tell(node, state.round.order())]
-    return effects
+    return effects + saving.tell_again(state.round, node, now)
 
 
 def nobody_is_missing(state: CoordinatorState, now: float) -> None:
@@ -290,6 +293,7 @@ def _without(
         case RunningRound() | InheritedRound():
             current.gone.add(node)
             current.leaving.pop(node, None)
+            saving.without(current, node)
         case StoppingRound():
             if current.accounted.get(node) in ("back", "idle"):
                 return []
@@ -318,33 +322,47 @@ def _penalise(state: CoordinatorState, host: str, now: float) -> None:
 
 
 def draining(
-    state: CoordinatorState, node: str, reason: str, now: float
+    state: CoordinatorState, node: str, message: NodeDraining, now: float
 ) -> list[CoordinatorEffect]:
-    """Let a node out of its round: at once if the job can do without it, else a bit later."""
+    """Let a node out of its round: once all have saved, if the job can do without it; else later.
+
+    One that stops its workers already waits for nothing: those of the others hear of it at once.
+    """
     member = state.members.get(node)
     if member is None or state.outcome is not None:
         return []
     if not member.draining:
         member.drain_until = now + state.config.timeouts.drain_s
-    member.draining = reason
+    member.draining = message.reason
     update_ready(state, node)
     current = state.round
-    if not isinstance(current, StoppingRound | None) and is_present(current, node):
-        current.leaving.setdefault(node, member.drain_until)
-    return let_out(state, now)
+    if isinstance(current, StoppingRound | None) or not is_present(current, node):
+        return []
+    current.leaving.setdefault(node, member.drain_until)
+    leaves = (member.name, f"is leaving: {message.reason}")
+    if isinstance(current, FormingRound):
+        return let_out(state, now)
+    if message.at_once and node not in current.course.succeeded:
+        return _end_for(state, current, "drain", leaves, now)
+    effects: list[CoordinatorEffect] = []
+    if message.within_s:
+        effects = saving.begin(state, current, leaves, now + message.within_s, now)
+    return effects + let_out(state, now)
 
 
 def let_out(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """End the round for those who want to leave it, once enough others are there to go on.
 
-    Or none at all, as when the whole job is being ended: a replacement would join nobody.
+    Or none at all, as when the whole job is being ended: a replacement would join nobody. But not
+    while anybody saves.
     """
     current = state.round
     if isinstance(current, StoppingRound | None) or not current.leaving:
         return []
     node, until = next(iter(current.leaving.items()))  # Whoever asked first has waited longest.
-    gone = 0 if isinstance(current, FormingRound) else len(current.gone)
-    staying = len(current.seats.ranks) - gone - len(current.leaving)
+    if not isinstance(current, FormingRound) and not saving.is_over(current, now):
+        return []
+    staying = staying_members(current)
     enough = staying + len(state.ready) >= state.config.min_nodes
     if staying > 0 and not enough and now < until:
         state.looks["drain"] = until
@@ -362,7 +380,7 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     effects: list[CoordinatorEffect] = []
     for what in due:
         del state.looks[what]
-        if what == "drain":
+        if what in ("drain", "save"):
             effects += let_out(state, now)
         elif what == "missing":
             effects += _missing(state, now)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.core.coordinator import ending as ending
 from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain, Tell
 from holdfast.core.coordinator.round import (
     AnyRound,
@@ -58,7 +59,9 @@ def consider(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
             return []  # Nobody is waited for: the only node is getting ready.
         return _form(state, now)
     if isinstance(current, RunningRound | InheritedRound):
-        return _make_room(state, current, now) + ending.let_out(state, now)
+        saves = not saving.is_over(current, now)
+        room = [] if saves else _make_room(state, current, now)
+        return room + ending.let_out(state, now)
     return []
 
 

@@ -29,7 +29,7 @@ EndingKind = Literal["failure", "loss", "drain", "newcomers"]
 ENDINGS: dict[EndingKind, tuple[str, str]] = {
     "failure": ("a worker failed", "one restart, unless a member was lost too"),
     "loss": ("a member is lost, suspected, has left or stopped by itself", "nothing"),
-    "drain": ("a member asked to be let out (SIGTERM to its agent)", "nothing"),
+    "drain": ("a member was asked to leave (SIGTERM, USR1 or USR2 to its agent)", "nothing"),
     "newcomers": ("nodes wait, and there is room for them", "nothing"),
 }
 """What ends a round, and what it costs of the restart budget."""
@@ -140,6 +140,23 @@ class RoundCourse(Struct):
         return not seats.unreported and len(self.succeeded) == len(seats.ranks)
 
 
+class Saving(Struct):
+    """Workers of a round are to save, because somebody has to leave (`core.coordinator.saving`)."""
+
+    reason: str
+    until: float
+    unheard: set[str]
+    """Members that have not passed it on yet."""
+    unsaved: set[str] = field(default_factory=set)
+    """Members with workers that have something left to save."""
+    furthest: int | None = None
+    """The furthest step that any worker waits at, if any said so."""
+    step: int | None = None
+    """At which all of them save, once it is decided."""
+    about: str = ""
+    """The name of the node with which the reason begins."""
+
+
 class MissingReports(Struct):
     """Not all nodes of a round have reported to the coordinator that took it over."""
 
@@ -213,11 +230,13 @@ class RunningRound(Struct):
     course: RoundCourse = field(default_factory=RoundCourse)
     gone: set[str] = field(default_factory=set)
     """Members that are lost or have left, after they had succeeded."""
+    saving: Saving | None = None
 
     def stopping(self, cause: StopCause, deadline: float) -> StoppingRound:
         known = (self.number, self.instance, self.seats, self.started_at, cause, deadline)
         stopping = StoppingRound(*known, self.assignments, self.course)
         stopping.accounted = dict.fromkeys(self.gone, "gone")
+        stopping.goes_on = staying_members(self) > 0
         return stopping
 
 
@@ -233,15 +252,19 @@ class InheritedRound(Struct):
     course: RoundCourse
     leaving: dict[str, float] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    saving: Saving | None = None
 
     def whole(self, now: float) -> RunningRound:
         known = (self.number, self.instance, self.seats)
-        return RunningRound(*known, now, self.leaving, course=self.course, gone=self.gone)
+        running = RunningRound(*known, now, self.leaving, course=self.course, gone=self.gone)
+        running.saving = self.saving
+        return running
 
     def stopping(self, cause: StopCause, deadline: float) -> StoppingRound:
         known = (self.number, self.instance, self.seats, self.started_at, cause, deadline)
         stopping = StoppingRound(*known, course=self.course, missing=self.missing)
         stopping.accounted = dict.fromkeys(self.gone, "gone")
+        stopping.goes_on = staying_members(self) > 0
         return stopping
 
 
@@ -265,6 +288,8 @@ class StoppingRound(Struct):
     """In words: the first member that was lost before it had succeeded."""
     missing: MissingReports | None = None
     departed: DepartedLeader | None = None
+    goes_on: bool = False
+    """Whether members were left, when it was ended, who did not want to leave."""
 
     @property
     def is_over(self) -> bool:
@@ -276,7 +301,7 @@ class StoppingRound(Struct):
         return [node for node in self.seats.nodes() if node not in self.accounted]
 
     def order(self) -> StopRound:
-        return StopRound(self.number, self.cause.reason, self.cause.about)
+        return StopRound(self.number, self.cause.reason, self.cause.about, self.goes_on)
 
 
 ToldRound = RunningRound | InheritedRound | StoppingRound
@@ -295,6 +320,12 @@ def is_present(current: AnyRound, node: str) -> bool:
             return node not in current.gone
         case StoppingRound():
             return current.accounted.get(node) != "gone"
+
+
+def staying_members(current: FormingRound | RunningRound | InheritedRound) -> int:
+    """How many members are there, as far as they are known, and do not want to leave."""
+    gone = 0 if isinstance(current, FormingRound) else len(current.gone)
+    return len(current.seats.ranks) - gone - len(current.leaving)
 
 
 def missing_reports(current: AnyRound | None) -> MissingReports | None:

@@ -19,7 +19,7 @@ from holdfast.core.protocol.model import Endpoint, NodeInfo, Outcome, Tenure
 from holdfast.core.protocol.naming import Names, host_of
 
 Look = Literal[
-    "form", "room", "drain", "stop", "missing", "awaited", "departed", "unrecorded", "close"
+    "form", "room", "drain", "save", "stop", "missing", "awaited", "departed", "unrecorded", "close"
 ]
 """What the coordinator comes back for, at its time."""
 

@@ -32,6 +32,7 @@ from holdfast.core.coordinator import ending as ending
 from holdfast.core.coordinator import forming as forming
 from holdfast.core.coordinator import inheriting as inheriting
 from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -88,12 +89,14 @@ from holdfast.core.protocol.messages import (
     NodeLeft,
     RoundStopped,
     RunRound,
+    SaveHeard,
     Seen,
     Standing,
     StopRound,
     Welcomed,
     WorkersFailed,
     WorkersProgressed,
+    WorkersSaved,
     WorkersSucceeded,
 )
 from holdfast.core.protocol.model import Tenure
@@ -244,7 +247,11 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
         case RoundStopped():
             return ending.stopped(state, node, message, now)
         case NodeDraining():
-            return ending.draining(state, node, message.reason, now)
+            return ending.draining(state, node, message, now)
+        case SaveHeard():
+            return saving.heard(state, node, message, now)
+        case WorkersSaved():
+            return saving.saved(state, node, message)
         case NodeLeft():
             return ending.left(state, node, message, now)
         case ClosingWanted():
@@ -297,7 +304,8 @@ def _greeted(
     if message.closing is not None:
         effects += judging.closing_wanted(state, message.closing)
     if message.draining:
-        effects += ending.draining(state, node, message.draining, now)
+        wish = NodeDraining(message.draining, message.within_s)
+        effects += ending.draining(state, node, wish, now)
     update_ready(state, node)
     return effects + forming.stand_by(state, node)
 

@@ -67,6 +67,7 @@ def _about_the_round(state: CoordinatorState, current: AnyRound) -> Iterator[str
         case RunningRound() | InheritedRound():
             if not current.gone <= current.course.succeeded:
                 yield "a member is lost, and the round goes on"
+            yield from _about_saving(current)
         case StoppingRound():
             if not current.accounted.keys() <= current.seats.ranks.keys():
                 yield "somebody is back or gone who has no seat"
@@ -77,6 +78,16 @@ def _about_the_round(state: CoordinatorState, current: AnyRound) -> Iterator[str
             yield "somebody has succeeded who has no seat"
         if isinstance(current, RunningRound) and current.seats.unreported:
             yield "a round goes on of which somebody has not reported"
+
+
+def _about_saving(current: RunningRound | InheritedRound) -> Iterator[str]:
+    saving = current.saving
+    if saving is None:
+        return
+    if not saving.unheard | saving.unsaved <= current.seats.ranks.keys():
+        yield "somebody without a seat is to save"
+    if saving.step is not None and saving.step != saving.furthest:
+        yield f"all save at step {saving.step}, and somebody is at {saving.furthest}"
 
 
 def _about_seats(seats: RoundSeats) -> Iterator[str]:

@@ -86,6 +86,8 @@ def lost(state: AgentState, reason: str, permanent: bool, now: float) -> list[Ag
     said: list[AgentEffect] = []
     if state.attempts == 0:
         again = "reconnecting" if state.tenure.instance else "trying until it answers"
+        if state.tenure.instance and state.phase is not Phase.RUNNING:
+            again += f", for up to {limit_s:g} s (--join-timeout)"
         if has_succeeded(state):
             again = "all workers of this node are done; waiting for that to be recorded"
         said.append(Say(f"no contact with the coordinator: {reason}; {again}"))
@@ -187,8 +189,9 @@ def node_info(state: AgentState) -> NodeInfo:
 
 def greeting(state: AgentState, heartbeat: int = 0) -> NodeGreeted:
     assignment = state.assignment
-    draining = ""
+    draining, within_s = "", 0.0
     if state.draining_by is not None:
+        within_s = state.config.timeouts.save_s
         draining = f"{signal_name(state.draining_by)} was sent to its agent"
     return NodeGreeted(
         node_info(state),
@@ -196,6 +199,7 @@ def greeting(state: AgentState, heartbeat: int = 0) -> NodeGreeted:
         standing=_standing(state),
         endpoint=state.endpoint if state.phase is Phase.WAITING else None,
         draining=draining,
+        within_s=within_s,
         heartbeat=heartbeat,
         closing=state.closing,
         settings={} if state.lease is None else of_job(state.config),
@@ -208,7 +212,7 @@ def _standing(state: AgentState) -> Standing | None:
         return None
     condition: Condition
     if state.phase is Phase.RUNNING:
-        condition = "running" if alive(state) else "succeeded"
+        condition = "succeeded" if has_succeeded(state) else "running"
         condition = "failed" if state.failures else condition
     else:
         condition = "stopped" if state.phase is Phase.WAITING else "stopping"

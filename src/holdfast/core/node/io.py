@@ -7,6 +7,8 @@ comes back as an event.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import field
 
 from holdfast.core.protocol.messages import FromNode, ToNode
@@ -146,6 +148,18 @@ class StepReported(Record, frozen=True):
     step: int
 
 
+SavingAnswer = Literal["listens", "waits", "told", "saved"]
+
+
+class SaveAnswered(Record, frozen=True):
+    """A worker has asked whether it is to save, waits to hear where, was told, or has saved."""
+
+    round: int
+    local_rank: int
+    answer: SavingAnswer
+    step: int | None = None
+
+
 class AllGone(Record, frozen=True):
     """No process of any round is left on this node."""
 
@@ -230,6 +244,7 @@ AgentEvent = (
     | WorkerStarted
     | WorkerExited
     | StepReported
+    | SaveAnswered
     | AllGone
     | ProcessesStuck
     | SpawnerLost
@@ -303,6 +318,19 @@ class SignalWorkers(Record, frozen=True):
 
     signal: int
     local_ranks: tuple[int, ...]
+    stops: bool = True
+    """Whether they are to end; else it only tells them something."""
+
+
+class ShowSaving(Record, frozen=True):
+    """Show the workers that they are to save, until when on this host's clock, and at which step.
+
+    Without a step, those that say theirs wait for one. `SaveAnswered` follows from those that look.
+    """
+
+    until: float
+    reason: str
+    step: int | None = None
 
 
 class KillEverything(Record, frozen=True):
@@ -372,6 +400,7 @@ AgentEffect = (
     | KillZygote
     | StartWorkers
     | SignalWorkers
+    | ShowSaving
     | KillEverything
     | ListStuck
     | EndSpawner

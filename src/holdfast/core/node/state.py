@@ -18,6 +18,7 @@ HEARTBEAT_TIMER = "heartbeat"
 REDIAL_TIMER = "redial"
 SEEK_TIMER = "seek"
 DRAIN_TIMER = "drain"
+ASKED_TIMER = "asked too"
 PRELOAD_NOTICE_TIMER = "preload notice"
 PRELOAD_NOTICE_S = 1.5
 """An import that takes longer than this is worth a line, so that nobody wonders."""
@@ -61,6 +62,25 @@ class WorkerLife(Struct):
     """The last that it reported."""
     ended_early: bool = False
     """It ended well while its round still ran."""
+    listens: bool = False
+    """It asks whether it is to save."""
+    waits_at: int | None = None
+    """The step at which it waits to be told where all save."""
+    told_to_save: bool = False
+    """It knows that it is to save: that it ended well after that does not mean that it is done."""
+    signalled: bool = False
+    """It was sent the signal that asks for it."""
+    saved: bool = False
+
+
+class SavingHere(Struct):
+    """The workers of this node are to save (`core.node.saving`)."""
+
+    reason: str
+    until: float
+    step: int | None = None
+    heard_told: bool = False
+    saved_told: bool = False
 
 
 class AgentState(Struct):
@@ -127,6 +147,13 @@ class AgentState(Struct):
     """No further round is wanted, and how the job ends unless the present one succeeds."""
     draining_by: int | None = None
     """The signal that asked the node to go, while its round still runs."""
+    let_out: bool = False
+    """The coordinator has ended the round for it."""
+    goes_on: bool = False
+    """Others are left when it goes who do not want to leave."""
+    saving: SavingHere | None = None
+    deaths_held: bool = False
+    """A worker died of a signal that may be meant for the whole node: a moment shows whether."""
 
     name: str = ""
     """What this node is called: its host, unless another node of the job is there too."""
@@ -145,8 +172,10 @@ def alive(state: AgentState) -> tuple[int, ...]:
 
 
 def has_succeeded(state: AgentState) -> bool:
-    """Whether all workers of a round that still runs have ended well."""
-    return state.phase is Phase.RUNNING and not alive(state) and not state.failures
+    """Whether all workers of a round that still runs have ended well, and since they were done."""
+    if state.phase is not Phase.RUNNING or alive(state) or state.failures:
+        return False
+    return not any(one.told_to_save or one.signalled for one in state.workers.values())
 
 
 def worker_of(state: AgentState, round: int, local_rank: int) -> WorkerLife | None:

@@ -23,6 +23,8 @@ import signal
 import sys
 
 from holdfast.core.node import contact as contact
+from holdfast.core.node import saving as saving
+from holdfast.core.node.draining import not_asked, signalled, worker_failed
 from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
@@ -39,6 +41,7 @@ from holdfast.core.node.io import (
     ProcessesStuck,
     Released,
     Report,
+    SaveAnswered,
     Say,
     SignalReceived,
     SignalWorkers,
@@ -52,8 +55,9 @@ from holdfast.core.node.io import (
     WorkerStarted,
 )
 from holdfast.core.node.preparing import prepare, ready, reserve, unborn, zygote_lost
-from holdfast.core.node.reports import in_brief, in_full, within_bounds
+from holdfast.core.node.reports import in_full, within_bounds
 from holdfast.core.node.state import (
+    ASKED_TIMER,
     BIRTH_TIMER,
     DRAIN_TIMER,
     GRACE_TIMER,
@@ -76,12 +80,12 @@ from holdfast.core.node.stopping import (
     closing_asked,
     depart,
     finish,
+    heed_whether_it_goes_on,
     kill,
     launcher_lost,
     leave,
     not_gone,
     released,
-    signalled,
     spawner_lost,
     stop_workers,
     stuck,
@@ -96,11 +100,11 @@ from holdfast.core.protocol.messages import (
     HeartbeatAnswered,
     RoundStopped,
     RunRound,
+    SaveNow,
     StandBy,
     StopRound,
     ToNode,
     Welcomed,
-    WorkersFailed,
     WorkersProgressed,
     WorkersSucceeded,
 )
@@ -148,6 +152,8 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
             return _lease_ran_out(state)
         case StepReported():
             return _step_reported(state, event)
+        case SaveAnswered():
+            return saving.answered(state, event)
         case LauncherLost():
             return launcher_lost(state)
         case SpawnerLost():
@@ -169,6 +175,8 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
             return contact.answered(state, message)
         case RunRound():
             return _run(state, message.assignment, now)
+        case SaveNow():
+            return saving.save_now(state, message, now)
         case StopRound():
             return _stop_round(state, message)
         case CloseJob():
@@ -195,7 +203,8 @@ def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEff
     state.instance = state.tenure.instance
     state.workers = {ranks.local_rank: WorkerLife(ranks.rank) for ranks in assignment.workers}
     state.failures = {}
-    state.stopped_by_us = state.told_failure = state.killing = False
+    state.stopped_by_us = state.told_failure = state.killing = state.deaths_held = False
+    state.saving = None
     state.endpoint = None
     effects: list[AgentEffect] = contact.set_deadlines(state)
     if state.lease is not None:
@@ -236,17 +245,15 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
     if not event.status.succeeded:
         failure = _failure(state, worker, event, now)
         state.failures[event.local_rank] = failure
-        if state.phase is Phase.RUNNING and not state.told_failure:
-            state.told_failure = True
-            told = in_brief(state, (failure,))
-            effects.append(Report(WorkersFailed(state.assignment.round, told)))
-    if any(other.status is None for other in state.workers.values()):
-        return effects
+        if state.phase is Phase.RUNNING:
+            effects += worker_failed(state, failure)
+    if alive(state):
+        return effects + saving.answers(state)
     if state.phase is not Phase.RUNNING:
         return effects + kill(state)
-    if not state.failures:
+    if has_succeeded(state):
         effects.append(Report(WorkersSucceeded(state.assignment.round)))
-    return effects
+    return effects + saving.answers(state)
 
 
 def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: float) -> Failure:
@@ -320,9 +327,12 @@ def _lease_ran_out(state: AgentState) -> list[AgentEffect]:
 
 
 def _stop_round(state: AgentState, message: StopRound) -> list[AgentEffect]:
+    if message.round == state.last_round:
+        heed_whether_it_goes_on(state, message.goes_on)
     if state.phase is not Phase.RUNNING or message.round != state.last_round:
         return []
     if state.draining_by is not None:
+        state.let_out = True
         return leave(state, state.draining_by)
     if state.closing is not None and has_succeeded(state):
         return depart(state)  # Nobody will run anything here again.
@@ -362,6 +372,8 @@ def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
         return contact.sought_in_vain(state, now)
     if name == DRAIN_TIMER and state.draining_by is not None and state.phase is Phase.RUNNING:
         return leave(state, state.draining_by)
+    if name == ASKED_TIMER:
+        return not_asked(state)
     preparing = state.warm_pending and state.phase is Phase.PREPARING
     if name == PRELOAD_TIMER and preparing:
         limit = f"{state.config.timeouts.preload_s:g} s"

@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 import signal
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -28,7 +29,6 @@ from holdfast.core.node.io import (
 )
 from holdfast.core.node.reports import in_full
 from holdfast.core.node.state import (
-    DRAIN_TIMER,
     GRACE_TIMER,
     UNKILLABLE_TIMER,
     AgentState,
@@ -112,28 +112,6 @@ def close(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
     return kill(state)
 
 
-def signalled(state: AgentState, number: int) -> list[AgentEffect]:
-    if state.interrupted_by is not None or state.phase is Phase.CLOSING:
-        if number == signal.SIGINT and not state.killing:
-            return [Say("interrupted again: killing the workers at once"), *kill(state)]
-        return []
-    if _can_ask_to_leave(state, number):
-        state.draining_by = number
-        reason = f"{signal_name(number)} was sent to its agent"
-        patience_s = state.config.timeouts.drain_s + DRAIN_MARGIN_S
-        leaving = "this node leaves the job as soon as the job can do without it"
-        said = Say(f"{signal_name(number)}: {leaving}")
-        return [said, Report(NodeDraining(reason)), WakeAgent(DRAIN_TIMER, patience_s)]
-    return leave(state, number)
-
-
-def _can_ask_to_leave(state: AgentState, number: int) -> bool:
-    """SIGTERM to a member of a larger job asks it to go when that suits; once."""
-    asked = state.draining_by is not None
-    member = state.lease is not None and state.connected and state.phase is Phase.RUNNING
-    return number == signal.SIGTERM and member and not asked
-
-
 def closing_asked(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
     """Pass it on; until the job is over it is told again on every new connection."""
     if state.closing is not None or state.phase is Phase.CLOSING:
@@ -162,19 +140,60 @@ def leave(state: AgentState, number: int, why: str = "") -> list[AgentEffect]:
     state.interrupted_by = number
     sent = f"{signal_name(number)} was sent to"
     reason = f"{state.name}: {why}" if why else f"{sent} the agent on {state.name}"
-    state.outcome = Outcome("interrupted", reason, exit_status.BY_SIGNAL + number)
+    status = exit_status.BY_SIGNAL + number
+    asked = _who_was_asked(state, number)
+    state.outcome = Outcome("interrupted", reason, status, asked=asked)
+    said: list[AgentEffect] = [Say(f"{reason}{_passed_on(state, number)}")]
+    if number == signal.SIGINT and not why:
+        said += _others_wait(state)
     already_stopping = state.phase is Phase.STOPPING
     state.phase = Phase.CLOSING
-    running = alive(state)
-    grace = f"{state.config.timeouts.shutdown_s:g} s"
-    workers = "1 worker" if len(running) == 1 else f"{len(running)} workers"
-    passed_on = f"; passing it on to {workers}, {grace} of grace" if running else ""
-    said: list[AgentEffect] = [Say(f"{reason}{passed_on}")]
-    if state.lease is not None and state.draining_by is None:
-        said.append(Report(NodeDraining(cut(why) or f"{sent} its agent")))
+    if state.lease is not None and not state.let_out:
+        said.append(Report(NodeDraining(cut(why) or f"{sent} its agent", at_once=True)))
     if already_stopping and state.killing:
         return [*said, EndSpawner()]
     return said + stop_workers(state, number)
+
+
+def asks_to_leave(state: AgentState, number: int) -> bool:
+    """Whether this signal is one by which a node is asked to leave."""
+    return signal_name(number) in state.config.drain_signals
+
+
+def heed_whether_it_goes_on(state: AgentState, goes_on: bool) -> None:
+    """Others stay when this node goes, or all of them have to. It may be on its way already."""
+    state.goes_on = goes_on
+    if state.outcome is not None and state.outcome.asked and state.interrupted_by is not None:
+        asked = _who_was_asked(state, state.interrupted_by)
+        state.outcome = replace(state.outcome, asked=asked)
+
+
+def _who_was_asked(state: AgentState, number: int) -> Literal["", "node", "job"]:
+    if not asks_to_leave(state, number):
+        return ""
+    return "node" if state.goes_on else "job"
+
+
+def _passed_on(state: AgentState, number: int) -> str:
+    running = alive(state)
+    if not running:
+        return ""
+    workers = "1 worker" if len(running) == 1 else f"{len(running)} workers"
+    grace = f"{state.config.timeouts.shutdown_s:g} s"
+    again = "; Ctrl-C again ends at once" if number == signal.SIGINT else ""
+    return f"; passing it on to {workers}, {grace} of grace{again}"
+
+
+def _others_wait(state: AgentState) -> list[AgentEffect]:
+    """Who ends one node of a job that needs all of its nodes may believe to have ended the job."""
+    others = state.assignment.group_size - 1 if state.assignment is not None else 0
+    is_member = state.lease is not None and state.phase is Phase.RUNNING
+    if not is_member or not 0 < others < state.config.min_nodes:
+        return []
+    nodes = "the other node waits" if others == 1 else f"the other {others} nodes wait"
+    limit = f"{state.config.timeouts.join_s:g} s (--join-timeout)"
+    there = "there" if others == 1 else "on each of them"
+    return [Say(f"{nodes} up to {limit} for another one in place of this; Ctrl-C {there} ends it")]
 
 
 def launcher_lost(state: AgentState) -> list[AgentEffect]:

@@ -92,6 +92,11 @@ class Timeouts(Struct, frozen=True):
     min_round_max_s: float = 60.0
     drain_s: float = 5.0
     """How long a leaving node, when too few would be left, waits for a replacement."""
+    save_s: float = 20.0
+    """How long workers that listen (`holdfast.draining`) have to save when a node has to leave."""
+    notice_s: float | None = None
+    """How long after it was asked to leave this node is killed, where that is known; saving,
+    waiting for a replacement and stopping then fit into it (`core.policy.timing`)."""
     close_s: float = 30.0
     """How long the coordinator's host waits at the end for nodes to take the outcome."""
     dial_s: float = 5.0
@@ -194,6 +199,8 @@ class Rendezvous(Struct, frozen=True):
 
 
 DEFAULT_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+DRAIN_SIGNALS = ("SIGTERM", "SIGUSR1", "SIGUSR2")
+"""Those by which schedulers ask for a machine back: Slurm's `--signal`, submitit's USR2."""
 
 
 class JobConfig(Struct, frozen=True):
@@ -223,6 +230,10 @@ class JobConfig(Struct, frozen=True):
     warm: WarmStart = WarmStart()
     output: Output = Output()
     signals: tuple[str, ...] = DEFAULT_SIGNALS
+    drain_signals: tuple[str, ...] = DRAIN_SIGNALS
+    """Which of them ask the node to leave when it suits the job, instead of at once."""
+    drain_worker_signal: str | None = None
+    """What all workers of the job get when they are to save, if they want a signal for it."""
     start_method: str = "spawn"
     monitor_interval_s: float = 0.1
     event_log_handler: str = "null"
@@ -238,6 +249,16 @@ class JobConfig(Struct, frozen=True):
     def has_fixed_ranks(self) -> bool:
         """Whether each node's rank is the one that it was started with, in every round."""
         return self.max_nodes > 1 and self.rendezvous.backend == STATIC_BACKEND
+
+    @property
+    def caught_signals(self) -> tuple[str, ...]:
+        """What the agent listens to.
+
+        torchrun's four only where `--signals-to-handle` has them: whoever left one out of it, for
+        the agent to die of it, is not overruled by a default.
+        """
+        more = [name for name in self.drain_signals if name not in DEFAULT_SIGNALS]
+        return tuple(dict.fromkeys((*self.signals, *more)))
 
     def validate(self) -> JobConfig:
         """Return self, or raise `UsageError` naming the first thing that cannot work."""

@@ -87,7 +87,11 @@ def _too_few(view: View, now: float) -> WaitLonger | Fail:
     have = f"{view.candidates} of at least {_nodes(view.minimum)}"
     if now >= fails_at:
         return Fail(f"only {have} came within {view.timeouts.join_s:g} s (--join-timeout)")
-    return WaitLonger(f"{have}; waiting for {view.minimum - view.candidates} more", fails_at)
+    more = f"{view.minimum - view.candidates} more"
+    if view.first_round:
+        return WaitLonger(f"{have}; waiting for {more}", fails_at)
+    limit = f"{view.timeouts.join_s:g} s (--join-timeout)"
+    return WaitLonger(f"{have}; waiting up to {limit} for {more}", fails_at)
 
 
 class Occupancy(Struct, frozen=True):

@@ -18,6 +18,10 @@ Rules, for lease L, heartbeat h, stop reserve r, kill margin K, drift d, tenure 
    was answered; the takeover itself goes on meanwhile.
 7. H ≥ L, and the longest minimum of a round is not below the shortest.
 
+Where it is known how long before its end a node is asked to leave (`notice_s`), in any job
+8. Saving and then stopping the workers, or waiting for a replacement and then stopping them, is
+   over when the notice is. `within_notice` makes times that hold this rule.
+
 `derive` makes times that hold these rules from the one or two that somebody chose: the
 defaults, in proportion. `worst_case_recovery` and `describe` say what a choice means.
 
@@ -29,7 +33,7 @@ take its seat.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -44,6 +48,9 @@ KILL_MARGIN_LEAST_S = 0.5
 """However short the lease, the kernel of a busy machine gets this long to deliver a kill."""
 
 
+ROUNDING = 1e-9
+NOTICE_FOR_STOPPING = 3.0
+"""What part of a notice is for stopping the workers, at most: one in so many."""
 HANGS_UP_AT = 3
 """The heartbeat, counted from the last that was answered, at which a node gives a silent
 connection up: two in a row are without an answer, and time is left to find another."""
@@ -73,9 +80,8 @@ class WorstCases(Struct, frozen=True):
 
 def check(config: JobConfig) -> None:
     """Raise `UsageError` for the first two times that contradict each other."""
-    if config.max_nodes == 1:
-        return
-    for relation in _relations(config.leases, config.timeouts):
+    several = _relations(config.leases, config.timeouts) if config.max_nodes > 1 else ()
+    for relation in (*_about_the_notice(config.timeouts), *several):
         if not relation.holds:
             raise UsageError(relation.message, relation.hint)
 
@@ -103,6 +109,22 @@ def _relations(leases: Leases, timeouts: Timeouts) -> Iterator[Relation]:
         f"longer than all of them together may take, {_s(timeouts.seek_s)}",
         "raise seek_s",
     )
+
+
+def _about_the_notice(timeouts: Timeouts) -> Iterator[Relation]:
+    notice, stop = timeouts.notice_s, timeouts.shutdown_s
+    if notice is None:
+        return
+    for option, wait in (
+        ("--save-timeout", timeouts.save_s),
+        ("--drain-timeout", timeouts.drain_s),
+    ):
+        yield Relation(
+            wait + stop <= notice * (1 + ROUNDING),
+            f"{option} {wait:g} and --shutdown-timeout {stop:g} are longer than the {_s(notice)} "
+            "in which this node is killed (--notice)",
+            f"lower one of them, or give --notice alone: {option} and the grace follow from it",
+        )
 
 
 def _about_silence(leases: Leases) -> Iterator[Relation]:
@@ -205,6 +227,23 @@ def derive(defaults: Leases, chosen: Mapping[str, float]) -> Leases:
         "reconnect_s": min(scale * defaults.reconnect_s, defaults.reconnect_s, suspect),
     }
     return replace(defaults, **{**derived, **chosen})
+
+
+def within_notice(timeouts: Timeouts, chosen: Collection[str]) -> Timeouts:
+    """The times that go with a notice: what was chosen, by the names of fields, is kept.
+
+    A third of it at most is for stopping; saving has the rest, and so has a replacement to come.
+    """
+    notice = timeouts.notice_s
+    if notice is None:
+        return timeouts
+    stop = timeouts.shutdown_s
+    if "shutdown_s" not in chosen:
+        stop = min(stop, notice / NOTICE_FOR_STOPPING)
+    rest = max(notice - stop, 0.0)
+    save = timeouts.save_s if "save_s" in chosen else rest
+    drain = timeouts.drain_s if "drain_s" in chosen else min(timeouts.drain_s, rest)
+    return replace(timeouts, shutdown_s=stop, save_s=save, drain_s=drain)
 
 
 def worst_case_recovery(config: JobConfig) -> WorstCases:

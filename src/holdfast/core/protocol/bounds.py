@@ -48,6 +48,8 @@ SignalNumber = Annotated[int, Meta(ge=1, le=64)]
 ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 """Of a worker, which somebody else may run: not only what a kernel gives."""
 ExitStatusOfJob = Annotated[int, Meta(ge=0, le=255)]
+Patience = Annotated[float, Meta(ge=0.0, le=1e7)]
+"""How long somebody waits, in seconds; never NaN or infinite."""
 Seconds = Annotated[float, Meta(ge=-SECONDS_MOST, le=SECONDS_MOST)]
 """A moment or a duration; never NaN or infinite."""
 

@@ -17,7 +17,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from holdfast.core.protocol.bounds import Count, Line, Name, NameOrNone, Number, SignalNumber, Text
+from holdfast.core.protocol.bounds import (
+    Count,
+    Line,
+    Name,
+    NameOrNone,
+    Number,
+    Patience,
+    SignalNumber,
+    Text,
+)
 from holdfast.core.protocol.model import (
     Assignment,
     Endpoint,
@@ -63,6 +72,8 @@ class NodeGreeted(Record, frozen=True):
     """Held for the next round's master; without one the node is not ready for a round."""
     draining: Line = ""
     """Why it wants to leave, if it does."""
+    within_s: Patience = 0.0
+    """How long it can wait for workers to save, if it wants to leave."""
     heartbeat: Number = 0
     """It counts as this one too, so that the lease is good before any round is offered."""
     closing: Outcome | None = None
@@ -127,6 +138,25 @@ class NodeDraining(Record, frozen=True):
     """Somebody wants the node to go: it asks to be let out of its round."""
 
     reason: Line
+    within_s: Patience = 0.0
+    """How long it can wait for workers to save."""
+    at_once: bool = False
+    """It waits for nothing: its own workers are being stopped already."""
+
+
+class SaveHeard(Record, frozen=True):
+    """Every listening worker here knows that it is to save; the furthest waits at `step`."""
+
+    round: Number
+    listening: bool = False
+    """Whether there is any: only then is anything to be waited for."""
+    step: Number | None = None
+
+
+class WorkersSaved(Record, frozen=True):
+    """No worker of this node has anything left to save."""
+
+    round: Number
 
 
 class NodeLeft(Record, frozen=True):
@@ -185,6 +215,23 @@ class StopRound(Record, frozen=True):
     reason: Text
     about: NameOrNone = ""
     """The node with whose name the reason begins, if it does: on itself it is "this node"."""
+    goes_on: bool = False
+    """Members are left who do not want to leave: the job is not at its end."""
+
+
+class SaveNow(Record, frozen=True):
+    """Have the workers of a round save, since somebody has to leave it. All members are told.
+
+    First without a step: those who can, wait where they are (`SaveHeard`). Then with the step at
+    which all of them save, the furthest that any had reached.
+    """
+
+    round: Number
+    reason: Line
+    within_s: Patience
+    step: Number | None = None
+    about: NameOrNone = ""
+    """The node with whose name the reason begins, if it does."""
 
 
 class DescribeFailures(Record, frozen=True):
@@ -209,7 +256,18 @@ FromNode = (
     | WorkersProgressed
     | RoundStopped
     | NodeDraining
+    | SaveHeard
+    | WorkersSaved
     | NodeLeft
     | ClosingWanted
 )
-ToNode = Welcomed | HeartbeatAnswered | StandBy | RunRound | StopRound | DescribeFailures | CloseJob
+ToNode = (
+    Welcomed
+    | HeartbeatAnswered
+    | StandBy
+    | RunRound
+    | SaveNow
+    | StopRound
+    | DescribeFailures
+    | CloseJob
+)

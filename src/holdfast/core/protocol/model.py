@@ -192,6 +192,8 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     others: Failures = ()
     others_untold: Rank = 0
     """How many more there were, in a job of so many that nobody is told of all of them."""
+    asked: Literal["", "node", "job"] = ""
+    """Who was asked to leave, if that is how it ended: this node alone, or all of them."""
 
     def __post_init__(self) -> None:
         """Whoever reads one from outside must never leave with 0 because of a failure."""

@@ -202,7 +202,7 @@ class MemberNode:
                 self._reserve_if_waiting()
             case StartWorkers():
                 self._sit_down(effect)
-            case SignalWorkers():
+            case SignalWorkers() if effect.stops:
                 self._stop()
             case KillEverything():
                 self.post(AllGone())

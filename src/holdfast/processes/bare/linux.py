@@ -28,6 +28,12 @@ PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _plain = private_names.plain_signals()
+FOR_THE_AGENT = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
+"""Signals by which a node is ended, or asked to leave: terminals and schedulers may send them to
+every process of it. Those that only serve others go on until they are killed."""
 _SIGNALS: set[int] = _plain.valid_signals()
 
 

@@ -449,7 +449,8 @@ def main(
     guarded: bool = False,
 ) -> None:
     """Be a spawner for whoever has the other end of the socket. Never returns."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    # Whatever may be sent to all processes of a node at once is for the agent to take.
+    for number in linux.FOR_THE_AGENT:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(PermissionError):
         os.setsid()

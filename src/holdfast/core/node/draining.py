@@ -1,0 +1,124 @@
+"""How a node is asked to leave, and what a signal to its whole process tree means.
+
+Rules
+1. A signal that asks for it (`--drain-signals`) is a drain: the node asks to be let out of its
+   round, once. Where nobody could be asked, or the job is this node's alone and no worker listens,
+   it leaves at once; so it does on any other signal, and on a second one.
+2. Some schedulers send the signal to every process below the agent as well. A worker that dies of
+   that very signal has not failed: its node was asked to leave. Such a round cannot go on, so the
+   node then leaves at once.
+3. The two may come in any order. So a worker's death of such a signal is held back for a moment,
+   and everything that fails here after it; if the node is not asked within it, it was a failure.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from msgspec.structs import replace
+
+from holdfast.core.node.io import AgentEffect, Report, Say, WakeAgent
+from holdfast.core.node.reports import in_brief
+from holdfast.core.node.state import ASKED_TIMER, DRAIN_TIMER, AgentState, Phase
+from holdfast.core.node.stopping import DRAIN_MARGIN_S, asks_to_leave, kill, leave
+from holdfast.core.protocol.messages import NodeDraining, WorkersFailed
+from holdfast.core.protocol.model import Failure, signal_name
+
+ASKED_TOO_S = 0.5
+"""How much later than its worker an agent may be told: both are sent at once, but a busy machine
+may not run them so."""
+
+
+def signalled(state: AgentState, number: int) -> list[AgentEffect]:
+    if state.interrupted_by is not None or state.phase is Phase.CLOSING:
+        if number == signal.SIGINT and not state.killing:
+            return [Say("interrupted again: killing the workers at once"), *kill(state)]
+        return []
+    if _died_of(state, number):
+        state.deaths_held = False
+        state.draining_by = number
+        return leave(state, number)
+    if not _can_ask_to_leave(state, number):
+        return leave(state, number)
+    state.draining_by = number
+    reason = f"{signal_name(number)} was sent to its agent"
+    times = state.config.timeouts
+    patience_s = times.drain_s + DRAIN_MARGIN_S
+    leaving = "this node leaves the job as soon as the job can do without it"
+    if state.lease is None:
+        leaving = "the workers save, and the job ends"
+    said = Say(f"{signal_name(number)}: {leaving}")
+    ask = Report(NodeDraining(reason, times.save_s))
+    return [said, ask, WakeAgent(DRAIN_TIMER, patience_s)]
+
+
+def _can_ask_to_leave(state: AgentState, number: int) -> bool:
+    """Once, and where somebody can say when it suits."""
+    if not asks_to_leave(state, number) or state.draining_by is not None:
+        return False
+    if state.lease is None and not _can_save(state):
+        return False
+    return state.connected and state.phase is Phase.RUNNING
+
+
+def _can_save(state: AgentState) -> bool:
+    listens = any(one.listens and one.status is None for one in state.workers.values())
+    return listens or state.config.drain_worker_signal is not None
+
+
+# Workers that die of it.
+
+
+def worker_failed(state: AgentState, failure: Failure) -> list[AgentEffect]:
+    """A worker of a round that runs has ended badly: tell it, unless it was only asked to leave."""
+    number = failure.status.signal
+    if number is not None and number == state.draining_by:
+        _excuse(state, number)
+        return leave(state, number)
+    if _was_sent_by_us(state, failure):
+        _excuse(state, number)
+        return []
+    if state.told_failure or state.deaths_held:
+        return []
+    if number is not None and state.draining_by is None and asks_to_leave(state, number):
+        state.deaths_held = True
+        return [WakeAgent(ASKED_TIMER, ASKED_TOO_S)]
+    return _tell_failures(state)
+
+
+def not_asked(state: AgentState) -> list[AgentEffect]:
+    """The moment is over in which a signal to the whole node would have come here, too."""
+    if not state.deaths_held:
+        return []
+    state.deaths_held = False
+    return _tell_failures(state) if state.phase is Phase.RUNNING else []
+
+
+def _tell_failures(state: AgentState) -> list[AgentEffect]:
+    assert state.assignment is not None, "a worker failed of no round"
+    state.told_failure = True
+    told = in_brief(state, tuple(state.failures.values()))
+    return [Report(WorkersFailed(state.assignment.round, told))]
+
+
+def _died_of(state: AgentState, number: int) -> bool:
+    """Whether workers have died of the signal that comes here just now."""
+    if not state.deaths_held or not asks_to_leave(state, number):
+        return False
+    return _excuse(state, number)
+
+
+def _was_sent_by_us(state: AgentState, failure: Failure) -> bool:
+    """Whether it died of the signal that asks for saving: it has no handler for it."""
+    name, number = state.config.drain_worker_signal, failure.status.signal
+    worker = state.workers.get(failure.local_rank)
+    sent = worker is not None and worker.signalled
+    return sent and name is not None and number == signal.Signals[name]
+
+
+def _excuse(state: AgentState, number: int | None) -> bool:
+    """Note that whoever died of it was stopped; whether anybody did."""
+    died = [rank for rank, one in state.failures.items() if one.status.signal == number]
+    for rank in died:
+        state.failures[rank] = replace(state.failures[rank], stopped_by_us=True)
+    return bool(died)

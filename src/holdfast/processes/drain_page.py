@@ -1,0 +1,40 @@
+"""The agent's side of the page on which workers see that they are to save (`worker.draining`).
+
+One page for a node: memory without a name, which workers get as a descriptor and map. The first
+byte says whether anything is on it, and is written last.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import zlib
+
+from holdfast.worker.draining import BODY_AT, LENGTH_AT, PAGE_SIZE, REASON_MOST, SUM_AT
+
+
+class DrainPage:
+    """A page of memory that this node's workers can read."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.memfd_create("holdfast-drain", os.MFD_CLOEXEC)
+        os.ftruncate(self.descriptor, PAGE_SIZE)
+        self._page = mmap.mmap(self.descriptor, PAGE_SIZE)
+
+    def show(self, until: float, reason: str, step: int | None) -> None:
+        """`until` is on the clock of the loop, which the processes of a host share."""
+        shown = {"until": until, "reason": reason[:REASON_MOST], "step": step}
+        body = json.dumps(shown).encode()
+        self._page[BODY_AT : BODY_AT + len(body)] = body
+        self._page[LENGTH_AT : LENGTH_AT + 4] = len(body).to_bytes(4, "little")
+        self._page[SUM_AT : SUM_AT + 4] = zlib.crc32(body).to_bytes(4, "little")
+        self._page[0] = 1
+
+    def clear(self) -> None:
+        """For the workers of the next round."""
+        self._page[0] = 0
+
+    def close(self) -> None:
+        self._page.close()
+        os.close(self.descriptor)

@@ -1,0 +1,204 @@
+"""Whether this worker is to save, because a node of its job has to leave.
+
+Rules
+1. Asking costs next to nothing, so that it can be done at every step: one byte is read of a page
+   that the agent shares with its workers, and no system call is made.
+2. Who says which step it is at gets the same answer as every other worker of the job at that very
+   step. So, once somebody has to leave, it waits for a moment here: until it is known which step is
+   the furthest that any worker has reached, and that is where all of them save.
+3. Nobody waits longer than there is time, and where there is no agent the answer is no.
+4. What was saved is said (`Drain.saved`), or the worker ends: then nobody waits for it any more.
+
+The page comes as a descriptor over the channel, when this is first asked; with that the worker is
+one that is waited for. What is on it is in JSON behind a checksum, since it may change while it is
+read: what does not fit its sum is not there yet. Standard library only, and little of it.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import socket
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+from holdfast.worker.channel import VARIABLE, address_of, encode
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
+PAGE_SIZE = 4096
+SUM_AT, LENGTH_AT, BODY_AT = 4, 8, 12
+REASON_MOST = 500
+"""Characters of the reason that are on the page: it all fits, however they are written in JSON."""
+ANSWER_S = 5.0
+ATTEMPTS = 3
+NEWS = b"news"
+"""What the agent sends when there is something new on the page for who waits."""
+KEY = "save"
+_NEVER = b"\0"
+"""The page of a worker that has no agent."""
+
+
+class Drain:
+    """A node of the job has to leave, so save now. True wherever a condition is asked for."""
+
+    __slots__ = ("_until", "reason", "step")
+
+    def __init__(self, until: float, reason: str, step: int | None) -> None:
+        self._until = until
+        self.reason = reason
+        """Who has to leave, and why."""
+        self.step = step
+        """The step at which all save, where workers have said theirs."""
+
+    @property
+    def seconds_left(self) -> float:
+        """How long until the workers are stopped, saved or not."""
+        return max(0.0, self._until - _now())
+
+    def saved(self) -> None:
+        """Say that nothing is left to save here. `draining` answers no from then on."""
+        _watch.say_saved()
+
+    def __repr__(self) -> str:
+        return f"<Drain: {self.reason}; {self.seconds_left:.1f} s left>"
+
+
+class _Watch:
+    """What this process knows of the page, and its line to the agent."""
+
+    def __init__(self) -> None:
+        self.page: mmap | bytes | None = None
+        self._line: socket.socket | None = None
+        self._attempts = 0
+        self._waits = self._was_told = self._has_saved = False
+
+    def open(self) -> mmap | bytes:
+        """Ask for the page; whoever has it is told when the agent is."""
+        name = os.environ.get(VARIABLE)
+        self._attempts += 1
+        if not name or self._attempts > ATTEMPTS:
+            self.page = _NEVER
+            return _NEVER
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            line.settimeout(ANSWER_S)
+            line.connect(address_of(name))
+            line.send(encode({KEY: "listens"}), socket.MSG_NOSIGNAL)
+            _, (descriptor, *_), _, _ = socket.recv_fds(line, len(NEWS), 1)
+            self.page, self._line = _mapped(descriptor), line
+        except (OSError, ValueError):
+            line.close()  # It is gone, or behind: the next call tries again.
+            return _NEVER
+        return self.page
+
+    def look(self, step: int | None) -> Drain | None:
+        """Somebody has to leave: whether it is this worker's turn to save."""
+        shown = self._shown()
+        if shown is None or self._has_saved:
+            return None
+        if step is not None and shown["step"] is None:
+            shown = self._wait(step, shown["until"])
+        at = shown["step"] if shown is not None else None
+        if shown is None or (step is not None and (at is None or step < at)):
+            return None
+        if not self._was_told:
+            self._was_told = True
+            self._say({KEY: "told"})
+        return Drain(shown["until"], shown["reason"], at)
+
+    def _wait(self, step: int, until: float) -> dict[str, Any] | None:
+        """Until it is known where all save, or there is no time left (rule 2)."""
+        if not self._waits:
+            self._waits = True
+            self._say({KEY: "waits", "step": step})
+        shown = self._shown()
+        while shown is None or shown["step"] is None:
+            left_s = until - _now()
+            if left_s <= 0 or self._line is None or not self._hears(left_s):
+                return None
+            shown = self._shown()
+        return shown
+
+    def _hears(self, within_s: float) -> bool:
+        assert self._line is not None, "nobody is there to hear"
+        try:
+            self._line.settimeout(within_s)
+            return bool(self._line.recv(len(NEWS)))
+        except OSError:
+            return False
+
+    def say_saved(self) -> None:
+        if not self._has_saved:
+            self._has_saved = True
+            self._say({KEY: "saved"})
+
+    def _say(self, message: dict[str, Any]) -> None:
+        if self._line is None:
+            return
+        try:
+            self._line.send(encode(message), socket.MSG_NOSIGNAL)
+        except OSError:
+            pass  # The agent is gone, and this worker with it in a moment.
+
+    def begin_anew(self) -> None:
+        """In a forked child, which is another process: it needs a line of its own."""
+        if self._line is not None:
+            self._line.close()  # Only its copy.
+        self.page = self._line = None
+        self._attempts = 0
+        self._waits = self._was_told = self._has_saved = False
+
+    def _shown(self) -> dict[str, Any] | None:
+        return read(self.page) if self.page is not None else None
+
+
+def _now() -> float:
+    """On the agent's clock, which goes on while a machine sleeps."""
+    import time
+
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _mapped(descriptor: int) -> mmap:
+    import mmap
+
+    try:
+        return mmap.mmap(descriptor, PAGE_SIZE, mmap.MAP_SHARED, mmap.PROT_READ)
+    finally:
+        os.close(descriptor)
+
+
+def read(page: mmap | bytes) -> dict[str, Any] | None:
+    """What is on the page, or None while nothing is, or it is being written."""
+    import json
+    import zlib
+
+    if not page[0]:
+        return None
+    length = int.from_bytes(page[LENGTH_AT : LENGTH_AT + 4], "little")
+    body = bytes(page[BODY_AT : BODY_AT + min(length, PAGE_SIZE)])
+    if zlib.crc32(body) != int.from_bytes(page[SUM_AT : SUM_AT + 4], "little"):
+        return None
+    shown: dict[str, Any] = json.loads(body)
+    return shown
+
+
+_watch = _Watch()
+os.register_at_fork(after_in_child=_watch.begin_anew)
+
+
+def draining(step: SupportsIndex | None = None) -> Drain | None:
+    """Whether to save now, because a node of the job has to leave; cheap enough for every step.
+
+    With the number of the step, which every worker counts alike, all workers of the job are told at
+    one and the same step: save together there, then call `saved()` on the answer, or end. Without
+    it, each is told as soon as it asks, and they have to agree by themselves. Raises `TypeError`
+    for what is not a whole number.
+    """
+    page = _watch.page
+    if page is None:
+        page = _watch.open()
+    if not page[0]:
+        return None
+    return _watch.look(None if step is None else operator.index(step))

@@ -1,0 +1,161 @@
+"""A node that is asked to leave, and workers that die of the signal by which it is."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core.node.io import (
+    AgentEffect,
+    AgentTimerFired,
+    EndSpawner,
+    Finish,
+    Report,
+    SignalReceived,
+    SignalWorkers,
+    SpawnerEnded,
+    Told,
+    WorkerExited,
+)
+from holdfast.core.node.state import ASKED_TIMER, AgentState
+from holdfast.core.protocol.messages import FromNode, NodeDraining, StopRound, WorkersFailed
+from holdfast.core.protocol.model import ExitStatus, Outcome
+
+from .agent_life import Life, exited, member, running, said
+
+TERM, USR1, USR2, INT = signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT
+
+
+def reports(effects: list[AgentEffect]) -> list[FromNode]:
+    return [effect.message for effect in effects if isinstance(effect, Report)]
+
+
+def killed_by(number: int, local_rank: int = 0) -> WorkerExited:
+    return exited(local_rank, ExitStatus(signal=number))
+
+
+@pytest.mark.parametrize("number", [TERM, USR1, USR2])
+def test_a_signal_that_asks_for_it_is_a_drain(number: signal.Signals) -> None:
+    life = member()
+    effects = life.take(SignalReceived(number))
+    wish = NodeDraining(f"{number.name} was sent to its agent", life.state.config.timeouts.save_s)
+    assert reports(effects) == [wish]
+    assert not [effect for effect in effects if isinstance(effect, SignalWorkers)]
+
+
+def test_a_signal_that_does_not_ask_for_it_is_the_end_and_everybody_hears_at_once() -> None:
+    life = member()
+    effects = life.take(SignalReceived(INT))
+    assert reports(effects) == [NodeDraining("SIGINT was sent to its agent", at_once=True)]
+    assert SignalWorkers(INT, (0, 1)) in effects
+
+
+def test_which_signals_ask_for_it_can_be_said() -> None:
+    life = member()
+    life.state.config = replace(life.state.config, drain_signals=("SIGUSR2",))
+    effects = life.take(SignalReceived(TERM))
+    assert SignalWorkers(TERM, (0, 1)) in effects
+
+
+def test_a_second_signal_is_the_end() -> None:
+    life = member()
+    life.take(SignalReceived(USR1))
+    effects = life.take(SignalReceived(TERM))
+    assert SignalWorkers(TERM, (0, 1)) in effects
+    assert NodeDraining("SIGTERM was sent to its agent", at_once=True) in reports(effects)
+
+
+def test_a_worker_that_dies_of_the_signal_after_its_node_was_asked_has_not_failed() -> None:
+    life = member()
+    life.take(SignalReceived(USR1))
+    effects = life.take(killed_by(USR1))
+    assert reports(effects) == [NodeDraining("SIGUSR1 was sent to its agent", at_once=True)]
+    assert SignalWorkers(USR1, (1,)) in effects
+    assert life.state.failures[0].stopped_by_us
+
+
+def test_a_worker_that_dies_of_the_signal_before_its_node_is_asked_has_not_failed() -> None:
+    life = member()
+    assert reports(life.take(killed_by(USR1))) == []
+    assert reports(life.take(killed_by(USR1, 1))) == []
+    effects = life.take(SignalReceived(USR1))
+    assert reports(effects) == [NodeDraining("SIGUSR1 was sent to its agent", at_once=True)]
+    assert EndSpawner() in effects
+    assert all(failure.stopped_by_us for failure in life.state.failures.values())
+
+
+def test_a_worker_that_dies_of_such_a_signal_alone_has_failed_after_a_moment() -> None:
+    life = member()
+    life.take(killed_by(TERM), exited(1, ExitStatus(code=1), "Connection reset"))
+    (told,) = reports(life.take(AgentTimerFired(ASKED_TIMER)))
+    assert isinstance(told, WorkersFailed)
+    assert [failure.local_rank for failure in told.failures] == [0, 1]
+    assert not any(failure.stopped_by_us for failure in told.failures)
+
+
+def test_another_signal_than_the_one_that_killed_does_not_excuse_it() -> None:
+    life = member()
+    life.take(killed_by(USR1))
+    life.take(SignalReceived(USR2))
+    assert not life.state.failures[0].stopped_by_us
+    (told,) = reports(life.take(AgentTimerFired(ASKED_TIMER)))
+    assert isinstance(told, WorkersFailed)
+
+
+def test_a_kill_is_told_at_once() -> None:
+    life = member()
+    (told,) = reports(life.take(exited(0)))
+    assert isinstance(told, WorkersFailed)
+
+
+def test_a_job_of_one_node_whose_workers_all_died_of_it_was_interrupted() -> None:
+    life = running()
+    life.take(killed_by(TERM), killed_by(TERM, 1), SignalReceived(TERM))
+    assert finished(life).verdict == "interrupted"
+    assert finished(life).exit_status == 143
+
+
+@pytest.mark.parametrize(("goes_on", "asked"), [(True, "node"), (False, "job")])
+def test_whether_the_job_goes_on_is_known_from_who_lets_it_out(goes_on: bool, asked: str) -> None:
+    life = member()
+    life.take(SignalReceived(TERM), Told(StopRound(1, "b is leaving", goes_on=goes_on)))
+    life.take(killed_by(TERM), killed_by(TERM, 1))
+    assert finished(life).asked == asked
+
+
+def test_a_node_on_its_way_out_still_hears_that_the_job_goes_on() -> None:
+    life = member()
+    life.take(SignalReceived(TERM), killed_by(TERM), killed_by(TERM, 1))
+    assert finished(life).asked == "job"
+    life.take(Told(StopRound(1, "b is leaving", goes_on=True)))
+    assert finished(life).asked == "node"
+
+
+def test_who_presses_ctrl_c_was_not_asked_and_hears_what_the_others_do() -> None:
+    life = member(min_nodes=2)
+    words = said(life.take(SignalReceived(INT)))
+    assert "Ctrl-C again ends at once" in words
+    assert "the other node waits up to 600 s (--join-timeout)" in words
+    life.take(killed_by(INT), killed_by(INT, 1))
+    assert finished(life).asked == ""
+
+
+def test_where_the_others_are_enough_nobody_is_said_to_wait() -> None:
+    assert "waits" not in said(member(min_nodes=1).take(SignalReceived(INT)))
+
+
+def finished(life: Life) -> Outcome:
+    """How it ends, or would."""
+    state: AgentState = life.state
+    if state.outcome is not None and state.killing:
+        return state.outcome
+    (effect,) = [one for one in life.take(SpawnerEnded()) if isinstance(one, Finish)]
+    return effect.outcome
+
+
+def test_a_node_that_is_not_connected_leaves_at_once() -> None:
+    life = member()
+    life.state.connected = False
+    assert SignalWorkers(TERM, (0, 1)) in life.take(SignalReceived(TERM))

@@ -1,0 +1,53 @@
+"""Bugs in how a node leaves, and how all save before it does (design §8)."""
+
+from __future__ import annotations
+
+from .planting import Mutant
+
+MUTANTS = (
+    Mutant(
+        "where all save is decided before all have said how far they are",
+        "§8.2",
+        "core.coordinator.saving:heard",
+        "if saving.furthest is None or not _all_have_heard(current, saving):",
+        "if saving.furthest is None:",
+        "asked",
+        (6, 7, 21),
+    ),
+    Mutant(
+        "all save at the step of whoever was heard last",
+        "§8.2",
+        "core.coordinator.saving:heard",
+        "saving.furthest = max(message.step, saving.furthest or 0)",
+        "saving.furthest = message.step",
+        "asked",
+        (7, 20, 31),
+    ),
+    Mutant(
+        "a node tells only how far its first worker is",
+        "§8.2",
+        "core.node.saving:answers",
+        "max(steps, default=None)",
+        "next(iter(steps), None)",
+        "asked",
+        (16, 24, 25),
+    ),
+    Mutant(
+        "a node speaks for workers that have not heard yet",
+        "§8.3",
+        "core.node.saving:answers",
+        "all(_has_heard(saving, one) for one in listeners)",
+        "any(_has_heard(saving, one) for one in listeners)",
+        "asked",
+        (16, 25, 30),
+    ),
+    Mutant(
+        "a worker that dies of the signal before its node hears it has failed",
+        "§8.5",
+        "core.node.draining:worker_failed",
+        "state.draining_by is None and asks_to_leave(state, number)",
+        "False",
+        "asked",
+        (5, 19, 24),
+    ),
+)
