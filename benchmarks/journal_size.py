@@ -53,8 +53,8 @@ class Crowd:
         header = JournalHeader(SCHEMA, "job", "host-0", "host", "2026-01-31T12:00:00+0000", job)
         self.names = [f"node-{index:05}-0123abcd" for index in range(number)]
         self._path, self._seen = path, 0
-        journal = Journal(path, header, limit_bytes=1 << 40)
-        ports = Ports(ManualClock(), NoProcesses(), journal, say=lambda text: None)
+        self._journal = Journal(path, header, limit_bytes=1 << 40)
+        ports = Ports(ManualClock(), NoProcesses(), self._journal, say=lambda text: None)
         coordinating = Engine(job, "host-0", "host", ports).place.coordinating
         assert coordinating is not None, "a node without a network coordinates"
         self._coordinating = coordinating
@@ -94,6 +94,9 @@ class Crowd:
         before, self._seen = self._seen, self._path.stat().st_size
         return self._seen - before
 
+    def close(self) -> None:
+        self._journal.close()
+
     def _say(self, node: str, message: FromNode) -> None:
         self._coordinating.on_message(node, message)
 
@@ -111,6 +114,7 @@ def main(numbers: list[int]) -> None:
                 happen()
                 size = crowd.written()
                 print(f"{number:6} nodes: {what:30} {size:12,} B {size / number:9.1f} B a node")
+            crowd.close()
 
 
 if __name__ == "__main__":

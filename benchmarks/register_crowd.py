@@ -1,9 +1,9 @@
 """`python -m benchmarks.register_crowd`: many whole nodes in one process, without workers.
 
-Unlike those of `crowd.py`, these do all that a node does where any node can lead: each is the engine
-that ships, over a network and a register of its own with all their threads and connections; it
-listens on a port, can be a successor and can lead. Only what is behind the port for processes is
-made up here: workers that start and stop at once, and a lease that is kept as a spawner would.
+Unlike those of `crowd.py`, these do all that a node does where any node can lead: each is the
+engine that ships, over a network and a register of its own with all their threads and connections;
+it listens on a port, can be a successor and can lead. Only what is behind the port for processes
+is made up here: workers that start and stop at once, and a lease kept as a spawner would.
 
 A line goes through the named pipe of the benchmark (`programs/stamp.py` has its form) when all
 nodes of the process run the same round: the number of the process for the rank, that of the

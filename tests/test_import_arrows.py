@@ -48,7 +48,7 @@ LAYERS = {
         "core", "runtime", "worker", "observe", "placement", "transport", "registers", "store",
         "processes",
     },
-    "testing": {"core", "runtime", "node", "registers", "transport"},
+    "testing": {"core", "runtime", "node", "registers", "transport", "observe"},
     "elastic": {
         "core", "runtime", "worker", "observe", "transport", "registers", "store", "processes",
         "node",
