@@ -52,7 +52,8 @@ test-pythons: ## Run the tests that need no PyTorch on Python 3.11, 3.12 and 3.1
 # What depends most on the interpreter: the processes, and what runs in them.
 test-pythons-quick: ## The same for what depends most on the interpreter; a few minutes
 	$(ON_PYTHONS) tests/core tests/worker tests/processes tests/integration/warm \
-	  tests/elastic/test_multiprocessing.py tests/elastic/test_multiprocessing_functions.py
+	  tests/elastic/multiprocessing/test_multiprocessing.py \
+	  tests/elastic/multiprocessing/test_multiprocessing_functions.py
 
 lint: style ## Check style, format and types
 	$(BIN)/mypy
