@@ -237,6 +237,7 @@ class MemoryLine:
     def __init__(self, world: World, node: str, handlers: LineHandlers) -> None:
         self._world, self.node, self._handlers = world, node, handlers
         self._to: MemoryExchange | None = None
+        self._is_open = False
         self.dialled: list[tuple[Endpoint, ...]] = []
         self.tether = 0
 
@@ -254,17 +255,18 @@ class MemoryLine:
 
     def _connected(self, exchange: MemoryExchange) -> None:
         if self._to is exchange:
+            self._is_open = True
             self._handlers.on_connected("127.0.0.1")
             self.tether += 1
             self._handlers.on_own_tether(self.tether)
             exchange.handlers.on_tether(self.node)
 
     def send(self, message: FromNode) -> None:
-        if self._to is not None:
+        if self._to is not None and self._is_open:
             self._world.tell(self._to.receive, self, message)
 
     def close(self) -> None:
-        exchange, self._to = self._to, None
+        exchange, self._to, self._is_open = self._to, None, False
         if exchange is not None and exchange.lines.get(self.node) is self:
             del exchange.lines[self.node]
             self._world.tell(exchange.handlers.on_lost, self.node, "it hung up")
@@ -275,7 +277,7 @@ class MemoryLine:
 
     def cut(self, exchange: MemoryExchange) -> None:
         if self._to is exchange:
-            self._to = None
+            self._to, self._is_open = None, False
             self._handlers.on_line_lost("the connection was closed", False)
 
 
@@ -287,7 +289,8 @@ class MemoryExchange:
         self.lines: dict[str, MemoryLine] = {}
         self.sent: list[tuple[str, Tenure, ToNode]] = []
         self.refused: list[tuple[str, str]] = []
-        self.is_closed = False
+        self.is_closed = self.is_mute = False
+        """Whether what it sends is lost on its way."""
 
     def receive(self, line: MemoryLine, message: FromNode) -> None:
         if self.lines.get(line.node) is line:
@@ -297,7 +300,7 @@ class MemoryExchange:
         self.sent.append((node, tenure, message))
         self.keys.seen.append(("told", message))
         line = self.lines.get(node)
-        if line is not None:
+        if line is not None and not self.is_mute:
             self._world.tell(line.take, self, tenure, message)
         return line is not None
 
