@@ -45,11 +45,11 @@ MEETING = Endpoint("meeting", 1)
 FIRST_PORT, FIRST_PID = 29500, 100
 
 
-def job(nodes: int = 1, **settings: Any) -> JobConfig:
+def job(nodes: int = 1, least: int | None = None, **settings: Any) -> JobConfig:
     return JobConfig(
         "job",
         Program("script", "train.py"),
-        min_nodes=nodes,
+        min_nodes=least or nodes,
         max_nodes=nodes,
         restarts=RestartPolicy(max_restarts=3),
         timeouts=Timeouts(last_call_s=0.0),
