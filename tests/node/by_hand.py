@@ -63,6 +63,8 @@ class World:
     def __init__(self, *, at_once: bool = False) -> None:
         self.clock = ManualClock()
         self.at_once = at_once
+        self.has_tethers = True
+        """Whether a tether follows each connection."""
         self.listening: dict[Endpoint, MemoryExchange] = {}
         self.owner = ""
         """Who has the place behind the meeting's endpoint."""
@@ -81,6 +83,7 @@ class World:
         return Node(self, name, config, way)
 
     def pass_time(self, seconds: float = 0.0) -> None:
+        """Whatever is due until then happens."""
         self.clock.advance(seconds)
 
 
@@ -112,17 +115,25 @@ class Node:
             instance=lambda: self.life,
             finished=self.outcomes.append,
         )
-        if way != "alone":
-            self.network = ports.network = MemoryNetwork(world, self)
-        if way == "embedded":
-            self.claim = ports.claim = MemoryClaim(world, name)
-            ports.record = world.disk
-        elif way == "elected":
-            ports.register = self.register = RegisterAccess(world.register)
+        self.add_ports(ports, way)
         self.engine = Engine(config, name, f"host-{name}", ports)
 
-    def start(self) -> Node:
+    def add_ports(self, ports: Ports, way: str) -> None:
+        """Those that lead to other nodes."""
+        if way != "alone":
+            self.network = ports.network = MemoryNetwork(self.world, self)
+        if way == "embedded":
+            self.claim = ports.claim = MemoryClaim(self.world, self.name)
+            ports.record = self.world.disk
+        elif way == "elected":
+            ports.register = self.register = RegisterAccess(self.world.register)
+
+    def begin(self) -> None:
         self.engine.post(AgentStarted(cold="there is nothing to preload"))
+
+    def start(self) -> Node:
+        """Begin, and see what comes of it now."""
+        self.begin()
         self.world.pass_time()
         return self
 
@@ -257,9 +268,10 @@ class MemoryLine:
         if self._to is exchange:
             self._is_open = True
             self._handlers.on_connected("127.0.0.1")
-            self.tether += 1
-            self._handlers.on_own_tether(self.tether)
-            exchange.handlers.on_tether(self.node)
+            if self._world.has_tethers:
+                self.tether += 1
+                self._handlers.on_own_tether(self.tether)
+                exchange.handlers.on_tether(self.node)
 
     def send(self, message: FromNode) -> None:
         if self._to is not None and self._is_open:
