@@ -9,7 +9,8 @@ EXISTING = $(wildcard src tests examples benchmarks)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test test-pythons test-pythons-quick lint style format sim bench clean stacks test-stacks
+.PHONY: help demo check test test-pythons test-pythons-quick lint style format sim bench clean stacks \
+  test-stacks test-engines
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +41,10 @@ stacks: $(VENV)/.ready ## Make the environments of five real stacks in .stacks
 
 test-stacks: $(VENV)/.ready-test stacks ## Run the tests of all five, which take turns
 	$(BIN)/python -m pytest tests/stacks
+
+test-engines: $(VENV)/.ready-test ## Run the tests under real Slurm, Open MPI and MPICH (root; installs them)
+	$(BIN)/python -m tests.engines.environment
+	TEST_ENGINES=1 $(BIN)/python -m pytest tests/engines
 
 # Versions, or paths of interpreters. Those that are asked for by name must be there.
 PYTHONS ?= 3.11 3.12 3.13
@@ -74,7 +79,7 @@ bench: $(VENV)/.ready-bench ## Measure beside torchrun and print the table (inst
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove everything that the other verbs made, .venv and its like included
-	rm -rf $(VENV) .venv-* .stacks dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .stacks .engines dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find $(EXISTING) -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps are hidden files in .venv, so that removing .venv forgets them too.

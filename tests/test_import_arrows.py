@@ -48,7 +48,7 @@ LAYERS = {
         "core", "runtime", "worker", "observe", "placement", "transport", "registers", "store",
         "processes",
     },
-    "testing": {"core", "runtime", "node", "registers", "transport", "observe"},
+    "testing": {"core", "runtime", "observe", "node", "registers", "transport"},
     "elastic": {
         "core", "runtime", "worker", "observe", "transport", "registers", "store", "processes",
         "node",

@@ -2,7 +2,9 @@
 
     holdfast.launch(fn, *args, nproc=4)   run a function on 4 workers, get {rank: value}
     @holdfast.record                      leave the traceback where the launcher finds it
-    holdfast.progress(step)               tell the launcher how far a worker is
+    holdfast.progress(step)               say how far a worker is
+    holdfast.phase("checkpoint")          say what it is at; with `with`, until the block ends
+    holdfast.expires(60, "loading")       with `with`: end this worker if the block takes longer
     holdfast.draining(step)               whether to save now, because a node has to leave
     holdfast.NonRetryable                 raise it when a restart cannot help
     holdfast.register_backend(name, make) let --rdzv-backend mean a register of your own
@@ -20,9 +22,9 @@ if TYPE_CHECKING:
     from holdfast.core.protocol.errors import HoldfastError, JobFailed, UsageError
     from holdfast.node.launch import launch
     from holdfast.registers.opening import register_backend
-    from holdfast.worker.channel import progress
     from holdfast.worker.draining import draining
     from holdfast.worker.non_retryable import NonRetryable
+    from holdfast.worker.progress import expires, phase, progress
     from holdfast.worker.record import record
 
 __version__ = "0.1.0"
@@ -33,7 +35,9 @@ __all__ = [
     "NonRetryable",
     "UsageError",
     "draining",
+    "expires",
     "launch",
+    "phase",
     "progress",
     "record",
     "register_backend",
@@ -45,8 +49,10 @@ _HOMES = {
     "NonRetryable": "holdfast.worker.non_retryable",
     "UsageError": "holdfast.core.protocol.errors",
     "draining": "holdfast.worker.draining",
+    "expires": "holdfast.worker.progress",
     "launch": "holdfast.node.launch",
-    "progress": "holdfast.worker.channel",
+    "phase": "holdfast.worker.progress",
+    "progress": "holdfast.worker.progress",
     "record": "holdfast.worker.record",
     "register_backend": "holdfast.registers.opening",
 }

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,22 @@ def test_detecting_can_be_turned_off() -> None:
 
 def test_without_a_count_of_gpus_they_are_counted_and_else_there_is_one_worker() -> None:
     """Not one for each CPU: many CPUs are no sign that many workers are wanted."""
-    assert run(**SLURM | {"SLURM_GPUS_ON_NODE": ""}).config.slots == 1
+    without = SLURM | {"SLURM_GPUS_ON_NODE": "", "CUDA_VISIBLE_DEVICES": ""}
+    assert run(**without).config.slots == 1
+
+
+def test_a_laptop_imports_nothing_of_engines_that_are_not_there() -> None:
+    look = (
+        "import sys\n"
+        "from holdfast.cli.options import parse_run\n"
+        "parse_run(['train.py'], {})\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('holdfast.placement.')))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == [
+        "holdfast.placement.engines",
+        "holdfast.placement.ranks_of_engines",
+    ]
 
 
 # --- what was said wins -------------------------------------------------------------------

@@ -3,7 +3,8 @@
     writer SETTINGS WHO ROUNDS REST        settings as JSON; begins when it is told a line
 
 Each round sets over what was last seen, right or wrong; some begin with a read. An unclear
-answer is followed by a read, as an agent does it. The history goes to standard output.
+answer is followed by a read, as an agent does it. One that was never refused has not met anybody
+yet, and goes on for some time. The history goes to standard output.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from holdfast.registers.register import Register, RegisterSettings, RegisterUnre
 from .history import Operation
 from .opening import open_for_test
 
+PATIENCE = 10
+"""How many times the rounds until nobody is expected any more."""
+
 
 class Writer:
     """One user of a register, who remembers every call."""
@@ -30,10 +34,13 @@ class Writer:
         self._token: Any = None
         self._content: str | None = None
         self.history: list[Operation] = []
+        self._has_met_another = False
 
     def write(self, rounds: int, rest_s: float = 0.0) -> None:
         must_read = True
-        for number in range(rounds):
+        for number in range(PATIENCE * rounds):
+            if number >= rounds and self._has_met_another:
+                return
             if rest_s:
                 sleep(rest_s)
             if must_read or self._random.random() < 0.3:
@@ -56,6 +63,7 @@ class Writer:
             return False
         assert found is not None
         self._see(found[:2] if found[0] else None)
+        self._has_met_another = self._has_met_another or not found[2]
         self._note(began, "set" if found[2] else "refused", content, expected)
         return True
 

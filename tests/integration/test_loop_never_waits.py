@@ -17,7 +17,9 @@ pytestmark = [
 ]
 
 CALLS = "%file,read,write,writev,pread64,fsync,fdatasync,ftruncate,close"
-OF_NO_DISK = re.compile(r'[<"](?:/proc/|/sys/|/dev/|/run/|pipe:|socket:|anon_inode:|UNIX|TCP|@)')
+OF_NO_DISK = re.compile(
+    r'[<"](?:/proc/|/sys/|/dev/|/run/|/memfd:|pipe:|socket:|anon_inode:|UNIX|TCP|@)'
+)
 # Imports something late, prints, reports steps, and fails in the first round.
 PROGRAM = """
 import os, sys, time

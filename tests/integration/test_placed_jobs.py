@@ -1,4 +1,4 @@
-"""Jobs whose place an engine's variables say: real agents and workers, and no flags."""
+"""Jobs whose place an engine's variables say: real agents and workers, and no word about nodes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def found(folder: Path) -> dict[int, dict[str, dict[str, str]]]:
 def test_a_step_of_two_nodes_runs_with_no_flags_and_workers_see_no_ranks_of_slurm(
     start, tmp_path: Path, start_how: str
 ) -> None:
-    (second, said), (first, said_first) = start(start_how)
+    (second, said), (first, said_first) = start("-n1", start_how)
     assert (first, second) == (0, 0), said_first + said
     assert ", step 0: 2 nodes, this is node 1, meeting at localhost:" in said
     assert ", step 0: 2 nodes, this is node 0, meeting at localhost:" in said_first
@@ -109,7 +109,7 @@ def test_a_step_of_two_nodes_runs_with_no_flags_and_workers_see_no_ranks_of_slur
 
 
 def test_the_ranks_of_slurm_are_kept_where_that_is_asked_for(start, tmp_path: Path) -> None:
-    statuses = [status for status, _ in start("--keep-engine-variables")]
+    statuses = [status for status, _ in start("-n1", "--keep-engine-variables")]
     assert statuses == [0, 0]
     for worker in found(tmp_path).values():
         assert worker["env"].keys() >= HIDDEN

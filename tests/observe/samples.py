@@ -6,6 +6,7 @@ and no field has its default; so a new event, effect or message is covered witho
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -30,15 +31,15 @@ def _samples(info: inspect.Type) -> list[Any]:
             return [dict(zip(keys, values, strict=False))]
         case inspect.LiteralType():
             return list(info.values)
-        case inspect.StrType() if info.pattern is not None:
-            return ["ünïcödé"]
+        case inspect.StrType(pattern=str() as pattern):
+            return [text for text in ("ünïcödé", HEXADECIMAL) if re.search(pattern, text)]
         case _:
             return [PLAIN[type(info)]]
 
 
 def _structs(info: inspect.StructType) -> list[Any]:
     """As many as its richest field has alternatives."""
-    fields = {field.name: _samples(field.type) for field in info.fields}
+    fields = {field.name: _unlike_its_default(field) for field in info.fields}
     count = max((len(values) for values in fields.values()), default=1)
     each = [
         {name: values[turn % len(values)] for name, values in fields.items()}
@@ -47,6 +48,14 @@ def _structs(info: inspect.StructType) -> list[Any]:
     return [info.cls(**(values | FITTING.get(values.get("verdict"), {}))) for values in each]
 
 
+def _unlike_its_default(field: inspect.Field) -> list[Any]:
+    if field.default is True:
+        return [False]
+    values = _samples(field.type)
+    return [value for value in values if value != field.default] or values
+
+
+HEXADECIMAL = "0123456789abcdef" * 2
 FITTING = {"succeeded": {"exit_status": 0}}
 """What a record refuses otherwise."""
 PLAIN: dict[type[inspect.Type], object] = {

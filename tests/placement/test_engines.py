@@ -51,6 +51,7 @@ PLACED: dict[str, tuple[str, tuple[int, int] | None, int | None, str, bool | Non
     "hydra-rank1": ("MPI job", (2, 2), 1, "", False, ""),
     # By documentation.
     "slurm-gpus": ("Slurm job 4711, step 0", (4, 4), 2, "n1", False, "slurm-4711.0.0"),
+    "slurm-other-order": ("Slurm job 4711, step 0", (2, 2), 0, "", True, "slurm-4711.0.0"),
     "slurm-het-second-group-sorts-first": (
         "Slurm job 10, step 0", (3, 3), 1, "z1", False, "slurm-10.0.0"),
     "pals": (
@@ -95,11 +96,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     "slurm-interactive-shell": (
         "Slurm job 88 has 4 nodes, but this was not started by srun",
         "srun --nodes=4 --ntasks=4 --ntasks-per-node=1 holdfast run …"),
-    "slurm-pty": ("is a terminal on one of its 4 nodes", "srun --nodes=4"),
+    "slurm-pty": ("is a terminal on one of its 4 nodes", "srun --overlap --nodes=4"),
     "slurm-srun-2-nodes-2-tasks-each-task2": (
         "srun started 2 agents on this node",
         "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 holdfast run …"),
-    "slurm-other-order": ("this is n2, but node 0 of SLURM_STEP_NODELIST is n1", "--no-detect"),
     "slurm-lost-count": ("SLURM_STEP_NODELIST names 3 nodes", "--no-detect"),
     "openmpi-one-rank-per-core-rank1": (
         "mpirun started 2 agents on this node", "mpirun -n 2 --map-by ppr:1:node holdfast run …"),
@@ -250,7 +250,9 @@ def test_where_nobody_knows_the_first_host_that_is_said_with_the_command() -> No
     """Rank 0 knows its own name, and so what the command has to say."""
     mpiexec = "mpiexec -n 2 -ppn 1 -genv HOLDFAST_RDZV_ENDPOINT {}:29400 holdfast run …"
     mpirun = "mpirun -n 2 --map-by ppr:1:node -x HOLDFAST_RDZV_ENDPOINT={}:29400 holdfast run …"
+    srun = "HOLDFAST_RDZV_ENDPOINT={}:29400 srun … holdfast run …"
     for name, host, command in (
+        ("slurm-other-order", "n2", srun),
         ("hydra-rank0", "host1", mpiexec),
         ("hydra-rank1", "HOST", mpiexec),
         ("openmpi5-elsewhere-rank0", "hosta", mpirun),
@@ -261,6 +263,18 @@ def test_where_nobody_knows_the_first_host_that_is_said_with_the_command() -> No
         assert command.format(host) in seen.hint
     assert placed("indexed-job-without-service").cannot_meet is not None
     assert placed("indexed-job").cannot_meet is None
+
+
+def test_an_element_of_an_array_is_a_node_that_ends_for_itself() -> None:
+    assert placed("slurm-array-srun-element0").engine == "Slurm array"
+    assert placed("slurm-srun-4-nodes-node0").engine == "Slurm"
+
+
+def test_mpirun_is_said_to_spoil_an_elastic_job_unless_it_was_told_not_to() -> None:
+    assert "--enable-recovery" in placed("openmpi-rank0").at_a_loss
+    assert placed("openmpi-rank0", OMPI_MCA_orte_enable_recovery="1").at_a_loss == ""
+    assert "cannot be told otherwise" in placed("hydra-rank0").at_a_loss
+    assert placed("slurm-srun-4-nodes-node0").at_a_loss == ""
 
 
 @pytest.mark.parametrize("name", PLACED)

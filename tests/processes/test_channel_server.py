@@ -92,9 +92,12 @@ async def send(client: socket.socket, message: object) -> None:
     await asyncio.to_thread(client.send, packet)
 
 
+SAY = "from holdfast.worker.channel import Channel\nsay = Channel().send\n"
+
+
 def test_several_workers_are_heard_and_told_apart() -> None:
     async def test(heard: Heard) -> None:
-        code = "from holdfast.worker.channel import progress\nfor n in range(20): progress(n)\n"
+        code = f"{SAY}for n in range(20): say({{'progress': n}})\n"
         workers = [heard.start(code, rank) for rank in range(4)]
         messages = await heard.until(80)
         for rank, worker in enumerate(workers):
@@ -158,8 +161,8 @@ def test_a_message_at_the_limit_is_heard() -> None:
 def test_what_a_worker_said_before_it_was_killed_is_heard() -> None:
     async def test(heard: Heard) -> None:
         code = (
-            "import os, signal\nfrom holdfast.worker.channel import progress\n"
-            "for n in range(50): progress(n)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+            f"import os, signal\n{SAY}"
+            "for n in range(50): say({'progress': n})\nos.kill(os.getpid(), signal.SIGKILL)\n"
         )
         worker = heard.start(code)
         assert await asyncio.to_thread(worker.wait) == -9

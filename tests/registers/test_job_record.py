@@ -111,7 +111,7 @@ def test_without_the_usual_folder_a_job_has_no_record_and_says_so(
     """Somebody else made it first: that must not keep anybody from their work."""
     (tmp_path / "theirs").mkdir()
     (tmp_path / "usual").symlink_to(tmp_path / "theirs")
-    monkeypatch.setattr(records, "default_folder", lambda: tmp_path / "usual")
+    monkeypatch.setattr(records, "own_folder", lambda: tmp_path / "usual")
     record = JobRecord(tmp_path / "usual", "job")
     assert record.read(60.0) is None
     record.write(DOCUMENT)

@@ -20,6 +20,8 @@ from holdfast.core.node.io import (
     AgentTimerFired,
     AllGone,
     EndpointReserved,
+    GroupMoved,
+    GroupStood,
     ImportsLearned,
     LauncherLost,
     ModuleRejected,
@@ -37,7 +39,7 @@ from holdfast.core.node.io import (
     ZygoteLost,
     ZygoteReady,
 )
-from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
+from holdfast.core.policy.config import JobConfig, Oversight, Program, RestartPolicy, Timeouts
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus
 from holdfast.node.engine import Engine
 from holdfast.node.ports import Ports
@@ -99,6 +101,7 @@ class Stage:
             slots=int(command.number("slots", 1)),
             restarts=restarts,
             timeouts=Timeouts(shutdown_s=command.number("grace", 30.0)),
+            oversight=Oversight(hang="restart" if command.settings.get("hang") else "warn"),
         )
         ports = Ports(self._clock, self, self, say=lambda text: None, instance=lambda: 1)
         self._engine = Engine(config, "here-1", "here", ports)
@@ -138,6 +141,18 @@ class Stage:
     def step(self, command: Command) -> None:
         local_rank, step = map(int, command.words)
         self._engine.post(StepReported(self._round, local_rank, step))
+
+    def stand(self, command: Command) -> None:
+        """All workers stand still; the named one is somewhere else than the others."""
+        suspect = int(command.words[0])
+        words = f"all workers stand still: rank {suspect} is in load at data.py:8"
+        stood = GroupStood(
+            self._round, words, "stacks_1.txt", suspect, "in load at data.py:8", True
+        )
+        self._engine.post(stood)
+
+    def move(self, command: Command) -> None:
+        self._engine.post(GroupMoved(self._round))
 
     def advance(self, command: Command) -> None:
         self._clock.advance(float(command.words[0].removesuffix("s")))
@@ -190,6 +205,8 @@ COMMANDS: dict[str, Callable[[Stage, Command], None]] = {
     "store-lost": _event(lambda command: StoreFailed(command.words[0])),
     "started": Stage.started,
     "step": Stage.step,
+    "stand": Stage.stand,
+    "move": Stage.move,
     "exit": Stage.exit,
     "gone": _event(lambda command: AllGone()),
     "stuck": _event(lambda command: ProcessesStuck(tuple(command.words))),

@@ -46,10 +46,13 @@ from holdfast.core.protocol.messages import (
     RoundStopped,
     RunRound,
     StopRound,
+    TellHang,
     ToNode,
     Welcomed,
     WorkersFailed,
+    WorkersMoved,
     WorkersProgressed,
+    WorkersStood,
     WorkersSucceeded,
 )
 from holdfast.core.protocol.model import Failure, Outcome, signal_name
@@ -130,6 +133,10 @@ def _from_node(message: FromNode) -> str:
             return f"round {message.round}: all workers succeeded"
         case WorkersProgressed():
             return f"round {message.round}: step {message.step} was reached"
+        case WorkersStood():
+            return f"round {message.round}: its workers stand still"
+        case WorkersMoved():
+            return f"round {message.round}: its workers move again"
         case RoundStopped():
             told = failures(message.failures)
             return f"round {message.round} has stopped: {told}; next port {message.endpoint.port}"
@@ -147,6 +154,9 @@ def _to_node(message: ToNode) -> str:
             return f"run round {part.round} with the master at {part.master}{restarts}"
         case StopRound():
             return f"stop round {message.round}"
+        case TellHang():
+            ends = ", and end the worker that is most likely the cause" if message.ends else ""
+            return f"round {message.round}: the job hangs; say where your workers are{ends}"
         case CloseJob():
             return f"the job is over: {message.outcome.verdict}"
 

@@ -8,6 +8,7 @@ from .mutants_of_fencing import MUTANTS as OF_FENCING
 from .mutants_of_forming import MUTANTS as OF_FORMING
 from .mutants_of_hearing import MUTANTS as OF_HEARING
 from .mutants_of_leaving import MUTANTS as OF_LEAVING
+from .mutants_of_notes import MUTANTS as OF_NOTES
 from .mutants_of_succession import MUTANTS as OF_SUCCESSION
 from .planting import Mutant, planted
 
@@ -19,6 +20,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *OF_HEARING,
     *OF_LEAVING,
     *OF_THE_ENGINE,
+    *OF_NOTES,
 )
 
 __all__ = ["MUTANTS", "Mutant", "planted"]

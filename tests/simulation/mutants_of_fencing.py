@@ -72,10 +72,10 @@ MUTANTS = (
         "the lease counts from the reply",
         "§4.1",
         "core.node.contact:answered",
-        "    return hold(state) if",
+        "    return set_deadlines(state) if",
         "    late_s = max(state.lease.sent.values(), default=state.lease.good_from)\n"
         "    state.lease.good_from = late_s + state.config.leases.heartbeat_s\n"
-        "    return hold(state) if",
+        "    return set_deadlines(state) if",
         "network",
         (277, 283, 394),
     ),

@@ -50,4 +50,22 @@ MUTANTS = (
         "asked",
         (5, 19, 24),
     ),
+    Mutant(
+        "a node is let out though others save",
+        "§8.4",
+        "core.coordinator.ending:let_out",
+        "not saving.is_over(current, now)",
+        "False",
+        "asked",
+        (11, 16, 21),
+    ),
+    Mutant(
+        "a node says that its workers have saved when they have only heard",
+        "§8.3",
+        "core.node.saving:answers",
+        "all(one.saved for one in listeners)",
+        "True",
+        "asked",
+        (11, 16, 21),
+    ),
 )

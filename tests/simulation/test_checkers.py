@@ -31,6 +31,7 @@ from holdfast.testing.facts import (
     SteppedDown,
     WorkerBegan,
     WorkerEnded,
+    WorkerSaved,
 )
 from holdfast.testing.plan import HostPlan, Plan, RegisterPlan
 
@@ -213,6 +214,11 @@ DOCTORED: list[tuple[str, str, list[Fact]]] = [
         "promptness",
         "a round that had just begun",
         inserted(RoundEnding(3.0, 1, "newcomers", 0, 0.0, 9.0)),
+    ),
+    (
+        "saving",
+        "two steps of one round",
+        inserted(WorkerSaved(3.0, 0, A, 1, 0, 1, 40), WorkerSaved(3.1, 1, B, 1, 1, 1, 41)),
     ),
 ]
 

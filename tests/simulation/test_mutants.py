@@ -41,6 +41,6 @@ def test_a_planted_bug_is_taken_out_again() -> None:
 
 def test_each_numbered_rule_of_fencing_and_of_the_coordinator_has_a_mutant() -> None:
     rules = {mutant.rule for mutant in MUTANTS}
-    numbered = {f"§3.{n}" for n in range(2, 8)} | {f"§4.{n}" for n in range(1, 8)}
-    numbered |= {f"§5.{n}" for n in range(10, 17)} | {f"§7.{n}" for n in range(1, 6)}
+    numbered = {f"§3.{n}" for n in range(2, 8)} | {f"§4.{n}" for n in (*range(1, 8), 9, 10)}
+    numbered |= {f"§5.{n}" for n in range(10, 17)} | {f"§7.{n}" for n in range(1, 7)}
     assert numbered <= rules

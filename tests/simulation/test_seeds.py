@@ -10,10 +10,11 @@ import pytest
 from holdfast.testing import PROFILES, make_plan, simulate
 
 SEEDS_AT_ONCE = 40
-ONCE_BROKEN = (512732, 608256, 1014730, 1017068)
+ONCE_BROKEN = (512732, 608256, 1014730, 1017068, 1022117)
 """Seeds far away that found something: a newcomer that had run nothing got rank 0; simulated
 workers never finished in a job that began anew, because its register had forgotten its end; two
-lives of a job had the same number; a checker looked for a round that had been forgotten."""
+lives of a job had the same number; a checker looked for a round that had been forgotten, another
+did not know that a sleeping coordinator's time may be over."""
 
 
 @pytest.mark.parametrize("first", range(0, 400, SEEDS_AT_ONCE))

@@ -175,7 +175,7 @@ def _refused(refusal: PlacementRefusal, words: Sequence[str]) -> UsageError:
 
 
 def line_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
-    """What was detected, in one line, with who else had a say."""
+    """What was detected, in one line, with who else had a say; and what to know of a lost node."""
     placement, said = detected.placement, detected.said
     if placement is None:
         return ()
@@ -187,7 +187,9 @@ def line_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
         if config.node_rank is not None:
             parts.append(f"this is node {config.node_rank}" + _by(said, "node-rank"))
         parts.append(f"meeting at {config.rendezvous.endpoint}" + _by(said, "rdzv-endpoint"))
-    return (f"{placement.where}: {', '.join(parts)}",)
+    about = f"{placement.where}: {', '.join(parts)}"
+    is_warned = placement.at_a_loss and config.min_nodes < config.max_nodes and not placement.rank
+    return (about, placement.at_a_loss) if is_warned else (about,)
 
 
 def doubts_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:

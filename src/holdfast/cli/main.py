@@ -18,6 +18,8 @@ Usage: holdfast run [options] SCRIPT [arguments]
 
   holdfast run         start, supervise, restart and explain the workers of a job
   holdfast run --help  all its options
+  holdfast stacks      where all workers on this machine are, right now
+  holdfast slurm       submit a job to Slurm, and follow it
   holdfast where       where this process was placed, and by which engine; runs nothing
   holdfast --help      this text
   holdfast --version   the version
@@ -42,6 +44,14 @@ def main(argv: list[str] | None = None) -> int:
         if argv is None:
             _leave(status)
         return status
+    if verb == "stacks":
+        from holdfast.cli.stacks import stacks
+
+        return stacks(words[1:])
+    if verb == "slurm":
+        from holdfast.cli.slurm import slurm
+
+        return slurm(words[1:])
     if verb == "where":
         from holdfast.cli.where import where
 

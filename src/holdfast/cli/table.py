@@ -26,11 +26,12 @@ MACHINES = "Which machines"
 PROGRAM = "What to run"
 OUTPUT = "Output"
 FAILURE = "When something fails"
+HANGS = "When a job hangs"
 LOSS = "When machines come and go"
 SECURITY = "Who may join"
 WARM = "Faster starts"
 TORCHRUN = "Compatibility with torchrun"
-GROUPS = (MACHINES, PROGRAM, OUTPUT, FAILURE, LOSS, SECURITY, WARM, TORCHRUN)
+GROUPS = (MACHINES, PROGRAM, OUTPUT, FAILURE, HANGS, LOSS, SECURITY, WARM, TORCHRUN)
 
 EVENT_HANDLERS = ("null", "console", "dynamic_rendezvous")
 """Those that need no package: the last one is torchrun's own, and keeps nothing either."""
@@ -187,6 +188,16 @@ OPTIONS: tuple[Option, ...] = (
            texts.seconds, metavar="S", fields=("timeouts.unkillable_s",), ours=True,
            also_from=("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",)),
 
+    Option("hang", HANGS, "a standstill: off, warn or restart",
+           texts.one_of("off", "warn", "restart"), metavar="HOW", fields=("oversight.hang",),
+           ours=True),
+    Option("hang-after", HANGS, "it may stand still this long at least",
+           texts.positive_seconds, metavar="S", fields=("oversight.hang_after_s",), ours=True),
+    Option("first-step-timeout", HANGS, "end a worker without a step by then",
+           texts.positive_seconds, metavar="S", fields=("oversight.first_step_s",), ours=True),
+    Option("no-stacks", HANGS, "workers cannot be asked where they are",
+           values.inverted_flag, fields=("oversight.stacks",), ours=True),
+
     Option("lease", LOSS, "a node cut off this long stops itself",
            texts.positive_seconds, metavar="S", fields=("leases.lease_s",), ours=True),
     Option("heartbeat", LOSS, "how often a node says it is there",
@@ -206,7 +217,7 @@ OPTIONS: tuple[Option, ...] = (
            texts.seconds, metavar="S", fields=("timeouts.save_s",), ours=True),
     Option("notice", LOSS, "a node asked to leave is killed after S",
            texts.positive_seconds, metavar="S", fields=("timeouts.notice_s",), ours=True),
-    Option("snapshot-dir", LOSS, "the endpoint's host keeps its record here",
+    Option("snapshot-dir", LOSS, "a local folder for what outlives a kill",
            values.optional_text, metavar="DIR", fields=("snapshot_dir",), ours=True),
 
     Option("token-file", SECURITY, "the job's secret; or in HOLDFAST_TOKEN",

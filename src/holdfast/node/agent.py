@@ -11,6 +11,8 @@ import socket
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from holdfast.core.node.io import AgentEvent, AgentStarted, SignalReceived
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import clean
@@ -84,6 +86,9 @@ class Agent:
         """Live through the job. Whatever happens, nothing is left behind."""
         linux.set_subreaper()
         self.workplace.open(spawner, self._loop)
+        if self.config.max_nodes > 1:  # Else nobody goes on without it.
+            self.workplace.keep_note(self._disk, self.node)
+            started = replace(started, notes=True)
         for name in self.config.caught_signals:
             number = signal.Signals[name]
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:

@@ -35,6 +35,9 @@ class Alone:
         assert self.coordinating is not None, "it lives as long as its node"
         self.coordinating.on_message(self._host.node, message)
 
+    def nodes_ended(self, nodes: tuple[str, ...]) -> None:
+        pass  # Nobody was its coordinator but itself.
+
     def leave(self) -> None:
         pass
 

@@ -24,6 +24,7 @@ from holdfast.core.election.io import (
     Lead,
     LeaderTetherEnded,
     NodeLeaves,
+    NodesEnded,
     Pointed,
 )
 from holdfast.core.election.state import ElectionState, is_needed
@@ -98,6 +99,9 @@ class Elected:
             self.coordinating.on_message(self._host.node, complete)
         else:
             self._line.send(complete)
+
+    def nodes_ended(self, nodes: tuple[str, ...]) -> None:
+        self._electing.take(NodesEnded(nodes))
 
     def leave(self) -> None:
         """Give the place away if others go on: they need not wait until it is missed."""

@@ -76,6 +76,9 @@ class Embedded:
         else:
             self._line.send(complete)
 
+    def nodes_ended(self, nodes: tuple[str, ...]) -> None:
+        pass  # Who hosts does not depend on who did before.
+
     def leave(self) -> None:
         pass  # Whoever must still learn the outcome dials this host, and no other.
 

@@ -22,6 +22,7 @@ from holdfast.core.node.io import (
     Dial,
     Finish,
     HangUp,
+    KnowEnded,
     Report,
     Say,
     WakeAgent,
@@ -63,6 +64,10 @@ class CoordinatorPlace(Protocol):
 
     def hang_up(self) -> None: ...
     def send(self, message: FromNode) -> None: ...
+    def nodes_ended(self, nodes: tuple[str, ...]) -> None:
+        """These have ended, by proof of this machine: one of them may have been the coordinator."""
+        ...
+
     def leave(self) -> None:
         """The node is done: hand over to others what they need, while `is_needed`."""
         ...
@@ -132,6 +137,8 @@ class Engine:
                 self._timers.set(effect.name, effect.after_s)
             case Dial():
                 self.place.dial()
+            case KnowEnded():
+                self.place.nodes_ended(effect.nodes)
             case HangUp():
                 self.place.hang_up()
             case Say():

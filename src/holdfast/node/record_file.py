@@ -9,8 +9,9 @@ from pathlib import Path
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.model import Endpoint
-from holdfast.registers.job_record import JobRecord, default_folder
+from holdfast.registers.job_record import JobRecord
 from holdfast.runtime.disk import Disk
+from holdfast.runtime.private_folder import own_folder
 
 RECORD_WAITS = "the running round goes on; what the coordinator decides anew waits for it"
 
@@ -20,7 +21,7 @@ class RecordFile:
 
     def __init__(self, config: JobConfig, disk: Disk, say: Callable[[str], None]) -> None:
         self._config, self._say = config, say
-        self._folder = Path(config.snapshot_dir) if config.snapshot_dir else default_folder()
+        self._folder = Path(config.snapshot_dir) if config.snapshot_dir else own_folder()
         self._lane = partial(disk.lane, "record", str(self._folder), RECORD_WAITS)
         self._record: JobRecord | None = None
 

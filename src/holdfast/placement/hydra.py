@@ -21,6 +21,10 @@ from holdfast.placement.model import (
 )
 
 NAME = "MPI (hydra)"
+AT_A_LOSS = (
+    "this mpiexec ends the whole job when it loses a node, and cannot be told otherwise: "
+    "run it again, or use srun or Open MPI's mpirun"
+)
 LOCAL_SIZES = ("MPI_LOCALNRANKS", "PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE")
 JOBS = ("PALS_APID", "PMI_JOBID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
@@ -56,6 +60,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
         is_host=rank == 0,
         run_id=as_id("mpi", job) if job else "",
         sources=sources,
+        at_a_loss=AT_A_LOSS,
         own_host=own_name(circumstances),
         has_manager=bool(circumstances.text("PMI_FD")),
         cannot_meet=None if host else _unknown(circumstances, rank, count),

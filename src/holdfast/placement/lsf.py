@@ -34,7 +34,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
         raise UsageError(
             f"LSF job {job} has {len(names)} hosts, but this was not started by blaunch, "
             "so it runs on one of them only",
-            f'blaunch -z "{" ".join(names)}" {COMMAND}, or --nnodes 1 for this node alone',
+            f'blaunch -z "{" ".join(names)}" {COMMAND} (or --nnodes 1, for this node alone)',
         )
     own = circumstances.host_name()
     rank = place_of(own, names) if len(names) > 1 else 0

@@ -53,6 +53,9 @@ class Placement(Struct, frozen=True, kw_only=True):
     run_id: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
     """From which variables each of `nodes`, `rank`, `workers`, `endpoint`, `run_id` was read."""
+    at_a_loss: str = ""
+    """What the engine does to an elastic job that loses a node, if it spoils it, and how to tell it
+    not to."""
     own_host: str = ""
     """What this machine is called by the engine, for rank 0 to tell the others."""
     has_manager: bool = False
@@ -140,7 +143,7 @@ def several_on_a_node(starter: str, count: int, command: str) -> UsageError:
     return UsageError(
         f"{starter} started {count} agents on this node, where one is enough: "
         "it starts all the workers of its node",
-        f"{command}; or --standalone, if they are jobs that have nothing to do with each other",
+        f"{command} (or --standalone, for jobs that have nothing to do with each other)",
     )
 
 

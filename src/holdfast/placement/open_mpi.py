@@ -26,6 +26,10 @@ from holdfast.placement.model import (
 from holdfast.placement.node_lists import daemons
 
 NAME = "Open MPI"
+AT_A_LOSS = (
+    "mpirun ends the whole job when it loses a node, unless it gets --enable-recovery; "
+    "docs/mpi.md says what else it needs"
+)
 RANK, SIZE = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
 _OWN_DAEMON = re.compile(r"[^;]*\.(\d{1,6});")
 _LAUNCHED_ON = re.compile(r"(?:prterun|prte)-(.+)-\d+@\d+")
@@ -58,6 +62,7 @@ def detect(circumstances: Circumstances) -> Placement:
         is_host=rank == 0,
         run_id=as_id("mpi", job),
         sources=sources,
+        at_a_loss="" if circumstances.text("OMPI_MCA_orte_enable_recovery") == "1" else AT_A_LOSS,
         cannot_meet=None if host else _unknown(circumstances, count),
     )
 

@@ -39,7 +39,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
         raise UsageError(
             f"PBS job {job} has {len(names)} hosts, but this is its script, "
             "which runs on the first of them only",
-            f"mpiexec -n {len(names)} -ppn 1 {COMMAND}, or --nnodes 1 for this node alone",
+            f"mpiexec -n {len(names)} -ppn 1 {COMMAND} (or --nnodes 1, for this node alone)",
         )
     own = circumstances.host_name()
     rank = place_of(own, names) if len(names) > 1 else 0

@@ -8,7 +8,8 @@ Rules
   list may be sorted, so the first node is the first one of group 0.
 - A job that was requeued keeps its id: its restarts are part of the name under which nodes meet.
 - The node that the agent is on must be the one that its number says, or the list is in another
-  order than the numbers (`--distribution=arbitrary`), and nobody knows where node 0 is.
+  order than the numbers (`srun a : b` sorts it, `--distribution=arbitrary` does not follow it), and
+  nobody but node 0 knows where node 0 is.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from holdfast.placement.model import (
     COMMAND,
     Circumstances,
     Placement,
+    PlacementRefusal,
     contradiction,
     port_of_numbers,
     several_on_a_node,
@@ -28,6 +30,8 @@ from holdfast.placement.model import (
 from holdfast.placement.node_lists import expand
 
 NAME = "Slurm"
+ARRAY = "Slurm array"
+"""Of one-node jobs: each element ends for itself, and can be queued again for itself."""
 _NOT_BY_SRUN = 0xFFFFFFF0
 """Steps from here on are Slurm's own: batch scripts, interactive shells, prologues."""
 
@@ -44,7 +48,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
     if count > 1 and circumstances.text("SLURM_PTY_PORT"):
         raise UsageError(
             f"{where} is a terminal on one of its {count} nodes: the others would be waited for",
-            f"from there, {_srun(circumstances, count)}, or --nnodes 1 for this node alone",
+            f"{_srun(circumstances, count, 'srun --overlap')} (or --nnodes 1, for this node alone)",
         )
     restarts = circumstances.number("SLURM_RESTART_COUNT") or 0
     sources = {
@@ -54,17 +58,20 @@ def detect(circumstances: Circumstances) -> Placement | None:
         "run_id": "SLURM_JOB_ID, SLURM_STEP_ID and SLURM_RESTART_COUNT",
     }
     workers = _workers(circumstances, sources)
+    host = _first_node(circumstances, rank, count, sources)
+    is_element = count == 1 and circumstances.text("SLURM_ARRAY_TASK_ID")
     return Placement(
-        engine=NAME,
+        engine=ARRAY if is_element else NAME,
         where=f"{where}, restart {restarts}" if restarts else where,
         nodes=(count, count),
         rank=rank,
         workers=workers,
-        host=_first_node(circumstances, rank, count, sources),
+        host=host,
         port=port_of_numbers(job, step),
         is_host=rank == 0,
         run_id=f"slurm-{job}.{step}.{restarts}",
         sources=sources,
+        cannot_meet=None if host else _unknown(circumstances, rank),
     )
 
 
@@ -85,7 +92,7 @@ def _without_step(circumstances: Circumstances, job: int) -> Placement:
         raise UsageError(
             f"Slurm job {job} has {count} nodes, but this was not started by srun, "
             "so it runs on one of them only",
-            f"{_srun(circumstances, count)}, or --nnodes 1 for this node alone",
+            f"{_srun(circumstances, count)} (or --nnodes 1, for this node alone)",
         )
     sources = {"nodes": "SLURM_JOB_NUM_NODES"}
     workers = _workers(circumstances, sources)
@@ -103,13 +110,13 @@ def _nodes_of_job(circumstances: Circumstances) -> int:
     return max(sum(counts), circumstances.number("SLURM_JOB_NUM_NODES") or 1)
 
 
-def _srun(circumstances: Circumstances, nodes: int) -> str:
+def _srun(circumstances: Circumstances, nodes: int, srun: str = "srun") -> str:
     """The command that starts one agent on each node of the allocation."""
     groups = circumstances.number("SLURM_HET_SIZE", most=1000) or 0
     if groups > 1:
         which = ",".join(map(str, range(groups)))
-        return f"srun --het-group={which} --ntasks-per-node=1 {COMMAND}"
-    return f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 {COMMAND}"
+        return f"{srun} --het-group={which} --ntasks-per-node=1 {COMMAND}"
+    return f"{srun} --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 {COMMAND}"
 
 
 def _refuse_several_tasks(circumstances: Circumstances) -> None:
@@ -137,7 +144,7 @@ def _workers(circumstances: Circumstances, sources: dict[str, str]) -> int | Non
 def _first_node(
     circumstances: Circumstances, rank: int, count: int, sources: dict[str, str]
 ) -> str:
-    """The name of node 0."""
+    """The name of node 0; empty where the list does not tell."""
     variable = circumstances.first_set("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
     names = expand(circumstances.text(variable)) if variable else []
     if len(names) != count:
@@ -152,9 +159,16 @@ def _first_node(
         )
         return expand(first_group)[0]
     own = circumstances.text("SLURMD_NODENAME")
-    if own and own in names and names[rank] != own:
-        raise contradiction(
-            f"this is {own}, but node {rank} of {variable} is {names[rank]}: "
-            "the list is in another order than the ranks"
-        )
-    return names[0]
+    return "" if own in names and names[rank] != own else names[0]
+
+
+def _unknown(circumstances: Circumstances, rank: int) -> PlacementRefusal:
+    """Node 0, at least, can say what the others need to know."""
+    own = circumstances.text("SLURMD_NODENAME")
+    host = own if rank == 0 else "HOST"
+    return PlacementRefusal(
+        NAME,
+        f"this is {own}, and node {rank}, but in SLURM_STEP_NODELIST it is another: the list is in "
+        "another order than the ranks, so the nodes do not know where to meet",
+        f"name the host of node 0: HOLDFAST_RDZV_ENDPOINT={host}:29400 srun … {COMMAND}",
+    )

@@ -4,8 +4,9 @@ Rules
 1. Only this user and root are heard. The kernel says who connects, not the message.
 2. What is too long or is not a JSON object is dropped, and nobody else notices.
 3. No client can hold up the loop: a few packets are taken from each in turn.
-4. What `on_message` returns is the answer. Nobody waits for a client that does not take it. One
-   whose answer carries a descriptor is told news from then on (`tell_news`).
+4. What `on_message` returns is the answer, or will give it when it is known. Nobody waits for a
+   client that does not take it, and one that has gone meanwhile gets none. One whose answer carries
+   a descriptor is told news from then on (`tell_news`).
 5. What a process said before its end can be had before that end is told (`take_all`): the news of
    it comes by another way, and may overtake.
 
@@ -19,6 +20,7 @@ import os
 import socket
 import struct
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.runtime.loop import Cancellable, Loop
+
+    Later = Callable[[Callable[[bytes], None]], None]
+    """Takes whoever is to be given the answer."""
 
 PACKETS_PER_TURN = 64
 PACKETS_AT_THE_END = 1024
@@ -49,7 +54,9 @@ class ChannelServer:
     """Hands every message to `on_message(pid, message)`, on the loop it was given."""
 
     def __init__(
-        self, loop: Loop, on_message: Callable[[int, dict[str, Any]], bytes | Answer | None]
+        self,
+        loop: Loop,
+        on_message: Callable[[int, dict[str, Any]], bytes | Answer | Later | None],
     ) -> None:
         self.name = f"@holdfast-{os.getpid()}-{os.urandom(8).hex()}"
         self._loop = loop
@@ -128,10 +135,14 @@ class ChannelServer:
                 return
             message = _decode(packet)
             answer = self._on_message(pid, message) if message is not None else None
-            if answer is not None:
+            if isinstance(answer, bytes | Answer):
                 self._answer(client, answer)
+            elif answer is not None:
+                answer(partial(self._answer, client))
 
     def _answer(self, client: socket.socket, answer: bytes | Answer) -> None:
+        if client not in self._clients:
+            return  # It has gone meanwhile.
         with suppress(OSError):
             if isinstance(answer, Answer):
                 self._subscribed.add(client)

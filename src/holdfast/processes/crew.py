@@ -98,6 +98,10 @@ class Crew:
         }
         return ends
 
+    def is_file(self, descriptor: int) -> None:
+        """It will be sent, and to close it then may take a disk a while."""
+        self._files.add(descriptor)
+
     def _close_sent(self, descriptor: int) -> None:
         if descriptor in self._files:
             self._files.remove(descriptor)

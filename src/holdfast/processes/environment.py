@@ -16,7 +16,8 @@ PER_WORKER = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK",
     "WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE",
     "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE",
-    "TORCHELASTIC_USE_AGENT_STORE", "HOLDFAST_ROUND",
+    "TORCHELASTIC_USE_AGENT_STORE", "HOLDFAST_ROUND", "HOLDFAST_PAGE",
+    "HOLDFAST_STACKS",
 )  # fmt: skip
 """Variables that differ between workers or rounds: a module that reads one when it is
 imported cannot be imported ahead."""
@@ -24,7 +25,7 @@ imported cannot be imported ahead."""
 SAME_IN_ALL = ("ROLE_NAME", "LOCAL_WORLD_SIZE")
 """Variables that all workers of a node have alike, in every round."""
 
-NOT_ALWAYS_SET = frozenset({"TORCHELASTIC_ERROR_FILE"})
+NOT_ALWAYS_SET = frozenset({"TORCHELASTIC_ERROR_FILE", "HOLDFAST_PAGE", "HOLDFAST_STACKS"})
 """Those of them that a worker may be without."""
 
 OF_ONE_NODE = ("GROUP_RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE")

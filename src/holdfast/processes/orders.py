@@ -10,8 +10,8 @@ from holdfast.processes import failures
 from holdfast.processes.bare.private_messages import Execute, Fork, InCommon, WarmWorker
 from holdfast.processes.commands import ERROR_WRITER, Launch
 
-PROCESSES_PER_REQUEST = 60
-"""Four descriptors each at most; one message may carry 253."""
+PROCESSES_PER_REQUEST = 50
+"""Five descriptors each at most; one message may carry 253."""
 
 
 class ProcessOrder(Struct, frozen=True):
@@ -23,7 +23,7 @@ class ProcessOrder(Struct, frozen=True):
     arguments: list[str]
     environment: dict[str, str]
     descriptors: list[int]
-    """Its standard streams, and the tether if there is one; the sender closes them."""
+    """Its standard streams, and what its node holds (`tethers`); the sender closes them."""
     cpus: tuple[int, ...] | None = None
     learns: bool = False
     """Whether it tells what it imports, if it is forked from a zygote."""

@@ -9,15 +9,15 @@ nothing here waits for a disk: see `runtime.disk`.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from holdfast.core.node.io import (
+    NO_STEP,
     AgentEffect,
     AgentEvent,
     AllGone,
@@ -30,8 +30,10 @@ from holdfast.core.node.io import (
     KillZygote,
     LeaseRanOut,
     ListStuck,
+    NoteSeat,
     ProcessesStuck,
     Remember,
+    RemoveNotes,
     ReserveEndpoint,
     SaveAnswered,
     SavingAnswer,
@@ -43,7 +45,6 @@ from holdfast.core.node.io import (
     SpawnerReady,
     StartWorkers,
     StartZygote,
-    StepReported,
     StoreFailed,
     WorkerExited,
     WorkerStarted,
@@ -52,7 +53,7 @@ from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
 from holdfast.processes import environment
 from holdfast.processes.bare import private_messages as messages
-from holdfast.processes.bare.wire import NO, STORE, WAS_TOLD_TO_STOP, YES
+from holdfast.processes.bare.wire import NO, STACKS, STORE, WAS_TOLD_TO_STOP, YES
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.commands import (
     STORE_HOST,
@@ -66,9 +67,12 @@ from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.drain_page import DrainPage
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
+from holdfast.processes.lookout.lookout import Lookout, WatchedRound
+from holdfast.processes.lookout.stack_files import LookMeans
 from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
 from holdfast.processes.outbox import Outbox
 from holdfast.processes.output.console import Console
+from holdfast.processes.output.log_files import close_file
 from holdfast.processes.output.log_layout import JobLogs
 from holdfast.processes.output.round_logs import Layout, LayoutByOptions, LogsRefused
 from holdfast.processes.output.round_output import (
@@ -88,15 +92,19 @@ from holdfast.processes.zygote.imports_seen import ImportsSeen
 from holdfast.processes.zygote.zygote_events import zygote_event
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
+from holdfast.runtime.private_folder import own_folder
 from holdfast.worker.draining import KEY, NEWS
+
+if TYPE_CHECKING:
+    from holdfast.processes.channel_server import Later
+    from holdfast.processes.lookout.lookout import OnStacks
+    from holdfast.processes.note_keeper import NoteKeeper
 
 LOOPBACK = "127.0.0.1"
 ADDRESS_TO_COME = ""
 """Which of its addresses a node's peers should use is known once it has reached the coordinator."""
 NOT_MADE = 126
 """The exit code of a worker that never ran, as a shell has it."""
-STEP_INTERVAL_S = 1.0
-"""Steps may come thousands of times a second; the first and the last of a second count."""
 LOGS_WAIT = (
     "training goes on, and what is to be written waits in memory; at 64 MiB workers wait, too"
 )
@@ -117,8 +125,6 @@ class Running(Struct):
     ranks: Ranks
     error_file: Path | None
     told_to_stop: bool = False
-    unsaid_step: int | None = None
-    next_step_at: float = 0.0
 
 
 class Workplace:
@@ -147,13 +153,17 @@ class Workplace:
         self.layout: Layout = LayoutByOptions(config.output)
         """Where workers write; another one may be put here before the job starts."""
         self._output: RoundOutput | None = None
+        self._lookout: Lookout | None = None
+        self._longest_waits: dict[str, float] = {}
+        """By phase, in the rounds before."""
         self._port: ReservedPort | None = None
         self._memory = OutOfMemoryWatch()
         self._processor_sets = _processor_sets(config)
         self._store_started = False
         self._killing = False
         self._ending = False
-        self._tethers = Tethers()
+        self._tethers = Tethers(self._copied, self._close_file)
+        self._notes: NoteKeeper | None = None
         self._drain_page: DrainPage | None = None
         self._is_closed = False
 
@@ -168,6 +178,25 @@ class Workplace:
         self._crew = Crew(process, self, self._log_lane)
         self._crew.attach(loop)
 
+    def keep_note(self, disk: Disk, node: str) -> None:
+        """Have this machine know, whatever happens to this node, when all of it has ended."""
+        from holdfast.processes.note_keeper import NoteKeeper
+
+        given = self.config.snapshot_dir
+        folders = (*([Path(given)] if given else []), own_folder())
+        self._notes = NoteKeeper(disk, folders, self._post)
+        self._notes.open(self.config.run_id, node, self._channel.name, self._hold_note)
+
+    def _copied(self, descriptor: int) -> None:
+        self._crew.is_file(descriptor)
+
+    def _close_file(self, descriptor: int) -> None:
+        self.file_lane.do(partial(close_file, descriptor))
+
+    def _hold_note(self, descriptor: int) -> None:
+        self._tethers.hold_note(descriptor)
+        self._hand_tethers_over()
+
     def close(self) -> None:
         """Let go of everything; what is left below the spawner is killed by it."""
         self._close_round()
@@ -179,6 +208,8 @@ class Workplace:
         if self._port is not None:
             self._port.release()
         self._is_closed = True
+        if self._notes is not None:
+            self._notes.close()
         self._tethers.close()
         if self._drain_page is not None:
             self._drain_page.close()
@@ -198,6 +229,12 @@ class Workplace:
                 self._crew.request(messages.SigkillZygote())
             case DropZygote():
                 self._crew.request(messages.CloseZygote())
+            case NoteSeat():
+                if self._notes is not None:
+                    self._notes.put(effect)
+            case RemoveNotes():
+                if self._notes is not None:
+                    self._notes.remove()
             case StartWorkers():
                 self._start_workers(effect)
             case SignalWorkers():
@@ -328,14 +365,34 @@ class Workplace:
         """Decided with the first workers of a round; the others may start later, and cold."""
         if self._output is None or self._output.round != assignment.round:
             self._close_output()
-            self._output = self._open_output(assignment)
+            self._lookout = self._open_lookout(assignment)
+            self._output = self._open_output(assignment, self._lookout)
         return self._output
 
-    def _open_output(self, assignment: Assignment) -> RoundOutput:
+    def _open_lookout(self, assignment: Assignment) -> Lookout:
+        watched = WatchedRound(
+            assignment.round,
+            len(assignment.workers),
+            self.config.leases.heartbeat_s,
+            self.config.oversight,
+            self.logs.attempt(assignment.restart_count),
+            self._longest_waits,
+        )
+        means = LookMeans(self._loop, self.file_lane, self._crew.spawner_pid)
+        return Lookout(watched, means, self._post)
+
+    def take_stacks(self, reason: str, then: OnStacks) -> None:
+        """Where all workers of this node are; `then` is told in a second or two, on the loop."""
+        if self._lookout is None:
+            then(None)
+        else:
+            self._lookout.take_stacks(reason, then)
+
+    def _open_output(self, assignment: Assignment, lookout: Lookout) -> RoundOutput:
+        common = self._shared_environment
         environments = {
-            ranks.local_rank: environment.of_worker(
-                self.config, self._shared_environment, assignment, ranks
-            )
+            ranks.local_rank: environment.of_worker(self.config, common, assignment, ranks)
+            | lookout.variables(ranks.local_rank)
             for ranks in assignment.workers
         }
         begin = partial(self.layout.begin, self.logs, assignment.restart_count, environments)
@@ -416,13 +473,16 @@ class Workplace:
         assert member.pid is not None
         worker = self._workers[member.name]
         self._by_pid[member.pid] = worker
+        if self._lookout is not None:
+            self._lookout.born(worker.ranks, member.pid)
         self._post(WorkerStarted(worker.round, worker.ranks.local_rank, member.pid))
 
     def member_exited(self, member: CrewMember, status: int) -> None:
         assert member.pid is not None
         worker = self._workers[member.name]
         self._channel.take_all()  # The last word comes before the end.
-        self._say_step(worker)
+        if self._lookout is not None:
+            self._lookout.ended(worker.ranks.local_rank)
         ended = ExitStatus.from_wait_status(status)
         event = WorkerExited(worker.round, worker.ranks.local_rank, member.pid, ended)
         if ended.succeeded:
@@ -463,8 +523,12 @@ class Workplace:
         self._close_round()
         self._post(SpawnerEnded() if self._ending else SpawnerLost(how))
 
-    def _on_channel(self, pid: int, message: dict[str, Any]) -> bytes | Answer | None:
-        """Take what a worker says; what it asks is answered."""
+    def _on_channel(self, pid: int, message: dict[str, Any]) -> bytes | Answer | Later | None:
+        """Take what a worker says; what it, or another program of this user, asks is answered."""
+        if STACKS in message:
+            from holdfast.processes.lookout.asking import asked_for_stacks
+
+            return partial(asked_for_stacks, message, self.config.run_id, self.take_stacks)
         if WAS_TOLD_TO_STOP in message:
             asking = self._by_pid.get(pid)
             return YES if asking is not None and asking.told_to_stop else NO
@@ -474,8 +538,10 @@ class Workplace:
             self._post(ImportLeft(float(message["imported_itself_s"])))
         worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))
         reported = message.get("progress")
-        if worker is not None and type(reported) is int:
-            self._note_step(worker, reported)
+        if worker is not None and self._lookout is not None and type(reported) is int:
+            self._lookout.heard(worker.ranks.local_rank, reported)
+        if "deadlines" in message and self._lookout is not None:
+            self._lookout.has_deadlines()
         if worker is not None and KEY in message:
             return self._on_save(worker, message[KEY], message.get("step"))
         return None
@@ -485,21 +551,9 @@ class Workplace:
         answer = ANSWERS.get(said) if isinstance(said, str) else None
         if answer is None:
             return None
-        at = step if type(step) is int else None
+        at = step if type(step) is int else NO_STEP
         self._post(SaveAnswered(worker.round, worker.ranks.local_rank, answer, at))
         return Answer(NEWS, self._page().descriptor) if answer == "listens" else None
-
-    def _note_step(self, worker: Running, reported: int) -> None:
-        worker.unsaid_step = reported
-        now = time.monotonic()
-        if now >= worker.next_step_at:
-            worker.next_step_at = now + STEP_INTERVAL_S
-            self._say_step(worker)
-
-    def _say_step(self, worker: Running) -> None:
-        if worker.unsaid_step is not None:
-            step, worker.unsaid_step = worker.unsaid_step, None
-            self._post(StepReported(worker.round, worker.ranks.local_rank, step))
 
     def _by_local_rank(self, local_rank: object) -> Running | None:
         """A child of a worker speaks for it."""
@@ -523,6 +577,10 @@ class Workplace:
         if self._output is not None:
             self._output.close()
             self._output = None
+        if self._lookout is not None:
+            self._longest_waits = self._lookout.longest_waits()
+            self._lookout.close()
+            self._lookout = None
 
 
 def _keep(program: Program, memory: warm_memory.WarmMemory) -> None:

@@ -26,7 +26,13 @@ import msgspec
 
 from holdfast.core.protocol.document import READ_BYTES, Document, decode, encode
 from holdfast.core.protocol.errors import UsageError
-from holdfast.runtime.private_folder import NotPrivate, private_folder, read_file, write_file
+from holdfast.runtime.private_folder import (
+    NotPrivate,
+    own_folder,
+    private_folder,
+    read_file,
+    write_file,
+)
 
 KEPT_S = 24 * 3600.0
 CLOSED_FOR_S = 60.0
@@ -35,11 +41,6 @@ of that name is not to be taken for it."""
 HINT = "--snapshot-dir names another folder"
 _ENDING = ".record.json"
 _NAME_MOST = 150
-
-
-def default_folder() -> Path:
-    """A folder that outlives a reboot, and that nobody else can write to."""
-    return Path("/var/tmp") / f"holdfast-{os.getuid()}"
 
 
 def _sweep(folder: int) -> None:
@@ -76,7 +77,7 @@ class JobRecord:
             with private_folder(folder) as opened:
                 _sweep(opened)
         except OSError as error:
-            if folder != default_folder():
+            if folder != own_folder():
                 words = f"the coordinator's record cannot be kept in {folder}: {error.strerror}"
                 ours = f"chmod go-w {folder}, or " if isinstance(error, NotPrivate) else ""
                 raise UsageError(words, ours + HINT) from None

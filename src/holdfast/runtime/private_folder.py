@@ -15,6 +15,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 
 
 class NotPrivate(PermissionError):
@@ -37,6 +38,11 @@ def private_folder(path: str | os.PathLike[str]) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def own_folder() -> Path:
+    """One that outlives a reboot, on most machines on a disk of their own."""
+    return Path("/var/tmp") / f"holdfast-{os.getuid()}"
 
 
 def is_ours(found: os.stat_result) -> bool:

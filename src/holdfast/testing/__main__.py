@@ -2,6 +2,7 @@
 
 python -m holdfast.testing --seeds 0:20000 --jobs 2
 python -m holdfast.testing --seed 1234 --story
+python -m holdfast.testing --seed 1234 --story --journals DIR --why host0-1:57
 python -m holdfast.testing --everywhere --jobs 2
 python -m holdfast.testing --case 'closing/holding/its node is killed/41' --story
 """
@@ -13,8 +14,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
+from holdfast.observe import causes, journal
 from holdfast.testing import PROFILES, Run, everywhere, make_plan, shrink, simulate
 from holdfast.testing.plan import Plan
 
@@ -27,11 +31,12 @@ SHRUNK = 3
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.case:
-        return _tell(everywhere.Case.named(options.case).play(story=options.story))
+        plan = everywhere.Case.named(options.case).plan()
+        return _tell(plan, options.story, options.journals, options.why)
     if options.everywhere:
         return _everywhere(options.jobs, options.points, options.stop_after)
     if options.seed is not None:
-        return _one(options.seed, options.profile, options.story, options.shrink)
+        return _one(options)
     first, _, last = options.seeds.partition(":")
     return _many(range(int(first), int(last)), options.profile, options.jobs, options.stop_after)
 
@@ -44,6 +49,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", default="0:300", help="first:last, the last not included")
     parser.add_argument("--seed", type=int, help="one seed only")
     parser.add_argument("--story", action="store_true", help="tell what happened, line by line")
+    parser.add_argument(
+        "--journals", type=Path, metavar="DIR", help="keep the nodes' journals there"
+    )
+    parser.add_argument(
+        "--why", default="", metavar="NODE:LINE", help="how it came to that line of a journal"
+    )
     parser.add_argument("--shrink", action="store_true", help="find a shorter story first")
     parser.add_argument("--profile", default="", choices=["", *PROFILES], metavar="NAME")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
@@ -57,23 +68,42 @@ def _parser() -> argparse.ArgumentParser:
 # One seed.
 
 
-def _one(seed: int, profile: str, story: bool, shorter: bool) -> int:
-    plan = make_plan(seed, profile)
-    run = simulate(plan, story=story)
-    if shorter and run.violations:
-        plan = shrink(plan, run.violations[0].checker)
-        run = simulate(plan, story=story)
-    return _tell(run)
+def _one(options: argparse.Namespace) -> int:
+    plan = make_plan(options.seed, options.profile)
+    if options.shrink:
+        violations = simulate(plan).violations
+        plan = shrink(plan, violations[0].checker) if violations else plan
+    return _tell(plan, options.story, options.journals, options.why)
 
 
-def _tell(run: Run) -> int:
-    _print_plan(run.plan)
-    for line in run.story:
+def _tell(plan: Plan, story: bool, journals: Path | None = None, why: str = "") -> int:
+    """Play a plan, and tell what happened; with a story, also how it came to its end."""
+    with TemporaryDirectory(prefix="holdfast-journals-") as passing:
+        folder = Path(passing) if journals is None else journals
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.glob("*.jsonl")):
+            _parser().error(f"--journals {folder}: it holds journals already; name another folder")
+        is_kept = story or journals is not None or why
+        run = simulate(plan, story=story, journals=folder if is_kept else None)
+        way = _way(folder, why) if story or why else []
+    _print_plan(plan)
+    for line in (*run.story, *way):
         print(line)
     for violation in run.violations:
         print(f"BROKEN {violation}")
     print(f"{run.virtual_s:.0f} virtual seconds; {len(run.violations)} broken promises")
     return 1 if run.violations else 0
+
+
+def _way(folder: Path, wanted: str) -> list[str]:
+    """How it came to a line of the nodes' journals; to the end of the job if none is named."""
+    journals = [journal.read(path) for path in sorted(folder.glob("*.jsonl"))]
+    try:
+        line = causes.StepId.named(wanted) if wanted else causes.the_end(journals)
+        lines = causes.story(journals, line) if line is not None else []
+    except (KeyError, ValueError):
+        _parser().error(f"--why {wanted}: no journal has such a line; one is named NODE:NUMBER")
+    return ["how it came to that:", *(f"  {line}" for line in lines)] if lines else []
 
 
 def _print_plan(plan: Plan) -> None:
@@ -207,7 +237,7 @@ def _everywhere(jobs: int, points: int, stop_after: int) -> int:
     _go_through(_in_batches(cases), _run_cases, progress, (jobs, stop_after))
     for name, _ in progress.failing[:SHRUNK]:
         print()
-        _tell(everywhere.Case.named(name).play(story=True))
+        _tell(everywhere.Case.named(name).plan(), story=True)
         print(f"replay: python -m holdfast.testing --case '{name}' --story")
     return 1 if progress.failing else 0
 

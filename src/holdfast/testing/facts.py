@@ -13,7 +13,8 @@ from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, RunRound, StopRound
 from holdfast.core.protocol.model import Outcome, Tenure
 
-WorkerEnd = Literal["failed", "victim", "stopped", "killed", "succeeded", "suspended"]
+WorkerEnd = Literal["failed", "victim", "stopped", "killed", "succeeded", "suspended", "orphaned"]
+"""The last: it had outlived both agent and spawner."""
 
 
 class Fact(Struct, frozen=True):
@@ -68,6 +69,15 @@ class WorkerEnded(Fact, frozen=True):
     rank: int
     how: WorkerEnd
     instance: int = 1
+
+
+class WorkerListened(Fact, frozen=True):
+    """A worker asks from now on whether it is to save."""
+
+    host: int
+    node: str
+    round: int
+    rank: int
 
 
 class WorkerSaved(Fact, frozen=True):

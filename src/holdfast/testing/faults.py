@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.testing.facts import FaultStruck, NodeDrained
 from holdfast.testing.network import TO_CLIENT, TO_SERVER
-from holdfast.testing.plan import Fault
+from holdfast.testing.plan import WAYS_TO_DIE, Fault, loses_notes
 from holdfast.testing.ports import EMBEDDED_HOST
 from holdfast.testing.spawner import NEVER_RETRY, RAISED
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from holdfast.testing.machine import Machine
 
 RELEASE_EVERY_S = 0.5
+ORPHAN_SHARE = 0.5
+"""Of a lease, for which that one goes on: nobody is left who would end it when it is over."""
 Happen = Callable[["Cluster", "Machine", Fault], None]
 
 
@@ -88,6 +90,26 @@ def _host_crashes(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     if machine.up:
         machine.crash()
         _start_again(cluster, machine, fault)
+
+
+def _all_are_killed(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """As by a batch system, or a power cut; and all are started again, where they were."""
+    way = WAYS_TO_DIE[fault.other % len(WAYS_TO_DIE)]
+    for each in cluster.machines:
+        process = each.process
+        if process is None:
+            continue
+        if loses_notes(fault, each.number):
+            each.notes.clear()
+        if way == "power":
+            each.crash()
+        else:
+            process.die()
+        if way == "orphan" and each.number == fault.other % len(cluster.machines):
+            process.spawner.die("killed", ORPHAN_SHARE * each.config.leases.lease_s)
+        elif way != "agents":
+            process.spawner.die("killed")
+        _start_again(cluster, each, replace(fault, other=0))
 
 
 def _spawner_is_killed(cluster: Cluster, machine: Machine, fault: Fault) -> None:
@@ -359,6 +381,7 @@ KINDS: dict[str, Happen] = {
     "closing asked": _closing_asked,
     "released": _released,
     "a liar speaks": _a_liar_speaks,
+    "all are killed": _all_are_killed,
 }
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.core.node.machine_notes import MachineNote
+from holdfast.testing.notes import DISK_S
 from holdfast.testing.plan import HostPlan
 from holdfast.testing.process import SimulatedProcess
 from holdfast.testing.timeline import HostClock
@@ -43,6 +45,8 @@ class Machine:
         self.older: list[SimulatedProcess] = []
         """Processes whose agent is dead, while something of them may be left."""
         self.disk: Any = None
+        self.notes: dict[str, MachineNote] = {}
+        """Of the nodes that were here, on its disk."""
         self._deferred: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.config = msgspec.structs.replace(cluster.plan.config, slots=plan.slots, role=plan.role)
 
@@ -75,6 +79,15 @@ class Machine:
         random = self.cluster.random
         most_s = 0.9 * self.config.leases.kill_margin_s
         return most_s * random.random() if random.random() < 0.3 else 0.005 * random.random()
+
+    def has_of(self, node: str) -> bool:
+        """Whether anything of that node is left here."""
+        return any(process.node == node and process.is_left for process in self.processes())
+
+    def freed(self) -> None:
+        """Nothing is left of a node that was here; whoever waits for that is told."""
+        if self.process is not None:
+            self.after(DISK_S, self.process.post, self.process.spawner.notes.look)
 
     # Its life.
 

@@ -53,6 +53,7 @@ FaultKind = Literal[
     "closing asked",
     "released",
     "a liar speaks",
+    "all are killed",
 ]
 
 HARMLESS: frozenset[FaultKind] = frozenset(
@@ -92,6 +93,18 @@ class Fault(Struct, frozen=True, omit_defaults=True):
         who = "the leader's host" if self.host == LEADER else f"host {self.host}"
         lasts = f" for {self.lasts_s:.1f} s" if self.lasts_s else ""
         return f"{self.at:.2f} s: {self.kind}, {who}{lasts}"
+
+
+WAYS_TO_DIE = ("nodes", "power", "agents", "orphan")
+"""How all are killed: with all that they started; with their hosts; the agents alone, whose
+spawners see to the rest; or with all but one worker of one of them."""
+NEW_DISKS_FROM = 700
+"""Of a fault's thousand varieties: from this on some hosts lose what was on their disks."""
+
+
+def loses_notes(fault: Fault, host: int) -> bool:
+    """Whether the disk of that host is new when all are started again."""
+    return fault.other >= NEW_DISKS_FROM and (fault.other + host) % 3 == 0
 
 
 class HostPlan(Struct, frozen=True):

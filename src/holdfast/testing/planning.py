@@ -164,6 +164,15 @@ PROFILES: dict[str, Profile] = {
         embedded=1.0,
         forgets=0.0,
     ),
+    "again": Profile(
+        ("all are killed",),
+        faults=(1, 2),
+        late=0.0,
+        ends_early=0.0,
+        short_s=(0.0, 2.0),
+        forgets=0.0,
+        leases_s=(4.0, 6.0, 30.0),
+    ),
     "asked": Profile(
         ("everybody is asked", "whole tree is asked", "drain", "drain", "worker fails"),
         faults=(1, 4),
@@ -183,7 +192,7 @@ WEIGHTS = {
     "leader": 10, "register": 8, "drains": 6, "growth": 4, "slow": 5, "embedded": 8,
     "watching": 6, "emptied": 4, "takeover": 4, "points": 6,
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
-    "closings": 0, "liars": 0, "asked": 0,
+    "closings": 0, "liars": 0, "asked": 0, "again": 0,
 }  # fmt: skip
 
 

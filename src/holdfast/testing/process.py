@@ -88,8 +88,9 @@ class SimulatedProcess(Turns):
     def _begin(self) -> None:
         self.engine = Engine(self.machine.config, self.node, self.machine.name, self._ports())
         warm = self.machine.plan.warm
-        started = AgentStarted(("import torch",)) if warm else AgentStarted(cold="--no-warm")
-        self.engine.post(started)
+        steps, cold = (("import torch",), "") if warm else ((), "--no-warm")
+        self.engine.post(AgentStarted(steps, cold, notes=True))
+        self.engine.post(self.spawner.notes.make())
         self.engine.post(SpawnerReady(self.machine.pids, True, True))
 
     def _ports(self) -> Ports:
@@ -262,11 +263,16 @@ class SimulatedProcess(Turns):
             self._ceased()
         self._note_end(silent=True)
         self.connections.clear()
-        self.spawner.die("killed")
+        self.spawner.vanish("killed")
+
+    @property
+    def is_left(self) -> bool:
+        """Whether anything of the node is."""
+        return self.alive or self.spawner.alive or self.spawner.orphan is not None
 
     def part_ended(self) -> None:
         """FIN on the tethers, once nothing of the node is left."""
-        if self.alive or self.spawner.alive:
+        if self.is_left:
             return
         self._note_end(silent=False)
         if self in self.machine.older:
@@ -279,6 +285,7 @@ class SimulatedProcess(Turns):
             elif connection.number in self.spawner.shared:
                 network.tether_ended(connection, SERVER_TETHER)
         self.connections.clear()
+        self.machine.freed()
 
     def let_go_of_tether(self, number: int) -> None:
         """Nobody on this node holds that one any more."""

@@ -13,6 +13,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from holdfast.core.node.io import (
+    NO_STEP,
     AgentEffect,
     AgentEvent,
     AllGone,
@@ -24,8 +25,10 @@ from holdfast.core.node.io import (
     KillZygote,
     LeaseRanOut,
     ListStuck,
+    NoteSeat,
     ProcessesStuck,
     Remember,
+    RemoveNotes,
     ReserveEndpoint,
     SaveAnswered,
     SavingAnswer,
@@ -49,9 +52,11 @@ from holdfast.testing.facts import (
     WorkerContinued,
     WorkerEnd,
     WorkerEnded,
+    WorkerListened,
     WorkerSaved,
 )
 from holdfast.testing.lockstep import STEP_S
+from holdfast.testing.notes import SimulatedNotes
 
 if TYPE_CHECKING:
     from holdfast.testing.process import SimulatedProcess
@@ -118,6 +123,9 @@ class SimulatedSpawner:
         self.tether = 0
         self.tethers: set[int] = set()
         """All that anything on this node still holds."""
+        self.notes = SimulatedNotes(process)
+        self.orphan: SimulatedWorker | None = None
+        """A process of the user's that has outlived agent and spawner."""
         self.shared: frozenset[int] = frozenset()
         """Those of other nodes to this one that it holds too."""
 
@@ -127,6 +135,10 @@ class SimulatedSpawner:
         if isinstance(effect, ReserveEndpoint):
             self.machine.ports += 1
             self._tell(EndpointReserved(Endpoint(self.machine.name, self.machine.ports)))
+        elif isinstance(effect, NoteSeat):
+            self.notes.put(effect)
+        elif isinstance(effect, RemoveNotes):
+            self.notes.remove()
         elif not isinstance(effect, Remember):
             self.machine.after(self.process.lag_s, self._do, effect)
 
@@ -283,6 +295,8 @@ class SimulatedSpawner:
         if self.alive and worker.executes:
             worker.listens = True
             self._answer(worker, "listens")
+            who = (self.machine.number, self._node(), worker.round, worker.rank)
+            self.cluster.note(WorkerListened(self._now(), *who))
             everybody = self.cluster.workers(worker.round)
             if self.cluster.whole(worker.round) and all(one.listens for _, one in everybody):
                 of = (worker.instance, worker.round)
@@ -315,9 +329,7 @@ class SimulatedSpawner:
     def _between_steps(self) -> float:
         return STEP_S * self.cluster.pace.random()
 
-    def _answer(
-        self, worker: SimulatedWorker, answer: SavingAnswer, step: int | None = None
-    ) -> None:
+    def _answer(self, worker: SimulatedWorker, answer: SavingAnswer, step: int = NO_STEP) -> None:
         if self.alive and worker.executes:
             self._tell(SaveAnswered(worker.round, worker.local_rank, answer, step))
 
@@ -437,17 +449,31 @@ class SimulatedSpawner:
     def agent_died(self) -> None:
         self.machine.after(self.machine.kill_delay(), self.die, "killed")
 
-    def die(self, how: WorkerEnd) -> None:
-        """It is gone, and everything below it."""
+    def die(self, how: WorkerEnd, orphan_s: float = 0.0) -> None:
+        """It is gone, and everything below it; or all but one, for a while."""
         if not self.alive:
             return
         self.alive = False
-        for worker in list(self.workers):
-            if worker.executes:
-                self._executes_no_more(worker, how)
+        running = [worker for worker in self.workers if worker.executes]
+        if orphan_s and running:
+            self.orphan = running.pop()
+            self.machine.after(orphan_s, self._orphan_ends)
+        for worker in running:
+            self._executes_no_more(worker, how)
         self.workers.clear()
         self.process.post_agent(SpawnerLost("was killed"))
         self.process.part_ended()
+
+    def _orphan_ends(self) -> None:
+        if self.orphan is not None:
+            self._executes_no_more(self.orphan, "orphaned")
+            self.orphan = None
+            self.process.part_ended()
+
+    def vanish(self, how: WorkerEnd) -> None:
+        """The host has lost its power."""
+        self.die(how)
+        self._orphan_ends()
 
     def suspend(self) -> None:
         for worker in self.workers:

@@ -7,16 +7,18 @@ Rules
    local rank is added so that a helper process of a worker can speak for it.
 3. A forked child opens a connection of its own, so that the kernel names it rightly.
 
+How far it is goes another way, without a message (`worker.progress`); only the first step is said
+here.
+
 The socket is named by `HOLDFAST_CHANNEL`; a name that starts with `@` lies in the abstract
 namespace, which leaves no file behind. It is connected to when it is first used.
 """
 
 from __future__ import annotations
 
-import operator
 import os
 import socket
-from typing import Any, SupportsIndex
+from typing import Any
 
 VARIABLE = "HOLDFAST_CHANNEL"
 PACKET_LIMIT = 64 * 1024
@@ -71,18 +73,6 @@ def _connect(name: str) -> socket.socket:
         fresh.close()
         raise
     return fresh
-
-
-_channel = Channel()
-
-
-def progress(step: SupportsIndex) -> None:
-    """Tell the agent which step the training has reached.
-
-    Cheap enough for every step. Raises `TypeError` for what is not a whole number, whether
-    or not an agent listens.
-    """
-    _channel.send({"progress": operator.index(step)})
 
 
 def address_of(name: str) -> str:

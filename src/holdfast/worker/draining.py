@@ -64,7 +64,7 @@ class Drain:
         return f"<Drain: {self.reason}; {self.seconds_left:.1f} s left>"
 
 
-class _Watch:
+class _DrainWatch:
     """What this process knows of the page, and its line to the agent."""
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ def read(page: mmap | bytes) -> dict[str, Any] | None:
     return shown
 
 
-_watch = _Watch()
+_watch = _DrainWatch()
 os.register_at_fork(after_in_child=_watch.begin_anew)
 
 

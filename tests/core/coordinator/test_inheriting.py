@@ -118,3 +118,12 @@ def test_a_roll_tells_any_two_sets_apart_and_adds_up() -> None:
     assert roll("abc") != roll("abd")
     assert roll("ab") ^ roll("c") == roll("abc")
     assert roll("") == 0
+
+
+def test_a_hold_is_over_when_a_member_that_it_needs_reports_and_not_before() -> None:
+    job = taken_over()
+    job.state.round.missing.until = held_until = job.now + 72.7
+    job.greet("a", Standing(4, 0, 3, "succeeded"))
+    assert job.state.round.missing.until == held_until, "the others may be held without it"
+    job.greet("b", Standing(4, 1, 3, "running"))
+    assert job.state.round.missing.until < held_until

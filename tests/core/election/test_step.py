@@ -22,6 +22,7 @@ from holdfast.core.election.io import (
     LedgerWanted,
     NobodyFound,
     NodeLeaves,
+    NodesEnded,
     OutcomeKnown,
     Outranked,
     Pointed,
@@ -226,6 +227,32 @@ def test_12_the_end_of_the_leader_s_tether_lets_a_successor_take_over_at_once() 
     (lead,) = of_kind(node.take(LeaderTetherEnded("a")), Lead)
     assert isinstance(lead, Lead)
     assert not lead.holder_possible
+
+
+def test_12_a_newcomer_on_the_machine_where_the_leader_ended_takes_over_at_once() -> None:
+    old = leader()
+    newcomer = Node("new", old.register, old.now)
+    newcomer.take(ElectionStarted())
+    assert not of_kind(newcomer.take(NodesEnded(("spare",))), Lead), "another one ended there"
+    (lead,) = of_kind(newcomer.take(NodesEnded(("a",))), Lead)
+    assert isinstance(lead, Lead)
+    assert (lead.dead, lead.holder_possible) == ("a", False)
+
+
+def test_12_it_does_when_it_learns_of_the_leader_only_later() -> None:
+    old = leader()
+    newcomer = Node("new", old.register, old.now)
+    newcomer.take(NodesEnded(("a",)))
+    assert of_kind(newcomer.take(ElectionStarted()), Lead)
+
+
+def test_12_who_leads_meanwhile_is_left_alone() -> None:
+    old = leader()
+    newcomer = Node("new", old.register, old.now)
+    newcomer.take(NodesEnded(("z",)))
+    newcomer.take(ElectionStarted())
+    assert not newcomer.leads
+    assert not of_kind(old.take(NodesEnded(("a",))), StepDown), "it is not of this machine's dead"
 
 
 def test_an_old_leader_that_writes_again_learns_that_it_was_replaced() -> None:

@@ -20,10 +20,16 @@ from holdfast.core.node.io import (
     WorkerExited,
 )
 from holdfast.core.node.state import ASKED_TIMER, AgentState
-from holdfast.core.protocol.messages import FromNode, NodeDraining, StopRound, WorkersFailed
+from holdfast.core.protocol.messages import (
+    FromNode,
+    NodeDraining,
+    StandBy,
+    StopRound,
+    WorkersFailed,
+)
 from holdfast.core.protocol.model import ExitStatus, Outcome
 
-from .agent_life import Life, exited, member, running, said
+from .agent_life import Life, exited, member, running, said, waiting
 
 TERM, USR1, USR2, INT = signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT
 
@@ -125,6 +131,12 @@ def test_whether_the_job_goes_on_is_known_from_who_lets_it_out(goes_on: bool, as
     assert finished(life).asked == asked
 
 
+def test_a_node_that_is_asked_after_another_cannot_say_that_the_job_goes_on() -> None:
+    life = member()
+    life.take(Told(StopRound(1, "b is leaving", goes_on=True)), SignalReceived(TERM))
+    assert finished(life).asked == "job"
+
+
 def test_a_node_on_its_way_out_still_hears_that_the_job_goes_on() -> None:
     life = member()
     life.take(SignalReceived(TERM), killed_by(TERM), killed_by(TERM, 1))
@@ -159,3 +171,16 @@ def test_a_node_that_is_not_connected_leaves_at_once() -> None:
     life = member()
     life.state.connected = False
     assert SignalWorkers(TERM, (0, 1)) in life.take(SignalReceived(TERM))
+
+
+def test_a_spare_that_is_asked_leaves_a_job_that_goes_on() -> None:
+    life = waiting()
+    life.take(Told(StandBy("round 1 runs with 2 of at most 2 nodes: standing by")))
+    life.take(SignalReceived(TERM))
+    assert finished(life).asked == "node"
+
+
+def test_a_node_that_waits_for_the_first_round_cannot_know_that_the_job_goes_on() -> None:
+    life = waiting()
+    life.take(SignalReceived(TERM))
+    assert finished(life).asked == "job"

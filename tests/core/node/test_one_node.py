@@ -76,7 +76,7 @@ jobs = st.builds(
 blows = st.dictionaries(st.integers(0, 79), st.sampled_from(BLOWS), max_size=3)
 
 
-@hypothesis.settings(max_examples=400)
+@hypothesis.settings(max_examples=200)
 @hypothesis.given(
     config=jobs,
     started=st.sampled_from([COLD, WARM, PRELOADING]),

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from holdfast.core.node.io import (
+    AgentEffect,
     AgentStarted,
     AgentTimerFired,
+    CoordinatorReached,
     Dial,
     DropZygote,
+    EndedFound,
     EndpointReserved,
+    KnowEnded,
     ModuleRejected,
+    NoteMade,
+    NoteSeat,
+    RemoveNotes,
     Report,
     ReserveEndpoint,
     SpawnerReady,
     StartWorkers,
     StartZygote,
+    Told,
     WakeAgent,
     ZygoteReady,
 )
-from holdfast.core.protocol.messages import NodeJoined
+from holdfast.core.protocol.messages import (
+    CloseJob,
+    EndedMember,
+    MembersEnded,
+    NodeGreeted,
+    NodeJoined,
+    RunRound,
+)
 
-from .agent_life import PORT, Life, assignment, run_round, said, without_words
+from .agent_life import PORT, SUCCEEDED, Life, assignment, run_round, said, without_words
 
 
 def test_a_node_joins_when_its_port_is_held_and_it_knows_how_workers_start() -> None:
@@ -102,3 +117,65 @@ def test_a_kernel_without_subreapers_is_told_of() -> None:
     assert "processes that workers detach" in said(
         life.take(SpawnerReady(7, subreaper=False, pidfd=True))
     )
+
+
+MARK = "a" * 32
+GONE = EndedMember("here-0", 1, 4, 0, "0" * 32)
+
+
+def noting() -> Life:
+    """A node that holds a port, and will have a note."""
+    life = Life()
+    life.take(AgentStarted(cold="not wanted", notes=True), EndpointReserved(PORT))
+    return life
+
+
+def joined(effects: list[AgentEffect]) -> NodeJoined:
+    (report,) = [effect for effect in effects if isinstance(effect, Report)]
+    assert isinstance(report.message, NodeJoined)
+    return report.message
+
+
+def test_a_node_joins_with_the_mark_of_its_note() -> None:
+    life = Life()
+    started = life.take(AgentStarted(cold="not wanted", notes=True))
+    assert WakeAgent("note", 2.0) in started
+    assert life.take(EndpointReserved(PORT)) == []
+    assert joined(life.take(NoteMade(MARK))).info.mark == MARK
+
+
+def test_a_disk_that_does_not_answer_holds_up_nobody() -> None:
+    life = noting()
+    assert joined(life.take(AgentTimerFired("note"))).info.mark == ""
+    assert life.take(AgentTimerFired("note")) == []
+
+
+def test_who_ended_on_this_machine_is_told_with_every_greeting() -> None:
+    life = noting()
+    found = EndedFound(("here-0", "spare-0"), (GONE,))
+    assert life.take(NoteMade(MARK), found) == [KnowEnded(("here-0", "spare-0"))]
+    (greeting,) = life.take(CoordinatorReached())
+    assert isinstance(greeting, Report)
+    assert isinstance(greeting.message, NodeGreeted)
+    assert greeting.message.ended == (GONE,)
+
+
+def test_who_is_found_later_is_told_at_once_and_only_once() -> None:
+    life = noting()
+    life.take(NoteMade(MARK), CoordinatorReached())
+    found = EndedFound(("here-0",), (GONE,))
+    assert life.take(found) == [KnowEnded(("here-0",)), Report(MembersEnded((GONE,)))]
+    assert life.take(found) == [KnowEnded(("here-0",))]
+
+
+def test_the_note_has_the_seat_before_workers_start() -> None:
+    life = noting()
+    path = ("b" * 32,)
+    effects = life.take(NoteMade(MARK), Told(RunRound(assignment(), path)))
+    assert effects[0] == NoteSeat(1, 1, 0, path)
+    assert isinstance(effects[1], StartWorkers)
+
+
+def test_a_job_that_is_over_leaves_no_notes() -> None:
+    life = noting()
+    assert RemoveNotes() in life.take(NoteMade(MARK), Told(CloseJob(SUCCEEDED)))

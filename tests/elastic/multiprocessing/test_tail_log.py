@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.elastic.multiprocessing import file_news, tail_log
+from holdfast.elastic.multiprocessing import tail_log
 from holdfast.elastic.multiprocessing.tail_log import TailLog
+from holdfast.runtime import file_news
 
 DEADLINE_S = 60.0
 NEVER_S = 3600.0

@@ -201,11 +201,6 @@ class EtcdJob(NodesJob):
         heard = [at - since for at in told if at is not None]
         return Takeover(began - since, min(heard), max(heard))
 
-    def journals(self) -> Iterator[tuple[journal.JournalHeader, list[journal.Step]]]:
-        for host in self.hosts:
-            for path in sorted(self.home_of(host).glob("logs/*/journal.jsonl")):
-                yield journal.read(path)
-
     # --- the end ----------------------------------------------------------------------------
 
     def check(self) -> None:

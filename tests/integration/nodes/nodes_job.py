@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -226,13 +226,13 @@ class NodesJob:
 
     def check_journals(self) -> None:
         """The core decides the same again, from every agent's journal."""
-        for path in self.journals():
-            header, steps = journal.read(path)
-            assert list(journal.replay(header, steps)) == [], path
+        for header, steps in self.journals():
+            assert list(journal.replay(header, steps)) == [], header.node
 
-    def journals(self) -> list[Path]:
-        homes = (self.home_of(host) for host in self.hosts)
-        return [path for home in homes for path in home.glob("logs/*/journal.jsonl")]
+    def journals(self) -> Iterator[tuple[journal.JournalHeader, list[journal.Step]]]:
+        for host in self.hosts:
+            for path in sorted(self.home_of(host).glob("logs/*/journal.jsonl")):
+                yield journal.read(path)
 
     def has_ended(self) -> bool:
         """No agent and no other process of the job is there any more."""

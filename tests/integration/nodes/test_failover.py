@@ -11,11 +11,11 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from holdfast.observe import journal
+from holdfast.observe.causes import StepId, story
+from holdfast.observe.journal import CoordinatorBegan
 
 from .etcd_hosts import LEADS_NO_MORE, EtcdJob, boot_time, cluster_on
 from .nodes_job import DEADLINE_S, SILENT_STEPS, Agent, kill_worker
@@ -54,11 +54,16 @@ def names(agents: list[Agent]) -> set[str]:
     return {agent.host.name for agent in agents}
 
 
-def elected(journals: list[Path]) -> int:
-    """How many elections the journals tell of, which were all decided again (`finish`)."""
-    steps = [step for path in journals for step in journal.read(path)[1]]
-    won = [step for step in steps if isinstance(step, journal.ElectionStep)]
-    return sum(effect["type"] == "Lead" for step in won for effect in step.effects)
+def takeovers(job: EtcdJob) -> list[str]:
+    """Of each coordinator of which the journals tell: with what the way to it began."""
+    journals = list(job.journals())
+    began = [
+        StepId(header.node, step.seq)
+        for header, steps in journals
+        for step in steps
+        if isinstance(step, CoordinatorBegan)
+    ]
+    return [story(journals, line)[0] for line in began]
 
 
 @pytest.mark.torch
@@ -72,7 +77,9 @@ def test_the_death_of_the_coordinators_agent_is_survived(make_etcd_job, note) ->
     assert set(job.hosts_of(number)) == names(others)
     assert job.leader(epoch) in others
     job.finish(*others)
-    assert elected(job.journals()) == 2, "the journals do not tell who was the coordinator"
+    roots = takeovers(job)
+    assert len(roots) == 2, "the journals tell of two coordinators"
+    assert any(f"LeaderTetherEnded (leader={leader.host.name}" in root for root in roots)
     assert job.document().ledger.charges == 0
     note("takeover, agent killed", job.takeover(since, leader))
 

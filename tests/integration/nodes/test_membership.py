@@ -14,7 +14,6 @@ NO_RESTARTS = "--max-restarts=0"
 ELASTIC = ("--nnodes=2:3", PATIENT_CONF, NO_RESTARTS)
 
 
-@pytest.mark.torch
 def test_a_host_that_joins_later_is_taken_in(make_job) -> None:
     job = make_job(3)
     first, second = (job.start(host, *ELASTIC) for host in job.hosts[:2])

@@ -82,7 +82,6 @@ def test_an_agent_paused_for_longer_than_its_lease_comes_back(job) -> None:
     comes_back(job, lambda: agent.send(signal.SIGSTOP), lambda: agent.send(signal.SIGCONT))
 
 
-@pytest.mark.torch
 def test_a_link_that_is_cut_and_healed_brings_its_host_back(job) -> None:
     comes_back(job, job.hosts[OTHER].cut, job.hosts[OTHER].heal)
 

@@ -117,7 +117,9 @@ def test_a_lost_node_is_waited_for_and_gets_its_rank_back(make_static, rank: int
     old = job.workers(number)
     agents[rank].kill_all()
     master = agents[0]
-    job.until(lambda: f"waiting for 1 more: rank {rank}\n" in master.stderr, "who is missing")
+    job.until(
+        lambda: f"(--join-timeout) for 1 more: rank {rank}\n" in master.stderr, "who is missing"
+    )
     job.until_gone(old)
     agents[rank] = static.start(agents[rank].host, rank, NO_RESTARTS)
     number = job.until_stepping(world=3, after=number)

@@ -356,7 +356,7 @@ sys.path.insert(0, {folder!r})
 import wire
 from private_messages import Preloaded
 
-spawner = wire.Connection(socket.socket(fileno=int(sys.argv[3])))
+spawner = wire.PrivateConnection(socket.socket(fileno=int(sys.argv[3])))
 
 def say(word):
     spawner.queue(Preloaded(steps=(), late=(), has_torch=False, reason=word))

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.core.coordinator import judging as judging
 from holdfast.core.coordinator import saving as saving
+from holdfast.core.coordinator import standstill as standstill
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     Disconnect,
@@ -156,7 +157,9 @@ def succeeded(
     current.course.succeeded.add(node)
     if state.succession is not None and node == state.succession.leader:
         note_done(state, current, node)
-    return judging.close_if_all_succeeded(state, current)
+    # It may have been the only one that did not stand still.
+    closed = judging.close_if_all_succeeded(state, current)
+    return closed or standstill.look(state, current)
 
 
 def stopped(

@@ -38,7 +38,7 @@ from holdfast.core.coordinator.state import (
     update_ready,
 )
 from holdfast.core.policy import ranks, rounds
-from holdfast.core.protocol import exit_status
+from holdfast.core.protocol import exit_status, marks
 from holdfast.core.protocol.messages import CloseJob, RunRound, StandBy
 from holdfast.core.protocol.model import Assignment, Endpoint, NodeInfo, Outcome
 
@@ -197,6 +197,8 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         formed_at=now,
         assignments=_assignments(state, seated),
     )
+    if any(info.mark for info in seated):
+        state.round.seats.marks = marks.grow([info.mark for info in seated])
     for name in members:
         state.members[name].round = state.round_number
         update_ready(state, name)
@@ -241,13 +243,18 @@ def written(state: CoordinatorState, version: int, now: float) -> list[Coordinat
 
 def _announce(state: CoordinatorState, formed: FormingRound, now: float) -> list[CoordinatorEffect]:
     state.round = formed.announced(now)
-    told = formed.assignments
     effects: list[CoordinatorEffect] = [
-        Tell(name, RunRound(told[name])) for name in formed.seats.nodes()
+        Tell(name, announcement(formed, name)) for name in formed.seats.nodes()
     ]
     for name in state.ready:
         effects += stand_by(state, name)
     return effects
+
+
+def announcement(current: FormingRound | RunningRound, node: str) -> RunRound:
+    """What a member is told of a round that was formed here."""
+    path = marks.path_of(current.seats.marks, current.seats.ranks[node])
+    return RunRound(current.assignments[node], path)
 
 
 # A round that runs.

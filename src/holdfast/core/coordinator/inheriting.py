@@ -76,12 +76,13 @@ def take_seat(current: ToldRound, standing: Standing, node: str) -> None:
             current.course.done.discard(rank)
 
 
-def reported(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+def reported(state: CoordinatorState, standing: Standing, now: float) -> list[CoordinatorEffect]:
     """A member has said where it stands. When all have, and all still run, the round goes on."""
     current = state.round
     if not isinstance(current, InheritedRound | StoppingRound) or current.missing is None:
         return []
-    if not current.missing.reported:
+    # One that has succeeded is not needed for a hold, and so ends none by leaving.
+    if not current.missing.reported and standing.condition != "succeeded":
         _first_report(state, current.missing, now)
     if current.seats.unreported:
         return []

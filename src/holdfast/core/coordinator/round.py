@@ -9,7 +9,8 @@
 Rules
 1. Nobody has heard of a round that forms: what is said of it is ignored.
 2. A seat is a node's. In a round that an earlier coordinator formed it may also be one of which
-   only the number is known: its node has not reported yet, did not in time, or had finished.
+   only the number is known: its node has not reported yet, did not in time, has ended, or had
+   finished.
 3. A node has one seat at most.
 4. A member of a round that stops is waited for until it is back or gone; it is one of the two.
 """
@@ -20,8 +21,9 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from holdfast.core.protocol.document import roll
-from holdfast.core.protocol.messages import StopRound
+from holdfast.core.protocol.document import Ledger, roll
+from holdfast.core.protocol.marks import MarkTree
+from holdfast.core.protocol.messages import StopRound, WorkersStood
 from holdfast.core.protocol.model import Assignment, Failure
 
 EndingKind = Literal["failure", "loss", "drain", "newcomers"]
@@ -53,7 +55,7 @@ class FinishedSeat(Struct, frozen=True):
 
 
 class AbsentSeat(Struct, frozen=True):
-    """Whoever sat there did not report in time, and counts as gone."""
+    """Whoever sat there has ended, or did not report in time and counts as gone."""
 
 
 Seat = NodeSeat | UnreportedSeat | FinishedSeat | AbsentSeat
@@ -69,6 +71,8 @@ class RoundSeats(Struct):
     """How many seats are `UnreportedSeat`."""
     known_roll: int | None = None
     """Who the members are, as one number (`document.roll`), where that is known."""
+    marks: MarkTree = ()
+    """By which what is told of members that have ended is checked; where inherited, its top."""
 
     def __len__(self) -> int:
         return len(self.by_rank)
@@ -90,6 +94,11 @@ class RoundSeats(Struct):
     def unreported_ranks(self) -> list[int]:
         return [n for n, seat in enumerate(self.by_rank) if isinstance(seat, UnreportedSeat)]
 
+    def lose(self, rank: int) -> None:
+        """Whoever sat there had not reported, and is gone."""
+        self.by_rank[rank] = AbsentSeat()
+        self.unreported -= 1
+
     def give_up(self) -> None:
         """Nobody waits for those who have not reported any more."""
         for rank in self.unreported_ranks():
@@ -108,12 +117,13 @@ def seats_of(nodes: list[str]) -> RoundSeats:
     return RoundSeats([NodeSeat(node) for node in nodes], {n: rank for rank, n in enumerate(nodes)})
 
 
-def seats_inherited(size: int, finished: tuple[int, ...], known_roll: int | None) -> RoundSeats:
+def seats_inherited(written: Ledger) -> RoundSeats:
     """The seats of a round that another coordinator formed, of which nobody has reported yet."""
-    seats: list[Seat] = [UnreportedSeat()] * size
-    for rank in finished:
+    seats: list[Seat] = [UnreportedSeat()] * written.size
+    for rank in written.done:
         seats[rank] = FinishedSeat()
-    return RoundSeats(seats, {}, size - len(finished), known_roll)
+    marks = ((written.marks,),) if written.marks else ()
+    return RoundSeats(seats, {}, len(seats) - len(written.done), written.roll or None, marks)
 
 
 # What is known of a round that its members have heard of.
@@ -130,6 +140,9 @@ class RoundCourse(Struct):
     described: int = 0
     """How many nodes were asked for all that they know of their failures."""
     furthest_step: int | None = None
+    still: dict[str, WorkersStood] = field(default_factory=dict)
+    """Members whose workers stand still (`core.coordinator.standstill`)."""
+    hang_told: bool = False
 
     @property
     def has_success(self) -> bool:
@@ -165,7 +178,7 @@ class MissingReports(Struct):
     held: bool = False
     """An earlier coordinator may hold the leases of those that have not (`Ledger`)."""
     reported: bool = False
-    """At least one node has: from then on an older coordinator holds nobody's lease for long."""
+    """One that had not succeeded has: from then on an older coordinator holds no lease for long."""
 
 
 class DepartedLeader(Struct, frozen=True):

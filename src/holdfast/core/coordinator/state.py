@@ -14,6 +14,7 @@ from holdfast.core.coordinator.round import (
 )
 from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol import marks
 from holdfast.core.protocol.document import DONE_KEPT, Ledger, brief
 from holdfast.core.protocol.model import Endpoint, NodeInfo, Outcome, Tenure
 from holdfast.core.protocol.naming import Names, host_of
@@ -187,6 +188,7 @@ def ledger(state: CoordinatorState) -> Ledger:
         missing.held if missing is not None else False,
         tuple(sorted(done)),
         state.closing,
+        marks.top(current.seats.marks) if current is not None else "",
     )
 
 

@@ -28,11 +28,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from holdfast.core.coordinator import ended_members as ended_members
 from holdfast.core.coordinator import ending as ending
 from holdfast.core.coordinator import forming as forming
 from holdfast.core.coordinator import inheriting as inheriting
 from holdfast.core.coordinator import judging as judging
 from holdfast.core.coordinator import saving as saving
+from holdfast.core.coordinator import standstill as standstill
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     CoordinatorEvent,
@@ -83,20 +85,22 @@ from holdfast.core.protocol.messages import (
     ClosingWanted,
     FailuresDescribed,
     Heartbeat,
+    MembersEnded,
     NodeDraining,
     NodeGreeted,
     NodeJoined,
     NodeLeft,
     RoundStopped,
-    RunRound,
     SaveHeard,
     Seen,
     Standing,
     StopRound,
     Welcomed,
     WorkersFailed,
+    WorkersMoved,
     WorkersProgressed,
     WorkersSaved,
+    WorkersStood,
     WorkersSucceeded,
 )
 from holdfast.core.protocol.model import Tenure
@@ -136,7 +140,7 @@ def _await_members(state: CoordinatorState, written: Ledger, until: float) -> No
     state.round = InheritedRound(
         written.round,
         written.instance,
-        seats_inherited(written.size, written.done, written.roll or None),
+        seats_inherited(written),
         started_at=until,
         missing=MissingReports(until, written.held),
         course=RoundCourse(done=set(written.done)),
@@ -244,6 +248,10 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
             return ending.succeeded(state, node, message)
         case WorkersProgressed():
             return _progressed(state, node, message)
+        case WorkersStood():
+            return standstill.stood(state, node, message)
+        case WorkersMoved():
+            return standstill.moved(state, node, message)
         case RoundStopped():
             return ending.stopped(state, node, message, now)
         case NodeDraining():
@@ -256,6 +264,8 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
             return ending.left(state, node, message, now)
         case ClosingWanted():
             return judging.closing_wanted(state, message.outcome)
+        case MembersEnded():
+            return ended_members.heard(state, message.ended, now)
         case Heartbeat():
             return []  # Leases are kept beside the coordinator: see `core.coordinator.leases`.
 
@@ -301,6 +311,7 @@ def _greeted(
     effects += _take_standing(state, node, message.standing, now)
     if not member.round:
         effects += ending.reinstate(state, node)
+    effects += ended_members.heard(state, message.ended, now)
     if message.closing is not None:
         effects += judging.closing_wanted(state, message.closing)
     if message.draining:
@@ -381,7 +392,7 @@ def _take_standing(
             inheriting.take_seat(stands_in, standing, node)
         if is_present(stands_in, node):
             effects = ending.stands(state, stands_in, node, standing, now)
-            return effects + inheriting.reported(state, now)
+            return effects + inheriting.reported(state, standing, now)
     elif current is not None and is_present(current, node):
         member.round = current.number
         return _offer_again(state, current, node)
@@ -405,8 +416,8 @@ def _offer_again(state: CoordinatorState, current: AnyRound, node: str) -> list[
     """It has not heard of the round that it is a member of: the word was lost on the way."""
     match current:
         case RunningRound():
-            assignment = current.assignments.get(node)
-            return [Tell(node, RunRound(assignment))] if assignment is not None else []
+            is_ours = node in current.assignments
+            return [Tell(node, forming.announcement(current, node))] if is_ours else []
         case StoppingRound():
             current.accounted[node] = "idle"
             state.members[node].round = 0

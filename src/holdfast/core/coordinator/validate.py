@@ -96,3 +96,5 @@ def _about_seats(seats: RoundSeats) -> Iterator[str]:
         yield "a node has two seats, or none of those that are its own"
     if seats.unreported != len(seats.unreported_ranks()):
         yield "seats that have not reported are counted wrong"
+    if len(seats.marks) > 1 and len(seats.marks[0]) != len(seats):
+        yield "there are not as many marks as seats"

@@ -18,6 +18,7 @@ from holdfast.core.election.state import (
     WATCH_TIMER,
     ElectionState,
     PendingWrite,
+    is_dead,
     next_document,
 )
 from holdfast.core.protocol.document import Document
@@ -45,6 +46,8 @@ def turn(state: ElectionState) -> float:
     """How long after the first this node may try, so that not all do at once."""
     if state.seen is None:
         return CROWD_S * (_spread(state) - 1) / 4 if state.crowd > FEW else 0.0
+    if state.seen.leader in state.ended:
+        return 0.0  # Nobody knows it but who is on that machine.
     if state.node in state.successors:
         return state.successors.index(state.node) * STAGGER_S
     return (len(state.successors) + _spread(state)) * STAGGER_S
@@ -63,7 +66,8 @@ def claim_in_turn(state: ElectionState, now: float, *, free: bool) -> list[Elect
     state.freed_at = since if free else None
     if now < state.sits_out_until:
         return [WakeElection(WATCH_TIMER, state.sits_out_until - now)] if state.calling else []
-    if state.seen is not None and not (state.node in state.successors or state.calling):
+    is_wanted = state.node in state.successors or state.calling
+    if state.seen is not None and not (is_wanted or state.seen.leader in state.ended):
         return []
     if not free:
         assert state.moved_at is not None, "it was looked at"
@@ -79,7 +83,7 @@ def claim_in_turn(state: ElectionState, now: float, *, free: bool) -> list[Elect
 def claim(state: ElectionState, now: float, *, holder_possible: bool) -> list[ElectionEffect]:
     last = state.seen or Document(state.instance, 0, 0, "", "")
     above = max(state.above, last.tenure)
-    dead = last.left or (last.leader if last.leader == state.dead else "")
+    dead = last.left or (last.leader if is_dead(state, last.leader) else "")
     # That the last one is dead or has resigned says nothing of one before it.
     held = bool(last.ledger.size) and (holder_possible or last.ledger.held)
     claim = next_document(

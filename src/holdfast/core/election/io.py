@@ -63,6 +63,12 @@ class DialWanted(Record, frozen=True):
     """The node has no connection to a coordinator: whom should it try next?"""
 
 
+class NodesEnded(Record, frozen=True):
+    """This node's machine has proven that these, which were there before, have ended."""
+
+    nodes: tuple[str, ...]
+
+
 class Pointed(Record, frozen=True):
     """A coordinator has welcomed the node: who leads, and who would follow."""
 
@@ -111,6 +117,7 @@ ElectionEvent = (
     | LedgerWanted
     | LeaderTetherEnded
     | DialWanted
+    | NodesEnded
     | Pointed
     | Outranked
     | ResignationWanted

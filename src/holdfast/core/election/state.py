@@ -89,6 +89,8 @@ class ElectionState(Struct, omit_defaults=True):
     """The node waits to be told whom to dial."""
     dead: str = ""
     """The leader of whose end there is proof."""
+    ended: frozenset[str] = frozenset()
+    """Nodes that have ended on this machine, by proof: one of them may have been the leader."""
     above: Tenure = Tenure()
     """The highest tenure that is known of: a claim goes above it, whatever the register says."""
     writes: int = 0
@@ -110,6 +112,11 @@ class ElectionState(Struct, omit_defaults=True):
     watching: bool = False
     unanswered: int = 0
     """How many requests in a row the register has not answered."""
+
+
+def is_dead(state: ElectionState, leader: str) -> bool:
+    """Whether there is proof that nothing of this node runs, and so holds or speaks, any more."""
+    return bool(leader) and (leader == state.dead or leader in state.ended)
 
 
 def snapshot(state: ElectionState) -> ElectionState:

@@ -15,7 +15,8 @@ Rules
     says nothing (`may_speak`, asked when a frame is sent). Others may take over `takeover_s`
     after they last saw the counter move, by compare-and-set on the very token they saw:
     successors one after the other, anyone else later. The end of the leader's tether proves it
-    dead: a successor takes over at once.
+    dead: a successor takes over at once. So does, in nobody's turn, a node on whose machine the
+    leader was, where the machine proves that it has ended (`core.node.machine_notes`).
 13. A node that lost the leader dials it and the successors, and asks the register only then.
 15. Register out of reach: *hold*. Heartbeats of the running round are still answered while all
     its members are heard, for `hold_s` after the last answer that needed no hold. Nothing else.
@@ -51,6 +52,7 @@ from holdfast.core.election.io import (
     LedgerWanted,
     NobodyFound,
     NodeLeaves,
+    NodesEnded,
     OutcomeKnown,
     Outranked,
     Pointed,
@@ -73,6 +75,7 @@ from holdfast.core.election.state import (
     WORTH_SAYING,
     ElectionState,
     PendingWrite,
+    is_dead,
     may_speak,
     next_document,
 )
@@ -105,6 +108,9 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
             return _write_next(state, now)
         case LeaderTetherEnded():
             return _leader_died(state, event.leader, now)
+        case NodesEnded():
+            state.ended |= set(event.nodes)
+            return _looks_again(state, now)
         case DialWanted():
             return _whom_to_dial(state, now)
         case Pointed():
@@ -173,7 +179,7 @@ def _saw(
     state.leader, state.successors = document.leader, document.successors
     state.places = document.places
     # A register that lost its content tells nothing of whoever leads by now.
-    free = document.leader in ("", state.dead) and not lost
+    free = (not document.leader or is_dead(state, document.leader)) and not lost
     effects = claim_in_turn(state, now, free=free)
     if effects:
         return effects
@@ -239,6 +245,14 @@ def _timer(state: ElectionState, name: str, now: float) -> list[ElectionEffect]:
 
 def _renew_later(state: ElectionState) -> WakeElection:
     return WakeElection(RENEW_TIMER, state.terms.tenure_s / 3)
+
+
+def _looks_again(state: ElectionState, now: float) -> list[ElectionEffect]:
+    """The leader of which the register tells may have been on this machine."""
+    idle = state.leading is None and state.pending is None
+    if not idle or state.seen is None or state.seen.leader not in state.ended:
+        return []
+    return claim_in_turn(state, now, free=True)
 
 
 def _leader_died(state: ElectionState, leader: str, now: float) -> list[ElectionEffect]:
@@ -431,7 +445,7 @@ def _whom_to_dial(state: ElectionState, now: float) -> list[ElectionEffect]:
 
 def _candidates(state: ElectionState) -> tuple[str, ...]:
     known = dict.fromkeys(name for name in (state.leader, *state.successors) if name)
-    return tuple(name for name in known if name not in (state.node, state.dead))
+    return tuple(name for name in known if name != state.node and not is_dead(state, name))
 
 
 def _call(state: ElectionState) -> list[ElectionEffect]:

@@ -184,6 +184,7 @@ def node_info(state: AgentState) -> NodeInfo:
         rank_hint=state.config.node_rank,
         topology=state.config.topology_key,
         name=state.name if state.tenure.instance else "",
+        mark=state.mark,
     )
 
 
@@ -203,6 +204,7 @@ def greeting(state: AgentState, heartbeat: int = 0) -> NodeGreeted:
         heartbeat=heartbeat,
         closing=state.closing,
         settings={} if state.lease is None else of_job(state.config),
+        ended=state.ended,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import field
 
-from holdfast.core.protocol.messages import FromNode, ToNode
+from holdfast.core.protocol.messages import EndedMember, FromNode, ToNode
 from holdfast.core.protocol.model import (
     Assignment,
     Endpoint,
@@ -40,12 +40,31 @@ class AgentStarted(Record, frozen=True):
     under: dict[str, tuple[str, ...]] = field(default_factory=dict)
     foreign: bool = False
     """Somebody else runs the workers: they are asked to end, and never killed from here."""
+    notes: bool = False
+    """The node will have a note on its machine, or it will be said that it has none: `NoteMade`."""
 
 
 class EndpointReserved(Record, frozen=True):
     """A port is held for the master of the next round."""
 
     endpoint: Endpoint
+
+
+class NoteMade(Record, frozen=True):
+    """The node's note is on its machine, and held; by this mark its end can be told of.
+
+    The mark is empty where it can have none.
+    """
+
+    mark: str
+
+
+class EndedFound(Record, frozen=True):
+    """It is proven that these nodes, which were on this machine before, have ended."""
+
+    nodes: tuple[str, ...]
+    members: tuple[EndedMember, ...] = ()
+    """Those of them that were in a round."""
 
 
 class StoreFailed(Record, frozen=True):
@@ -148,6 +167,39 @@ class StepReported(Record, frozen=True):
     step: int
 
 
+class GroupStood(Record, frozen=True):
+    """All workers of this node stand still for longer than they may (`core.policy.hangs`)."""
+
+    round: int
+    words: str
+    """How long, and where they are."""
+    file: str = ""
+    """Where their stacks are, in full."""
+    suspect: int = 0
+    """The rank that is most likely the cause."""
+    place: str = ""
+    """Where that one is, in words."""
+    stands_out: bool = False
+    """Whether it is somewhere else than the others, or waits for nobody."""
+    never_spoke: bool = False
+    """They never said how far they are: it is told, and nothing more."""
+
+
+class GroupMoved(Record, frozen=True):
+    """They stood still, and do so no more."""
+
+    round: int
+
+
+class StragglerFound(Record, frozen=True):
+    """A worker is slower than the others of this node, and has been for long."""
+
+    round: int
+    words: str
+
+
+NO_STEP = -1
+"""Of a worker that does not say at which it is."""
 SavingAnswer = Literal["listens", "waits", "told", "saved"]
 
 
@@ -157,7 +209,19 @@ class SaveAnswered(Record, frozen=True):
     round: int
     local_rank: int
     answer: SavingAnswer
-    step: int | None = None
+    step: int = NO_STEP
+
+
+class DeadlineMissed(Record, frozen=True):
+    """A worker has taken longer than it may, and its stack is kept."""
+
+    round: int
+    local_rank: int
+    deadline: str
+    """Of what, in words: "the deadline of loading"."""
+    place: str = ""
+    """Where the worker is."""
+    file: str = ""
 
 
 class AllGone(Record, frozen=True):
@@ -233,6 +297,8 @@ class Told(Record, frozen=True):
 AgentEvent = (
     AgentStarted
     | EndpointReserved
+    | NoteMade
+    | EndedFound
     | StoreFailed
     | SpawnerReady
     | ZygoteReady
@@ -244,6 +310,10 @@ AgentEvent = (
     | WorkerStarted
     | WorkerExited
     | StepReported
+    | GroupStood
+    | GroupMoved
+    | StragglerFound
+    | DeadlineMissed
     | SaveAnswered
     | AllGone
     | ProcessesStuck
@@ -303,6 +373,25 @@ class DropZygote(Record, frozen=True):
 
 class KillZygote(Record, frozen=True):
     """SIGKILL to the zygote. `ZygoteLost` follows, after the birth of all whom it has forked."""
+
+
+class NoteSeat(Record, frozen=True):
+    """Have the node's note say that this is its seat; nothing waits for that."""
+
+    instance: int
+    round: int
+    seat: int
+    path: tuple[str, ...]
+
+
+class RemoveNotes(Record, frozen=True):
+    """The job is over: nobody will ask this machine who was on it."""
+
+
+class KnowEnded(Record, frozen=True):
+    """Have whoever decides who leads know that these nodes have ended."""
+
+    nodes: tuple[str, ...]
 
 
 class StartWorkers(Record, frozen=True):
@@ -398,6 +487,9 @@ AgentEffect = (
     | Remember
     | DropZygote
     | KillZygote
+    | NoteSeat
+    | RemoveNotes
+    | KnowEnded
     | StartWorkers
     | SignalWorkers
     | ShowSaving

@@ -15,11 +15,14 @@ from holdfast.core.node.io import (
     AgentEvent,
     AgentStarted,
     DropZygote,
+    EndedFound,
     EndpointReserved,
     ImportLeft,
     ImportsLearned,
+    KnowEnded,
     ModuleRejected,
     ModulesUnfit,
+    NoteMade,
     Report,
     ReserveEndpoint,
     Say,
@@ -32,6 +35,8 @@ from holdfast.core.node.io import (
 )
 from holdfast.core.node.reports import in_brief
 from holdfast.core.node.state import (
+    NOTE_S,
+    NOTE_TIMER,
     PRELOAD_NOTICE_S,
     PRELOAD_NOTICE_TIMER,
     PRELOAD_TIMER,
@@ -40,7 +45,7 @@ from holdfast.core.node.state import (
     alive,
 )
 from holdfast.core.node.stopping import kill
-from holdfast.core.protocol.messages import NodeJoined, RoundStopped
+from holdfast.core.protocol.messages import ENDED_TOLD, MembersEnded, NodeJoined, RoundStopped
 
 
 def prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
@@ -57,6 +62,10 @@ def prepare(state: AgentState, event: AgentEvent) -> list[AgentEffect]:
                 effects.append(Say(f"{missing}: processes that workers detach may outlive the job"))
         case EndpointReserved():
             state.endpoint = event.endpoint
+        case NoteMade():
+            state.note_pending, state.mark = False, event.mark
+        case EndedFound():
+            effects += _ended_found(state, event)
         case StoreFailed():
             effects += _store_failed(state, event.reason)
         case ZygoteReady() if state.warm_pending or event.beside:
@@ -84,16 +93,34 @@ def _started(state: AgentState, event: AgentStarted) -> list[AgentEffect]:
     state.preload, state.late = event.preload, event.late
     state.avoid, state.under = dict(event.avoid), dict(event.under)
     state.recalled, state.foreign = frozenset(event.avoid), event.foreign
+    state.note_pending = event.notes
+    note = [WakeAgent(NOTE_TIMER, NOTE_S)] if event.notes else []
     if event.cold:
         state.warm_pending = False
-        return [*contact.dial(state), *reserve(state)]
+        return [*note, *contact.dial(state), *reserve(state)]
     timeout_s = state.config.timeouts.preload_s
     return [
+        *note,
         *contact.dial(state),
         warming.start_zygote(state),
         WakeAgent(PRELOAD_TIMER, timeout_s),
         WakeAgent(PRELOAD_NOTICE_TIMER, PRELOAD_NOTICE_S),
     ]
+
+
+def _ended_found(state: AgentState, event: EndedFound) -> list[AgentEffect]:
+    """Tell who has to know: the coordinator, and whoever may become it."""
+    known = {one.node for one in state.ended}
+    new = tuple(one for one in event.members if one.node not in known)
+    state.ended = (*state.ended, *new)[-ENDED_TOLD:]
+    told: list[AgentEffect] = [KnowEnded(event.nodes)]
+    return [*told, Report(MembersEnded(new[-ENDED_TOLD:]))] if new and state.connected else told
+
+
+def note_late(state: AgentState) -> list[AgentEffect]:
+    """The disk does not answer: the node goes without a note."""
+    state.note_pending = False
+    return ready(state)
 
 
 def _module_rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffect]:
@@ -119,7 +146,9 @@ def zygote_lost(state: AgentState, reason: str) -> list[AgentEffect]:
         return []  # Told twice: a request had crossed the news.
     was_pending = state.warm_pending
     state.warm_pending, state.warm = False, False
-    effects: list[AgentEffect] = [DropZygote(), Say(f"workers start cold: {reason}")]
+    effects: list[AgentEffect] = [DropZygote()]
+    if state.draining_by is None:  # Else none will start here, and it got the same signal.
+        effects.append(Say(f"workers start cold: {reason}"))
     if was_pending:
         return effects + reserve(state)
     if state.phase is not Phase.RUNNING or state.assignment is None:
@@ -162,7 +191,7 @@ def _store_failed(state: AgentState, reason: str) -> list[AgentEffect]:
 
 def ready(state: AgentState) -> list[AgentEffect]:
     """Join, or say that the old round is over, once nothing is missing any more."""
-    if state.endpoint is None or state.warm_pending:
+    if state.endpoint is None or state.warm_pending or state.note_pending:
         return []
     if state.phase is Phase.PREPARING:
         state.phase = Phase.WAITING

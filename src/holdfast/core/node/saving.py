@@ -91,8 +91,8 @@ def answered(state: AgentState, event: SaveAnswered) -> list[AgentEffect]:
             if state.saving is not None:
                 state.saving.heard_told = state.saving.saved_told = False
         case "waits":
-            is_step = event.step is not None and 0 <= event.step <= NUMBER_MOST
-            worker.waits_at = event.step if is_step else worker.waits_at
+            if 0 <= event.step <= NUMBER_MOST:
+                worker.waits_at = event.step
         case "told":
             worker.told_to_save = True
         case "saved":

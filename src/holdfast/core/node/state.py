@@ -7,7 +7,9 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from holdfast.core.coordinator.leases import NodeLease
+from holdfast.core.node.io import GroupStood
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.messages import EndedMember
 from holdfast.core.protocol.model import Assignment, Endpoint, ExitStatus, Failure, Outcome, Tenure
 
 GRACE_TIMER = "grace"
@@ -19,6 +21,9 @@ REDIAL_TIMER = "redial"
 SEEK_TIMER = "seek"
 DRAIN_TIMER = "drain"
 ASKED_TIMER = "asked too"
+NOTE_TIMER = "note"
+NOTE_S = 2.0
+"""How long a node waits for its note before it joins: the disk may not answer."""
 PRELOAD_NOTICE_TIMER = "preload notice"
 PRELOAD_NOTICE_S = 1.5
 """An import that takes longer than this is worth a line, so that nobody wonders."""
@@ -62,6 +67,8 @@ class WorkerLife(Struct):
     """The last that it reported."""
     ended_early: bool = False
     """It ended well while its round still ran."""
+    ended_for: str = ""
+    """Why it was ended, in words, where it was because it hung or missed a deadline."""
     listens: bool = False
     """It asks whether it is to save."""
     waits_at: int | None = None
@@ -96,6 +103,12 @@ class AgentState(Struct):
     """Somebody else runs the workers."""
     endpoint: Endpoint | None = None
     store_failed: bool = False
+    note_pending: bool = False
+    """It is not yet known whether the node will have a note on its machine."""
+    mark: str = ""
+    """By which the node's end can be told of; empty where it has no note."""
+    ended: tuple[EndedMember, ...] = ()
+    """Members of rounds that have ended on this machine: told on every connection."""
     preload: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
     """What workers import after they began, as far as it is known."""
@@ -133,6 +146,9 @@ class AgentState(Struct):
     """What was killed is not gone, and the node leaves without it."""
     interrupted_by: int | None = None
     furthest_step: int | None = None
+    standstill: GroupStood | None = None
+    """The workers stand still for longer than they may."""
+    hang_said: bool = False
     outcome: Outcome | None = None
     tenure: Tenure = Tenure()
     """The highest under which anything was heard: what comes under a lower one is ignored."""

@@ -24,6 +24,7 @@ import sys
 
 from holdfast.core.node import contact as contact
 from holdfast.core.node import saving as saving
+from holdfast.core.node import standstill as standstill
 from holdfast.core.node.draining import not_asked, signalled, worker_failed
 from holdfast.core.node.io import (
     AgentEffect,
@@ -33,13 +34,18 @@ from holdfast.core.node.io import (
     ClosingAsked,
     CoordinatorLost,
     CoordinatorReached,
+    DeadlineMissed,
     EndSpawner,
+    GroupMoved,
+    GroupStood,
     KillEverything,
     KillZygote,
     LauncherLost,
     LeaseRanOut,
+    NoteSeat,
     ProcessesStuck,
     Released,
+    RemoveNotes,
     Report,
     SaveAnswered,
     Say,
@@ -49,12 +55,13 @@ from holdfast.core.node.io import (
     SpawnerLost,
     StartWorkers,
     StepReported,
+    StragglerFound,
     Told,
     WakeAgent,
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.node.preparing import prepare, ready, reserve, unborn, zygote_lost
+from holdfast.core.node.preparing import note_late, prepare, ready, reserve, unborn, zygote_lost
 from holdfast.core.node.reports import in_full, within_bounds
 from holdfast.core.node.state import (
     ASKED_TIMER,
@@ -63,6 +70,7 @@ from holdfast.core.node.state import (
     GRACE_TIMER,
     HEARTBEAT_TIMER,
     MOVES,
+    NOTE_TIMER,
     PRELOAD_NOTICE_TIMER,
     PRELOAD_TIMER,
     REDIAL_TIMER,
@@ -103,12 +111,13 @@ from holdfast.core.protocol.messages import (
     SaveNow,
     StandBy,
     StopRound,
+    TellHang,
     ToNode,
     Welcomed,
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import Assignment, EarlyEnd, Failure
+from holdfast.core.protocol.model import Assignment, EarlyEnd, ErrorDetail, Failure
 from holdfast.core.protocol.naming import on_itself
 from holdfast.core.protocol.preload_steps import module_of
 
@@ -145,13 +154,21 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
         case Released():
             return released(state)
         case CoordinatorReached():
-            return contact.reached(state, event.hosting, now)
+            return [*contact.reached(state, event.hosting, now), *standstill.told_again(state)]
         case CoordinatorLost():
             return contact.lost(state, event.reason, event.permanent, now)
         case LeaseRanOut():
             return _lease_ran_out(state)
         case StepReported():
             return _step_reported(state, event)
+        case GroupStood():
+            return standstill.stood(state, event)
+        case GroupMoved():
+            return standstill.moved(state, event)
+        case DeadlineMissed():
+            return standstill.missed(state, event)
+        case StragglerFound():
+            return standstill.straggles(state, event)
         case SaveAnswered():
             return saving.answered(state, event)
         case LauncherLost():
@@ -174,22 +191,26 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
         case HeartbeatAnswered():
             return contact.answered(state, message)
         case RunRound():
-            return _run(state, message.assignment, now)
+            return _run(state, message, now)
         case SaveNow():
             return saving.save_now(state, message, now)
         case StopRound():
             return _stop_round(state, message)
         case CloseJob():
-            return close(state, message.outcome)
+            return [*close(state, message.outcome), *([RemoveNotes()] if state.mark else [])]
         case DescribeFailures():
             return _describe(state, message)
+        case TellHang():
+            return standstill.told_of_hang(state, message)
         case Welcomed():
             return contact.welcomed(state, message)
         case StandBy():
+            state.goes_on = True  # Without this node, so far.
             return [Say(message.reason)]
 
 
-def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEffect]:
+def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
+    assignment = message.assignment
     if state.phase is not Phase.WAITING or assignment.round <= state.last_round:
         return []
     if state.lease is not None and not state.lease.good(now):
@@ -203,10 +224,14 @@ def _run(state: AgentState, assignment: Assignment, now: float) -> list[AgentEff
     state.instance = state.tenure.instance
     state.workers = {ranks.local_rank: WorkerLife(ranks.rank) for ranks in assignment.workers}
     state.failures = {}
+    state.standstill, state.hang_said = None, False
     state.stopped_by_us = state.told_failure = state.killing = state.deaths_held = False
-    state.saving = None
+    state.saving, state.goes_on = None, False
     state.endpoint = None
     effects: list[AgentEffect] = contact.set_deadlines(state)
+    if state.mark:
+        seat = (assignment.round, assignment.group_rank, message.path)
+        effects.append(NoteSeat(state.instance, *seat))
     if state.lease is not None:
         effects.append(Say(_place(assignment)))
     effects.append(StartWorkers(assignment, tuple(state.workers), warm=state.warm))
@@ -266,7 +291,7 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         pid=event.pid,
         status=event.status,
         observed_at=now,
-        error=within_bounds(event.error),
+        error=within_bounds(_error_of(worker, event)),
         stderr_tail=event.stderr_tail[-TEXT_MOST:],
         out_of_memory=cut(event.out_of_memory),
         stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
@@ -274,6 +299,11 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         wall_time=event.wall_time,
         ended_before=_ended_early(state),
     )
+
+
+def _error_of(worker: WorkerLife, event: WorkerExited) -> ErrorDetail:
+    """A worker that was ended because it took too long says nothing of it itself."""
+    return ErrorDetail(message=worker.ended_for) if worker.ended_for else event.error
 
 
 def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:
@@ -368,6 +398,8 @@ def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
         return contact.heartbeat_due(state, now)
     if name == REDIAL_TIMER:
         return contact.redial(state)
+    if name == NOTE_TIMER:
+        return note_late(state) if state.note_pending else []
     if name == SEEK_TIMER:
         return contact.sought_in_vain(state, now)
     if name == DRAIN_TIMER and state.draining_by is not None and state.phase is Phase.RUNNING:

@@ -25,3 +25,7 @@ def untruths(state: AgentState) -> Iterator[str]:
         yield "somebody failed who is no worker of the round"
     if state.warm and state.warm_pending:
         yield "the zygote is ready, and waited for"
+    if any(one.node == state.node for one in state.ended):
+        yield "the node tells of its own end"
+    if phase not in (Phase.PREPARING, Phase.CLOSING, Phase.FINISHED) and state.note_pending:
+        yield "the node has joined, and its note is waited for"

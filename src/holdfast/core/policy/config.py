@@ -35,6 +35,7 @@ ETCD_BACKENDS = ("etcd", "etcd-v2")
 BACKENDS = (*EMBEDDED_BACKENDS, *ETCD_BACKENDS, STATIC_BACKEND, "file")
 BESIDE_THE_MASTER, UNPRIVILEGED = 100, 1024
 
+HangPolicy = Literal["off", "warn", "restart"]
 ProgramKind = Literal["script", "module", "command", "run_path", "function"]
 
 
@@ -161,6 +162,26 @@ class WarmStart(Struct, frozen=True):
     preload: tuple[str, ...] = ()
 
 
+class Oversight(Struct, frozen=True):
+    """What is looked at while workers run."""
+
+    stacks: bool = True
+    """Whether workers can be asked where they are (`processes.bare.stack_handler`)."""
+    hang: HangPolicy = "warn"
+    """What is done about a job that stands still (`core.policy.hangs`)."""
+    hang_after_s: float = 300.0
+    """How long workers may stand still at least, whatever they have shown before."""
+    first_step_s: float | None = None
+    """How long after its start a worker may take to its first step, if there is a limit."""
+    hang_unsaid_s: float = 1800.0
+    """The same for those that never say how far they are."""
+
+    @property
+    def hang_look_s(self) -> float:
+        """How often workers are looked at for it."""
+        return min(10.0, self.hang_after_s / 5)
+
+
 class Output(Struct, frozen=True):
     """Where the workers' output goes. Streams: 1 stdout, 2 stderr, 3 both, 0 neither."""
 
@@ -229,6 +250,7 @@ class JobConfig(Struct, frozen=True):
     security: SecuritySettings = SecuritySettings()
     warm: WarmStart = WarmStart()
     output: Output = Output()
+    oversight: Oversight = Oversight()
     signals: tuple[str, ...] = DEFAULT_SIGNALS
     drain_signals: tuple[str, ...] = DRAIN_SIGNALS
     """Which of them ask the node to leave when it suits the job, instead of at once."""
@@ -325,13 +347,13 @@ class JobConfig(Struct, frozen=True):
             "a certificate and its key go together",
             "give both --tls-cert and --tls-key, or neither",
         )
-        for settings in (self.timeouts, self.restarts, self.leases):
+        for settings in (self.timeouts, self.restarts, self.leases, self.oversight):
             _require_durations(settings)
         timing.check(self)
         return self
 
 
-def _require_durations(settings: Timeouts | RestartPolicy | Leases) -> None:
+def _require_durations(settings: Timeouts | RestartPolicy | Leases | Oversight) -> None:
     for name, value in _durations(settings):
         _require(
             math.isfinite(value) and value >= 0,
@@ -340,7 +362,9 @@ def _require_durations(settings: Timeouts | RestartPolicy | Leases) -> None:
         )
 
 
-def _durations(settings: Timeouts | RestartPolicy | Leases) -> list[tuple[str, float]]:
+def _durations(
+    settings: Timeouts | RestartPolicy | Leases | Oversight,
+) -> list[tuple[str, float]]:
     names = [name for name in settings.__struct_fields__ if name.endswith("_s")]
     values = [(name, getattr(settings, name)) for name in names]
     return [(name, value) for name, value in values if value is not None]

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from holdfast.core.protocol.bounds import NAME_MOST, Count, Name, NameOrNone, Number
+from holdfast.core.protocol.marks import MarkOrNone
 from holdfast.core.protocol.model import Endpoint, Failure, Outcome, Tenure
 
 SUCCESSORS = 5
@@ -65,6 +66,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     leader's, and those of nodes that have left. Nobody waits for them (at most `DONE_KEPT`)."""
     closing: Outcome | None = None
     """No round follows the present one, and how the job ends unless that succeeds."""
+    marks: MarkOrNone = ""
+    """By which what is told of members that have ended is checked (`core.protocol.marks`)."""
 
 
 class Document(Struct, frozen=True, omit_defaults=True):

@@ -28,8 +28,8 @@ BY_SIGNAL = 128
 WORST_COUNTS = ("Slurm", "Open MPI", "MPI (hydra)", "PBS", "LSF", "jsrun")
 """They take the worst status of all nodes for the job's, or end the job for it."""
 RUNS_AGAIN_UNLESS_0 = (
-    *("Kubernetes Job", "Kubeflow Trainer", "Kubeflow PyTorchJob", "LeaderWorkerSet"),
-    *("SageMaker", "AWS Batch", "SkyPilot", "dstack"),
+    *("Slurm array", "Kubernetes Job", "Kubeflow Trainer", "Kubeflow PyTorchJob"),
+    *("LeaderWorkerSet", "SageMaker", "AWS Batch", "SkyPilot", "dstack"),
 )
 """They take 0 for "this node has done its part", and everything else for "not yet"."""
 

@@ -27,6 +27,7 @@ from holdfast.core.protocol.bounds import (
     SignalNumber,
     Text,
 )
+from holdfast.core.protocol.marks import MarkPath, MarkSecret
 from holdfast.core.protocol.model import (
     Assignment,
     Endpoint,
@@ -39,6 +40,8 @@ from holdfast.core.protocol.model import (
 
 FEW = 16
 """More successors than a coordinator ever names."""
+ENDED_TOLD = 64
+"""Nodes that may have ended on one machine, and are told of."""
 Condition = Literal["running", "failed", "succeeded", "stopping", "stopped"]
 
 
@@ -62,6 +65,23 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     """Of the job, when the round was announced: another one may have a round of that number."""
 
 
+class EndedMember(Struct, frozen=True, omit_defaults=True):
+    """A node of which the machine that it ran on knows that it has ended, and its last seat.
+
+    Only its own note has the secret (`core.protocol.marks`).
+    """
+
+    node: Name
+    instance: Number
+    round: Number
+    seat: Count
+    secret: MarkSecret
+    path: MarkPath = ()
+
+
+EndedMembers = Annotated[tuple[EndedMember, ...], Meta(max_length=ENDED_TOLD)]
+
+
 class NodeGreeted(Record, frozen=True):
     """The first word on every connection: who, what it has seen, and where it stands."""
 
@@ -82,6 +102,8 @@ class NodeGreeted(Record, frozen=True):
         default_factory=dict
     )
     """What it was told about the job, as far as it is no default (`core.protocol.settings`)."""
+    ended: EndedMembers = ()
+    """Nodes of the job that have ended on its machine, before it was started."""
 
 
 class Heartbeat(Record, frozen=True):
@@ -122,6 +144,22 @@ class WorkersProgressed(Record, frozen=True):
 
     round: Number
     step: Number
+
+
+class WorkersStood(Record, frozen=True):
+    """All workers of this node stand still for longer than they may."""
+
+    round: Number
+    stands_out: bool = False
+    """Whether one of them is somewhere else than the others, or waits for nobody."""
+    never_spoke: bool = False
+    """They never said how far they are: it is told, and nothing more."""
+
+
+class WorkersMoved(Record, frozen=True):
+    """They do so no more."""
+
+    round: Number
 
 
 class RoundStopped(Record, frozen=True):
@@ -174,6 +212,12 @@ class ClosingWanted(Record, frozen=True):
     outcome: Outcome
 
 
+class MembersEnded(Record, frozen=True):
+    """More is known of nodes that have ended on this node's machine."""
+
+    ended: EndedMembers
+
+
 class Welcomed(Record, frozen=True):
     """The coordinator knows the node; `successors` are dialled when it is lost."""
 
@@ -206,6 +250,8 @@ class RunRound(Record, frozen=True):
     """Start the workers of a round."""
 
     assignment: Assignment
+    path: MarkPath = ()
+    """What leads from the node's mark to that of the round (`core.protocol.marks`)."""
 
 
 class StopRound(Record, frozen=True):
@@ -240,6 +286,14 @@ class DescribeFailures(Record, frozen=True):
     round: Number
 
 
+class TellHang(Record, frozen=True):
+    """The whole job stands still: say so, with where this node's workers are."""
+
+    round: Number
+    ends: bool = False
+    """End the worker that is most likely the cause, so that the round is tried again."""
+
+
 class CloseJob(Record, frozen=True):
     """The job is over."""
 
@@ -254,12 +308,15 @@ FromNode = (
     | FailuresDescribed
     | WorkersSucceeded
     | WorkersProgressed
+    | WorkersStood
+    | WorkersMoved
     | RoundStopped
     | NodeDraining
     | SaveHeard
     | WorkersSaved
     | NodeLeft
     | ClosingWanted
+    | MembersEnded
 )
 ToNode = (
     Welcomed
@@ -269,5 +326,6 @@ ToNode = (
     | SaveNow
     | StopRound
     | DescribeFailures
+    | TellHang
     | CloseJob
 )

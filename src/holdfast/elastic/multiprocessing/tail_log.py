@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
-from holdfast.elastic.multiprocessing.file_news import OVERFLOW, FileNews
+from holdfast.runtime.file_news import OVERFLOW, FileNews
 
 __all__ = ["TailLog", "tail_logfile"]
 

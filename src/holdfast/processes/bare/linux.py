@@ -80,10 +80,10 @@ def become_worker(
 ) -> None:
     """In a fresh child: a session, descriptors and signals of its own, and a fate.
 
-    A descriptor beyond the standard streams is the node's tether: it is kept open, also by
-    whatever the worker becomes or forks. The fate: SIGKILL when the spawner dies. If it died
-    before that was set, end here. Signals are reset unless the child comes from a zygote, which
-    has none of its own.
+    Descriptors beyond the standard streams are the node's tether and its note: they are kept open,
+    also by whatever the worker becomes or forks. The fate: SIGKILL when the spawner dies. If it
+    died before that was set, end here. Signals are reset unless the child comes from a zygote,
+    which has none of its own.
     """
     os.setsid()
     set_parent_death_signal(signal.SIGKILL)

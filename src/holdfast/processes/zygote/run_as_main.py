@@ -36,19 +36,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from holdfast.processes.bare import linux, private_names
+    from holdfast.processes.bare import linux, private_names, stack_handler
     from holdfast.processes.bare.private_messages import InCommon, NamedFields, WarmWorker
     from holdfast.processes.zygote import import_reports
     from holdfast.processes.zygote.leaving import Leaving
 else:
     import linux
     import private_names
+    import stack_handler
     from private_messages import NamedFields
 
 OWN_MODULES = (
     "wire", "linux", "private_names", "fitness", "zygote_server", "run_as_main", "preloading",
     "environment_watch", "put_right", "shelf", "import_reports", "private_messages",
-    "leaving",
+    "leaving", "stack_handler",
 )  # fmt: skip
 _HERE = os.path.dirname(os.path.abspath(__file__))
 OWN_FOLDERS = (_HERE, os.path.join(os.path.dirname(_HERE), "bare"))
@@ -208,6 +209,7 @@ def take_identity(order: BirthOrder) -> None:
             environment[name] = value
     os.environ.clear()
     os.environ.update(environment)
+    stack_handler.take_variable()
     sys.argv[:] = order.worker.argv
     if order.stopped and order.common.argv_while_importing is not None:
         sys.argv[:] = order.common.argv_while_importing

@@ -47,6 +47,8 @@ class Speakers(Struct):
     dead: set[str] = field(default_factory=lambda: {""})
     stepped_down: set[str] = field(default_factory=set)
     spoke: dict[Tenure, str] = field(default_factory=dict)
+    renewed_at: dict[str, float] = field(default_factory=dict)
+    """When each sent the last document that got into the register."""
 
     def take(self, fact: Fact) -> Iterator[str]:
         """What is wrong with one more fact."""
@@ -64,14 +66,19 @@ class Speakers(Struct):
             case Recorded():
                 if self.last is not None:
                     yield from self._followed(self.last, fact, lost)
-                self.last = fact
+                self.last, self.renewed_at[fact.node] = fact, fact.sent_at
 
     def _spoke(self, fact: FirstWord) -> Iterator[str]:
         first = self.spoke.setdefault(fact.tenure, fact.node)
         # What nobody remembers may come again, but not beside the one before.
-        over = first in self.dead or first in self.stepped_down
+        over = first in self.dead or first in self.stepped_down or self._is_over(first, fact.at)
         if first != fact.node and not (over and self.memory.was_emptied):
             yield f"{fact.node} speaks under tenure {fact.tenure}, as {first} has"
+
+    def _is_over(self, node: str, now: float) -> bool:
+        """Whether its tenure is, though it may sleep and not know it."""
+        leases = self.plan.config.leases
+        return now > self.renewed_at.get(node, now) + leases.tenure_s * (1 + leases.drift)
 
     def _stepped_down(self, fact: SteppedDown) -> Iterator[str]:
         if self.last is None or self.last.document.leader != fact.node or fact.resigned:

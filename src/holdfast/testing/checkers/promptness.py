@@ -4,6 +4,7 @@ After a failure with nothing else wrong, the next round follows without waiting 
 no round is ended for newcomers before it has lasted its least time and they have waited for
 others; and a job that cannot be formed ends when its time is over, whoever arrives meanwhile.
 A round ends as soon as a member is suspected; but not for the loss of one that had finished.
+All that were killed and are started again where they were go on at once: no lease is waited for.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from holdfast.testing.facts import (
     WorkerBegan,
     WorkerEnded,
 )
-from holdfast.testing.plan import Plan
+from holdfast.testing.plan import WAYS_TO_DIE, Plan, loses_notes
 
 NAME = "promptness"
 SLACK_S = 0.35
+KILLED = "all are killed"
+FOUND_S = 3.0
+"""Until nodes that are started together have found the one of them that leads."""
 TOLERANCE_S = 1e-6
 
 
@@ -33,6 +37,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     yield from _newcomers(plan, history)
     yield from _shortage(plan, history)
     yield from _silence(plan, history)
+    yield from _again(plan, history)
     if plan.embedded:
         yield from _finished(history)
 
@@ -105,6 +110,30 @@ def _silence(plan: Plan, history: History) -> Iterator[Violation]:
             running[fact.node] += 1
         elif isinstance(fact, WorkerEnded) and fact.at < crashed.at:
             running[fact.node] -= 1
+
+
+def _again(plan: Plan, history: History) -> Iterator[Violation]:
+    """Looked at where all were killed once, with all that they had, and nothing else went wrong."""
+    struck = [fact for fact in history if isinstance(fact, FaultStruck)]
+    planned = [fault for fault in plan.faults if fault.kind == KILLED]
+    if len(struck) != 1 or len(planned) != 1 or struck[0].kind != KILLED or not plan.enough_nodes:
+        return
+    known = not any(loses_notes(planned[0], host) for host in range(len(plan.hosts)))
+    if not known or WAYS_TO_DIE[planned[0].other % len(WAYS_TO_DIE)] not in ("nodes", "power"):
+        return
+    after = [fact for fact in history if fact.at > struck[0].at]
+    before = [f for f in history if isinstance(f, WorkerBegan) and f.at <= struck[0].at]
+    starts = [f.at for f in after if isinstance(f, AgentBegan)]
+    if not before or not starts:
+        return
+    leases, times = plan.config.leases, plan.config.timeouts
+    # Who is not told of changes asks for them; a node that cannot preload gives up on that.
+    within_s = (leases.tenure_s / 3 + times.preload_s) * (1 + leases.drift) + FOUND_S
+    began = (f.at for f in after if isinstance(f, WorkerBegan))
+    took_s = next(began, float("inf")) - max(starts)
+    if took_s > within_s:
+        text = f"the next round began {took_s:.1f} s after all had been started again"
+        yield Violation(NAME, max(starts), text)
 
 
 def _finished(history: History) -> Iterator[Violation]:

@@ -1,19 +1,85 @@
-"""All workers of a round that save before a node leaves do so at one and the same step."""
+"""Before a node leaves a round all of its workers save, at one step, if they ask and there is time.
+
+Whether there was time is only judged where nothing else went wrong: whoever is asked twice, or
+loses its coordinator, waits for nobody.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.testing.facts import History, Violation, WorkerSaved
-from holdfast.testing.plan import Plan
+from msgspec import Struct, field
+
+from holdfast.testing.facts import (
+    History,
+    NodeDrained,
+    RoundEnding,
+    SteppedDown,
+    Violation,
+    WorkerBegan,
+    WorkerEnded,
+    WorkerListened,
+    WorkerSaved,
+)
+from holdfast.testing.plan import FaultKind, Plan
+
+NAME = "saving"
+ORDERLY: frozenset[FaultKind] = frozenset({"drain", "everybody is asked"})
+BARELY_S = 0.5
+"""Whoever begins to listen so shortly before somebody is asked may not be known to."""
+
+
+class RoundSaved(Struct):
+    """One round, as far as it matters for saving."""
+
+    first: WorkerSaved | None = None
+    listens: dict[int, float] = field(default_factory=dict)
+    """By rank of those that run and have not saved: since when."""
+    asked_at: float | None = None
+    nodes: set[str] = field(default_factory=set)
 
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
-    first: dict[tuple[int, int], WorkerSaved] = {}
+    rounds: dict[int, RoundSaved] = {}
+    is_orderly = all(fault.kind in ORDERLY for fault in plan.faults) and plan.strike is None
+    asked: set[str] = set()
     for fact in history:
-        if not isinstance(fact, WorkerSaved):
-            continue
-        other = first.setdefault((fact.instance, fact.round), fact)
-        if fact.step != other.step:
-            ranks = f"rank {fact.rank} at step {fact.step}, rank {other.rank} at step {other.step}"
-            yield Violation("saving", fact.at, f"round {fact.round} was saved by {ranks}")
+        match fact:
+            case WorkerBegan():
+                rounds.setdefault(fact.round, RoundSaved()).nodes.add(fact.node)
+            case WorkerListened():
+                rounds[fact.round].listens[fact.rank] = fact.at
+            case WorkerSaved():
+                rounds[fact.round].listens.pop(fact.rank, None)
+                yield from _one_step(rounds[fact.round], fact)
+            case WorkerEnded():
+                rounds[fact.round].listens.pop(fact.rank, None)
+            case NodeDrained():
+                is_orderly &= fact.node not in asked
+                asked.add(fact.node)
+                for known in rounds.values():
+                    if fact.node in known.nodes and known.asked_at is None:
+                        known.asked_at = fact.at
+            case SteppedDown():
+                is_orderly = False
+            case RoundEnding(kind="drain") if is_orderly and fact.round in rounds:
+                yield from _too_soon(plan, rounds[fact.round], fact)
+
+
+def _one_step(known: RoundSaved, fact: WorkerSaved) -> Iterator[Violation]:
+    other = known.first
+    if other is None or other.instance != fact.instance:
+        known.first = fact
+    elif fact.step != other.step:
+        ranks = f"rank {fact.rank} at step {fact.step}, rank {other.rank} at step {other.step}"
+        yield Violation(NAME, fact.at, f"round {fact.round} was saved by {ranks}")
+
+
+def _too_soon(plan: Plan, known: RoundSaved, fact: RoundEnding) -> Iterator[Violation]:
+    asked_at = known.asked_at
+    if asked_at is None or fact.at >= asked_at + plan.config.timeouts.save_s / 1.05:
+        return
+    unsaved = [rank for rank, since in known.listens.items() if since < asked_at - BARELY_S]
+    if unsaved:
+        text = f"round {fact.round} was ended for a drain before rank {unsaved[0]} had saved"
+        yield Violation(NAME, fact.at, text)

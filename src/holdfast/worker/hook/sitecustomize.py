@@ -1,4 +1,5 @@
-"""The light hook: a cold Python worker leaves its traceback without being asked to.
+"""The light hook: a cold Python worker leaves its traceback without being asked to, and says where
+it is when the agent asks.
 
 The agent puts this directory in front of the worker's PYTHONPATH, and the interpreter
 imports `sitecustomize` from it before it runs the script.
@@ -87,9 +88,12 @@ class Witness:
 
 
 def load_error_file() -> "dict[str, Any]":
-    """The names of `error_file`, loaded by its path: the package may not be importable."""
-    source = os.path.join(os.path.dirname(DIRECTORY), "error_file.py")
-    names: dict[str, Any] = {"__name__": "holdfast_error_file"}
+    return load(os.path.join(os.path.dirname(DIRECTORY), "error_file.py"))
+
+
+def load(source: str) -> "dict[str, Any]":
+    """The names of a file of ours, loaded by its path: the package may not be importable."""
+    names: dict[str, Any] = {"__name__": "holdfast_" + os.path.basename(source)[:-3]}
     with open(source, encoding="utf-8") as file:
         exec(compile(file.read(), source, "exec"), names)
     return names
@@ -116,6 +120,15 @@ def witness() -> None:
         Witness(error_path)
 
 
+def show_stacks() -> None:
+    """Have the agent see where this process is, if it wants to."""
+    if "HOLDFAST_STACKS" not in os.environ:
+        return
+    package = os.path.dirname(os.path.dirname(DIRECTORY))
+    source = os.path.join(package, "processes", "bare", "stack_handler.py")
+    load(source)["take_variable"]()
+
+
 def attempt(action: "Callable[[], Any]") -> "Any":
     """The action's result, or None when it failed (rule 3)."""
     try:
@@ -136,3 +149,4 @@ if __name__ == "sitecustomize":
         # Last, so that a hook which the user's module put in is the one that is wrapped.
         if is_wanted:
             attempt(witness)
+            attempt(show_stacks)

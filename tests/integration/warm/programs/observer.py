@@ -16,10 +16,13 @@ for _entry in os.listdir("/proc/self/fd"):
         OPEN[int(_entry)] = os.readlink(f"/proc/self/fd/{_entry}")
     except OSError:
         pass  # the one through which the directory was read
+# Warm and cold workers have these two for `holdfast stacks`, and plain Python has not.
+OPEN = {number: target for number, target in OPEN.items() if "holdfast-stacks" not in target}
+STACKS_SIGNAL = 1 << 60
 MAIN = {name: value for name, value in globals().items() if name.startswith("__")}
 SPECIFIC = {
-    "HOLDFAST_CHANNEL", "MASTER_PORT", "SAW", "TORCHELASTIC_ERROR_FILE", "_",
-    "HOLDFAST_HOOK", "HOLDFAST_HOOK_PYTHONPATH", "PYTHONPATH",
+    "HOLDFAST_CHANNEL", "HOLDFAST_PAGE", "HOLDFAST_STACKS", "MASTER_PORT", "SAW",
+    "TORCHELASTIC_ERROR_FILE", "_", "HOLDFAST_HOOK", "HOLDFAST_HOOK_PYTHONPATH", "PYTHONPATH",
 }  # fmt: skip
 """Variables that name a port, a process or a file of one job; the last three are those of the
 hook by which a cold worker leaves its traceback, and are gone when the program starts."""
@@ -119,6 +122,7 @@ def signal_dispositions():
         if words[0].startswith("Sig") and "/" not in words[1]
     }
     masks["SigIgn:"] &= ~(3 << 31)
+    masks["SigCgt:"] &= ~STACKS_SIGNAL
     return [masks[f"Sig{name}:"] for name in ("Pnd", "Blk", "Ign", "Cgt")]
 
 

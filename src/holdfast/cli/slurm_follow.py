@@ -1,0 +1,206 @@
+"""Following a job that Slurm runs: who is in it, what it prints, how it ends.
+
+Rules
+1. Slurm's controller is asked rarely: soon after something changed, then less and less often, up to
+   once in `ASK_EVERY_S`. What the job's own folder says is read as it comes, and asks nobody.
+2. Lines are passed on whole, each with the element that it is from. What agents say is passed on
+   once where several say the same; it is all in the files.
+3. Whoever follows decides nothing: Ctrl-C, a lost terminal or a controller that is away end or
+   delay the following, never the job.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.cli import slurm_commands
+from holdfast.core.protocol import exit_status
+from holdfast.placement import slurm_queue
+from holdfast.placement.slurm_batch import LOGS
+from holdfast.placement.slurm_roll import Roll
+from holdfast.runtime.file_news import FileNews
+
+ASK_EVERY_S = 30.0
+ASK_FIRST_S = 1.0
+LOOK_EVERY_S = 1.0
+"""At files of which the kernel does not tell, since other machines write them."""
+OWN_WORDS = b"holdfast: "
+SAME_FOR_S = 60.0
+"""How long what one agent said is not passed on again."""
+MOST_AT_ONCE = 1 << 20
+SHOWN_BYTES = 4096
+"""Of what was printed before somebody came back."""
+
+
+class GrowingFile:
+    """A file that others append to, read line by line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._rest = b""
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed with the follower
+
+    @property
+    def descriptor(self) -> int:
+        return self._file.fileno()
+
+    def skip_to_the_last(self, count: int) -> None:
+        """Begin with the first whole line of the last so many bytes."""
+        size = os.fstat(self.descriptor).st_size
+        if size > count:
+            self._file.seek(size - count)
+            self._file.readline()
+
+    def lines(self) -> Iterator[bytes]:
+        """The whole lines that were added since the last call."""
+        while more := self._file.read(MOST_AT_ONCE):
+            *whole, self._rest = (self._rest + more).split(b"\n")
+            yield from whole
+
+    def last(self) -> Iterator[bytes]:
+        """What is left without an end of line, when nothing comes any more."""
+        if self._rest:
+            yield self._rest
+            self._rest = b""
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Follower:
+    """One job, followed from here."""
+
+    def __init__(self, number: str, folder: str, from_the_start: bool) -> None:
+        self.number = number
+        self.folder = Path(folder)
+        self.roll = Roll()
+        self._from_the_start = from_the_start
+        self._files: dict[Path, GrowingFile] = {}
+        self._news = FileNews(-1)
+        self._all_told = True
+        """Whether the kernel tells of every file that matters."""
+        self._elements: list[slurm_queue.Element] = []
+        self._pause_s = ASK_FIRST_S
+        self._ask_at = 0.0
+        self._passed_on: dict[bytes, float] = {}
+        """When each thing that agents said was passed on."""
+
+    def run(self) -> int:
+        """Until the job is over; returns the exit status that it ends with."""
+        try:
+            self._watch_folders()
+            while self._ask():
+                self._read()
+                self._wait()
+            self._read(last=True)
+            return self._end()
+        finally:
+            self._news.close()
+            for file in self._files.values():
+                file.close()
+
+    # --- Slurm ------------------------------------------------------------------------------
+
+    def _ask(self) -> bool:
+        """Ask Slurm if it is time to; returns whether the job is still there."""
+        if time.monotonic() < self._ask_at:
+            return True
+        try:
+            now = slurm_commands.queue(self.number)
+        except slurm_commands.SlurmSilent as error:
+            if not slurm_commands.is_forgotten(error):
+                say(f"Slurm does not answer ({error}); the job goes on without it")
+                self._plan(changed=False)
+                return True
+            now = []
+        lines = list(slurm_queue.news(self._elements, now))
+        for line in lines:
+            say(line)
+        self._elements = now
+        self._plan(changed=bool(lines))
+        return bool(now)
+
+    def _plan(self, changed: bool) -> None:
+        self._pause_s = ASK_FIRST_S if changed else min(self._pause_s * 2, ASK_EVERY_S)
+        self._ask_at = time.monotonic() + self._pause_s
+
+    # --- the folder -------------------------------------------------------------------------
+
+    def _watch_folders(self) -> None:
+        for folder in (self.folder, self.folder / LOGS):
+            self._note(self._news.watch_for(str(folder / "any")))
+
+    def _note(self, mark: int | None) -> None:
+        self._all_told = self._all_told and mark is not None
+
+    def _read(self, last: bool = False) -> None:
+        """Pass on what is new in every file, and what the journals say of the nodes."""
+        for path in sorted(self.folder.glob("*.out")):
+            file = self._file(path, skip=not self._from_the_start)
+            self._print(path.stem, file, last)
+        for path in sorted(self.folder.glob(f"{LOGS}/*/journal.jsonl")):
+            for line in self.roll.read(str(path), self._file(path, skip=False).lines()):
+                say(line)
+                self._ask_at = min(self._ask_at, time.monotonic() + ASK_FIRST_S)
+        for folder in self.folder.glob(f"{LOGS}/*"):
+            if not (folder / "journal.jsonl").exists():
+                self._note(self._news.watch_for(str(folder / "journal.jsonl")))
+        self._from_the_start = True
+
+    def _file(self, path: Path, skip: bool) -> GrowingFile:
+        if path not in self._files:
+            file = self._files[path] = GrowingFile(path)
+            self._note(self._news.watch_file(file.descriptor))
+            if skip:
+                file.skip_to_the_last(SHOWN_BYTES)
+        return self._files[path]
+
+    def _print(self, name: str, file: GrowingFile, last: bool) -> None:
+        prefix = f"{name}: ".encode()
+        lines = [*file.lines(), *(file.last() if last else ())]
+        told = (prefix + line + b"\n" for line in lines if self._is_new(line))
+        sys.stdout.buffer.write(b"".join(told))
+        sys.stdout.buffer.flush()
+
+    def _is_new(self, line: bytes) -> bool:
+        """Whether nobody has said this a short while ago; what programs print always is."""
+        if not line.startswith(OWN_WORDS):
+            return True
+        now = time.monotonic()
+        recent = {text: at for text, at in self._passed_on.items() if now - at < SAME_FOR_S}
+        is_new = line not in recent
+        self._passed_on = {**recent, line: now} if is_new else recent
+        return is_new
+
+    def _wait(self) -> None:
+        """Until a file has news, or Slurm is to be asked."""
+        wait_s = max(self._ask_at - time.monotonic(), 0.0)
+        self._news.wait(wait_s if self._all_told else min(wait_s, LOOK_EVERY_S))
+
+    def _end(self) -> int:
+        outcome = self.roll.outcome
+        if outcome is None:
+            say(f"job {self.number} has ended, and no node has noted how")
+            return exit_status.FAILED
+        say(f"job {self.number} {outcome.verdict}: {outcome.reason}")
+        return outcome.exit_status
+
+
+def follow_job(number: str, folder: str, from_the_start: bool = True) -> int:
+    """Follow a job to its end; returns the exit status that it ends with."""
+    try:
+        return Follower(number, folder, from_the_start).run()
+    except KeyboardInterrupt:
+        say(f"job {number} goes on; you only stopped following it")
+        print(f"hint: holdfast slurm follow {number}  (come back)", file=sys.stderr)
+        print(f"hint: scancel {number}  (cancel it)", file=sys.stderr)
+        return exit_status.BY_SIGNAL + signal.SIGINT
+
+
+def say(line: str) -> None:
+    print(f"holdfast: {line}", file=sys.stderr, flush=True)

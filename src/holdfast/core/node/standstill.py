@@ -1,0 +1,103 @@
+"""What a node does about workers that stand still, or take longer than they may.
+
+Rules
+1. That the workers of one node stand still says nothing: they may wait for another node's. The
+   coordinator is told, and says when it is true of the whole job. Nobody else is told before.
+2. A node that reaches a coordinator anew tells it again.
+3. Words come before deeds: where the workers are is said, and kept in a file, before one is ended.
+4. The worker that is ended is a failure like any other, with the reason as its error: the round
+   ends by it, is charged, and is tried again if the budget allows.
+5. A deadline is the program's own or the user's word, so a worker that misses one is ended at once.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from holdfast.core.node.io import (
+    AgentEffect,
+    DeadlineMissed,
+    GroupMoved,
+    GroupStood,
+    Report,
+    Say,
+    SignalWorkers,
+    StragglerFound,
+)
+from holdfast.core.node.state import AgentState, Phase, worker_of
+from holdfast.core.protocol.messages import TellHang, WorkersMoved, WorkersStood
+
+
+def stood(state: AgentState, event: GroupStood) -> list[AgentEffect]:
+    """The workers of this node stand still (rule 1)."""
+    if not _is_current(state, event.round):
+        return []
+    state.standstill = event
+    return told_again(state)
+
+
+def told_again(state: AgentState) -> list[AgentEffect]:
+    """What a coordinator has to know of it, if anything (rule 2)."""
+    event = state.standstill
+    if event is None or not _is_current(state, event.round):
+        return []
+    return [Report(WorkersStood(event.round, event.stands_out, event.never_spoke))]
+
+
+def moved(state: AgentState, event: GroupMoved) -> list[AgentEffect]:
+    if state.standstill is None or not _is_current(state, event.round):
+        return []
+    state.standstill = None
+    said: list[AgentEffect] = []
+    if state.hang_said:
+        said.append(Say("the workers of this node move again"))
+    state.hang_said = False
+    return [*said, Report(WorkersMoved(event.round))]
+
+
+def straggles(state: AgentState, event: StragglerFound) -> list[AgentEffect]:
+    """It is told, and nothing is done about it."""
+    return [Say(event.words)] if _is_current(state, event.round) else []
+
+
+def told_of_hang(state: AgentState, message: TellHang) -> list[AgentEffect]:
+    """The whole job stands still (rules 3 and 4)."""
+    event = state.standstill
+    if event is None or not _is_current(state, message.round):
+        return []
+    effects: list[AgentEffect] = []
+    if not state.hang_said:
+        state.hang_said = True
+        where = f"; their stacks: {event.file}" if event.file else ""
+        effects.append(Say(f"the job hangs: {event.words}{where}"))
+    return effects + (_end_suspect(state, event) if message.ends else [])
+
+
+def _end_suspect(state: AgentState, event: GroupStood) -> list[AgentEffect]:
+    """Who is most likely the cause, else the first that still runs."""
+    running = {one.rank: local for local, one in state.workers.items() if one.status is None}
+    rank = event.suspect if event.suspect in running else min(running, default=None)
+    if rank is None:
+        return []
+    place = f" {event.place}" if rank == event.suspect and event.place else ""
+    state.workers[running[rank]].ended_for = f"the job stood still, and it was ended{place}"
+    said = Say(f"ending rank {rank} for it (--hang restart)")
+    return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
+
+
+def missed(state: AgentState, event: DeadlineMissed) -> list[AgentEffect]:
+    """A deadline is over: the worker is ended for it, and fails with its name."""
+    worker = worker_of(state, event.round, event.local_rank)
+    if worker is None or worker.status is not None or not _is_current(state, event.round):
+        return []
+    where = f" while it was {event.place}" if event.place else ""
+    worker.ended_for = f"{event.deadline} ran out{where}"
+    kept = f"; its stack: {event.file}" if event.file else ""
+    said = Say(f"rank {worker.rank}: {worker.ended_for}; ending it{kept}")
+    return [said, SignalWorkers(signal.SIGKILL, (event.local_rank,))]
+
+
+def _is_current(state: AgentState, round: int) -> bool:
+    assignment = state.assignment
+    running = state.phase is Phase.RUNNING and assignment is not None
+    return running and assignment is not None and assignment.round == round

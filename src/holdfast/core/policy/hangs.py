@@ -1,0 +1,241 @@
+"""Whether a group of workers hangs: a verdict of rules, and never an accident.
+
+What is known of each worker at each look: how long ago it gave a sign (a step, a change of phase),
+how long the longest wait in its phase was, and what the kernel says of it. Where workers stand in
+their code is asked only once they are suspected, before anybody says or does anything.
+
+Rules
+1. A worker stands still from its last sign on, as far as somebody looked meanwhile: a stretch in
+   which nobody did (a machine that slept, an agent that was held up) counts as one look.
+2. It may stand still for `factor` times the longest wait that its phase has taken in this round,
+   and never for less than the floor. What earlier rounds took can excuse it, and never accuse it.
+3. Where no wait of the phase has ended in this round, nothing is known of it and nobody is accused:
+   the start, the first step, a first evaluation or checkpoint take as long as they take. Deadlines
+   are for those.
+4. A group hangs only as a whole: one worker that is within its time clears all of them.
+5. Who works does not hang. Work is processor time since the last sign, input and output since the
+   last look, or to want a processor; unless the worker is in a function that only waits for others:
+   those may spin.
+6. Who is in the hands of the kernel does not hang: it waits for a device and cannot be woken, is
+   stopped by a signal, or a debugger holds it.
+7. A worker that never gave a sign, among others that did, has only to be at no work. Where none
+   ever did, the group stands still as long as all of them neither work nor print, and may do so
+   for `factor` times the longest such stretch that ended by itself, and never for less than
+   `unsaid_s`. Such a group is told of, and never restarted.
+8. A suspicion that its stacks do not bear out is not raised again before twice the time has passed.
+   A verdict stands until somebody moves, and is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from msgspec import Struct, field
+
+from holdfast.core.policy.stacks import (
+    StackGroup,
+    WorkerStack,
+    grouped,
+    in_words,
+    is_waiting,
+    where,
+)
+
+FACTOR = 5.0
+LATE_LOOKS = 2.0
+"""How many looks a stretch without one counts as, at most."""
+BUSY_SHARE = 0.1
+"""Of a processor, since the last sign: who has used more works, however slow the machine."""
+BUSY_BYTES = 1 << 20
+"""Since the last look: who reads and writes more works."""
+IDLE_SHARE = 0.01
+"""Of a worker that gives no signs: who uses more does not stand still."""
+HELD_STATES = frozenset("DTt")
+
+Finding = Literal["nothing", "suspicion", "movement"]
+
+
+class HangTerms(Struct, frozen=True):
+    """How long is too long."""
+
+    floor_s: float
+    unsaid_s: float
+    interval_s: float
+    """How often workers are looked at."""
+    factor: float = FACTOR
+
+
+class WorkerSight(Struct, frozen=True):
+    """One worker at one look."""
+
+    rank: int
+    age_s: float | None = None
+    """Since its last sign; None where it never gave one."""
+    phase: str = ""
+    longest_s: float = 0.0
+    """Of the waits in this phase that have ended, in this round; 0 where none has."""
+    state: str = "S"
+    traced: bool = False
+    cpu_s: float = 0.0
+    io_bytes: int = 0
+    printed_bytes: int = 0
+
+
+class Stillness(Struct):
+    """What is remembered of one worker."""
+
+    still_s: float = 0.0
+    longest_still_s: float = 0.0
+    """Of the stretches in which it gave no sign of work that ended by themselves (rule 7)."""
+    last: WorkerSight | None = None
+    moved: WorkerSight | None = None
+    """As it was seen when it last moved."""
+    works: bool = True
+
+
+class HangVerdict(Struct, frozen=True):
+    """What stacks have shown of a group that was suspected."""
+
+    hangs: bool
+    words: str
+    suspect: int = 0
+    """The rank that is most likely the cause: who stands out, else the first of all."""
+    place: str = ""
+    """Where that one is, in words."""
+    stands_out: bool = False
+    """Whether it waits for nobody, or is somewhere else than the others."""
+    never_spoke: bool = False
+    """None of them ever gave a sign: such a group is only told of."""
+
+
+class HangWatch(Struct):
+    """The workers of one node in one round, or of a whole job of one node."""
+
+    terms: HangTerms
+    excuses: Mapping[str, float] = field(default_factory=dict)
+    """By phase, the longest waits of earlier rounds."""
+    workers: dict[int, Stillness] = field(default_factory=dict)
+    looked_at: float | None = None
+    not_before: float = 0.0
+    """When the next suspicion may be raised."""
+    patience_s: float = 0.0
+    hangs: bool = False
+    longest: dict[str, float] = field(default_factory=dict)
+    """By phase, in this round: excuses for the next one."""
+
+
+def look(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
+    """Take in one look at all workers that run; the clock of `now` sleeps with the machine."""
+    elapsed_s = 0.0 if watch.looked_at is None else max(0.0, now - watch.looked_at)
+    watch.looked_at = now
+    counted_s = min(elapsed_s, LATE_LOOKS * watch.terms.interval_s)
+    found = list(seen)
+    watch.workers = {one.rank: watch.workers.get(one.rank) or Stillness() for one in found}
+    for one in found:
+        _take(watch.workers[one.rank], one, elapsed_s, counted_s)
+        watch.longest[one.phase] = max(watch.longest.get(one.phase, 0.0), one.longest_s)
+    if not _all_beyond(watch, found):
+        was, watch.hangs = watch.hangs, False
+        watch.patience_s = 0.0
+        return "movement" if was else "nothing"
+    if watch.hangs or now < watch.not_before:
+        return "nothing"
+    watch.patience_s = max(2 * watch.patience_s, watch.terms.floor_s)
+    watch.not_before = now + watch.patience_s
+    return "suspicion"
+
+
+def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
+    """Stacks of a group that was suspected are there: does it hang, and what is to be said?"""
+    known = {stack.rank: stack for stack in stacks}
+    working = [
+        rank
+        for rank, worker in watch.workers.items()
+        if worker.works and not (rank in known and is_waiting(known[rank]))
+    ]
+    groups = grouped(known.values())
+    if working or not watch.workers:
+        return HangVerdict(False, in_words(groups))
+    watch.hangs = True
+    odd = _odd_rank(groups)
+    suspect = min(watch.workers) if odd is None else odd
+    return HangVerdict(
+        hangs=True,
+        words=f"{_how_long(watch)}: {in_words(groups)}",
+        suspect=suspect,
+        place=where(known[suspect]) if suspect in known else "",
+        stands_out=odd is not None,
+        never_spoke=not _gave_signs(watch),
+    )
+
+
+def _odd_rank(groups: tuple[StackGroup, ...]) -> int | None:
+    """The first that waits for nobody, where not all do; else the only one at its place."""
+    at_work = [one.rank for group in groups if not group.place.waits for one in group.stacks]
+    if at_work:
+        return min(at_work)
+    last = groups[-1].stacks if len(groups) > 1 else ()
+    return last[0].rank if len(last) == 1 else None
+
+
+def _take(worker: Stillness, one: WorkerSight, elapsed_s: float, counted_s: float) -> None:
+    last, worker.last = worker.last, one
+    if last is None or worker.moved is None:
+        worker.moved = one
+        return
+    if one.age_s is None:
+        cpu_s = one.cpu_s - last.cpu_s
+        has_moved = cpu_s > IDLE_SHARE * elapsed_s or one.printed_bytes != last.printed_bytes
+        if has_moved:
+            worker.longest_still_s = max(worker.longest_still_s, worker.still_s)
+        worker.still_s = 0.0 if has_moved else worker.still_s + counted_s
+    else:
+        has_moved = one.age_s <= elapsed_s
+        worker.still_s = min(one.age_s, counted_s) if has_moved else worker.still_s + counted_s
+    if has_moved:
+        worker.moved = one
+    used_s, read_or_written = one.cpu_s - worker.moved.cpu_s, one.io_bytes - last.io_bytes
+    is_busy = used_s > BUSY_SHARE * worker.still_s or read_or_written > BUSY_BYTES
+    worker.works = is_busy or one.state == "R"
+
+
+def _all_beyond(watch: HangWatch, found: list[WorkerSight]) -> bool:
+    """Whether everybody has stood still for longer than it may, and nobody is held."""
+    if not found or any(one.state in HELD_STATES or one.traced for one in found):
+        return False
+    some_gave_signs = any(one.age_s is not None for one in found)
+    if some_gave_signs:
+        found = [one for one in found if one.age_s is not None]
+    return all(_is_beyond(watch, one) for one in found)
+
+
+def _is_beyond(watch: HangWatch, one: WorkerSight) -> bool:
+    worker, terms = watch.workers[one.rank], watch.terms
+    if one.age_s is None:
+        return worker.still_s > max(terms.unsaid_s, terms.factor * worker.longest_still_s)
+    if one.longest_s <= 0.0:
+        return False
+    longest_s = max(one.longest_s, watch.excuses.get(one.phase, 0.0))
+    return worker.still_s > max(terms.floor_s, terms.factor * longest_s)
+
+
+def _gave_signs(watch: HangWatch) -> bool:
+    return any(worker.last and worker.last.age_s is not None for worker in watch.workers.values())
+
+
+def _how_long(watch: HangWatch) -> str:
+    """How long all have stood still, and what they had done before."""
+    still_s = min(worker.still_s for worker in watch.workers.values())
+    who = "the worker stands" if len(watch.workers) == 1 else "all workers stand"
+    if not _gave_signs(watch):
+        return f"{who} still for {still_s:.0f} s, without work or output"
+    speaking = [
+        worker for worker in watch.workers.values() if worker.last and worker.last.age_s is not None
+    ]
+    still_s = min(worker.still_s for worker in speaking)
+    phases = {worker.last.phase for worker in speaking if worker.last}
+    longest_s = max(worker.last.longest_s for worker in speaking if worker.last)
+    phase = f" in {'/'.join(sorted(phases))}" if phases != {""} else ""
+    usual = f"{longest_s:.1f} s" if longest_s < 10 else f"{longest_s:.0f} s"
+    return f"{who} still for {still_s:.0f} s{phase}, where no wait took more than {usual} before"

@@ -1,0 +1,178 @@
+"""Where the workers of a job are, in words: equal stacks together, the odd one named.
+
+Rules
+1. A worker is where the innermost line of the user's own code is; what it is in is the innermost
+   function that was called from there. Wrappers that say nothing are passed over.
+2. Workers at the same place are one group, whatever else differs in their stacks. The largest
+   group comes first; of groups that are equally large, the one with the lowest rank.
+3. In a small group each rank is named, with its node where there are several: who is somewhere else
+   than all the others is most often whom they wait for.
+4. What the kernel says of a worker (it waits for a file, it is stopped) is part of its place: ranks
+   that wait in the same function for different things are not alike.
+
+The text of a stack is foreign (a program may have any file names): it is read line by line, what is
+no line of a stack is passed over, and there is a limit to all of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+FRAMES_MOST = 100
+"""More than `faulthandler` writes of one thread."""
+GROUPS_TOLD = 6
+NAMED_MOST = 4
+"""Ranks of a group that are named one by one; of more, their number is said."""
+
+_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
+_THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-fA-F]+")
+_LIBRARY = re.compile(r"/site-packages/|/dist-packages/|/lib(64)?/python3[^/]*/|^<")
+_OWN = re.compile(r"/holdfast/(processes|worker)/")
+_EMPTY_NAMES = frozenset(
+    {"wrapper", "wrapped", "inner", "_fn", "fn", "__call__", "decorate_context", "<lambda>",
+     "_wrapped_call_impl", "_call_impl", "wait_for", "_wait", "__exit__", "__enter__"}
+)  # fmt: skip
+_WAITING = frozenset(
+    {"all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all",
+     "all_to_all_single", "barrier", "monitored_barrier", "broadcast", "broadcast_object_list",
+     "gather", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "recv",
+     "irecv", "wait", "synchronize", "init_process_group", "acquire", "join", "get", "select",
+     "poll", "accept", "sleep", "result", "Allreduce", "allreduce", "Barrier", "Recv", "Bcast"}
+)  # fmt: skip
+"""Functions in which a worker does nothing but wait for somebody."""
+
+
+class StackFrame(Struct, frozen=True):
+    """One line of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+
+class WorkerStack(Struct, frozen=True):
+    """Where one worker was at one moment."""
+
+    rank: int
+    node: str = ""
+    """Empty where there is only one."""
+    frames: tuple[StackFrame, ...] = ()
+    """Of its main thread, innermost first; empty where it gave none."""
+    kernel: str = ""
+    """What the kernel says of it, if that is worth a word: "waiting for /data/train.bin"."""
+
+
+class StackPlace(Struct, frozen=True):
+    """What workers of one group have in common."""
+
+    function: str
+    where: str
+    """Of the user's own code, where there is any: "train.py:41"."""
+    kernel: str
+
+    @property
+    def waits(self) -> bool:
+        return self.function in _WAITING
+
+    def in_words(self, is_one: bool) -> str:
+        """What follows the names of the ranks."""
+        be = "is" if is_one else "are"
+        if not self.function:
+            none = "gives no stack" if is_one else "give no stack"
+            return f"{be} {self.kernel}" if self.kernel else none
+        wait = "waits" if is_one else "wait"
+        about = f", {self.kernel}" if self.kernel else ""
+        return f"{wait if self.waits else be} in {self.function} at {self.where}{about}"
+
+
+class StackGroup(Struct, frozen=True):
+    """Workers at the same place, by rank."""
+
+    place: StackPlace
+    stacks: tuple[WorkerStack, ...]
+
+    def in_words(self) -> str:
+        ranks = [stack.rank for stack in self.stacks]
+        return f"{_named(self.stacks)} {self.place.in_words(len(ranks) == 1)}"
+
+
+def read_stack(text: str) -> tuple[StackFrame, ...]:
+    """The main thread of what `faulthandler` wrote of all threads: the last one in it."""
+    frames: list[StackFrame] = []
+    for line in text.splitlines():
+        if _THREAD.match(line):
+            frames = []
+        elif (found := _FRAME.fullmatch(line)) and len(frames) < FRAMES_MOST:
+            number = found["line"]
+            at = int(number) if number.isdecimal() and len(number) < 10 else 0
+            frames.append(StackFrame(found["file"], at, found["function"]))
+    return tuple(frames)
+
+
+def without_own_frames(text: str) -> str:
+    """The same text without the lines of Holdfast below a warm worker's program."""
+    return "\n".join(line for line in text.splitlines() if not _OWN.search(line))
+
+
+def grouped(stacks: Iterable[WorkerStack]) -> tuple[StackGroup, ...]:
+    """Workers at the same place together (rule 2)."""
+    places: dict[StackPlace, list[WorkerStack]] = {}
+    for stack in sorted(stacks, key=lambda stack: stack.rank):
+        places.setdefault(place_of(stack), []).append(stack)
+    groups = [StackGroup(place, tuple(found)) for place, found in places.items()]
+    return tuple(sorted(groups, key=lambda group: (-len(group.stacks), group.stacks[0].rank)))
+
+
+def in_words(groups: tuple[StackGroup, ...]) -> str:
+    """One sentence for all of them."""
+    if not groups:
+        return "no worker runs"
+    told = "; ".join(group.in_words() for group in groups[:GROUPS_TOLD])
+    left = sum(len(group.stacks) for group in groups[GROUPS_TOLD:])
+    return f"{told}; {left} more are each somewhere else" if left else told
+
+
+def place_of(stack: WorkerStack) -> StackPlace:
+    """Where a worker is (rule 1)."""
+    frames = [frame for frame in stack.frames if not _OWN.search(frame.file)]
+    if not frames:
+        return StackPlace("", "", stack.kernel)
+    last = next((n for n, frame in enumerate(frames) if not _LIBRARY.search(frame.file)), None)
+    inside = frames if last is None else frames[: last + 1]
+    telling = [frame for frame in inside if frame.function not in _EMPTY_NAMES]
+    at = inside[0] if last is None else frames[last]
+    function = (telling or inside)[0].function
+    return StackPlace(
+        _short(function), f"{_short(at.file.rpartition('/')[2])}:{at.line}", stack.kernel
+    )
+
+
+def where(stack: WorkerStack) -> str:
+    """The same in words: "in load_batch at data.py:88"."""
+    place = place_of(stack)
+    return f"in {place.function} at {place.where}" if place.function else place.kernel
+
+
+def is_waiting(stack: WorkerStack) -> bool:
+    """Whether it is in a function that only waits for others."""
+    return place_of(stack).waits
+
+
+def _named(stacks: tuple[WorkerStack, ...]) -> str:
+    if len(stacks) == 1:
+        return f"rank {stacks[0].rank}{_on(stacks[0].node)}"
+    if len(stacks) > NAMED_MOST:
+        return f"{len(stacks)} ranks"
+    names = [f"{stack.rank}{_on(stack.node)}" for stack in stacks]
+    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _on(node: str) -> str:
+    return f" on {node}" if node else ""
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 80 else f"{name[:79]}…"

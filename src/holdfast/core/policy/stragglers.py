@@ -1,0 +1,79 @@
+"""Who is slower than the rest: ranked, told, and never ended for it.
+
+Rules
+1. A pace is steps a second between two looks that lie a window apart. Who has made no step in it,
+   or has not been seen for all of it, has no pace: that may be a hang, and is no matter of pace.
+2. A straggler makes less than half the steps of the one in the middle, in `WINDOWS` windows in a
+   row. Where all wait for each other in every step, all have the pace of the slowest and nobody is
+   a straggler: a group is as fast as its slowest, and cannot tell by its pace who that is.
+3. With fewer than three paces there is no middle, and nobody is accused.
+4. A straggler is told once in a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+WINDOW_S = 30.0
+WINDOWS = 3
+FACTOR = 2.0
+SLOWEST_TOLD = 3
+
+
+class PaceWatch(Struct):
+    """The workers of one round, by rank."""
+
+    marks: dict[int, int] = field(default_factory=dict)
+    """Where each was when the present window began."""
+    began_at: float | None = None
+    paces: dict[int, float] = field(default_factory=dict)
+    """Steps a second, in the last window that has ended."""
+    slow: dict[int, int] = field(default_factory=dict)
+    """How many windows in a row each has been slow."""
+    told: set[int] = field(default_factory=set)
+
+    def slowest(self) -> list[tuple[int, float]]:
+        """The slowest few, the slowest first: rank and pace."""
+        return sorted(self.paces.items(), key=lambda one: (one[1], one[0]))[:SLOWEST_TOLD]
+
+
+def note(watch: PaceWatch, steps: Mapping[int, int], now: float) -> list[str]:
+    """Take in how far each worker is; returns what is to be told of stragglers, if anything."""
+    if watch.began_at is None or now - watch.began_at < WINDOW_S:
+        if watch.began_at is None:
+            _begin(watch, steps, now)
+        return []
+    elapsed_s = now - watch.began_at
+    made = {rank: step - watch.marks[rank] for rank, step in steps.items() if rank in watch.marks}
+    watch.paces = {rank: count / elapsed_s for rank, count in made.items() if count > 0}
+    _begin(watch, steps, now)
+    return _stragglers(watch)
+
+
+def _begin(watch: PaceWatch, steps: Mapping[int, int], now: float) -> None:
+    watch.began_at = now
+    watch.marks = dict(steps)
+
+
+def _stragglers(watch: PaceWatch) -> list[str]:
+    if len(watch.paces) < 3:
+        watch.slow = {}
+        return []
+    middle = sorted(watch.paces.values())[(len(watch.paces) - 1) // 2]
+    slow = {rank for rank, pace in watch.paces.items() if pace * FACTOR < middle}
+    watch.slow = {rank: watch.slow.get(rank, 0) + 1 for rank in slow}
+    found = [r for r, windows in watch.slow.items() if windows >= WINDOWS and r not in watch.told]
+    watch.told.update(found)
+    others = f"where others make {_pace(middle)}, for {WINDOWS * WINDOW_S:.0f} s"
+    return [
+        f"rank {rank} is a straggler: {_pace(watch.paces[rank])}, {others}"
+        for rank in sorted(found)
+    ]
+
+
+def _pace(steps_a_second: float) -> str:
+    if steps_a_second >= 1.0:
+        return f"{steps_a_second:.1f} steps a second"
+    return f"a step in {1 / steps_a_second:.1f} s"

@@ -1,0 +1,306 @@
+"""What caused what, across the nodes of a job: read off their journals.
+
+Every line of a journal has an id, the node and its number there (`StepId`). Its cause is the line
+whose effect brought its event about, on the same node or on another one.
+
+Rules
+1. Nothing has to be carried along for that: an event says what it answers. A timer has its name, a
+   write its version or nonce, a heartbeat its number, a message its round, a coordinator's word
+   its tenure.
+2. What one node does with itself is matched to the last line before that asked for it; what goes
+   from node to node to the line that sent it, in order where the same was said twice.
+3. A line without a cause is a root: a worker that ended by itself, a signal, a node that fell
+   silent or died, the start of an agent. So is one whose cause is in no journal that was given, or
+   is not written (a renewal, what a long journal leaves out).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core.coordinator import io as decided
+from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.node import io as happened
+from holdfast.core.protocol import messages as said
+from holdfast.core.protocol.model import Tenure
+from holdfast.observe.journal import (
+    AgentStep,
+    CoordinatorBegan,
+    CoordinatorStep,
+    ElectionStep,
+    Gap,
+    JournalHeader,
+    Step,
+)
+
+JournalRead = tuple[JournalHeader, Sequence[Step]]
+"""As `journal.read` returns it."""
+Key = tuple[object, ...]
+"""Equal for what an effect asks for, and for the event that comes of it."""
+
+ANSWERED_BY: dict[type, str] = {
+    happened.EndpointReserved: "ReserveEndpoint",
+    happened.ZygoteReady: "StartZygote",
+    happened.ModuleRejected: "StartZygote",
+    happened.ModulesUnfit: "StartZygote",
+    happened.ZygoteLost: "KillZygote",
+    happened.WorkerStarted: "StartWorkers",
+    happened.StepReported: "StartWorkers",
+    happened.AllGone: "KillEverything",
+    happened.ProcessesStuck: "ListStuck",
+    happened.SpawnerEnded: "EndSpawner",
+    happened.SpawnerLost: "KillSpawner",
+    happened.CoordinatorReached: "Dial",
+    decided.HandOverAsked: "Finish",
+}
+"""The effect, on the same node, of which an event comes: where its name is all that it takes."""
+OF_THE_ELECTION = {
+    "DialWanted": "Dial",
+    "NodesEnded": "KnowEnded",
+    "RegisterRead": "ReadRegister",
+    "LedgerWanted": "Write",
+    "Outranked": "Depose",
+    "ResignationWanted": "Resign",
+    "OutcomeKnown": "Retire",
+    "NodeLeaves": "Finish",
+    "RegisterForgot": "ForgetRegister",
+}
+"""The same, of events of `core.election.io`, by name: a job without a register has none."""
+
+
+class StepId(NamedTuple):
+    """A line of a journal: whose, and which."""
+
+    node: str
+    seq: int
+
+    @staticmethod
+    def named(text: str) -> StepId:
+        """`node:line`, as a user writes it. Raises ValueError for anything else."""
+        node, _, seq = text.rpartition(":")
+        return StepId(node, int(seq))
+
+
+def causes(journals: Iterable[JournalRead]) -> dict[StepId, StepId | None]:
+    """The cause of every line of these journals; None for a root."""
+    known = list(journals)
+    sent = _sent(known)
+    found: dict[StepId, StepId | None] = {}
+    for header, steps in known:
+        asked: dict[Key, StepId] = {}
+        for step in steps:
+            if isinstance(step, Gap):
+                asked.clear()
+                continue
+            here = StepId(header.node, step.seq)
+            found[here] = _cause(header.node, step, sent, asked)
+            for key in _offered(step):
+                asked[key] = here
+    return found
+
+
+def _cause(
+    node: str, step: Step, sent: defaultdict[Key, list[StepId]], asked: dict[Key, StepId]
+) -> StepId | None:
+    """The line that brought this one about, of those that others sent or this node wrote before."""
+    if isinstance(step, AgentStep) and isinstance(step.event, happened.WorkerExited):
+        return _stopped_by(asked)
+    for key in _wanted(node, step):
+        line = _taken(sent, key) or asked.get(key)
+        if line is not None:
+            return line
+    return None
+
+
+def the_end(journals: Iterable[JournalRead]) -> StepId | None:
+    """The first line in which a node is told how the job ended; None where nobody was."""
+    for header, steps in journals:
+        for step in steps:
+            match step:
+                case AgentStep(event=happened.Told(message=said.CloseJob())):
+                    return StepId(header.node, step.seq)
+    return None
+
+
+def story(journals: Iterable[JournalRead], of: StepId) -> list[str]:
+    """How it came to that line, from its root on: one sentence for each step on the way.
+
+    Raises KeyError for a line that is in none of them.
+    """
+    known = list(journals)
+    because = causes(known)
+    lines = {StepId(h.node, step.seq): step for h, steps in known for step in steps}
+    way: list[StepId] = []
+    at: StepId | None = of
+    while at is not None and at not in way:
+        way.append(at)
+        at = because[at]
+    return [f"{each.node}:{each.seq}  {in_words(lines[each])}" for each in reversed(way)]
+
+
+# What goes from node to node.
+
+
+def _sent(journals: Sequence[JournalRead]) -> defaultdict[Key, list[StepId]]:
+    """What was said to whom, and by which lines."""
+    sent: defaultdict[Key, list[StepId]] = defaultdict(list)
+    for header, steps in journals:
+        tenure = Tenure(1, 1)
+        for step in steps:
+            here = StepId(header.node, step.seq)
+            if isinstance(step, AgentStep):
+                for report in step.effects:
+                    if isinstance(report, happened.Report):
+                        sent[_report(header.node, report.message)].append(here)
+            if isinstance(step, CoordinatorBegan):
+                tenure = step.beginning.tenure
+            if isinstance(step, CoordinatorStep):
+                raised = [one.tenure for one in step.effects if isinstance(one, decided.Raise)]
+                tenure = max([tenure, *raised])
+                for tell in step.effects:
+                    if isinstance(tell, decided.Tell):
+                        sent[_word(tell.node, tell.message, tenure)].append(here)
+    return sent
+
+
+def _taken(sent: defaultdict[Key, list[StepId]], key: Key) -> StepId | None:
+    """The first line that said this and was not heard yet; the last one is heard for ever."""
+    lines = sent.get(key, [])
+    return lines.pop(0) if len(lines) > 1 else next(iter(lines), None)
+
+
+def _report(node: str, message: said.FromNode) -> Key:
+    """By what is its own: addresses are filled in on the way."""
+    endpoint = getattr(message, "endpoint", None)
+    of = [getattr(message, name, None) for name in ("round", "step", "heartbeat", "reason")]
+    return ("report", node, type(message), endpoint and endpoint.port, *of)
+
+
+def _word(node: str, message: said.ToNode, tenure: Tenure) -> Key:
+    return ("word", node, tenure, msgspec.json.encode(message))
+
+
+# What a node does with itself.
+
+
+def _offered(step: Step) -> Iterator[Key]:
+    """What may come of a line."""
+    if isinstance(step, CoordinatorBegan):
+        yield ("coordinator timer", "look")
+        return
+    if isinstance(step, Gap):
+        return
+    if isinstance(step, ElectionStep):
+        for effect in step.effects:
+            yield from _offered_by_the_election(effect)
+        return
+    for each in step.effects:
+        yield (type(each).__name__,)
+        match each:
+            case happened.WakeAgent(name=name):
+                yield ("agent timer", name)
+            case happened.SignalWorkers(stops=True) | happened.KillEverything():
+                yield ("stop",)
+            case happened.Report(message=said.Heartbeat(number=number)):
+                yield ("answered", number)
+            case happened.Report(message=said.NodeGreeted(heartbeat=number)):
+                yield ("answered", number)
+            case decided.WakeCoordinator(name=name):
+                yield ("coordinator timer", name)
+            case decided.Write(version=version):
+                yield ("written", version)
+    if isinstance(step, CoordinatorStep) and isinstance(step.event, NodeSuspected):
+        yield ("suspected", step.event.node)
+    if isinstance(step, AgentStep) and isinstance(step.event, happened.LeaseRanOut):
+        yield ("stop",)
+
+
+def _offered_by_the_election(effect: dict[str, Any]) -> Iterator[Key]:
+    yield (effect["type"],)
+    if effect["type"] == "WriteRegister":
+        yield ("wrote", effect["document"]["nonce"])
+    elif effect["type"] == "WakeElection":
+        yield ("election timer", effect["name"])
+    elif effect["type"] == "WatchRegister":
+        yield ("ReadRegister",)
+
+
+def _wanted(node: str, step: Step) -> Iterator[Key]:
+    """What a line may have come of, the likeliest first."""
+    match step:
+        case CoordinatorBegan():
+            yield from (("Lead",), ("Dial",))
+        case AgentStep(event=happened.AgentTimerFired(name=name)):
+            yield ("agent timer", name)
+        case AgentStep(event=happened.SaveAnswered(answer=answer)):
+            yield ("StartWorkers" if answer == "listens" else "ShowSaving",)
+        case AgentStep(event=happened.Told(message=said.HeartbeatAnswered(number=number))):
+            yield ("answered", number)
+        case AgentStep(event=happened.Told(message=message, tenure=tenure)):
+            yield from (_word(node, message, tenure), ("LearnOutcome",))
+        case CoordinatorStep(event=decided.Heard(node=speaker, message=message)):
+            yield _report(speaker, message)
+        case CoordinatorStep(event=decided.Written(version=version)):
+            yield ("written", version)
+        case CoordinatorStep(event=decided.CoordinatorTimerFired(name=name)):
+            yield ("coordinator timer", name)
+        case CoordinatorStep(event=NodeGone(node=lost) | NodeHeardAgain(node=lost)):
+            yield ("suspected", lost)
+        case ElectionStep(event={"type": "ElectionTimerFired", "name": name}):
+            yield ("election timer", name)
+        case ElectionStep(event={"nonce": nonce}):
+            yield ("wrote", nonce)
+        case ElectionStep(event={"type": kind}):
+            yield (OF_THE_ELECTION.get(kind, kind),)
+        case AgentStep() | CoordinatorStep():
+            yield (ANSWERED_BY.get(type(step.event), type(step.event)),)
+
+
+def _stopped_by(asked: dict[Key, StepId]) -> StepId | None:
+    """What had a worker stopped; None where it ended by itself."""
+    begun, stopped = asked.get(("StartWorkers",)), asked.get(("stop",))
+    is_older = begun is not None and stopped is not None and stopped.seq < begun.seq
+    return None if is_older else stopped
+
+
+# In words.
+
+
+def in_words(step: Step) -> str:
+    """What happened, and what was said of it."""
+    match step:
+        case Gap():
+            return f"{step.missing} lines were left out"
+        case CoordinatorBegan():
+            return f"it is the coordinator, under tenure {step.beginning.tenure}"
+        case ElectionStep():
+            return f"{step.event['type']}{_details(step.event)}"
+        case AgentStep(event=happened.Told(message=message, tenure=tenure)):
+            what = f"told {type(message).__name__}{_details(msgspec.to_builtins(message))}"
+            return f"{what}, under tenure {tenure}"
+        case CoordinatorStep(event=decided.Heard(node=speaker, message=message)):
+            what = f"heard {type(message).__name__}{_details(msgspec.to_builtins(message))}"
+            return f"{what} from {speaker}{_explained(step)}"
+    return (
+        f"{type(step.event).__name__}{_details(msgspec.to_builtins(step.event))}{_explained(step)}"
+    )
+
+
+def _details(fields: dict[str, Any]) -> str:
+    """The short fields of an event or a message."""
+    if "assignment" in fields:
+        fields = {"round": fields["assignment"]["round"]}
+    if "status" in fields:
+        fields = {**fields, **fields["status"]}
+    short = {k: v for k, v in fields.items() if k not in ("type", "stderr_tail", "wall_time")}
+    shown = [f"{k}={v}" for k, v in short.items() if isinstance(v, int | str) and v != ""]
+    return f" ({', '.join(shown)})" if shown else ""
+
+
+def _explained(step: AgentStep | CoordinatorStep) -> str:
+    told = [one.text for one in step.effects if isinstance(one, decided.Explain | happened.Say)]
+    return f": {'; '.join(told)}" if told else ""

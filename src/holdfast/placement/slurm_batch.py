@@ -1,0 +1,178 @@
+"""The batch script of `holdfast slurm submit`, made from what the user asked for.
+
+Rules
+1. One element of a job array is one node. Slurm is to queue it again when its node is lost, and it
+   asks for that itself when its agent says "run me again"; so a lost node brings back one element,
+   and the rest of the job is not touched. There are `spares` more of them than the job has nodes.
+2. With one allocation, one step has an agent on each node, and outlives nodes that are lost.
+3. Nodes meet through a register that any node may leave: a folder on the shared disk, or etcd.
+4. No secret is in the script, which others can read: the token is in a file of its owner's alone.
+5. No element begins the job anew after its end, however late Slurm brings it back.
+6. A job that was cancelled stays cancelled: it is queued again only while Slurm calls it running.
+7. What the user says to `sbatch` comes last, and so wins over what is said here.
+
+The agent runs in a step (`srun`) even on a single node: at a preemption Slurm tells steps, with
+time to leave, and does not tell batch scripts.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from holdfast.core.protocol import exit_status
+
+NOTICE = "TERM@120"
+"""Asked to leave this long before the time limit (seconds), unless the user says otherwise."""
+RUN_AGAIN = (exit_status.RUN_AGAIN, exit_status.BY_SIGNAL + signal.SIGKILL)
+OVER = (
+    exit_status.SUCCEEDED,
+    exit_status.FAILED,
+    exit_status.USAGE,
+    exit_status.NOT_FORMED,
+)
+TOKEN, REGISTER, LOGS, SCRIPT, OVER_MARK = "token", "register", "logs", "job.sh", "over"
+"""What is in the folder of a job, by name."""
+
+
+class Submission(Struct, frozen=True):
+    """What is to be submitted."""
+
+    name: str
+    min_nodes: int
+    max_nodes: int
+    folder: str
+    """Where all nodes find the token, the register and the logs: an absolute path."""
+    command: str
+    """The `holdfast` that nodes run."""
+    run_words: tuple[str, ...]
+    """Options of `holdfast run`, the program and its arguments."""
+    spares: int = 0
+    one_allocation: bool = False
+    share_nodes: bool = False
+    """Let Slurm put other jobs, and other elements of this one, on the same machines."""
+    backend: str = "file"
+    endpoint: str = ""
+    """Of the register; empty: the folder."""
+    sbatch_words: tuple[str, ...] = ()
+
+    @property
+    def elements(self) -> int:
+        """Nodes that are asked for at most."""
+        return self.max_nodes + self.spares
+
+
+def batch_script(job: Submission) -> str:
+    """The whole text."""
+    lines = ["#!/bin/bash", f"# {_about(job)}", *_directives(job), "", *_body(job)]
+    return "\n".join(lines) + "\n"
+
+
+def output_pattern(job: Submission) -> str:
+    """Where Slurm is to write what an element, or the allocation, prints."""
+    return f"{job.folder}/{'%j' if job.one_allocation else '%A_%a'}.out"
+
+
+def _about(job: Submission) -> str:
+    nodes = _count(job.min_nodes, "node")
+    if job.max_nodes > job.min_nodes:
+        nodes = f"{job.min_nodes} to {_count(job.max_nodes, 'node')}"
+    spares = f" and {_count(job.spares, 'spare')}" if job.spares else ""
+    how = "in one allocation" if job.one_allocation else "one array element each"
+    return f"Made by `holdfast slurm submit`: {nodes}{spares}, {how}."
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _directives(job: Submission) -> Iterator[str]:
+    own = [f"--job-name={job.name}"]
+    if job.one_allocation:
+        # No number of tasks: Slurm would count them for the least nodes, and give no more.
+        own += [f"--nodes={_slurm_range(job)}", "--no-kill"]
+    else:
+        own += [f"--array=0-{job.elements - 1}", "--nodes=1", "--ntasks-per-node=1"]
+    own += [] if job.share_nodes else ["--exclusive"]
+    own += ["--requeue", "--open-mode=append", f"--signal={NOTICE}"]
+    own += [f"--output={output_pattern(job)}"]
+    for words in (*([word] for word in own), *_options(job.sbatch_words)):
+        yield f"#SBATCH {_quoted(words)}"
+
+
+def _slurm_range(job: Submission) -> str:
+    least = job.min_nodes
+    return str(least) if least == job.elements else f"{least}-{job.elements}"
+
+
+def _options(words: tuple[str, ...]) -> Iterator[list[str]]:
+    """Each option with the words that follow it, which are its value."""
+    option: list[str] = []
+    for word in words:
+        if word.startswith("-") and option:
+            yield option
+            option = []
+        option.append(word)
+    if option:
+        yield option
+
+
+def _quoted(words: list[str]) -> str:
+    """As sbatch reads a directive: quotes and backslashes, and # would begin a comment."""
+    plain = all(
+        word.replace("=", "").isprintable() and not set(word) & set(" \"'\\#$`") for word in words
+    )
+    if plain:
+        return " ".join(words)
+    escaped = (word.replace("\\", "\\\\").replace('"', '\\"') for word in words)
+    return " ".join(f'"{word}"' for word in escaped)
+
+
+def _body(job: Submission) -> Iterator[str]:
+    number = "$SLURM_JOB_ID" if job.one_allocation else "$SLURM_ARRAY_JOB_ID"
+    # An element's own job id is no name for it: that of the last one is the whole array's.
+    own = number if job.one_allocation else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
+    yield f"folder={shlex.quote(job.folder)}"
+    yield f'if [ ! -r "$folder/{TOKEN}" ]; then'
+    yield f'  echo "holdfast: $folder/{TOKEN} cannot be read on $(hostname)" >&2'
+    yield '  echo "hint: the folder has to be on a disk that all nodes share (--folder)" >&2'
+    yield f"  exit {exit_status.USAGE}"
+    yield "fi"
+    if not job.one_allocation:
+        yield f'[ ! -e "$folder/{OVER_MARK}" ] || exit 0  # It came back after the end of the job.'
+    yield "trap : TERM USR1 USR2  # The agent is told too; what it says at its end counts."
+    yield f"{_srun(job)} {shlex.quote(job.command)} run \\"
+    for line in _meeting(job, number):
+        yield f"  {line} \\"
+    yield f"  {shlex.join(job.run_words)}"
+    yield "status=$?"
+    yield "case $status in"
+    yield f"  {_any(RUN_AGAIN)})  # Asked to leave, or its agent was killed: the job is not over."
+    yield f"    state=$(squeue --noheader --format=%T --jobs={own})"
+    yield f'    if [ "$state" = RUNNING ]; then scontrol requeue {own}; fi ;;'
+    if not job.one_allocation:
+        yield f"  {_any(OVER)})  # The job is over: nobody has to start any more."
+        yield f'    : > "$folder/{OVER_MARK}"; scancel --quiet --state=PENDING {number} ;;'
+    yield "esac"
+    yield "exit $status"
+
+
+def _any(statuses: Sequence[int]) -> str:
+    return "|".join(map(str, statuses))
+
+
+def _srun(job: Submission) -> str:
+    """The step. No task's end ends another's, and the first to end hurries nobody."""
+    words = ["srun", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"]
+    return " ".join([*words, *(["--no-kill"] if job.one_allocation else [])])
+
+
+def _meeting(job: Submission, number: str) -> Iterator[str]:
+    nodes = f"{job.min_nodes}:{job.max_nodes}"
+    endpoint = shlex.quote(job.endpoint) if job.endpoint else f'"$folder/{REGISTER}"'
+    yield f"--nnodes {nodes} --rdzv-id slurm-{number}"
+    yield f"--rdzv-backend {job.backend} --rdzv-endpoint {endpoint}"
+    yield f'--token-file "$folder/{TOKEN}" --log-dir "$folder/{LOGS}"'

@@ -1,0 +1,312 @@
+"""Where the workers of a round are, and how far: looked at now and then, and whenever it is asked.
+
+Workers say how far they are in their pages (`worker.page`), where it wakes nobody. The first step
+of each comes over the channel, at once; from then on the pages are read as often as a heartbeat is
+sent, and when a worker has ended, so that its last word is told before its end.
+
+Whether they hang is looked at every few seconds (`lookout.hang_looks`), where that is wanted. Where
+they are is asked of the workers themselves (`lookout.stacks`): when they are suspected of a hang,
+and when somebody wants to know.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from holdfast.core.node.io import (
+    AgentEvent,
+    DeadlineMissed,
+    GroupMoved,
+    GroupStood,
+    StepReported,
+    StragglerFound,
+)
+from holdfast.core.policy.config import Oversight
+from holdfast.core.protocol.bounds import LINE_MOST, cut
+from holdfast.core.protocol.model import Ranks
+from holdfast.processes.lookout.pages import RoundPages, Sign
+from holdfast.processes.lookout.stack_files import LookMeans, StackFiles
+from holdfast.runtime.loop import Cancellable
+from holdfast.worker.page import VARIABLE
+
+if TYPE_CHECKING:
+    from holdfast.core.policy.hangs import Finding
+    from holdfast.core.policy.stragglers import PaceWatch
+    from holdfast.processes.lookout import stacks
+    from holdfast.processes.lookout.hang_looks import HangLooks
+
+    OnStacks = Callable[[stacks.StackSnapshot | None], None]
+    """None where no worker runs."""
+
+TOLD_APART_S = 1.0
+"""The channel is for the first step. Who has no page says more there, and is told this often."""
+
+
+class Watched(Struct):
+    """A worker that is looked at."""
+
+    rank: int
+    pid: int
+    step: int | None = None
+    """The last that was told."""
+    unsaid: int | None = None
+    """What came over the channel since, too soon to be told."""
+    next_at: float = 0.0
+    has_ended: bool = False
+    is_expired: bool = False
+
+
+class WatchedRound(Struct, frozen=True):
+    """What is to be known of a round."""
+
+    number: int
+    workers: int
+    interval_s: float
+    """How often to look at the pages."""
+    oversight: Oversight = Oversight()
+    stacks_folder: Path | None = None
+    """Where stacks are written; None where nothing is."""
+    excuses: Mapping[str, float] = field(default_factory=dict)
+    """By phase, the longest waits of earlier rounds."""
+
+
+class Lookout:
+    """Looks at the workers of one round, from their start to the end of the round."""
+
+    def __init__(
+        self, watched: WatchedRound, means: LookMeans, post: Callable[[AgentEvent], None]
+    ) -> None:
+        self._round = watched
+        self._means = means
+        self._post = post
+        self._workers: dict[int, Watched] = {}
+        self._timer: Cancellable | None = None
+        self._hang_timer: Cancellable | None = None
+        self._first_step_timer: Cancellable | None = None
+        self._hang_looks: HangLooks | None = None
+        self._paces: PaceWatch | None = None
+        self._stacks = StackFiles()
+        self._taking: stacks.StackTaking | None = None
+        self._awaited: list[OnStacks] = []
+        self._taken = 0
+        self._pages: RoundPages | None
+        try:
+            self._pages = RoundPages(watched.workers)
+        except OSError:
+            self._pages = None  # Workers then say it over the channel.
+
+    def variables(self, local_rank: int) -> dict[str, str]:
+        """What the environment of this worker has for our sake."""
+        page = {} if self._pages is None else {VARIABLE: self._pages.variable(local_rank)}
+        return page | (self._stacks.variables(local_rank) if self._round.oversight.stacks else {})
+
+    def born(self, ranks: Ranks, pid: int) -> None:
+        """It exists."""
+        self._workers[ranks.local_rank] = Watched(ranks.rank, pid)
+        limit_s = self._round.oversight.first_step_s
+        if limit_s is not None and self._first_step_timer is None:
+            later = self._means.loop.call_later
+            self._first_step_timer = later(limit_s, self._first_step_overdue)
+        if self._hang_timer is None and self._round.oversight.hang != "off":
+            self._look_for_hangs_later()
+
+    def heard(self, local_rank: int, step: int) -> None:
+        """It said this over the channel: look from now on."""
+        worker = self._workers.get(local_rank)
+        if worker is None:
+            return
+        if self._timer is None:
+            self._look_later()
+        worker.unsaid = step
+        now = time.monotonic()
+        if now >= worker.next_at:
+            worker.next_at = now + TOLD_APART_S
+            self._tell(local_rank, worker, step)
+
+    def has_deadlines(self) -> None:
+        """A worker has set one: look from now on."""
+        if self._timer is None:
+            self._look_later()
+
+    def ended(self, local_rank: int) -> None:
+        """Its process is gone: tell its last word."""
+        worker = self._workers.get(local_rank)
+        if worker is not None:
+            worker.has_ended = True
+            self._look_at(local_rank, worker)
+
+    def take_stacks(self, reason: str, then: OnStacks) -> None:
+        """Ask all that run where they are. Who asks while others wait for an answer gets theirs."""
+        from holdfast.processes.lookout import stacks  # Few jobs ever need it.
+
+        self._awaited.append(then)
+        if self._taking is not None:
+            return
+        asked = [
+            stacks.AskedWorker(local_rank, worker.rank, worker.pid)
+            for local_rank, worker in self._workers.items()
+            if not worker.has_ended
+        ]
+        taken = partial(self._on_taken, reason)
+        self._taking = stacks.StackTaking(self._stacks, asked, self._means, taken)
+        self._taking.begin()
+
+    def close(self) -> None:
+        for timer in (self._timer, self._hang_timer, self._first_step_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._hang_looks is not None:
+            self._hang_looks.end()
+        if self._taking is not None:
+            self._taking.end()
+            self._hand_over(None)
+        self._stacks.close()
+        if self._pages is not None:
+            self._pages.close()
+            self._pages = None
+
+    def _on_taken(self, reason: str, snapshot: stacks.StackSnapshot) -> None:
+        folder = self._round.stacks_folder
+        if folder is None or not snapshot.answers:
+            self._hand_over(snapshot)
+            return
+        self._taken += 1
+        keep = partial(snapshot.kept, folder / f"stacks_{self._taken}.txt", reason)
+        self._means.lane.do(keep, self._hand_over)
+
+    def _hand_over(self, snapshot: stacks.StackSnapshot | None) -> None:
+        self._taking = None
+        awaited, self._awaited = self._awaited, []
+        for then in awaited:
+            then(snapshot)
+
+    # How far they are.
+
+    def _look_later(self) -> None:
+        self._timer = self._means.loop.call_later(self._round.interval_s, self._look)
+
+    def _look(self) -> None:
+        self._look_later()
+        for local_rank, worker in self._workers.items():
+            if not worker.has_ended:
+                self._look_at(local_rank, worker)
+                self._check_deadline(local_rank, worker)
+        self._note_paces()
+
+    def _check_deadline(self, local_rank: int, worker: Watched) -> None:
+        """A scope that is over ends its worker, once its stack is kept."""
+        if self._pages is None or worker.is_expired:
+            return
+        scope = self._pages.expired(local_rank)
+        if scope:
+            self._expire(local_rank, worker, f"the deadline of {scope}")
+
+    def _expire(self, local_rank: int, worker: Watched, deadline: str) -> None:
+        worker.is_expired = True
+        tell = partial(self._on_expired, local_rank, deadline)
+        self.take_stacks(f"{deadline} of rank {worker.rank} ran out", tell)
+
+    def _on_expired(
+        self, local_rank: int, deadline: str, snapshot: stacks.StackSnapshot | None
+    ) -> None:
+        worker = self._workers[local_rank]
+        place, file = "", ""
+        if snapshot is not None:
+            place, file = snapshot.place_of(worker.rank), snapshot.file
+        self._post(DeadlineMissed(self._round.number, local_rank, deadline, place, file))
+
+    def _first_step_overdue(self) -> None:
+        limit_s = self._round.oversight.first_step_s
+        limit = f"the time to the first step (--first-step-timeout {limit_s:g})"
+        for local_rank, worker in self._workers.items():
+            if not worker.has_ended and not worker.is_expired:
+                sign = self._sign(local_rank)
+                if worker.step is None and (sign is None or sign.step is None):
+                    self._expire(local_rank, worker, limit)
+                    return
+
+    def _note_paces(self) -> None:
+        from holdfast.core.policy import stragglers  # Not before somebody makes steps.
+
+        if self._paces is None:
+            self._paces = stragglers.PaceWatch()
+        running = [one for one in self._workers.values() if not one.has_ended]
+        steps = {one.rank: one.step for one in running if one.step is not None}
+        for words in stragglers.note(self._paces, steps, time.monotonic()):
+            self._post(StragglerFound(self._round.number, words))
+
+    def _look_at(self, local_rank: int, worker: Watched) -> None:
+        sign = self._sign(local_rank)
+        step = worker.unsaid if sign is None or sign.step is None else sign.step
+        if step is not None:
+            self._tell(local_rank, worker, step)
+
+    def _sign(self, local_rank: int) -> Sign | None:
+        return None if self._pages is None else self._pages.read(local_rank)
+
+    def _tell(self, local_rank: int, worker: Watched, step: int) -> None:
+        worker.unsaid = None
+        if step != worker.step:
+            worker.step = step
+            self._post(StepReported(self._round.number, local_rank, step))
+
+    # Whether they hang.
+
+    def longest_waits(self) -> dict[str, float]:
+        """By phase, as far as is known up to now: excuses for the next round."""
+        known = dict(self._round.excuses)
+        for phase, seconds in (self._hang_looks.longest if self._hang_looks else {}).items():
+            known[phase] = max(seconds, known.get(phase, 0.0))
+        return known
+
+    def _look_for_hangs_later(self) -> None:
+        every_s = self._round.oversight.hang_look_s
+        self._hang_timer = self._means.loop.call_later(every_s, self._look_for_hangs)
+
+    def _look_for_hangs(self) -> None:
+        from holdfast.processes.lookout.hang_looks import LookedAt  # Not before it is needed.
+
+        self._look_for_hangs_later()
+        running = ((rank, one) for rank, one in self._workers.items() if not one.has_ended)
+        looked_at = [LookedAt(one.rank, one.pid, self._sign(rank)) for rank, one in running]
+        if self._hang_looks is None:
+            self._hang_looks = self._begin_hang_looks()
+        self._hang_looks.look(looked_at)
+
+    def _begin_hang_looks(self) -> HangLooks:
+        from holdfast.core.policy.hangs import HangTerms
+        from holdfast.processes.lookout.hang_looks import HangLooks
+
+        watched = self._round.oversight
+        terms = HangTerms(watched.hang_after_s, watched.hang_unsaid_s, watched.hang_look_s)
+        return HangLooks(terms, self._round.excuses, self._means.lane, self._on_finding)
+
+    def _on_finding(self, finding: Finding) -> None:
+        if finding == "movement":
+            self._post(GroupMoved(self._round.number))
+        else:
+            self.take_stacks("the workers may hang", self._on_stacks_of_suspects)
+
+    def _on_stacks_of_suspects(self, snapshot: stacks.StackSnapshot | None) -> None:
+        """Only now is anything said."""
+        if snapshot is None or self._hang_looks is None:
+            return
+        verdict = self._hang_looks.judge(snapshot)
+        if verdict.hangs:
+            self._post(
+                GroupStood(
+                    self._round.number,
+                    cut(verdict.words, LINE_MOST),
+                    snapshot.file,
+                    verdict.suspect,
+                    cut(verdict.place, LINE_MOST),
+                    verdict.stands_out,
+                    verdict.never_spoke,
+                )
+            )

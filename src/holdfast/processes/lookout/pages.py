@@ -1,0 +1,123 @@
+"""The agent's side of the pages in which workers say how far they are (`worker.page`).
+
+One piece of memory for the workers of a round, a page for each. It has no name in any file system:
+workers open it by the agent's descriptor in /proc, and it is gone with whoever had it open.
+
+What is in a page is foreign: a worker can have written anything there. Nothing here raises for it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+
+from msgspec import Struct
+
+from holdfast.core.protocol.bounds import clean
+from holdfast.worker import page as layout
+
+LOOKS = 8
+"""How often a page is looked at, at most, until a sign is seen whole: writing one takes less time
+than reading it."""
+
+
+class Sign(Struct, frozen=True):
+    """What a page says of its worker; ages are in seconds, up to the moment of the look."""
+
+    step: int | None
+    """None where none was said."""
+    age_s: float
+    """How long ago it last said anything: a step, or another phase."""
+    phase: str = ""
+    longest_s: float = 0.0
+    """The longest wait between two signs in this phase, in this round; 0 where none has ended."""
+
+
+class RoundPages:
+    """The pages of one round, by local rank. Raises `OSError` where there is no memory for them."""
+
+    def __init__(self, workers: int) -> None:
+        import mmap
+
+        self._descriptor = os.memfd_create("holdfast-pages", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(self._descriptor, workers * layout.SIZE)
+            self._memory = mmap.mmap(self._descriptor, workers * layout.SIZE)
+        except (OSError, ValueError):
+            os.close(self._descriptor)
+            raise
+        self._path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
+    def variable(self, local_rank: int) -> str:
+        """What `HOLDFAST_PAGE` is to be for this worker."""
+        return layout.place(self._path, local_rank)
+
+    def read(self, local_rank: int) -> Sign | None:
+        """What this worker has said last; None if it has said nothing yet."""
+        start = local_rank * layout.SIZE
+        for _ in range(LOOKS):
+            with memoryview(self._memory) as memory, memory[start:][: layout.SIZE] as page:
+                done = _word(page, layout.DONE)
+                sign = _sign(page)
+                if _word(page, layout.BEGUN) == done:
+                    break
+        return sign
+
+    def expired(self, local_rank: int) -> str:
+        """The scope of this worker whose deadline is over the longest, by its name; or nothing."""
+        now = time.monotonic()
+        start = local_rank * layout.SIZE
+        with memoryview(self._memory) as memory, memory[start:][: layout.SIZE] as page:
+            rows = range(layout.DEADLINES)
+            ends = {row: _time(page, (_deadline(row)) // 8) for row in rows}
+            over = {row: at for row, at in ends.items() if 0.0 < at < now}
+            if not over:
+                return ""
+            first = min(over, key=lambda row: over[row])
+            begin = _deadline(first) + 8
+            return _name(page[begin : begin + layout.PHASE_NAME_MOST]) or "a scope"
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self._descriptor)
+
+
+def _word(page: memoryview, index: int) -> int:
+    return int.from_bytes(page[8 * index : 8 * index + 8], sys.byteorder, signed=True)
+
+
+def _time(page: memoryview, index: int) -> float:
+    with page.cast("d") as times:
+        return times[index]
+
+
+def _sign(page: memoryview) -> Sign | None:
+    at = _time(page, layout.AT)
+    if not at:
+        return None
+    row = _word(page, layout.PHASE)
+    if not 0 <= row < layout.PHASES:
+        row = 0
+    start = layout.PHASES_FROM + row * layout.PHASE_ROW + layout.PHASE_NAME_FROM
+    return Sign(
+        step=_word(page, layout.STEP) if _word(page, layout.HAS_STEP) else None,
+        age_s=_seconds(time.monotonic() - at),
+        phase=_name(page[start : start + layout.PHASE_NAME_MOST]),
+        longest_s=_seconds(_time(page, layout.LONGEST_FROM + layout.LONGEST_EACH * row)),
+    )
+
+
+def _deadline(row: int) -> int:
+    """Where a row of deadlines begins, in bytes."""
+    return layout.DEADLINES_FROM + row * layout.DEADLINE_ROW
+
+
+def _name(field: memoryview) -> str:
+    return clean(bytes(field).partition(b"\0")[0].decode("utf-8", "replace"))
+
+
+def _seconds(value: float) -> float:
+    """What is no duration is none."""
+    return value if math.isfinite(value) and value > 0.0 else 0.0

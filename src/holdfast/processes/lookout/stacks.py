@@ -1,0 +1,194 @@
+"""Where all workers of this node are, at one moment: asked for, read, written beside the logs.
+
+Each worker has a handler, put in before its program began (`processes.bare.stack_handler`), that
+appends the stacks of its threads to memory of ours when it gets a signal. The signal is sent to a
+process only while it is pinned, below our spawner and catching it. Nobody tells when a handler is
+done, so what it wrote is read when it has not grown between two looks; who has not answered by then
+is described by what the kernel says of it alone.
+
+What touches /proc is done in a lane: a process that is stuck may hold up whoever looks at it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.policy.stacks import (
+    WorkerStack,
+    grouped,
+    in_words,
+    read_stack,
+    where,
+    without_own_frames,
+)
+from holdfast.processes.bare import linux
+from holdfast.processes.lookout import kernel
+from holdfast.processes.lookout.stack_files import SIGNAL, LookMeans, StackFiles
+
+LOOK_AGAIN_S = 0.03
+PATIENCE_S = 1.0
+"""How long a worker may take to begin to write."""
+
+
+class AskedWorker(Struct, frozen=True):
+    """A worker whose stack is wanted."""
+
+    local_rank: int
+    rank: int
+    pid: int
+
+
+class StackAnswer(Struct, frozen=True):
+    """What is known of one worker."""
+
+    worker: AskedWorker
+    view: kernel.KernelView
+    text: str
+    """As `faulthandler` wrote it; empty where it did not."""
+
+
+class StackSnapshot(Struct, frozen=True):
+    """Where all of them were."""
+
+    answers: tuple[StackAnswer, ...]
+    node: str = ""
+    file: str = ""
+    """Where it is written in full; empty where nothing is to be written."""
+
+    def stacks(self) -> tuple[WorkerStack, ...]:
+        return tuple(
+            WorkerStack(one.worker.rank, self.node, read_stack(one.text), one.view.in_words())
+            for one in self.answers
+        )
+
+    def place_of(self, rank: int) -> str:
+        """Where this one was, in words; empty where that is not known."""
+        return next((where(stack) for stack in self.stacks() if stack.rank == rank), "")
+
+    def in_words(self) -> str:
+        return in_words(grouped(self.stacks()))
+
+    def in_full(self, reason: str) -> str:
+        """The whole of it, for a file: in words first, then each worker."""
+        when = time.strftime("%Y-%m-%d %H:%M:%S%z")
+        parts = [f"{when}: {reason}", self.in_words()]
+        parts += [_worker_in_full(one) for one in self.answers]
+        return "\n\n".join(parts) + "\n"
+
+    def kept(self, path: Path, reason: str) -> StackSnapshot:
+        """In a lane: write it there; the same, with its file if that could be written."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self.in_full(reason), encoding="utf-8", errors="replace")
+        except OSError:
+            return self
+        return replace(self, file=str(path))
+
+
+class StackTaking:
+    """One snapshot on its way. `then` gets it, on the loop, after a second or two at most."""
+
+    def __init__(
+        self,
+        files: StackFiles,
+        workers: list[AskedWorker],
+        means: LookMeans,
+        then: Callable[[StackSnapshot], None],
+    ) -> None:
+        self._files, self._workers, self._means, self._then = files, workers, means, then
+        self._views: dict[int, kernel.KernelView] = {}
+        self._sizes: dict[int, int] = {}
+        self._given_up_at = 0.0
+        self.is_over = False
+
+    def begin(self) -> None:
+        for worker in self._workers:
+            self._files.take(worker.local_rank)  # What came too late for the last one.
+        ask = partial(_ask, self._workers, self._means.spawner)
+        self._means.lane.do(ask, self._on_asked)
+
+    def end(self) -> None:
+        """Nobody waits for it any more, and what it reads may be closed."""
+        self.is_over = True
+
+    def _on_asked(self, views: dict[int, kernel.KernelView]) -> None:
+        self._views = views
+        self._given_up_at = time.monotonic() + PATIENCE_S
+        self._look()
+
+    def _look(self) -> None:
+        if self.is_over:
+            return
+        asked = [rank for rank, view in self._views.items() if _answers(view)]
+        sizes = {rank: self._files.size(rank) for rank in asked}
+        is_done = sizes == self._sizes and all(sizes.values())
+        self._sizes = sizes
+        if is_done or time.monotonic() > self._given_up_at:
+            self._finish()
+        else:
+            self._means.loop.call_later(LOOK_AGAIN_S, self._look)
+
+    def _finish(self) -> None:
+        self.is_over = True
+        views = self._views
+        answers = tuple(
+            StackAnswer(one, views[one.local_rank], self._files.take(one.local_rank))
+            for one in self._workers
+            if one.local_rank in views
+        )
+        self._then(StackSnapshot(answers, self._means.node))
+
+
+def _ask(workers: list[AskedWorker], spawner: int) -> dict[int, kernel.KernelView]:
+    """In a lane: look at each of them, then send the signal to those that catch it."""
+    found = {}
+    for worker in workers:
+        view = _ask_one(worker.pid, spawner)
+        if view is not None:
+            found[worker.local_rank] = view
+    return found
+
+
+def _ask_one(pid: int, spawner: int) -> kernel.KernelView | None:
+    """None where it has ended."""
+    try:
+        pinned = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    except OSError:
+        return kernel.look(pid)  # No pidfd on this kernel: nothing is sent to a number.
+    try:
+        process, view = linux.read_process(pid), kernel.look(pid)
+        if process is None or view is None or process.parent != spawner:
+            return None
+        if _answers(view):
+            signal.pidfd_send_signal(pinned, SIGNAL)
+        return view
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(pinned)
+
+
+def _answers(view: kernel.KernelView) -> bool:
+    """Whether the signal is safe with it, and does something: who is stopped gets it much later."""
+    return view.catches_signal(SIGNAL) and view.state not in ("T", "t", "Z")
+
+
+def _worker_in_full(one: StackAnswer) -> str:
+    view = one.view
+    facts = [f"state {view.state}", f"{view.cpu_s:.2f} s of processor time"]
+    if view.channel:
+        facts.append(f"sleeps in {view.channel}")
+    if said := view.in_words():
+        facts.append(said)
+    head = f"rank {one.worker.rank} (pid {one.worker.pid}): {', '.join(facts)}"
+    return f"{head}\n{without_own_frames(one.text).strip() or 'It gave no stack.'}"

@@ -1,0 +1,118 @@
+"""What a node says and does about workers that stand still."""
+
+from __future__ import annotations
+
+import signal
+
+from holdfast.core.node.io import (
+    CoordinatorReached,
+    DeadlineMissed,
+    GroupMoved,
+    GroupStood,
+    Report,
+    Say,
+    SignalWorkers,
+    StragglerFound,
+    Told,
+)
+from holdfast.core.protocol.messages import TellHang, WorkersFailed, WorkersMoved, WorkersStood
+from holdfast.core.protocol.model import ExitStatus
+
+from .agent_life import Life, exited, running, said, stopping, without_words
+
+STOOD = GroupStood(
+    1, "all workers stand still for 300 s: …", "/logs/stacks_1.txt", 1, "in f at a.py:1", True
+)
+
+
+def standing() -> Life:
+    life = running()
+    life.take(STOOD)
+    return life
+
+
+def test_nothing_is_said_before_the_coordinator_knows_that_it_is_true_of_all() -> None:
+    assert running().take(STOOD) == [Report(WorkersStood(1, True))]
+
+
+def test_the_words_and_the_file_are_said_once() -> None:
+    life = standing()
+    text = said(life.take(Told(TellHang(1))))
+    assert text == f"the job hangs: {STOOD.words}; their stacks: {STOOD.file}"
+    assert life.take(Told(TellHang(1))) == []
+
+
+def test_the_suspect_is_ended_after_the_words_and_fails_with_where_it_was() -> None:
+    life = standing()
+    effects = life.take(Told(TellHang(1, ends=True)))
+    assert effects[-1] == SignalWorkers(signal.SIGKILL, (1,))
+    assert "the job hangs" in said(effects[:1])
+    (report,) = life.take(exited(1))
+    assert isinstance(report, Report)
+    assert isinstance(report.message, WorkersFailed)
+    (failure,) = report.message.failures
+    assert not failure.stopped_by_us
+    assert failure.error.message == "the job stood still, and it was ended in f at a.py:1"
+
+
+def test_a_suspect_that_has_ended_by_itself_is_replaced_by_the_first_that_runs() -> None:
+    life = standing()
+    life.state.workers[1].status = exited(1).status
+    effects = without_words(life.take(Told(TellHang(1, ends=True))))
+    assert effects == [SignalWorkers(signal.SIGKILL, (0,))]
+
+
+def test_nobody_is_ended_who_does_not_stand_still_any_more() -> None:
+    life = standing()
+    assert life.take(GroupMoved(1)) == [Report(WorkersMoved(1))]
+    assert life.take(Told(TellHang(1, ends=True))) == []
+
+
+def test_that_they_move_again_is_said_where_the_hang_was() -> None:
+    life = standing()
+    life.take(Told(TellHang(1)))
+    assert said(life.take(GroupMoved(1))) == "the workers of this node move again"
+    assert life.take(GroupMoved(1)) == []
+
+
+def test_a_coordinator_that_is_reached_anew_is_told_again() -> None:
+    effects = standing().take(CoordinatorReached())
+    assert effects[-1] == Report(WorkersStood(1, True))
+    assert Report(WorkersStood(1, True)) not in running().take(CoordinatorReached())
+
+
+def test_what_is_about_another_round_or_one_that_stops_is_nothing() -> None:
+    assert running().take(GroupStood(2, "x")) == []
+    assert stopping().take(STOOD) == []
+    life = standing()
+    assert life.take(Told(TellHang(2, ends=True))) == []
+
+
+def test_a_straggler_is_told_of_and_nothing_is_done() -> None:
+    assert running().take(StragglerFound(1, "rank 1 is slow")) == [Say("rank 1 is slow")]
+    assert stopping().take(StragglerFound(1, "rank 1 is slow")) == []
+
+
+def test_a_worker_that_misses_a_deadline_is_ended_and_fails_with_its_name() -> None:
+    life = running()
+    missed = DeadlineMissed(1, 1, "the deadline of loading", "in load at a.py:3", "/logs/s.txt")
+    effects = life.take(missed)
+    assert said(effects) == (
+        "rank 1: the deadline of loading ran out while it was in load at a.py:3; ending it; "
+        "its stack: /logs/s.txt"
+    )
+    assert without_words(effects) == [SignalWorkers(signal.SIGKILL, (1,))]
+    (report,) = life.take(exited(1))
+    assert isinstance(report, Report)
+    assert isinstance(report.message, WorkersFailed)
+    (failure,) = report.message.failures
+    assert failure.error.message.startswith("the deadline of loading ran out")
+
+
+def test_a_deadline_of_a_worker_that_has_ended_or_of_another_round_is_nothing() -> None:
+    missed = DeadlineMissed(1, 1, "the deadline of loading")
+    life = running()
+    life.take(exited(1, ExitStatus(code=0)))
+    assert life.take(missed) == []
+    assert stopping().take(DeadlineMissed(1, 0, "x")) == []
+    assert running().take(DeadlineMissed(2, 0, "x")) == []

@@ -1,0 +1,310 @@
+"""The verdict on hangs, and all that must never be taken for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from holdfast.core.policy.hangs import HangTerms, HangVerdict, HangWatch, WorkerSight, judge, look
+from holdfast.core.policy.stacks import StackFrame, WorkerStack
+
+FLOOR_S, UNSAID_S, LOOK_S = 300.0, 1800.0, 2.0
+TERMS = HangTerms(floor_s=FLOOR_S, unsaid_s=UNSAID_S, interval_s=LOOK_S)
+ALL_REDUCE = (
+    StackFrame("/x/site-packages/torch/d.py", 1, "all_reduce"),
+    StackFrame("/t.py", 4, "f"),
+)
+EVALUATE = (StackFrame("/home/me/train.py", 77, "evaluate"),)
+HOUR_S = 3600.0
+Moment = Callable[[float], list[WorkerSight]]
+
+
+class Group:
+    """Workers over time, looked at as an agent does."""
+
+    def __init__(self, ranks: int = 4, excuses: dict[str, float] | None = None) -> None:
+        self.watch = HangWatch(TERMS, excuses or {})
+        self.ranks = ranks
+        self.now = 1000.0
+        self.found: list[str] = []
+
+    def stepping(self, step_s: float = 1.0, lasts_s: float = 60.0) -> Group:
+        """Steps as long as that, in all ranks."""
+        self.run(
+            lambda at: [
+                WorkerSight(rank, at % step_s, longest_s=step_s if at > step_s else 0.0, cpu_s=at)
+                for rank in range(self.ranks)
+            ],
+            lasts_s,
+        )
+        return self
+
+    def run(self, moment: Moment, lasts_s: float, every_s: float = LOOK_S) -> Group:
+        at = 0.0
+        while at < lasts_s:
+            self.found.append(look(self.watch, moment(at), self.now))
+            at += every_s
+            self.now += every_s
+        return self
+
+    def still(self, lasts_s: float, **changes: object) -> Group:
+        """Nobody gives a sign from now on; what else is true of all of them."""
+        cpu_s = {
+            rank: (one.last.cpu_s if one.last else 0.0) for rank, one in self.watch.workers.items()
+        }
+        given: dict[str, object] = {"longest_s": 1.0, **changes}
+
+        def moment(at: float) -> list[WorkerSight]:
+            return [
+                replace(WorkerSight(rank, at, cpu_s=cpu_s.get(rank, 0.0)), **given)
+                for rank in range(self.ranks)
+            ]
+
+        return self.run(moment, lasts_s)
+
+    @property
+    def suspicions(self) -> int:
+        return self.found.count("suspicion")
+
+    def judged(self, frames: Iterable[tuple[StackFrame, ...]] = ()) -> HangVerdict:
+        stacks = list(frames) or [ALL_REDUCE] * self.ranks
+        return judge(self.watch, [WorkerStack(n, "", one) for n, one in enumerate(stacks)])
+
+
+# What is a hang.
+
+
+def test_a_group_that_stands_still_for_longer_than_the_floor_is_suspected() -> None:
+    group = Group().stepping().still(FLOOR_S - 10)
+    assert group.suspicions == 0
+    group.still(30)
+    assert group.suspicions == 0, "a sign is as old as it says"
+    group = Group().stepping().still(FLOOR_S + 10)
+    assert group.suspicions == 1
+    verdict = group.judged()
+    assert verdict.hangs
+    assert verdict.words == (
+        "all workers stand still for 308 s, where no wait took more than 1.0 s before: "
+        "ranks 0, 1, 2 and 3 wait in all_reduce at t.py:4"
+    )
+
+
+def test_the_odd_one_is_named() -> None:
+    group = Group().stepping().still(FLOOR_S + 10)
+    verdict = group.judged([ALL_REDUCE, ALL_REDUCE, EVALUATE, ALL_REDUCE])
+    assert verdict.hangs
+    assert (verdict.suspect, verdict.stands_out) == (2, True)
+    assert verdict.place == "in evaluate at train.py:77"
+
+
+def test_a_group_that_spins_in_a_collective_hangs() -> None:
+    group = Group().stepping()
+    group.run(
+        lambda at: [WorkerSight(n, at, longest_s=1.0, cpu_s=100 + at) for n in range(4)],
+        FLOOR_S + 10,
+    )
+    assert group.suspicions == 1
+    assert group.judged().hangs
+
+
+def test_five_times_the_longest_wait_is_allowed() -> None:
+    group = Group().stepping(step_s=100.0, lasts_s=500.0).still(490, longest_s=100.0)
+    assert group.suspicions == 0
+    group = Group().stepping(step_s=100.0, lasts_s=500.0).still(510, longest_s=100.0)
+    assert group.suspicions == 1
+
+
+def test_a_hang_is_told_once_and_its_end_too() -> None:
+    group = Group().stepping().still(FLOOR_S + 10)
+    group.judged()
+    group.run(lambda at: [WorkerSight(n, 400 + at, longest_s=1.0) for n in range(4)], HOUR_S)
+    assert group.suspicions == 1
+    group.stepping()
+    assert group.found.count("movement") == 1
+
+
+def test_a_group_that_says_nothing_is_told_of_after_long_idleness_and_not_restarted() -> None:
+    group = Group().still(UNSAID_S + 10, age_s=None)
+    assert group.suspicions == 1
+    verdict = group.judged()
+    assert verdict.hangs
+    assert verdict.never_spoke
+    assert "without work or output" in verdict.words
+
+
+def test_where_only_one_rank_gives_signs_the_others_need_only_be_idle() -> None:
+    group = Group().stepping()
+    group.run(
+        lambda at: [WorkerSight(0, at, longest_s=1.0), *(WorkerSight(n) for n in range(1, 4))],
+        FLOOR_S + 10,
+    )
+    assert group.suspicions == 1
+
+
+# What is none: each of these has been taken for a hang by some system.
+
+
+def test_evaluation_on_rank_0_while_the_others_wait_in_a_barrier() -> None:
+    group = Group().stepping()
+    group.run(
+        lambda at: [
+            WorkerSight(0, at, longest_s=1.0, cpu_s=60 + at),
+            *(WorkerSight(n, at, longest_s=1.0, cpu_s=60) for n in range(1, 4)),
+        ],
+        2 * HOUR_S,
+    )
+    assert not group.judged([EVALUATE, ALL_REDUCE, ALL_REDUCE, ALL_REDUCE]).hangs
+    assert group.suspicions < 6, "stacks are not taken again and again"
+
+
+def test_a_checkpoint_on_rank_0_in_a_phase_of_its_own_that_is_the_first() -> None:
+    group = Group().stepping()
+    group.run(
+        lambda at: [
+            WorkerSight(0, at, "checkpoint", 0.0),
+            *(WorkerSight(n, at, longest_s=1.0) for n in range(1, 4)),
+        ],
+        2 * HOUR_S,
+    )
+    assert group.suspicions == 0
+
+
+def test_a_checkpoint_that_takes_four_times_as_long_as_the_last() -> None:
+    group = Group().stepping().still(4 * 600, phase="checkpoint", longest_s=600.0)
+    assert group.suspicions == 0
+
+
+def test_what_a_step_takes_accuses_no_checkpoint() -> None:
+    group = Group().stepping().still(HOUR_S, phase="checkpoint", longest_s=0.0)
+    assert group.suspicions == 0
+
+
+def test_data_loading_by_rank_0_alone() -> None:
+    group = Group().stepping()
+    group.run(
+        lambda at: [
+            WorkerSight(0, at, longest_s=1.0, io_bytes=int(at * 50e6)),
+            *(WorkerSight(n, at, longest_s=1.0) for n in range(1, 4)),
+        ],
+        HOUR_S,
+    )
+    assert not group.judged([EVALUATE, ALL_REDUCE, ALL_REDUCE, ALL_REDUCE]).hangs
+
+
+def test_a_long_start_and_a_first_step_that_compiles() -> None:
+    assert Group().still(UNSAID_S - 10, age_s=None).suspicions == 0
+    assert Group().still(2 * HOUR_S, longest_s=0.0).suspicions == 0
+
+
+def test_a_long_silent_computation_that_holds_the_interpreter() -> None:
+    computing = (StackFrame("/home/me/model.py", 5, "factorise"),)
+    group = Group().stepping()
+    group.run(
+        lambda at: [WorkerSight(n, at, longest_s=1.0, cpu_s=60 + at) for n in range(4)], HOUR_S
+    )
+    assert not group.judged([computing] * 4).hangs
+    silent = Group()
+    silent.run(lambda at: [WorkerSight(n, None, cpu_s=at) for n in range(4)], 10 * HOUR_S)
+    assert silent.suspicions == 0
+
+
+def test_a_computation_that_hardly_gets_a_processor() -> None:
+    computing = (StackFrame("/home/me/model.py", 5, "factorise"),)
+    group = Group().stepping()
+
+    def moment(at: float) -> list[WorkerSight]:
+        bursts = 60 + 20 * (at // 60)  # A third of a processor, in bursts between long pauses.
+        return [WorkerSight(n, at, longest_s=1.0, cpu_s=bursts) for n in range(4)]
+
+    group.run(moment, HOUR_S + 30)
+    assert not group.judged([computing] * 4).hangs
+    wanting = Group().stepping().still(FLOOR_S + 10, state="R")
+    assert not wanting.judged([computing] * 4).hangs
+
+
+def test_long_input_from_a_stalled_disk() -> None:
+    group = Group().stepping()
+    group.run(
+        lambda at: [
+            WorkerSight(0, at, longest_s=1.0, state="D"),
+            *(WorkerSight(n, at, longest_s=1.0) for n in range(1, 4)),
+        ],
+        HOUR_S,
+    )
+    assert group.suspicions == 0
+
+
+def test_a_begin_whose_end_was_lost_in_a_restart() -> None:
+    first = Group().stepping().still(100, phase="checkpoint", longest_s=0.0)
+    second = Group(excuses=first.watch.longest).stepping(lasts_s=600)
+    assert second.suspicions == 0
+
+
+def test_what_an_earlier_round_took_excuses_and_never_accuses() -> None:
+    slow = Group(excuses={"": 200.0}).stepping().still(900)
+    assert slow.suspicions == 0
+    quick = Group(excuses={"": 0.1, "checkpoint": 0.1}).stepping()
+    quick.still(HOUR_S, phase="checkpoint", longest_s=0.0)
+    assert quick.suspicions == 0
+
+
+def test_a_machine_that_was_paused_and_resumed() -> None:
+    group = Group().stepping()
+    group.now += 10 * HOUR_S
+    group.run(lambda at: [WorkerSight(n, 10 * HOUR_S + at, longest_s=1.0) for n in range(4)], 60)
+    group.stepping()
+    assert group.suspicions == 0
+
+
+def test_an_agent_that_was_held_up_accuses_nobody() -> None:
+    group = Group().stepping()
+    group.run(lambda at: [WorkerSight(n, at, longest_s=1.0) for n in range(4)], 3000, every_s=200)
+    assert group.suspicions == 0
+
+
+def test_a_debugger_or_a_stop_signal() -> None:
+    for changes in ({"traced": True}, {"state": "t"}, {"state": "T"}):
+        group = Group().stepping().still(HOUR_S, **changes)
+        assert group.suspicions == 0
+
+
+def test_one_rank_that_still_steps_clears_all() -> None:
+    group = Group().stepping()
+    group.run(
+        lambda at: [
+            WorkerSight(0, at % 60, longest_s=60.0),
+            *(WorkerSight(n, at, longest_s=1.0) for n in (1, 2)),
+        ],
+        HOUR_S,
+    )
+    assert group.suspicions == 0
+
+
+def test_a_job_that_prints_now_and_then_stands_not_still() -> None:
+    group = Group()
+    group.run(lambda at: [WorkerSight(0, None, printed_bytes=int(at // 600))], 10 * HOUR_S)
+    assert group.suspicions == 0
+
+
+def test_a_job_that_waits_long_between_works_has_shown_that_it_does() -> None:
+    group = Group()
+    group.run(lambda at: [WorkerSight(0, None, cpu_s=5.0 * (at // 1500))], 3000)
+    group.run(lambda at: [WorkerSight(0, None, cpu_s=10.0)], 5 * 1400)
+    assert group.suspicions == 0
+
+
+@given(st.lists(st.tuples(st.floats(0, 299), st.integers(0, 3)), max_size=40))
+def test_nobody_who_gives_a_sign_within_the_floor_is_ever_suspected(
+    waits: list[tuple[float, int]],
+) -> None:
+    group = Group().stepping()
+    for wait_s, rank in waits:
+
+        def moment(at: float, rank: int = rank) -> list[WorkerSight]:
+            return [WorkerSight(n, at if n == rank else 10_000.0, longest_s=1.0) for n in range(4)]
+
+        group.run(moment, wait_s)
+    assert group.suspicions == 0

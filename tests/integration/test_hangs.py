@@ -1,0 +1,189 @@
+"""Jobs that hang, and jobs that only look like it, with real processes.
+
+The floor is two seconds here, so that a hang is found soon; what must not be taken for one stays
+for several times as long.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+HANG_AFTER_S = 2
+QUIET_S = 5 * HANG_AFTER_S
+STEPS = """
+import os, sys, time
+import holdfast
+rank = int(os.environ["RANK"])
+def barrier():
+    while not os.path.exists("go"):
+        time.sleep(0.05)
+for step in range(20):
+    holdfast.progress(step)
+    time.sleep(0.01)
+"""
+SOON = f"--hang-after={HANG_AFTER_S}"
+
+
+def test_a_job_that_hangs_is_told_of_with_where_everybody_is(start_job) -> None:
+    script = f"""
+{STEPS}
+def load_batch():
+    os.read(os.pipe()[0], 1)
+if rank == 1:
+    open("pid", "w").write(str(os.getpid()))
+    load_batch()
+barrier()
+"""
+    job = start_job("-n=3", SOON, script=script)
+    job.until(lambda: "the job hangs" in job.stderr, "a word of it")
+    line = next(line for line in job.stderr.splitlines() if "the job hangs" in line)
+    assert "all workers stand still for" in line
+    assert "ranks 0 and 2 wait in" in line
+    assert "rank 1 is in load_batch at program.py:" in line
+    assert (job.folder / line.rpartition("their stacks: ")[2]).read_text().count("rank ") >= 3
+    assert job.process.poll() is None, "nothing is done about it"
+    assert job.stderr.count("the job hangs") == 1
+
+
+def test_a_job_that_hangs_is_tried_again_if_that_is_wanted(run_job) -> None:
+    script = f"""
+{STEPS}
+if os.environ["HOLDFAST_ROUND"] == "1":
+    barrier()
+"""
+    job = run_job("-n=2", SOON, "--hang=restart", "--max-restarts=1", script=script)
+    assert job.wait() == 0
+    assert "ending rank 0 for it (--hang restart)" in job.stderr
+    assert "the job stood still, and it was ended in" in job.stderr
+    assert "restart 1 of 1" in job.stderr
+
+
+def test_a_job_that_goes_on_by_itself_says_so(start_job) -> None:
+    script = f"""
+{STEPS}
+barrier()
+for step in range(20, 1000):
+    holdfast.progress(step)
+    time.sleep(0.01)
+    if os.path.exists("end"):
+        break
+"""
+    job = start_job(SOON, script=script)
+    job.until(lambda: "the job hangs" in job.stderr, "a word of it")
+    (job.folder / "go").touch()
+    job.until(lambda: "the workers of this node move again" in job.stderr, "its end")
+    (job.folder / "end").touch()
+    assert job.wait() == 0
+
+
+LONG = f"""
+began = time.monotonic()
+def lasts():
+    return time.monotonic() < began + {QUIET_S}
+"""
+HEALTHY = {
+    "evaluation on rank 0 while the others wait": """
+        if rank == 0:
+            while lasts():
+                sum(range(10000))
+            open("go", "w").close()
+        barrier()
+        """,
+    "a first checkpoint": """
+        with holdfast.phase("checkpoint"):
+            while lasts():
+                time.sleep(0.1)
+        """,
+    "a computation that holds the interpreter": """
+        import hashlib
+        while lasts():
+            sum(range(10**7))
+        """,
+    "a start without a sign": "",
+    "data loading by rank 0": """
+        if rank == 0:
+            while lasts():
+                open("data", "wb").write(bytes(1 << 21))
+                time.sleep(0.1)
+            open("go", "w").close()
+        barrier()
+        """,
+}
+
+
+@pytest.mark.parametrize("what", HEALTHY)
+def test_what_is_healthy_is_not_told_of(run_job, what: str) -> None:
+    import textwrap
+
+    steps = STEPS
+    if what == "a start without a sign":
+        steps = f"import time\ntime.sleep({QUIET_S})\n" + STEPS
+    job = run_job("-n=2", SOON, script=steps + LONG + textwrap.dedent(HEALTHY[what]))
+    assert job.wait() == 0
+    assert "the job hangs" not in job.stderr
+
+
+def test_a_stopped_worker_is_not_told_of(start_job) -> None:
+    script = (
+        f"{STEPS}\nopen('new', 'w').write(str(os.getpid()))\nos.rename('new', 'pid')\nbarrier()"
+    )
+    job = start_job(SOON, script=script)
+    job.until_files("pid")
+    worker = int(job.read("pid"))
+    os.kill(worker, signal.SIGSTOP)
+    looks = f"/proc/{job.process.pid}/status"
+
+    def switches() -> int:
+        with open(looks) as file:
+            return sum(int(line.split()[1]) for line in file if "voluntary_ctxt" in line)
+
+    before = switches()
+    job.until(lambda: switches() > before + 60, "many looks at it")
+    assert "the job hangs" not in job.stderr
+    os.kill(worker, signal.SIGCONT)
+    (job.folder / "go").touch()
+    assert job.wait() == 0
+
+
+def test_with_hang_off_nobody_looks(run_job) -> None:
+    script = f"{STEPS}{LONG}\nwhile lasts():\n    time.sleep(0.1)"
+    job = run_job(SOON, "--hang=off", script=script)
+    assert job.wait() == 0
+    assert "the job hangs" not in job.stderr
+
+
+def test_a_scope_that_takes_too_long_ends_its_worker_with_its_stack_kept(run_job) -> None:
+    script = """
+import os, time
+import holdfast
+def load():
+    time.sleep(1000)
+with holdfast.expires(1000, "all of it"):
+    if os.environ["RANK"] == "0":
+        time.sleep(1000)
+    with holdfast.expires(0.1, "loading"):
+        load()
+"""
+    job = run_job("-n=2", "--heartbeat=0.5", script=script)
+    assert job.wait() == 1
+    assert (
+        "rank 1: the deadline of loading ran out while it was in load at program.py:" in job.stderr
+    )
+    line = next(line for line in job.stderr.splitlines() if "its stack: " in line)
+    assert "in load" in (job.folder / line.rpartition("its stack: ")[2]).read_text()
+
+
+def test_a_worker_without_a_first_step_in_time_is_ended(run_job) -> None:
+    script = "import time\ndef compiles():\n    time.sleep(1000)\ncompiles()"
+    job = run_job("--first-step-timeout=1", script=script)
+    assert job.wait() == 1
+    assert "--first-step-timeout 1) ran out while it was in compiles at program.py:3" in job.stderr
+
+
+def test_a_worker_that_steps_in_time_is_not(run_job) -> None:
+    script = "import time, holdfast\nholdfast.progress(0)\ntime.sleep(4)"
+    job = run_job("--first-step-timeout=2", script=script)
+    assert job.wait() == 0

@@ -1,0 +1,177 @@
+"""`holdfast stacks`: real jobs are asked where their workers are, and go on as if nobody had."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from holdfast.processes.lookout import kernel
+
+READY = "open(f'ready.{os.environ[\"RANK\"]}', 'w').close()\n"
+WAIT = "while not os.path.exists('go'):\n    time.sleep(0.002)\n"
+
+
+def asked(holdfast: Path, *words: str) -> str:
+    """What the command says, or how it complains."""
+    done = subprocess.run(
+        [holdfast, "stacks", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.stdout + done.stderr
+
+
+def run_id(request: pytest.FixtureRequest) -> str:
+    return f"{request.node.name[:60]}-{os.getpid()}"
+
+
+@pytest.mark.parametrize("how", ["warm", "--no-warm"])
+def test_equal_ones_are_one_group_and_the_odd_one_is_named(
+    start_job, holdfast: Path, how: str, request: pytest.FixtureRequest
+) -> None:
+    script = f"""
+import os, time
+def barrier():
+    {WAIT.replace(chr(10), chr(10) + "    ")}
+def load_batch():
+    {READY}    os.read(reader, 1)
+reader, writer = os.pipe()
+if os.environ["RANK"] == "1":
+    load_batch()
+else:
+    {READY}    barrier()
+"""
+    name = run_id(request)
+    options = () if how == "warm" else (how,)
+    job = start_job("-n=3", f"--rdzv-id={name}", *options, script=script)
+    job.until_files("ready.0", "ready.1", "ready.2")
+    told: list[str] = []
+
+    def is_there() -> bool:
+        told[:] = [asked(holdfast, name)]
+        return "ranks 0 and 2 wait in barrier" in told[0]
+
+    job.until(is_there, "both in the barrier")
+    assert "; rank 1 is in load_batch at program.py:" in told[0]
+    assert ", waiting for a pipe" in told[0]
+    path = told[0].partition("in full: ")[2].strip()
+    full = Path(job.folder, path).read_text()
+    assert full.count("most recent call first") == 3
+    assert "run_as_main" not in full, "our own frames are not the program's"
+
+
+def test_a_worker_that_sleeps_with_the_interpreter_locked_shows_its_stack(
+    start_job, holdfast: Path, request: pytest.FixtureRequest
+) -> None:
+    script = f"""
+import ctypes, os
+reader, writer = os.pipe()
+def holds_the_lock():
+    {READY}    ctypes.PyDLL(None).read(reader, ctypes.create_string_buffer(1), 1)
+holds_the_lock()
+"""
+    name = run_id(request)
+    job = start_job(f"--rdzv-id={name}", script=script)
+    job.until_files("ready.0")
+    job.until(lambda: "in holds_the_lock at" in asked(holdfast, name), "it in the call")
+
+
+def test_programs_that_use_faulthandler_themselves_keep_it(
+    start_job, holdfast: Path, request: pytest.FixtureRequest
+) -> None:
+    script = f"""
+import os, sys, time
+assert "faulthandler" not in sys.modules
+import faulthandler
+faulthandler.enable()
+faulthandler.register(10)
+faulthandler.dump_traceback_later(3600)
+faulthandler.cancel_dump_traceback_later()
+def mine():
+    {READY}    {WAIT.replace(chr(10), chr(10) + "    ")}
+mine()
+os.kill(os.getpid(), 10)
+"""
+    name = run_id(request)
+    job = start_job(f"--rdzv-id={name}", script=script)
+    job.until_files("ready.0")
+    assert "rank 0 is in mine at program.py" in asked(holdfast, name)
+    (job.folder / "go").touch()
+    assert job.wait() == 0
+    assert "Current thread" in job.stderr
+
+
+@pytest.mark.parametrize("options", [("--no-stacks",), ("--no-stacks", "--no-warm")])
+def test_without_stacks_nothing_is_put_in_and_nothing_is_sent(
+    start_job, holdfast: Path, options: tuple[str, ...], request: pytest.FixtureRequest
+) -> None:
+    name = run_id(request)
+    script = f"import os, time\n{READY}{WAIT}"
+    job = start_job(f"--rdzv-id={name}", *options, script=script)
+    job.until_files("ready.0")
+    assert "rank 0 gives no stack" in asked(holdfast, name)
+    (job.folder / "go").touch()
+    assert job.wait() == 0
+
+
+def test_a_plain_command_is_looked_at_and_not_touched(
+    start_job, holdfast: Path, request: pytest.FixtureRequest
+) -> None:
+    name = run_id(request)
+    command = "touch ready; until [ -e go ]; do sleep 0.05; done"
+    job = start_job(f"--rdzv-id={name}", "--no-python", "sh", "-c", command)
+    job.until_files("ready")
+    assert "rank 0 " in asked(holdfast, name)
+    (job.folder / "go").touch()
+    assert job.wait() == 0
+
+
+def test_a_stopped_worker_is_said_to_be_stopped_and_stays_so(
+    start_job, holdfast: Path, request: pytest.FixtureRequest
+) -> None:
+    name = run_id(request)
+    script = f"import os, time\nopen('pid', 'w').write(str(os.getpid()))\n{READY}{WAIT}"
+    job = start_job(f"--rdzv-id={name}", script=script)
+    job.until_files("ready.0")
+    pid = int(job.read("pid"))
+    os.kill(pid, signal.SIGSTOP)
+    job.until(lambda: state_of(pid) == "T", "it stopped")
+    assert "rank 0 is stopped by a signal" in asked(holdfast, name)
+    assert state_of(pid) == "T"
+    os.kill(pid, signal.SIGCONT)
+    (job.folder / "go").touch()
+    assert job.wait() == 0
+
+
+def state_of(pid: int) -> str:
+    view = kernel.look(pid)
+    return view.state if view is not None else ""
+
+
+def test_the_program_sees_nothing_of_it_but_one_descriptor(start_job) -> None:
+    script = """
+import os, sys
+print(sorted(int(fd) for fd in os.listdir("/proc/self/fd"))[-1] >= 960)
+print("HOLDFAST_STACKS" in os.environ, "faulthandler" in sys.modules)
+child = os.popen("ls /proc/self/fd").read().split()
+print(max(map(int, child)) >= 960)
+"""
+    for options in ((), ("--no-warm",)):
+        job = start_job("--redirects=0", *options, script=script)
+        assert job.wait() == 0
+        assert job.stdout.split() == ["True", "False", "False", "False"]
+
+
+def test_a_job_that_is_not_there_is_a_mistake_that_names_those_that_are(
+    start_job, holdfast: Path, request: pytest.FixtureRequest
+) -> None:
+    name = run_id(request)
+    job = start_job(f"--rdzv-id={name}", script=f"import os, time\n{READY}{WAIT}")
+    job.until_files("ready.0")
+    told = asked(holdfast, "no-such-job")
+    assert "no job called 'no-such-job' runs on this machine" in told
+    assert name in told.partition("hint:")[2]
+    (job.folder / "go").touch()
+    assert job.wait() == 0

@@ -1,0 +1,206 @@
+"""Notes of nodes as files, with real processes that hold them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core.node.machine_notes import MachineNote, NotedSeat
+from holdfast.processes import note_files
+from holdfast.processes.note_files import (
+    ENDING,
+    KEPT_S,
+    MARKER,
+    OwnNote,
+    is_local,
+    look,
+    note_origin,
+    remove,
+    wait_for,
+)
+
+SEAT = NotedSeat(5, 3, 1, ("1" * 32,))
+HOLD = "import sys; sys.stdin.read()"
+DEADLINE_S = 60.0
+
+
+def note(job: str = "job", node: str = "here-1", marker: str = "") -> MachineNote:
+    return MachineNote(job, node, "0" * 32, note_origin(), 0, marker)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "notes"
+
+
+@pytest.fixture
+def own(folder: Path) -> Iterator[OwnNote]:
+    made = OwnNote(folder, note())
+    yield made
+    try:
+        os.close(made.descriptor)
+    except OSError:
+        pass  # The test has let go of it.
+
+
+def verdicts(folder: Path, job: str = "job") -> list[str]:
+    return [found.verdict for found in look(folder, job, note_origin(), "")]
+
+
+def let_go(own: OwnNote) -> None:
+    os.close(own.descriptor)
+
+
+class Holder:
+    """A process that has the note's descriptor, as a worker has, and nothing else of it."""
+
+    def __init__(self, *descriptors: int, env: dict[str, str] | None = None) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", HOLD],
+            stdin=subprocess.PIPE,
+            pass_fds=descriptors,
+            start_new_session=True,
+            env={**os.environ, **(env or {})},
+        )
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(DEADLINE_S)
+
+
+def test_a_node_has_ended_when_the_last_that_held_its_note_has(own: OwnNote) -> None:
+    holder = Holder(own.descriptor)
+    assert verdicts(own.folder) == ["may run"]
+    let_go(own)
+    assert verdicts(own.folder) == ["may run"], "one of its processes is left"
+    holder.end()
+    assert verdicts(own.folder) == ["ended"]
+
+
+def test_a_process_that_let_go_of_all_descriptors_is_known_by_its_environment(
+    folder: Path,
+) -> None:
+    made = OwnNote(folder, note(marker="@holdfast-1-ab"))
+    holder = Holder(env={MARKER: "@holdfast-1-ab"})
+    let_go(made)
+    assert verdicts(folder) == ["may run"]
+    holder.end()
+    assert verdicts(folder) == ["ended"]
+
+
+def test_a_longer_marker_is_another_one(folder: Path) -> None:
+    made = OwnNote(folder, note(marker="@holdfast-1-ab"))
+    holder = Holder(env={MARKER: "@holdfast-1-abc"})
+    let_go(made)
+    assert verdicts(folder) == ["ended"]
+    holder.end()
+
+
+def test_the_end_of_what_may_run_is_waited_for(folder: Path) -> None:
+    made = OwnNote(folder, note(marker="@holdfast-1-ab"))
+    holders = Holder(made.descriptor), Holder(env={MARKER: "@holdfast-1-ab"})
+    let_go(made)
+    found = []
+    waiting = threading.Thread(
+        target=lambda: found.append(wait_for(folder, made.file, note_origin()))
+    )
+    waiting.start()
+    for holder in holders:
+        assert not found
+        holder.end()
+    waiting.join(DEADLINE_S)
+    assert [one.verdict for one in found] == ["ended"]
+
+
+def test_a_note_that_is_removed_meanwhile_proves_nothing(own: OwnNote) -> None:
+    own.remove()
+    assert wait_for(own.folder, own.file, note_origin()) is None
+
+
+def test_what_is_found_is_what_was_noted_last(own: OwnNote) -> None:
+    own.put(NotedSeat(5, 2, 0, ("1" * 32, "2" * 32)))
+    own.put(SEAT)
+    let_go(own)
+    (found,) = look(own.folder, "job", note_origin(), "")
+    assert (found.note.node, found.note.seat, found.verdict) == ("here-1", SEAT, "ended")
+
+
+def test_notes_of_other_jobs_and_one_s_own_are_not_looked_at(own: OwnNote) -> None:
+    assert look(own.folder, "another", note_origin(), "") == []
+    assert look(own.folder, "job", note_origin(), own.file) == []
+
+
+def test_a_copy_of_a_note_proves_nothing(own: OwnNote) -> None:
+    copied = own.folder / own.file.replace(ENDING, f"-copied{ENDING}")
+    shutil.copy(own.folder / own.file, copied)
+    assert sorted(verdicts(own.folder)) == ["may run", "unknown"]
+
+
+def test_a_note_of_an_earlier_start_of_this_machine_proves_the_end(folder: Path) -> None:
+    earlier = replace(note_origin(), start="earlier", machine="m", namespace="pid:[4026531836]")
+    let_go(OwnNote(folder, replace(note(), where=earlier)))
+    (found,) = look(folder, "job", replace(earlier, start="this one"), "")
+    assert found.verdict == "ended"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"job":"job"}', b"\xff" * 100])
+def test_what_is_no_note_is_not_believed(own: OwnNote, content: bytes) -> None:
+    (own.folder / own.file).write_bytes(content)
+    assert verdicts(own.folder) == []
+
+
+def test_a_note_that_others_can_write_is_not_believed(own: OwnNote) -> None:
+    (own.folder / own.file).chmod(0o666)
+    let_go(own)
+    assert verdicts(own.folder) == []
+
+
+def test_only_its_user_can_read_a_note(own: OwnNote) -> None:
+    assert (own.folder / own.file).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_is_not_private_is_not_used(folder: Path) -> None:
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    with pytest.raises(PermissionError):
+        OwnNote(folder, note())
+    assert look(folder, "job", note_origin(), "") == []
+    remove(folder, ("any",))
+
+
+def test_what_nobody_came_back_for_is_swept_away_unless_it_is_held(own: OwnNote) -> None:
+    left = OwnNote(own.folder, note("an older job"))
+    long_ago = time.time() - 2 * KEPT_S
+    for made in (own, left):
+        os.utime(own.folder / made.file, (long_ago, long_ago))
+    let_go(left)
+    verdicts(own.folder)
+    assert [path.name for path in own.folder.iterdir()] == [own.file]
+
+
+def test_disks_of_other_machines_are_told_from_our_own(tmp_path: Path, monkeypatch) -> None:
+    lines = (
+        "1 0 8:1 / / rw - ext4 /dev/sda rw",
+        r"2 1 0:9 / /home\040of\040all rw shared:1 - nfs4 server:/home rw",
+        "3 2 0:7 / /home\\040of\\040all/scratch rw - xfs /dev/sdb rw",
+    )
+    table = tmp_path / "mountinfo"
+    table.write_text("\n".join(lines))
+    monkeypatch.setattr(note_files, "MOUNTS", table)
+    known = {"/var/tmp": True, "/home of all/me": False, "/home of all/scratch/me": True}
+    assert {place: is_local(Path(place)) for place in known} == known
+
+
+def test_this_very_machine_has_a_disk(tmp_path: Path) -> None:
+    assert is_local(tmp_path / "not" / "there" / "yet")
+    assert all((note_origin().start, note_origin().namespace))

@@ -1,0 +1,90 @@
+"""Bugs in what a machine proves of nodes that ended on it, and what is made of it (design §4)."""
+
+from __future__ import annotations
+
+from .planting import Mutant
+
+MUTANTS = (
+    Mutant(
+        "a note that somebody still holds is taken for one of the ended",
+        "§4.9",
+        "core.node.machine_notes:judge",
+        "    if found.is_locked:\n",
+        "    if False:\n",
+        "again",
+        (0, 1, 2),
+    ),
+    Mutant(
+        "a note of an earlier start of the machine proves nothing",
+        "§4.9",
+        "core.node.machine_notes:judge",
+        'return "ended" if known and outside and same_machine else "unknown"',
+        'return "unknown"',
+        "again",
+        (10, 23),
+    ),
+    Mutant(
+        "who has ended on a machine is told to nobody",
+        "§4.9",
+        "core.node.preparing:_ended_found",
+        "state.ended = (*state.ended, *new)[-ENDED_TOLD:]",
+        "new = ()",
+        "again",
+        (10, 23, 38),
+    ),
+    Mutant(
+        "a secret that is not the member's is believed",
+        "§7.6",
+        "core.coordinator.ended_members:is_proven",
+        "return leads_to(one.secret, one.seat, size, one.path) == known",
+        "return one.seat < size",
+        "liars",
+        (10, 4, 15),
+    ),
+    Mutant(
+        "one that ended is believed to speak for all that have not reported",
+        "§4.10",
+        "core.coordinator.ended_members:_ended",
+        "            current.seats.lose(one.seat)\n",
+        '            current.seats.lose(one.seat)\n            state.looks["missing"] = now\n',
+        "again",
+        (0, 1, 2),
+    ),
+    Mutant(
+        "a member is told the path of another's seat",
+        "§4.9",
+        "core.coordinator.forming:announcement",
+        "current.seats.ranks[node]",
+        "len(current.seats) - 1 - current.seats.ranks[node]",
+        "again",
+        (10, 23, 38),
+    ),
+    Mutant(
+        "the marks of a round are not written down",
+        "§4.9",
+        "core.coordinator.state:ledger",
+        'marks.top(current.seats.marks) if current is not None else "",',
+        '"",',
+        "again",
+        (10, 23, 38),
+    ),
+    Mutant(
+        "a leader that ended on this machine is waited for",
+        "§5.12",
+        "core.election.state:is_dead",
+        "leader in state.ended",
+        "False",
+        "again",
+        (52, 94, 154),
+        also=(("core.election.step:_looks_again", "if not idle or", "if True or"),),
+    ),
+    Mutant(
+        "whoever proves the leader's end waits for its turn",
+        "§5.12",
+        "core.election.claiming:turn",
+        "        return 0.0  # Nobody knows it but who is on that machine.\n",
+        "        return state.terms.takeover_s\n",
+        "again",
+        (52, 94, 154),
+    ),
+)
