@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -154,3 +155,88 @@ def test_the_token_is_its_owners_alone_and_is_not_handed_to_slurm(
     for name in ("environment", "script"):
         assert "a-secret-of-mine" not in (tmp_path / name).read_text()
     assert "hint: holdfast slurm follow 7" in done.stderr
+
+
+SBATCH = """
+folder=$(dirname $2)
+printf 'a line\\nholdfast: said by all\\n' > $folder/7_0.out
+printf 'another line\\nholdfast: said by all\\nwithout an end' > $folder/7_1.out
+mkdir $folder/logs/one $folder/logs/two
+cp journal-one $folder/logs/one/journal.jsonl
+cp journal-two $folder/logs/two/journal.jsonl
+echo 7
+"""
+SQUEUE = """
+[ ! -e asked ] || exit 0
+touch asked
+printf '7_0|RUNNING|n1|None\\n7_1|RUNNING|n2|None\\n'
+"""
+
+
+def journal(host: str, place: int, verdict: str, status: int) -> str:
+    at = {"round": 1, "group_rank": place, "group_size": 2}
+    outcome = {"verdict": verdict, "reason": "it is over", "exit_status": status}
+    messages = [
+        {"type": "RunRound", "assignment": at},
+        {"type": "CloseJob", "outcome": outcome},
+    ]
+    lines: list[dict] = [{"schema": 1, "host": host}]
+    lines += [{"machine": "agent", "event": {"type": "Told", "message": m}} for m in messages]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@pytest.mark.parametrize(("verdict", "status"), [("succeeded", 0), ("failed", 1)])
+def test_a_job_is_followed_to_its_end_and_ends_as_it_did(
+    run_holdfast: RunHoldfast, tmp_path: Path, verdict: str, status: int
+) -> None:
+    stub(tmp_path / "bin", "sbatch", SBATCH)
+    stub(tmp_path / "bin", "squeue", SQUEUE)
+    (tmp_path / "journal-one").write_text(journal("n1", 0, verdict, status))
+    (tmp_path / "journal-two").write_text(journal("n2", 1, verdict, status))
+    words = ("slurm", "submit", "--nodes=2", *PROGRAM)
+    done = run_holdfast(*words, cwd=tmp_path, env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"})
+    assert done.returncode == status
+    assert done.stdout.splitlines() == [
+        "7_0: a line",
+        "7_0: holdfast: said by all",
+        "7_1: another line",
+        "7_1: without an end",
+    ]
+    assert [line for line in done.stderr.splitlines() if "submitted" not in line] == [
+        "holdfast: 7_0 on n1, 7_1 on n2: running",
+        "holdfast: round 1: 2 nodes: n1, n2",
+        "holdfast: 7_0, 7_1: no longer in the queue",
+        f"holdfast: job 7 {verdict}: it is over",
+    ]
+
+
+def test_a_controller_that_does_not_answer_does_not_end_the_following(
+    run_holdfast: RunHoldfast, tmp_path: Path
+) -> None:
+    away = "[ -e away ] || { touch away; echo 'squeue: error: no contact' >&2; exit 1; }"
+    stub(tmp_path / "bin", "sbatch", "echo 7")
+    stub(tmp_path / "bin", "squeue", away)
+    words = ("slurm", "submit", "--nodes=2", *PROGRAM)
+    done = run_holdfast(*words, cwd=tmp_path, env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"})
+    assert "Slurm does not answer (no contact); the job goes on without it" in done.stderr
+    assert "job 7 has ended, and no node has noted how" in done.stderr
+    assert done.returncode == 1
+
+
+def test_a_job_that_slurm_has_forgotten_is_found_where_it_was_submitted(
+    run_holdfast: RunHoldfast, tmp_path: Path
+) -> None:
+    unknown = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+    for name in ("scontrol", "squeue"):
+        stub(tmp_path / "bin", name, unknown)
+    environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    logs = tmp_path / "holdfast-jobs" / "7" / "logs" / "one"
+    done = run_holdfast("slurm", "follow", "7", cwd=tmp_path, env=environment)
+    assert done.returncode == 2
+    assert "Slurm does not know job 7" in done.stderr
+    logs.mkdir(parents=True)
+    (tmp_path / "holdfast-jobs" / "7" / "token").touch()
+    (logs / "journal.jsonl").write_text(journal("n1", 0, "succeeded", 0))
+    done = run_holdfast("slurm", "follow", "7", cwd=tmp_path, env=environment)
+    assert done.stderr == "holdfast: job 7 succeeded: it is over\n"
+    assert done.returncode == 0

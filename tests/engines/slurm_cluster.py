@@ -28,7 +28,7 @@ from ..integration.nodes.hosts import Host, Network, Streams
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "munged", "ip", "nsenter", "setpriv")
 TUN = Path("/dev/net/tun")
-DEADLINE_S = 100.0
+DEADLINE_S = 150.0
 LEFTOVER_S = 20.0
 CPUS = 4
 """More than this machine may have: two jobs fit on a node."""

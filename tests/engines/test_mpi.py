@@ -83,9 +83,8 @@ def test_one_rank_per_core_is_refused_with_the_command_that_works(job: PlacedJob
 # --- hydra ----------------------------------------------------------------------------------
 
 
-def test_hydra_that_names_the_meeting_place_needs_nothing_else(job: PlacedJob) -> None:
-    place = ("-genv", "HOLDFAST_RDZV_ENDPOINT", "host1:29400")
-    command = job.start(*hydra(job, 3, *place), *job.words("--max-restarts=1"))
+def test_hydra_needs_no_flags(job: PlacedJob) -> None:
+    command = job.start(*hydra(job, 3), *job.words("--max-restarts=1"))
     first = job.until_stepping(3)
     job.kill_worker(first, rank=1)
     second = job.until_stepping(3, after=first)
@@ -94,16 +93,8 @@ def test_hydra_that_names_the_meeting_place_needs_nothing_else(job: PlacedJob) -
     job.check()
 
 
-def test_hydra_that_names_no_meeting_place_is_told_how(job: PlacedJob) -> None:
-    command = job.start(*hydra(job, 2), *job.words())
-    assert job.status(command) != 0
-    assert "mpiexec does not say on which host rank 0 is" in command.stderr
-    assert "-genv HOLDFAST_RDZV_ENDPOINT HOST:29400" in command.stderr
-
-
 def test_hydra_ends_the_job_with_a_lost_node_and_nothing_is_left(job: PlacedJob) -> None:
-    place = ("-genv", "HOLDFAST_RDZV_ENDPOINT", "host1:29400")
-    command = job.start(*hydra(job, 3, *place), *job.words("--nnodes=2:3"))
+    command = job.start(*hydra(job, 3), *job.words("--nnodes=2:3"))
     job.until_stepping(3)
     assert command.stderr.count("cannot be told otherwise") == 1
     job.cluster.lose(job.cluster.node("host3"))

@@ -9,6 +9,15 @@ import pytest
 from .placed_job import PlacedJob
 
 IN_TIME = "--time=1"
+REQUEUING = """
+srun {line}
+status=$?
+echo "ended with $status"
+[ $status -ne 75 ] || scontrol requeue $SLURM_JOB_ID
+exit $status
+"""
+"""As docs/slurm.md has it: Slurm does not queue a job again that ended by itself while it was
+being preempted."""
 
 
 def test_srun_needs_no_flags(job: PlacedJob) -> None:
@@ -118,12 +127,7 @@ def test_scancel_ends_all_of_it_and_leaves_nothing(job: PlacedJob) -> None:
 
 
 def test_a_signal_before_the_time_limit_lets_the_job_come_back(job: PlacedJob) -> None:
-    script = f"""
-    srun {job.line()}
-    status=$?
-    echo "ended with $status"
-    [ $status -ne 75 ] || scontrol requeue $SLURM_JOB_ID
-    """
+    script = REQUEUING.format(line=job.line())
     options = ("--nodes=2", IN_TIME, "--signal=USR1@55", "--requeue", "--open-mode=append")
     number = job.submit(script, *options)
     first = job.until_stepping(2)
@@ -135,9 +139,19 @@ def test_a_signal_before_the_time_limit_lets_the_job_come_back(job: PlacedJob) -
     assert job.cluster.job(number)["JobState"] == "COMPLETED", job.record()
 
 
+def test_a_time_limit_asks_all_nodes_to_leave_and_nothing_is_left(job: PlacedJob) -> None:
+    number = job.submit(f"srun {job.line()}\n", "--nodes=2", IN_TIME)
+    job.until_stepping(2)
+    job.cluster.until_state(number, "TIMEOUT")
+    job.until(lambda: not job.cluster.left(), "empty nodes")
+    assert "DUE TO TIME LIMIT" in job.output
+    assert "the job was interrupted: SIGTERM" in job.output
+    job.check()
+
+
 def test_a_preempted_job_is_told_leaves_and_comes_back(job: PlacedJob) -> None:
     options = ("--nodes=2", "--exclusive", "--requeue", "--open-mode=append", "--partition=work")
-    number = job.submit(f"srun {job.line()}\n", *options)
+    number = job.submit(REQUEUING.format(line=job.line()), *options)
     first = job.until_stepping(2)
     before = {worker.pid for worker in job.workers(first)}
     host = job.hosts_of(first)[1]

@@ -51,5 +51,4 @@ def test_under_mpirun_of_open_mpi(job: PlacedJob) -> None:
 
 
 def test_under_mpiexec_of_hydra(job: PlacedJob) -> None:
-    place = ("-genv", "HOLDFAST_RDZV_ENDPOINT", "host1:29400")
-    check(job, run(job, hydra(job, NODES, *place)))
+    check(job, run(job, hydra(job, NODES)))

@@ -98,6 +98,7 @@ class Ran:
             "PATH": f"{stubs}:/usr/bin:/bin",
             "SLURM_JOB_ID": "12",
             "SLURM_ARRAY_JOB_ID": "10",
+            "SLURM_ARRAY_TASK_ID": "3",
         }
         done = subprocess.run(
             ["bash", "-c", batch_script(self.job)], env=environment, cwd=folder, check=False
@@ -120,7 +121,8 @@ def test_an_element_that_is_to_run_again_goes_back_into_the_queue(
     folder: Path, status: int
 ) -> None:
     ran = Ran(folder, status)
-    assert ran.called("scontrol") == ["scontrol requeue 12"]
+    assert ran.called("squeue") == ["squeue --noheader --format=%T --jobs=10_3"]
+    assert ran.called("scontrol") == ["scontrol requeue 10_3"]
     assert ran.called("scancel") == []
     assert ran.status == status
 

@@ -110,7 +110,8 @@ def slurm(words: list[str]) -> int:
 
 def submit(words: Sequence[str]) -> int:
     """Write the job's folder, submit it, and follow it. Raises `UsageError`."""
-    from holdfast.placement import slurm_batch, slurm_commands
+    from holdfast.cli import slurm_commands
+    from holdfast.placement import slurm_batch
 
     request = sort(words)
     job = submission(request)
@@ -133,12 +134,13 @@ def follow(words: Sequence[str]) -> int:
     """Come back to a job that was submitted before. Raises `UsageError`."""
     if len(words) != 1 or words[0].startswith("-"):
         raise UsageError("which job?", "holdfast slurm follow JOB, with the number that Slurm gave")
+    from holdfast.cli import slurm_commands
     from holdfast.cli.slurm_follow import follow_job
-    from holdfast.placement import slurm_commands
 
     slurm_commands.require("squeue")
     number = words[0].partition("_")[0]
-    return follow_job(number, slurm_commands.folder_of(number), from_the_start=False)
+    folder = slurm_commands.folder_of(number, FOLDER)
+    return follow_job(number, folder, from_the_start=False)
 
 
 # --- from words to a submission -------------------------------------------------------------
@@ -190,9 +192,8 @@ def _check_sbatch(words: Sequence[str]) -> None:
 
 def submission(request: Request) -> Submission:
     """What is to be submitted. Raises `UsageError`."""
-    from holdfast.cli import options, values
+    from holdfast.cli import options, slurm_commands, values
     from holdfast.core.policy import texts
-    from holdfast.placement import slurm_commands
     from holdfast.placement.slurm_batch import Submission
 
     if "nodes" not in request.values:

@@ -18,8 +18,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.cli import slurm_commands
 from holdfast.core.protocol import exit_status
-from holdfast.placement import slurm_commands, slurm_queue
+from holdfast.placement import slurm_queue
 from holdfast.placement.slurm_batch import LOGS
 from holdfast.placement.slurm_roll import Roll
 from holdfast.runtime.file_news import FileNews

@@ -133,6 +133,8 @@ def _quoted(words: list[str]) -> str:
 
 def _body(job: Submission) -> Iterator[str]:
     number = "$SLURM_JOB_ID" if job.one_allocation else "$SLURM_ARRAY_JOB_ID"
+    # An element's own job id is no name for it: that of the last one is the whole array's.
+    own = number if job.one_allocation else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
     yield f"folder={shlex.quote(job.folder)}"
     yield f'if [ ! -r "$folder/{TOKEN}" ]; then'
     yield f'  echo "holdfast: $folder/{TOKEN} cannot be read on $(hostname)" >&2'
@@ -149,8 +151,8 @@ def _body(job: Submission) -> Iterator[str]:
     yield "status=$?"
     yield "case $status in"
     yield f"  {_any(RUN_AGAIN)})  # Asked to leave, or its agent was killed: the job is not over."
-    yield "    state=$(squeue --noheader --format=%T --jobs=$SLURM_JOB_ID)"
-    yield '    if [ "$state" = RUNNING ]; then scontrol requeue $SLURM_JOB_ID; fi ;;'
+    yield f"    state=$(squeue --noheader --format=%T --jobs={own})"
+    yield f'    if [ "$state" = RUNNING ]; then scontrol requeue {own}; fi ;;'
     if not job.one_allocation:
         yield f"  {_any(OVER)})  # The job is over: nobody has to start any more."
         yield f'    : > "$folder/{OVER_MARK}"; scancel --quiet --state=PENDING {number} ;;'

@@ -131,6 +131,12 @@ def test_whether_the_job_goes_on_is_known_from_who_lets_it_out(goes_on: bool, as
     assert finished(life).asked == asked
 
 
+def test_a_node_that_is_asked_after_another_cannot_say_that_the_job_goes_on() -> None:
+    life = member()
+    life.take(Told(StopRound(1, "b is leaving", goes_on=True)), SignalReceived(TERM))
+    assert finished(life).asked == "job"
+
+
 def test_a_node_on_its_way_out_still_hears_that_the_job_goes_on() -> None:
     life = member()
     life.take(SignalReceived(TERM), killed_by(TERM), killed_by(TERM, 1))

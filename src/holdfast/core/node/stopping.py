@@ -161,8 +161,13 @@ def asks_to_leave(state: AgentState, number: int) -> bool:
 
 
 def heed_whether_it_goes_on(state: AgentState, goes_on: bool) -> None:
-    """Others stay when this node goes, or all of them have to. It may be on its way already."""
-    state.goes_on = goes_on
+    """Others stay when this node goes, or all of them have to. It may be on its way already.
+
+    Told to a node that has not asked, it is about the leaving of another, and this node is one of
+    those who stay: asked to leave a moment later, it cannot say that anybody does.
+    """
+    has_asked = state.draining_by is not None or state.interrupted_by is not None
+    state.goes_on = goes_on and has_asked
     if state.outcome is not None and state.outcome.asked and state.interrupted_by is not None:
         asked = _who_was_asked(state, state.interrupted_by)
         state.outcome = replace(state.outcome, asked=asked)
