@@ -19,8 +19,8 @@ demo: $(VENV)/.ready ## Show a real job of 4 workers that loses one and recovers
 	@$(BIN)/python examples/demo.py
 
 # What tells soonest that something is wrong: decisions, stories, clusters, words.
-QUICK ?= tests/core tests/scenarios tests/observe tests/runtime tests/cli tests/test_import_arrows.py \
-  tests/test_protocol_tables.py
+QUICK ?= tests/core tests/node tests/scenarios tests/observe tests/runtime tests/cli \
+  tests/test_import_arrows.py tests/test_mirror.py tests/test_protocol_tables.py
 check: $(VENV)/.ready-test style ## Style, and the tests that tell soonest; under a minute
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal -m "not slow" $(QUICK)
 	$(BIN)/python -m holdfast.testing --seeds 0:300 --jobs 2
@@ -57,7 +57,8 @@ test-pythons: ## Run the tests that need no PyTorch on Python 3.11, 3.12 and 3.1
 # What depends most on the interpreter: the processes, and what runs in them.
 test-pythons-quick: ## The same for what depends most on the interpreter; a few minutes
 	$(ON_PYTHONS) tests/core tests/worker tests/processes tests/integration/warm \
-	  tests/elastic/test_multiprocessing.py tests/elastic/test_multiprocessing_functions.py
+	  tests/elastic/multiprocessing/test_multiprocessing.py \
+	  tests/elastic/multiprocessing/test_multiprocessing_functions.py
 
 lint: style ## Check style, format and types
 	$(BIN)/mypy

@@ -1,7 +1,8 @@
 """Bytes that a coordinator writes into its journal: `python -m benchmarks.journal_size 100 1000`.
 
-A real coordinator is told what the nodes of a job tell it; nothing runs. Printed are the bytes of
-what follows from each thing that happens, and how many that is for each node.
+A real coordinator, in the engine of a node, is told what the nodes of a job tell it; nothing runs.
+Printed are the bytes of what follows from each thing that happens, and how many that is for each
+node.
 """
 
 from __future__ import annotations
@@ -10,16 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast.core.coordinator import liveness
-from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import (
-    CoordinatorEffect,
-    CoordinatorTimerFired,
-    Write,
-    Written,
-)
+from holdfast.core.node.io import AgentEffect
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy
 from holdfast.core.protocol.messages import (
+    FromNode,
     NodeGreeted,
     NodeJoined,
     RoundStopped,
@@ -27,18 +22,25 @@ from holdfast.core.protocol.messages import (
     WorkersFailed,
     WorkersProgressed,
 )
-from holdfast.core.protocol.model import (
-    Endpoint,
-    ErrorDetail,
-    ExitStatus,
-    Failure,
-    NodeInfo,
-    Tenure,
-)
+from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus, Failure, NodeInfo
+from holdfast.node.engine import Engine
+from holdfast.node.ports import Ports
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
+from holdfast.testing.timeline import ManualClock
 
 SLOTS = 8
+STEPS = 60
 MASTER = Endpoint("10.0.0.1", 29400)
+
+
+class NoProcesses:
+    """The coordinator's own node is never started: all that nodes say comes from here."""
+
+    def do(self, effect: AgentEffect) -> None:
+        raise AssertionError(f"a node that was not started wants {effect}")
+
+    def hold_tether(self, tether: int) -> None: ...
+    def share_tethers(self, tethers: list[int]) -> None: ...
 
 
 class Crowd:
@@ -49,60 +51,54 @@ class Crowd:
         program, policy = Program("script", "train.py"), RestartPolicy(max_restarts=3)
         job = JobConfig("job", program, restarts=policy, **nodes)  # type: ignore[arg-type]
         header = JournalHeader(SCHEMA, "job", "host-0", "host", "2026-01-31T12:00:00+0000", job)
-        beginning = Beginning(Tenure(1, 1), embedded=True)
         self.names = [f"node-{index:05}-0123abcd" for index in range(number)]
-        self.now = 0.0
         self._path, self._seen = path, 0
         self._journal = Journal(path, header, limit_bytes=1 << 40)
-        self._journal.began(self.now, beginning)
-        self._liveness = liveness.liveness_of(beginning.state(job, self.now))
+        ports = Ports(ManualClock(), NoProcesses(), self._journal, say=lambda text: None)
+        coordinating = Engine(job, "host-0", "host", ports).place.coordinating
+        assert coordinating is not None, "a node without a network coordinates"
+        self._coordinating = coordinating
+
+    @property
+    def round(self) -> int:
+        return self._coordinating.state.round_number
 
     def meet(self) -> None:
         for name in self.names:
             info = NodeInfo(name, name.rpartition("-")[0], slots=SLOTS)
-            greeting = NodeGreeted(info, Seen(), None, None, heartbeat=1)
-            self._write(liveness.receive(self._liveness, name, greeting, self.now))
-            self._write(liveness.receive(self._liveness, name, NodeJoined(info, MASTER), self.now))
-        self._look()
+            self._say(name, NodeGreeted(info, Seen(), None, None, heartbeat=1))
+            self._say(name, NodeJoined(info, MASTER))
+        assert self.round == 1, "no round was formed"
 
-    def step(self, steps: int) -> None:
-        for step in range(1, steps + 1):
+    def step(self) -> None:
+        for step in range(1, STEPS + 1):
             for name in self.names:
-                told = WorkersProgressed(self._liveness.state.round_number, step)
-                self._write(liveness.receive(self._liveness, name, told, self.now))
+                self._say(name, WorkersProgressed(self.round, step))
 
     def fail(self) -> None:
-        number, name = self._liveness.state.round_number, self.names[-1]
+        """A worker of the last node fails; all stop, and the next round is formed."""
+        number, name = self.round, self.names[-1]
         failure = Failure(
-            node=name, host="node", local_rank=0, rank=0, role="default", pid=77,
-            status=ExitStatus(code=1), observed_at=self.now,
+            node=name, host="node", local_rank=0, rank=SLOTS * (len(self.names) - 1),
+            role="default", pid=77, status=ExitStatus(code=1), observed_at=0.0,
             error=ErrorDetail("ValueError: broken", "Traceback …\n" * 10),
             stderr_tail="a line of text\n" * 20,
         )  # fmt: skip
-        self._write(
-            liveness.receive(self._liveness, name, WorkersFailed(number, (failure,)), self.now)
-        )
+        self._say(name, WorkersFailed(number, (failure,)))
         for each in self.names:
-            stopped = RoundStopped(number, (failure,) if each == name else (), MASTER)
-            self._write(liveness.receive(self._liveness, each, stopped, self.now))
-        self._look()
-        assert self._liveness.state.round_number == number + 1, "no round followed"
+            self._say(each, RoundStopped(number, (failure,) if each == name else (), MASTER))
+        assert self.round == number + 1, "no round followed"
 
     def written(self) -> int:
         """Bytes since this was last asked."""
         before, self._seen = self._seen, self._path.stat().st_size
         return self._seen - before
 
-    def _look(self) -> None:
-        for _ in range(3):
-            self.now += 5.0
-            self._write(liveness.decide(self._liveness, CoordinatorTimerFired("look"), self.now))
+    def close(self) -> None:
+        self._journal.close()
 
-    def _write(self, effects: list[CoordinatorEffect]) -> None:
-        """What is to be written is written, and what follows is journalled."""
-        self._journal.taken(self.now, self._liveness)
-        for version in [effect.version for effect in effects if isinstance(effect, Write)]:
-            self._write(liveness.decide(self._liveness, Written(version), self.now))
+    def _say(self, node: str, message: FromNode) -> None:
+        self._coordinating.on_message(node, message)
 
 
 def main(numbers: list[int]) -> None:
@@ -111,13 +107,14 @@ def main(numbers: list[int]) -> None:
             crowd = Crowd(number, Path(folder) / "journal.jsonl")
             parts = (
                 ("all join, and the first round", crowd.meet),
-                ("60 steps of each node", lambda crowd=crowd: crowd.step(60)),
+                (f"{STEPS} steps of each node", crowd.step),
                 ("a failure, and the next round", crowd.fail),
             )
             for what, happen in parts:
                 happen()
                 size = crowd.written()
                 print(f"{number:6} nodes: {what:30} {size:12,} B {size / number:9.1f} B a node")
+            crowd.close()
 
 
 if __name__ == "__main__":

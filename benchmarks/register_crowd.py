@@ -1,9 +1,9 @@
 """`python -m benchmarks.register_crowd`: many whole nodes in one process, without workers.
 
-Unlike those of `crowd.py`, these do all that a node does where any node can lead: each has the
-agent of the core, a `RegisterContact` of its own with all its threads and connections, listens
-on a port, can be a successor and can lead. Only what stands around workers is made up here:
-a spawner that starts and stops them at once, and keeps the lease as a real one would.
+Unlike those of `crowd.py`, these do all that a node does where any node can lead: each is the
+engine that ships, over a network and a register of its own with all their threads and connections;
+it listens on a port, can be a successor and can lead. Only what is behind the port for processes
+is made up here: workers that start and stop at once, and a lease kept as a spawner would.
 
 A line goes through the named pipe of the benchmark (`programs/stamp.py` has its form) when all
 nodes of the process run the same round: the number of the process for the rank, that of the
@@ -16,44 +16,38 @@ import contextlib
 import gc
 import os
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable
 
-from holdfast.node.contact import Owner, Secrets
-from holdfast.node.register_contact import RegisterContact
-
-from holdfast.core.node import step as agent
 from holdfast.core.node.io import (
     AgentEffect,
-    AgentEvent,
     AgentStarted,
-    AgentTimerFired,
     AllGone,
-    Dial,
     EndpointReserved,
     EndSpawner,
-    Finish,
-    HangUp,
     KillEverything,
     KillSpawner,
     LeaseRanOut,
-    Report,
     ReserveEndpoint,
     SetDeadlines,
     SignalWorkers,
     SpawnerEnded,
     StartWorkers,
-    WakeAgent,
     WorkerExited,
     WorkerStarted,
 )
-from holdfast.core.node.state import AgentState
 from holdfast.core.policy.config import JobConfig, Program, Rendezvous, RestartPolicy
-from holdfast.core.protocol.model import Endpoint, ExitStatus
+from holdfast.core.protocol.model import Endpoint, ExitStatus, Outcome
+from holdfast.node.engine import Engine
+from holdfast.node.meeting import Means, add_network
+from holdfast.node.ports import Ports
+from holdfast.node.secrets import Secrets
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
-from holdfast.processes.bare import linux
-from holdfast.runtime.loop import Cancellable, EventLoop, Inbox
+from holdfast.runtime.disk import Disk
+from holdfast.runtime.loop import EventLoop
+from holdfast.runtime.timers import Timers
 
 LEASE_TIMER = "the spawner's"
 MASTER_PORT = 1
@@ -64,108 +58,70 @@ OnRound = Callable[[int], None]
 
 
 class SimulatedAgent:
-    """A node as `node.agent.Agent` composes it, with a workplace in which nothing runs."""
+    """A node as `node.agent.Agent` composes it, and its processes, of which there are none."""
 
     def __init__(self, config: JobConfig, loop: EventLoop, number: int, on_round: OnRound) -> None:
         host = f"simulated-{number}-".ljust(HOST_NAME_LENGTH, "x")
         node = f"{host}-{number:08x}"
         self._loop, self._on_round = loop, on_round
-        self._state = AgentState(config, node, host)
-        self._inbox: Inbox[AgentEvent] = Inbox(self._take)
-        self._timers: dict[str, Cancellable] = {}
+        self._lease = Timers(loop, lambda name: self._lease_ends())
         self._round = 0
         self._tether: int | None = None
         self._shared: list[int] = []
-        self.leases_lost = 0
-        owner = Owner(
-            config=config,
-            loop=loop,
-            node=node,
-            post=self.post,
-            say=self._say,
-            journal=Journal(None, JournalHeader(SCHEMA, config.run_id, node, host, "", config)),
-            on_tether=self._hold_tether,
-            share_tethers=self._share_tethers,
-        )
-        self._contact = RegisterContact(owner, Secrets())
-        self.post(AgentStarted(cold="there is nothing to preload"))
+        self._name = node[:20]
+        journal = Journal(None, JournalHeader(SCHEMA, config.run_id, node, host, "", config))
+        ports = Ports(loop, self, journal, say=self._say, finished=self._finished)
+        add_network(ports, config, node, Means(loop, Disk(loop, self._say), Secrets()))
+        self.engine = Engine(config, node, host, ports)
+        self.engine.post(AgentStarted(cold="there is nothing to preload"))
 
-    def post(self, event: AgentEvent) -> None:
-        self._inbox.put(event)
-
-    def _take(self, event: AgentEvent) -> None:
-        for effect in agent.step(self._state, event, linux.now()):
-            self._carry_out(effect)
-
-    def _carry_out(self, effect: AgentEffect) -> None:
+    def do(self, effect: AgentEffect) -> None:
         match effect:
-            case Dial():
-                self._contact.dial()
-            case HangUp():
-                self._contact.hang_up()
-            case Report():
-                self._contact.send(effect.message)
-            case WakeAgent():
-                self._wake(effect.name, effect.after_s, self.post, AgentTimerFired(effect.name))
             case ReserveEndpoint():
-                self.post(EndpointReserved(Endpoint("", MASTER_PORT)))
+                self.engine.post(EndpointReserved(Endpoint("", MASTER_PORT)))
             case StartWorkers():
                 self._start(effect)
             case SignalWorkers():
                 self._end_workers(effect.signal)
             case KillEverything():
-                self._stop_timer(LEASE_TIMER)
-                self.post(AllGone())
+                self._lease.cancel()
+                self.engine.post(AllGone())
             case EndSpawner() | KillSpawner():
-                self.post(SpawnerEnded())
+                self.engine.post(SpawnerEnded())
             case SetDeadlines():
-                self._wake(LEASE_TIMER, effect.stop_at - linux.now(), self._lease_ends)
-            case Finish():
-                self._say(f"finished: {effect.outcome.reason}")
-
-    # The workers.
+                self._lease.set(LEASE_TIMER, effect.stop_at - self._loop.now())
 
     def _start(self, effect: StartWorkers) -> None:
         self._round = effect.assignment.round
         for local_rank in effect.local_ranks:
-            self.post(WorkerStarted(self._round, local_rank, os.getpid()))
+            self.engine.post(WorkerStarted(self._round, local_rank, os.getpid()))
         self._on_round(self._round)
 
     def _end_workers(self, number: int) -> None:
-        for local_rank in self._state.workers:
+        for local_rank in self.engine.state.workers:
             status = ExitStatus(signal=number)
-            self.post(WorkerExited(self._round, local_rank, os.getpid(), status))
+            self.engine.post(WorkerExited(self._round, local_rank, os.getpid(), status))
 
     def _lease_ends(self) -> None:
-        self.leases_lost += 1
         self._say("its lease ran out")
-        self.post(LeaseRanOut())
-        self._end_workers(15)
+        self.engine.post(LeaseRanOut())
+        self._end_workers(signal.SIGTERM)
 
-    # What the rest of the workplace does.
-
-    def _wake(
-        self, name: str, after_s: float, callback: Callable[..., None], *args: object
-    ) -> None:
-        self._stop_timer(name)
-        self._timers[name] = self._loop.call_later(after_s, callback, *args)
-
-    def _stop_timer(self, name: str) -> None:
-        if name in self._timers:
-            self._timers[name].cancel()
-
-    def _hold_tether(self, descriptor: int) -> None:
+    def hold_tether(self, tether: int) -> None:
         if self._tether is not None:
             os.close(self._tether)
-        self._tether = descriptor
+        self._tether = tether
 
-    def _share_tethers(self, descriptors: list[int]) -> None:
-        for descriptor in self._shared:
-            os.close(descriptor)
-        self._shared = descriptors
+    def share_tethers(self, tethers: list[int]) -> None:
+        for tether in self._shared:
+            os.close(tether)
+        self._shared = tethers
+
+    def _finished(self, outcome: Outcome) -> None:
+        self._say(f"finished: {outcome.reason}")
 
     def _say(self, text: str) -> None:
-        print(f"{self._state.node[:20]}: {text}", file=sys.stderr, flush=True)
+        print(f"{self._name}: {text}", file=sys.stderr, flush=True)
 
 
 class Crowd:

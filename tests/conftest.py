@@ -40,7 +40,18 @@ LONGEST = (TESTS / "stacks", SEVERAL_HOSTS)
 LONG_TIMEOUT_S = 300
 """For tests of several hosts or with PyTorch, whose import takes a busy machine a minute."""
 CHECKED_FOLDERS = frozenset(
-    {"cli", "elastic", "integration", "processes", "registers", "stacks", "store", "transport"}
+    {
+        "benchmarks",
+        "cli",
+        "elastic",
+        "integration",
+        "node",
+        "processes",
+        "registers",
+        "stacks",
+        "store",
+        "transport",
+    }
 )
 LEFTOVER_DEADLINE_S = 20.0
 PR_SET_CHILD_SUBREAPER = 36

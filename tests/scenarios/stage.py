@@ -10,7 +10,6 @@ from __future__ import annotations
 import shlex
 import signal
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 from holdfast.core.coordinator.io import CoordinatorEffect, CoordinatorEvent, CoordinatorTimerFired
 from holdfast.core.coordinator.liveness import Liveness
@@ -44,8 +43,7 @@ from holdfast.core.policy.config import JobConfig, Oversight, Program, RestartPo
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus
 from holdfast.node.engine import Engine
 from holdfast.node.ports import Ports
-from holdfast.runtime.loop import ScheduledCall
-from holdfast.testing.timeline import Timeline
+from holdfast.testing.timeline import ManualClock
 
 from .wording import line
 
@@ -67,28 +65,6 @@ class Command:
         return float(self.settings.get(name, default))
 
 
-class StoryClock:
-    """Only `advance` moves it."""
-
-    def __init__(self) -> None:
-        self.timeline = Timeline()
-
-    def now(self) -> float:
-        return self.timeline.now
-
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> ScheduledCall:
-        return self.call_later(0.0, callback, *args)
-
-    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> ScheduledCall:
-        call = ScheduledCall(callback, args)
-        self.timeline.after(delay, call.run)
-        return call
-
-    def advance(self, by_s: float) -> None:
-        """What is due on the way happens, in order."""
-        self.timeline.run_until(self.timeline.now + by_s)
-
-
 class Stage:
     """The node, and what has been seen of it since the last command.
 
@@ -96,7 +72,7 @@ class Stage:
     """
 
     def __init__(self) -> None:
-        self._clock = StoryClock()
+        self._clock = ManualClock()
         self._port = 29500
         self._round = 0
         self._local_ranks: tuple[int, ...] = ()

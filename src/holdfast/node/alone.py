@@ -22,6 +22,9 @@ class Alone:
             CoordinatorState(host.config), host, NothingKept()
         )
 
+    def begin(self) -> None:
+        pass
+
     def dial(self) -> None:
         self._host.post(CoordinatorReached(hosting=True))
 

@@ -69,7 +69,6 @@ class Elected:
         """Nodes that have a tether to us."""
         self._shared: frozenset[str] = frozenset()
         """Those of them whose tether the processes of this node hold too."""
-        self._electing.take(ElectionStarted())
 
     @property
     def election(self) -> ElectionState:
@@ -82,6 +81,9 @@ class Elected:
         return self._place if self.coordinating is not None else self._leader_place
 
     # What the engine does.
+
+    def begin(self) -> None:
+        self._electing.take(ElectionStarted())
 
     def dial(self) -> None:
         self._electing.take(DialWanted())

@@ -47,6 +47,9 @@ class Embedded:
 
     # What the engine does.
 
+    def begin(self) -> None:
+        pass  # It is found out at each dial where the coordinator is.
+
     def dial(self) -> None:
         """Be the coordinator if the endpoint is this node's to have; else dial it."""
         if self.coordinating is not None:

@@ -54,6 +54,10 @@ class CoordinatorPlace(Protocol):
         """Whether other nodes still need something from here, though this one is done."""
         ...
 
+    def begin(self) -> None:
+        """Do what is to be done before anybody dials; what comes of it may be posted at once."""
+        ...
+
     def dial(self) -> None:
         """Find the coordinator: `CoordinatorReached` follows, or `CoordinatorLost`."""
         ...
@@ -87,6 +91,7 @@ class Engine:
         self._inbox: Inbox[AgentEvent] = Inbox(self._take)
         self._timers = Timers(ports.clock, lambda name: self.post(AgentTimerFired(name)))
         self.place: CoordinatorPlace = _place(self)
+        self.place.begin()
 
     @property
     def clock(self) -> Clock:

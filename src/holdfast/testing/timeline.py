@@ -13,6 +13,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
+from holdfast.runtime.loop import ScheduledCall
+
 STORM = 150_000
 """More entries than this in one run mean that it goes in circles."""
 
@@ -63,3 +65,25 @@ class HostClock:
 
     def true_time(self, reading: float) -> float:
         return (reading - self._offset_s) / self.rate
+
+
+class ManualClock:
+    """The clock of an engine (`runtime.loop.Clock`) that only `advance` moves."""
+
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+
+    def now(self) -> float:
+        return self.timeline.now
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> ScheduledCall:
+        return self.call_later(0.0, callback, *args)
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> ScheduledCall:
+        call = ScheduledCall(callback, args)
+        self.timeline.after(delay, call.run)
+        return call
+
+    def advance(self, by_s: float) -> None:
+        """What is due on the way happens, in order."""
+        self.timeline.run_until(self.timeline.now + by_s)

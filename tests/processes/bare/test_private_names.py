@@ -3,7 +3,7 @@
 What a name is for is shown in a process of its own, which may change what it likes. What comes of
 one that is gone is shown by taking it away there; for whole jobs that is done in
 `tests/integration/warm/test_warm_private_names.py`, and for functions in
-`tests/elastic/test_multiprocessing_private_names.py`.
+`tests/elastic/multiprocessing/test_multiprocessing_private_names.py`.
 """
 
 from __future__ import annotations

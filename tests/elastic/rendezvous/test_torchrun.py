@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import pytest
 
-from ..free_ports import free_port
+from ...free_ports import free_port
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 DEADLINE_S = 100.0
 LOOK_EVERY_S = 0.02
 FAILED = 1

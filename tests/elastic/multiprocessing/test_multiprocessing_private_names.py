@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.processes.bare import private_names
 
-from ..taking_away import write_sitecustomize
+from ...taking_away import write_sitecustomize
 
 DEADLINE_S = 100.0
 PROGRAM = """

@@ -13,7 +13,7 @@ import pytest
 from holdfast.processes.zygote import preload
 from holdfast.processes.zygote.reading import imports, statements
 
-from ..output.plans import TREE, steps_of, write
+from ..plans import TREE, steps_of, write
 
 J = "import json"
 PLANS = {

@@ -29,8 +29,8 @@ from holdfast.elastic.rendezvous.holdfast_rendezvous import create_handler
 from holdfast.elastic.rendezvous.store import StoreTimeoutError
 from holdfast.registers.register import Credentials
 
-from ..etcd_cluster import EtcdCluster, EtcdOptions, etcd_program
-from ..free_ports import free_port
+from ...etcd_cluster import EtcdCluster, EtcdOptions, etcd_program
+from ...free_ports import free_port
 
 DEADLINE_S = 60.0
 

@@ -32,7 +32,7 @@ from holdfast.elastic.multiprocessing import (
     start_processes,
 )
 
-sys.path.append(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
 import entrypoints
 from starting import (
     DEADLINE_S,

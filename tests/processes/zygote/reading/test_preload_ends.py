@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.processes.zygote.reading import harmless
 
-from ..output.plans import steps_of, write
+from ..plans import steps_of, write
 
 OPENING = """
 import abc, argparse, builtins, collections, contextlib, dataclasses, enum, functools, importlib

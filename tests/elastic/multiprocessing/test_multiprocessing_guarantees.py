@@ -27,7 +27,7 @@ from holdfast.elastic.multiprocessing import (
 )
 from holdfast.processes.bare import linux
 
-sys.path.append(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
 import entrypoints
 from starting import (
     DEADLINE_S,
@@ -129,7 +129,7 @@ def test_no_shared_memory_outlives_those_who_made_it(tmp_path: Path, kind: str, 
     ended = run_script(
         tmp_path,
         f"""
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        sys.path.insert(0, {str(Path(__file__).parents[1])!r})
         import entrypoints
         if __name__ == "__main__":
             logs = DefaultLogsSpecs(log_dir={str(tmp_path)!r})

@@ -12,7 +12,7 @@ from holdfast.processes import environment
 from holdfast.processes.zygote import preload
 from holdfast.processes.zygote.reading.places import installed_folders
 
-from ..output.plans import TREE, steps_of, write
+from ..plans import TREE, steps_of, write
 
 VARIABLES = {
     "os.environ['A'] = '1'": ["A=1"],

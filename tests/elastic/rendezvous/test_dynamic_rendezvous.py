@@ -33,8 +33,8 @@ from holdfast.elastic.rendezvous.dynamic_rendezvous import (
 from holdfast.elastic.rendezvous.holdfast_rendezvous import create_handler
 from holdfast.elastic.rendezvous.registry import get_rendezvous_handler
 
-from ..etcd_cluster import EtcdCluster, EtcdOptions
-from ..free_ports import free_port
+from ...etcd_cluster import EtcdCluster, EtcdOptions
+from ...free_ports import free_port
 
 DEADLINE_S = 30.0
 

@@ -41,7 +41,7 @@ def config_of(place: str, run_id: str, least: int, most: int, lease_s: float = 3
 
 
 def free_place() -> str:
-    from ..free_ports import free_port  # Here, since a program below imports this file alone.
+    from ...free_ports import free_port  # Here, since a program below imports this file alone.
 
     return f"127.0.0.1:{free_port()}"
 

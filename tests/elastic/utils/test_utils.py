@@ -21,7 +21,7 @@ from holdfast.elastic.utils import distributed
 from holdfast.elastic.utils.data import CyclingIterator
 from holdfast.elastic.utils.process_state import is_uninterruptible_state, read_proc_state
 
-from ..free_ports import free_port
+from ...free_ports import free_port
 
 Module = Any
 Utils = Callable[[str], Any]

@@ -22,7 +22,7 @@ import pytest
 from holdfast.elastic.agent.server import watching
 from holdfast.elastic.multiprocessing import signals
 
-from . import agents_of_threads as threads
+from ... import agents_of_threads as threads
 
 Meeting, agent, handler = threads.Meeting, threads.agent, threads.handler
 run_all, until = threads.run_all, threads.until

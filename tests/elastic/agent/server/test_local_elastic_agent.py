@@ -33,8 +33,8 @@ from holdfast.elastic.multiprocessing import DefaultLogsSpecs, RunProcsResult, S
 from holdfast.elastic.multiprocessing.errors import ChildFailedError
 from holdfast.elastic.rendezvous import RendezvousGracefulExitError, rendezvous_handler_registry
 
-from ..free_ports import free_port
-from .agents_of_threads import DEADLINE_S, OURS, THEIRS, Meeting, handler, library, until
+from ....free_ports import free_port
+from ...agents_of_threads import DEADLINE_S, OURS, THEIRS, Meeting, handler, library, until
 
 LONG_S = 3600.0
 State = api.WorkerState
@@ -775,7 +775,7 @@ time.sleep(3600)
 
 
 def test_a_signal_to_the_agent_reaches_the_workers_and_is_its_end(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[4]
     worker = WORKER.format(folder=str(tmp_path))
     program = textwrap.dedent(LAUNCHER).format(
         path=[str(root), str(root / "src")], logs=str(tmp_path / "logs"), worker=worker

@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.elastic.multiprocessing import DefaultLogsSpecs, Std, calls
 
-sys.path.append(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
 import entrypoints
 from starting import functions, held, leaves_nothing, shell, signals_as_before
 

@@ -1,0 +1,31 @@
+"""What is put into a node's words on their way to the coordinator."""
+
+from __future__ import annotations
+
+from holdfast.core.protocol.messages import Heartbeat, NodeGreeted, NodeJoined, RoundStopped
+from holdfast.core.protocol.model import Endpoint, NodeInfo
+from holdfast.node.speech import with_address
+
+INFO = NodeInfo("a", "host-a", slots=1)
+UNKNOWN, KNOWN = Endpoint("", 29500), Endpoint("10.0.0.7", 29500)
+
+
+def test_the_address_is_put_in_where_a_node_could_not_know_it() -> None:
+    for message in (
+        NodeGreeted(INFO, endpoint=UNKNOWN),
+        NodeJoined(INFO, UNKNOWN),
+        RoundStopped(1, (), UNKNOWN),
+    ):
+        complete = with_address(message, KNOWN.address)
+        assert isinstance(complete, type(message))
+        assert complete.endpoint == KNOWN
+
+
+def test_an_address_that_the_user_gave_stays() -> None:
+    joined = NodeJoined(INFO, Endpoint("192.0.2.1", 1))
+    assert with_address(joined, KNOWN.address) == joined
+
+
+def test_what_has_no_endpoint_is_left_alone() -> None:
+    for message in (Heartbeat(1), NodeGreeted(INFO)):
+        assert with_address(message, KNOWN.address) == message
