@@ -221,3 +221,22 @@ def test_a_controller_that_does_not_answer_does_not_end_the_following(
     assert "Slurm does not answer (no contact); the job goes on without it" in done.stderr
     assert "job 7 has ended, and no node has noted how" in done.stderr
     assert done.returncode == 1
+
+
+def test_a_job_that_slurm_has_forgotten_is_found_where_it_was_submitted(
+    run_holdfast: RunHoldfast, tmp_path: Path
+) -> None:
+    unknown = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+    for name in ("scontrol", "squeue"):
+        stub(tmp_path / "bin", name, unknown)
+    environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    logs = tmp_path / "holdfast-jobs" / "7" / "logs" / "one"
+    done = run_holdfast("slurm", "follow", "7", cwd=tmp_path, env=environment)
+    assert done.returncode == 2
+    assert "Slurm does not know job 7" in done.stderr
+    logs.mkdir(parents=True)
+    (tmp_path / "holdfast-jobs" / "7" / "token").touch()
+    (logs / "journal.jsonl").write_text(journal("n1", 0, "succeeded", 0))
+    done = run_holdfast("slurm", "follow", "7", cwd=tmp_path, env=environment)
+    assert done.stderr == "holdfast: job 7 succeeded: it is over\n"
+    assert done.returncode == 0

@@ -272,6 +272,21 @@ def test_a_last_call_on_a_restart_is_seen() -> None:
     assert "promptness" in {violation.checker for violation in check(struck, history)}
 
 
+def test_a_lease_that_is_waited_for_where_all_came_back_is_seen() -> None:
+    """All were killed, and are started again where their notes are."""
+    struck = replace(plan(), faults=(Fault(2.0, "all are killed"),))
+    lease_s = struck.config.leases.lease_s
+    history = [
+        WorkerBegan(1.0, 0, A, 1, 0),
+        FaultStruck(2.0, "all are killed", 0, 2.0),
+        WorkerEnded(2.0, 0, A, 1, 0, "killed"),
+        AgentBegan(2.5, 0, "host0-2"),
+    ]
+    soon, late = (WorkerBegan(2.5 + wait_s, 0, "host0-2", 2, 0) for wait_s in (1.0, 3 * lease_s))
+    seen = [{one.checker for one in check(struck, [*history, last])} for last in (soon, late)]
+    assert ["promptness" in each for each in seen] == [False, True]
+
+
 def test_every_checker_has_a_doctored_history() -> None:
     names = {checker.__name__.rpartition(".")[2] for checker in CHECKERS}
     assert names <= {checker for checker, _, _ in DOCTORED}

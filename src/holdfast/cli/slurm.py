@@ -139,7 +139,8 @@ def follow(words: Sequence[str]) -> int:
 
     slurm_commands.require("squeue")
     number = words[0].partition("_")[0]
-    return follow_job(number, slurm_commands.folder_of(number), from_the_start=False)
+    folder = slurm_commands.folder_of(number, FOLDER)
+    return follow_job(number, folder, from_the_start=False)
 
 
 # --- from words to a submission -------------------------------------------------------------

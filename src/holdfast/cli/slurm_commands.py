@@ -120,12 +120,18 @@ def submit(job: Submission) -> str:
     return number
 
 
-def folder_of(number: str) -> str:
-    """The folder of a job that was submitted. Raises `UsageError`."""
+def folder_of(number: str, base: str) -> str:
+    """The folder of a job, found here where Slurm has forgotten it. Raises `UsageError`."""
     try:
         said = _ask(["scontrol", "--oneliner", "show", "job", number])
     except SlurmSilent as error:
-        raise UsageError(f"Slurm does not know job {number}: {error}", "squeue --me") from None
+        here = Path(base, number)
+        if (here / TOKEN).exists():
+            return str(here.resolve())
+        raise UsageError(
+            f"Slurm does not know job {number}: {error}",
+            f"of an older one, {base}/{number} has the logs, where it was submitted",
+        ) from None
     found = re.search(r" Command=(\S+)", said)
     folder = Path(found.group(1)).parent if found else Path()
     if not (folder / TOKEN).exists():

@@ -67,7 +67,7 @@ from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.drain_page import DrainPage
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
-from holdfast.processes.lookout.lookout import Lookout, WatchedRound
+from holdfast.processes.lookout.lookout import Lookout, WatchedRound, answer_stacks, load
 from holdfast.processes.lookout.stack_files import LookMeans
 from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
 from holdfast.processes.outbox import Outbox
@@ -526,9 +526,7 @@ class Workplace:
     def _on_channel(self, pid: int, message: dict[str, Any]) -> bytes | Answer | Later | None:
         """Take what a worker says; what it, or another program of this user, asks is answered."""
         if STACKS in message:
-            from holdfast.processes.lookout.asking import asked_for_stacks
-
-            return partial(asked_for_stacks, message, self.config.run_id, self.take_stacks)
+            return partial(self._answer_stacks, message)
         if WAS_TOLD_TO_STOP in message:
             asking = self._by_pid.get(pid)
             return YES if asking is not None and asking.told_to_stop else NO
@@ -545,6 +543,10 @@ class Workplace:
         if worker is not None and KEY in message:
             return self._on_save(worker, message[KEY], message.get("step"))
         return None
+
+    def _answer_stacks(self, message: dict[str, Any], answer: Callable[[bytes], None]) -> None:
+        ask = partial(answer_stacks, message, self.config.run_id, self.take_stacks, answer)
+        self.file_lane.do(load, ask)
 
     def _on_save(self, worker: Running, said: object, step: object) -> Answer | None:
         """A worker asks for the page, or says how it stands with saving."""

@@ -179,7 +179,7 @@ class Oversight(Struct, frozen=True):
     @property
     def hang_look_s(self) -> float:
         """How often workers are looked at for it."""
-        return min(10.0, self.hang_after_s / 5)
+        return min(60.0, self.hang_after_s / 5)
 
 
 class Output(Struct, frozen=True):

@@ -4,9 +4,9 @@ Workers say how far they are in their pages (`worker.page`), where it wakes nobo
 of each comes over the channel, at once; from then on the pages are read as often as a heartbeat is
 sent, and when a worker has ended, so that its last word is told before its end.
 
-Whether they hang is looked at every few seconds (`lookout.hang_looks`), where that is wanted. Where
-they are is asked of the workers themselves (`lookout.stacks`): when they are suspected of a hang,
-and when somebody wants to know.
+Whether they hang is looked at once a minute (`lookout.hang_looks`), more often where `--hang-after`
+is short. Where they are is asked of the workers themselves (`lookout.stacks`): when they are suspected
+of a hang, and when somebody wants to know.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     OnStacks = Callable[[stacks.StackSnapshot | None], None]
     """None where no worker runs."""
 
+LOAD_AFTER_S = 1.0
+"""A job that is over by then never needs what is loaded for a longer one."""
 TOLD_APART_S = 1.0
 """The channel is for the first step. Who has no page says more there, and is told this often."""
 
@@ -89,6 +91,9 @@ class Lookout:
         self._timer: Cancellable | None = None
         self._hang_timer: Cancellable | None = None
         self._first_step_timer: Cancellable | None = None
+        self._load_timer: Cancellable | None = None
+        self._is_loaded = False
+        self._is_closed = False
         self._hang_looks: HangLooks | None = None
         self._paces: PaceWatch | None = None
         self._stacks = StackFiles()
@@ -109,6 +114,8 @@ class Lookout:
     def born(self, ranks: Ranks, pid: int) -> None:
         """It exists."""
         self._workers[ranks.local_rank] = Watched(ranks.rank, pid)
+        if self._load_timer is None:
+            self._load_timer = self._means.loop.call_later(LOAD_AFTER_S, self._load)
         limit_s = self._round.oversight.first_step_s
         if limit_s is not None and self._first_step_timer is None:
             later = self._means.loop.call_later
@@ -143,11 +150,15 @@ class Lookout:
 
     def take_stacks(self, reason: str, then: OnStacks) -> None:
         """Ask all that run where they are. Who asks while others wait for an answer gets theirs."""
-        from holdfast.processes.lookout import stacks  # Few jobs ever need it.
-
         self._awaited.append(then)
-        if self._taking is not None:
+        if len(self._awaited) == 1:
+            self._means.lane.do(load, partial(self._begin_stacks, reason))
+
+    def _begin_stacks(self, reason: str, is_loaded: bool) -> None:
+        if self._is_closed:
             return
+        from holdfast.processes.lookout import stacks
+
         asked = [
             stacks.AskedWorker(local_rank, worker.rank, worker.pid)
             for local_rank, worker in self._workers.items()
@@ -158,14 +169,15 @@ class Lookout:
         self._taking.begin()
 
     def close(self) -> None:
-        for timer in (self._timer, self._hang_timer, self._first_step_timer):
+        for timer in (self._timer, self._hang_timer, self._first_step_timer, self._load_timer):
             if timer is not None:
                 timer.cancel()
         if self._hang_looks is not None:
             self._hang_looks.end()
+        self._is_closed = True
         if self._taking is not None:
             self._taking.end()
-            self._hand_over(None)
+        self._hand_over(None)
         self._stacks.close()
         if self._pages is not None:
             self._pages.close()
@@ -185,6 +197,14 @@ class Lookout:
         awaited, self._awaited = self._awaited, []
         for then in awaited:
             then(snapshot)
+
+    def _load(self) -> None:
+        """What looks need is imported in a lane: the loop never waits for a disk."""
+
+        def note(is_loaded: bool) -> None:
+            self._is_loaded = is_loaded
+
+        self._means.lane.do(load, note)
 
     # How far they are.
 
@@ -232,7 +252,9 @@ class Lookout:
                     return
 
     def _note_paces(self) -> None:
-        from holdfast.core.policy import stragglers  # Not before somebody makes steps.
+        if not self._is_loaded:
+            return
+        from holdfast.core.policy import stragglers
 
         if self._paces is None:
             self._paces = stragglers.PaceWatch()
@@ -270,9 +292,11 @@ class Lookout:
         self._hang_timer = self._means.loop.call_later(every_s, self._look_for_hangs)
 
     def _look_for_hangs(self) -> None:
-        from holdfast.processes.lookout.hang_looks import LookedAt  # Not before it is needed.
-
         self._look_for_hangs_later()
+        if not self._is_loaded:
+            return
+        from holdfast.processes.lookout.hang_looks import LookedAt
+
         running = ((rank, one) for rank, one in self._workers.items() if not one.has_ended)
         looked_at = [LookedAt(one.rank, one.pid, self._sign(rank)) for rank, one in running]
         if self._hang_looks is None:
@@ -310,3 +334,25 @@ class Lookout:
                     verdict.never_spoke,
                 )
             )
+
+
+def answer_stacks(
+    message: dict[str, Any],
+    run_id: str,
+    take: Callable[[str, OnStacks], None],
+    answer: Callable[[bytes], None],
+    is_loaded: bool,
+) -> None:
+    """Answer whoever asks where the workers are, once `load` is done."""
+    from holdfast.processes.lookout.asking import asked_for_stacks
+
+    asked_for_stacks(message, run_id, take, answer)
+
+
+def load() -> bool:
+    """In a lane: import what looks need, for whoever looks later."""
+    import holdfast.core.policy.stragglers
+    import holdfast.processes.lookout.asking
+    import holdfast.processes.lookout.hang_looks  # noqa: F401 - for whoever looks later
+
+    return True
