@@ -7,14 +7,12 @@ no comparison. The contract is about stores that several machines write to.
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec import structs
 
-from holdfast.registers.register import Register, RegisterSettings, RegisterUnreachable
+from holdfast.registers.register import Register, RegisterSettings
 
 from ..etcd_cluster import EtcdCluster, EtcdOptions
 from ..free_ports import free_port
@@ -231,15 +229,3 @@ STAGES: dict[str, type[Stage]] = {
     "shared-file": SharedFileStage,
     "own": OwnStage,
 }
-
-
-def eventually(call: Callable[[], Found]) -> Found:
-    """What the call returns, once the register can be reached again."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            return call()
-        except RegisterUnreachable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from holdfast.registers.register import RegisterUnreachable
 
-from .stages import ServedStage, eventually
+from ..waiting import persistently
+from .proxy import Proxy
+from .stages import ServedStage
 
 DEADLINE_S = 30.0
 
@@ -15,7 +19,7 @@ def test_a_write_whose_answer_is_lost_is_unknown_and_there(
     served: ServedStage, run_id: str
 ) -> None:
     far, near = served.open_far(run_id), served.open(run_id)
-    _, token, _ = eventually(lambda: far.set_state(b"before"))
+    _, token, _ = persistently(lambda: far.set_state(b"before"))
     served.proxy.lose_answer_to(b"the lost one", refuse_afterwards=True)
     with pytest.raises(RegisterUnreachable):
         far.set_state(b"the lost one", token)
@@ -25,19 +29,19 @@ def test_a_write_whose_answer_is_lost_is_unknown_and_there(
     assert found[0] == b"the lost one"
 
     served.proxy.forward()
-    assert eventually(far.get_state) == found
-    assert eventually(lambda: far.set_state(b"the lost one", token)) == (*found, True)
-    assert eventually(lambda: far.set_state(b"after", found[1]))[2]
+    assert persistently(far.get_state) == found
+    assert persistently(lambda: far.set_state(b"the lost one", token)) == (*found, True)
+    assert persistently(lambda: far.set_state(b"after", found[1]))[2]
 
 
 def test_a_first_write_whose_answer_is_lost_is_recognised(served: ServedStage, run_id: str) -> None:
     far = served.open_far(run_id)
-    eventually(far.get_state)
+    persistently(far.get_state)
     served.proxy.lose_answer_to(b"the lost one", refuse_afterwards=True)
     with pytest.raises(RegisterUnreachable):
         far.set_state(b"the lost one")
     served.proxy.forward()
-    content, token, has_set = eventually(lambda: far.set_state(b"the lost one"))
+    content, token, has_set = persistently(lambda: far.set_state(b"the lost one"))
     assert (content, has_set) == (b"the lost one", True)
     assert served.open(run_id).get_state() == (b"the lost one", token)
 
@@ -46,9 +50,9 @@ def test_a_write_whose_answer_is_lost_once_is_never_said_to_be_refused(
     served: ServedStage, run_id: str
 ) -> None:
     far = served.open_far(run_id)
-    _, token, _ = eventually(lambda: far.set_state(b"before"))
+    _, token, _ = persistently(lambda: far.set_state(b"before"))
     served.proxy.lose_answer_to(b"the lost one")
-    content, _, has_set = eventually(lambda: far.set_state(b"the lost one", token))
+    content, _, has_set = persistently(lambda: far.set_state(b"the lost one", token))
     assert served.proxy.happened.is_set()
     assert (content, has_set) == (b"the lost one", True)
 
@@ -58,7 +62,7 @@ def test_a_write_that_was_overtaken_is_not_said_to_be_refused(
 ) -> None:
     """It happened, and others have gone on from it, before it could be tried again."""
     far, near = served.open_far(run_id), served.open(run_id)
-    _, token, _ = eventually(lambda: far.set_state(b"before"))
+    _, token, _ = persistently(lambda: far.set_state(b"before"))
 
     def overtake() -> None:
         found = near.get_state()
@@ -73,14 +77,14 @@ def test_a_write_that_was_overtaken_is_not_said_to_be_refused(
         has_set = True  # Unknown is as good.
     assert served.proxy.happened.is_set()
     assert has_set
-    found = eventually(far.get_state)
+    found = persistently(far.get_state)
     assert found is not None
     assert found[0] == b"the newer one"
 
 
 def test_an_old_write_that_arrives_late_changes_nothing(served: ServedStage, run_id: str) -> None:
     far, near = served.open_far(run_id), served.open(run_id)
-    _, token, _ = eventually(lambda: far.set_state(b"before"))
+    _, token, _ = persistently(lambda: far.set_state(b"before"))
     served.proxy.hold_request_with(b"the late one")
     with pytest.raises(RegisterUnreachable):
         far.set_state(b"the late one", token)
@@ -91,12 +95,12 @@ def test_an_old_write_that_arrives_late_changes_nothing(served: ServedStage, run
 
     served.proxy.release()
     assert served.proxy.answered.wait(DEADLINE_S)
-    assert near.get_state() == eventually(far.get_state) == newer[:2]
+    assert near.get_state() == persistently(far.get_state) == newer[:2]
 
 
 def test_a_first_write_that_arrives_late_changes_nothing(served: ServedStage, run_id: str) -> None:
     far, near = served.open_far(run_id), served.open(run_id)
-    eventually(far.get_state)
+    persistently(far.get_state)
     served.proxy.hold_request_with(b"the late one")
     with pytest.raises(RegisterUnreachable):
         far.set_state(b"the late one")
@@ -105,20 +109,23 @@ def test_a_first_write_that_arrives_late_changes_nothing(served: ServedStage, ru
     assert newer[2]
     served.proxy.release()
     assert served.proxy.answered.wait(DEADLINE_S)
-    assert near.get_state() == eventually(far.get_state) == newer[:2]
+    assert near.get_state() == persistently(far.get_state) == newer[:2]
 
 
-def test_a_server_that_cannot_be_reached_is_found_again(served: ServedStage, run_id: str) -> None:
+@pytest.mark.parametrize("trouble", [Proxy.refuse, Proxy.swallow])
+def test_a_server_that_cannot_be_reached_is_found_again(
+    served: ServedStage, run_id: str, trouble: Callable[[Proxy], None]
+) -> None:
     far = served.open_far(run_id)
-    _, token, _ = eventually(lambda: far.set_state(b"before"))
-    served.proxy.refuse()
+    _, token, _ = persistently(lambda: far.set_state(b"before"))
+    trouble(served.proxy)
     with pytest.raises(RegisterUnreachable):
         far.get_state()
     with pytest.raises(RegisterUnreachable):
         far.set_state(b"meanwhile", token)
     served.proxy.forward()
-    assert eventually(far.get_state) == (b"before", token)
-    assert eventually(lambda: far.set_state(b"after", token))[2]
+    assert persistently(far.get_state) == (b"before", token)
+    assert persistently(lambda: far.set_state(b"after", token))[2]
 
 
 def test_a_server_that_was_never_there_is_unreachable_until_it_is(
@@ -129,35 +136,20 @@ def test_a_server_that_was_never_there_is_unreachable_until_it_is(
     with pytest.raises(RegisterUnreachable):
         far.get_state()
     served.proxy.forward()
-    assert eventually(far.get_state) is None
-
-
-def test_a_network_that_swallows_everything_is_unreachable(
-    served: ServedStage, run_id: str
-) -> None:
-    far = served.open_far(run_id)
-    _, token, _ = eventually(lambda: far.set_state(b"before"))
-    served.proxy.swallow()
-    with pytest.raises(RegisterUnreachable):
-        far.get_state()
-    with pytest.raises(RegisterUnreachable):
-        far.set_state(b"meanwhile", token)
-    served.proxy.forward()
-    assert eventually(far.get_state) == (b"before", token)
-    assert eventually(lambda: far.set_state(b"after", token))[2]
+    assert persistently(far.get_state) is None
 
 
 def test_answers_that_come_too_late_are_nobodys(served: ServedStage, run_id: str) -> None:
     far, near = served.open_far(run_id), served.open(run_id)
-    _, token, _ = eventually(lambda: far.set_state(b"before"))
+    _, token, _ = persistently(lambda: far.set_state(b"before"))
     served.proxy.hold_answers()
     with pytest.raises(RegisterUnreachable):
         far.get_state()
     _, token, _ = near.set_state(b"meanwhile", token)
     served.proxy.release()
-    assert eventually(far.get_state) == (b"meanwhile", token)
-    assert eventually(lambda: far.set_state(b"after", token))[2]
-    found = eventually(far.get_state)
+    assert persistently(far.get_state) == (b"meanwhile", token)
+    assert persistently(lambda: far.set_state(b"after", token))[2]
+    found = persistently(far.get_state)
     assert found is not None
     assert found[0] == b"after"
 
@@ -169,13 +161,13 @@ def test_a_restart_of_the_server_keeps_what_is_on_its_disk(
     near, far = served.open(run_id), served.open_far(run_id)
     _, stale, _ = near.set_state(b"first")
     _, token, _ = near.set_state(b"second", stale)
-    assert eventually(far.get_state) == (b"second", token)
+    assert persistently(far.get_state) == (b"second", token)
     served.restart()
     if served.is_durable:
-        assert eventually(near.get_state) == eventually(far.get_state) == (b"second", token)
-        assert eventually(lambda: far.set_state(b"third", stale)) == (b"second", token, False)
+        assert persistently(near.get_state) == persistently(far.get_state) == (b"second", token)
+        assert persistently(lambda: far.set_state(b"third", stale)) == (b"second", token, False)
         assert near.set_state(b"third", token)[2]  # type: ignore[index]
     else:
-        assert eventually(near.get_state) is eventually(far.get_state) is None
-        assert eventually(lambda: far.set_state(b"third", token)) == (b"", None, False)
+        assert persistently(near.get_state) is persistently(far.get_state) is None
+        assert persistently(lambda: far.set_state(b"third", token)) == (b"", None, False)
         assert near.set_state(b"third")[2]  # type: ignore[index]

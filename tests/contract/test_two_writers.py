@@ -10,9 +10,10 @@ from contextlib import contextmanager
 
 import msgspec
 
+from ..waiting import persistently
 from .history import Operation, check
 from .opening import python_command
-from .stages import DEADLINE_S, ServedStage, Stage, eventually
+from .stages import DEADLINE_S, ServedStage, Stage
 from .writer import Writer
 
 
@@ -66,7 +67,7 @@ def write_until_an_answer_is_lost(writer: Writer, served: ServedStage, name: str
     """And a little longer. The writer is impatient: of a busy server it may hear nothing at all."""
     until = time.monotonic() + DEADLINE_S
     for attempt in itertools.count():
-        eventually(writer.read)
+        persistently(writer.read)
         writer.set(f"{name}-{attempt}")
         if attempt >= 3 and (served.proxy.happened.is_set() or time.monotonic() > until):
             return
@@ -80,6 +81,6 @@ def test_writers_see_one_order_while_answers_are_lost(served: ServedStage, run_i
             served.proxy.lose_answer_to(b"far")
             write_until_an_answer_is_lost(writer, served, f"far-{number}")
             served.proxy.forward()
-    eventually(writer.read)
+    persistently(writer.read)
     check(history + writer.history)
     assert served.proxy.losses - lost_before == 10

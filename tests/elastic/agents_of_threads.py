@@ -7,7 +7,6 @@ work with the other.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -15,7 +14,8 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-DEADLINE_S = 60.0
+from ..waiting import DEADLINE_S
+
 """PyTorch may load hundreds of modules meanwhile: its first line in a log takes them."""
 OURS, THEIRS = "holdfast.elastic", "torch.distributed.elastic"
 Library = Any
@@ -208,10 +208,3 @@ def run_all(agents: list[Any]) -> list[Any]:
     with ThreadPoolExecutor(len(agents)) as pool:
         running = [pool.submit(one.run) for one in agents]
         return [one.result(DEADLINE_S) for one in running]
-
-
-def until(done: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not done():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)

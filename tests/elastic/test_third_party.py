@@ -31,6 +31,7 @@ from holdfast.elastic.rendezvous.dynamic_rendezvous import (
     RendezvousTimeout,
 )
 
+from ..waiting import until
 from . import agents_of_threads as threads
 
 BASES = [
@@ -256,14 +257,14 @@ def test_a_backend_with_two_calls_carries_a_rendezvous(
     handler = handler_over(backend_on(base, path), run_id)
     try:
         while (info := soon(pool, handler.next_rendezvous)).world_size < 2:
-            threads.until(handler.num_nodes_waiting)
+            until(handler.num_nodes_waiting)
         assert sorted([info.rank, rank_of(another_node)]) == [0, 1]
         again = soon(pool, handler.next_rendezvous)
         assert sorted([again.rank, rank_of(another_node)]) == [0, 1]
         again.store.set("key", "value")
         assert handler.num_nodes_waiting() == 0
         another_node.send_signal(signal.SIGKILL)
-        threads.until(handler.num_nodes_waiting)
+        until(handler.num_nodes_waiting)
         alone = soon(pool, handler.next_rendezvous)
         assert (alone.rank, alone.world_size) == (0, 1)
         assert not alone.store.check(["key"])
@@ -453,7 +454,7 @@ def test_agents_of_threads_meet_newcomers_and_restart_over_a_real_rendezvous(
     try:
         with ThreadPoolExecutor() as pool:
             first = pool.submit(agents[0].run)
-            threads.until(lambda: agents[0].attempts == 1)
+            until(lambda: agents[0].attempts == 1)
             second = pool.submit(agents[1].run)
             results = [one.result(DEADLINE_S) for one in (first, second)]
     finally:

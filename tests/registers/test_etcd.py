@@ -19,7 +19,7 @@ from holdfast.registers.register import (
 )
 
 from ..etcd_cluster import QUICK_ELECTIONS, EtcdCluster, EtcdOptions
-from .patience import DEADLINE_S, begin, until
+from ..waiting import DEADLINE_S, begin, until
 
 TTL_S = 3.0
 """Short, for those that wait for its end; nobody else's ends during a test."""

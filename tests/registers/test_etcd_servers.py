@@ -19,7 +19,7 @@ from holdfast.registers.register import (
 
 from ..etcd_cluster import QUICK_ELECTIONS, EtcdCluster, EtcdOptions, EtcdServer
 from ..transport.conftest import Certificates
-from .patience import DEADLINE_S, begin, persistently
+from ..waiting import DEADLINE_S, begin, persistently
 
 PASSWORD = "such a secret: ä"
 

@@ -23,7 +23,7 @@ from holdfast.registers.register import (
 
 from ..etcd_cluster import QUICK_ELECTIONS, EtcdCluster, EtcdOptions
 from ..transport.conftest import Certificates
-from .patience import DEADLINE_S, begin, persistently, until
+from ..waiting import DEADLINE_S, begin, persistently, until
 
 PASSWORD = "such a secret: ä"
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ..free_ports import free_port
-
-DEADLINE_S = 60.0
+from ..waiting import DEADLINE_S, until
 
 WORKER = """
 import os, pathlib, sys, time
@@ -65,13 +63,6 @@ def agents(holdfast: Path, tmp_path: Path) -> Iterator[Agents]:
     agents = Agents(holdfast, tmp_path)
     yield agents
     agents.close()
-
-
-def until(done: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not done():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def statuses(agents: list[subprocess.Popen[str]]) -> list[int]:

@@ -140,7 +140,7 @@ class Coordinating:
 
     def _on_timer(self, name: str) -> None:
         if name == liveness.LEASES_TIMER:
-            # What can be read now is read before that, in the loop's next turn: `core.leases`.
+            # What can be read now is read first, in the next turn: `core.coordinator.leases`.
             clock = self._host.clock
             clock.call_soon(clock.call_soon, self._check_leases)
             return

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +21,8 @@ from holdfast.elastic.multiprocessing import tail_log
 from holdfast.elastic.multiprocessing.tail_log import TailLog
 from holdfast.runtime import file_news
 
-DEADLINE_S = 60.0
+from ...waiting import DEADLINE_S, until
+
 NEVER_S = 3600.0
 """An interval that no test lives to see the end of: what is shown was told by the kernel."""
 
@@ -39,13 +40,6 @@ def nothing_left() -> Iterator[None]:
     yield
     assert set(threading.enumerate()) <= threads
     assert len(os.listdir("/proc/self/fd")) <= descriptors
-
-
-def until(done: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not done():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
 
 
 def write(path: str, text: str) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +34,7 @@ from holdfast.elastic.rendezvous.registry import get_rendezvous_handler
 
 from ...etcd_cluster import EtcdCluster, EtcdOptions
 from ...free_ports import free_port
+from ...waiting import until
 
 DEADLINE_S = 30.0
 
@@ -143,13 +143,6 @@ def meet(pool: ThreadPoolExecutor, *handlers: DynamicRendezvousHandler) -> list[
     return [each.result(DEADLINE_S) for each in found]
 
 
-def wait_until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_two_meet_and_share_a_store(make: Make, pool: ThreadPoolExecutor) -> None:
     infos = meet(pool, make(2, 2), make(2, 2))
     assert sorted(info.rank for info in infos) == [0, 1]
@@ -170,7 +163,7 @@ def test_one_that_comes_again_takes_the_others_along(make: Make, pool: ThreadPoo
     before[0].store.set("key", "of the first round")
     assert other.num_nodes_waiting() == 0
     again = pool.submit(one.next_rendezvous)
-    wait_until(other.num_nodes_waiting)
+    until(other.num_nodes_waiting)
     after = [again.result(0) if again.done() else None, other.next_rendezvous()]
     after[0] = again.result(DEADLINE_S)
     assert sorted(info.rank for info in after if info) == [0, 1]
@@ -183,8 +176,8 @@ def test_a_third_is_taken_in(make: Make, pool: ThreadPoolExecutor) -> None:
     first, second = make(2, 3, last_call_s=1), make(2, 3, last_call_s=1)
     meet(pool, first, second)
     third = pool.submit(make(2, 3, last_call_s=1).next_rendezvous)
-    wait_until(first.num_nodes_waiting)
-    wait_until(second.num_nodes_waiting)
+    until(first.num_nodes_waiting)
+    until(second.num_nodes_waiting)
     infos = [*meet(pool, first, second), third.result(DEADLINE_S)]
     assert sorted(info.rank for info in infos) == [0, 1, 2]
 
@@ -192,7 +185,7 @@ def test_a_third_is_taken_in(make: Make, pool: ThreadPoolExecutor) -> None:
 def test_one_who_is_done_does_not_disturb_the_others(make: Make, pool: ThreadPoolExecutor) -> None:
     host, other = make(1, 2), make(1, 2)
     host_info = pool.submit(host.next_rendezvous)
-    wait_until(lambda: is_reached(host))
+    until(lambda: is_reached(host))
     assert meet(pool, other)[0].world_size == 2
     host_info.result(DEADLINE_S)
     assert other.shutdown()
@@ -214,7 +207,7 @@ def test_a_failure_for_good_ends_the_job_for_all(make: Make, pool: ThreadPoolExe
             one.shutdown()
 
     failing = pool.submit(fail)
-    wait_until(other.num_nodes_waiting)
+    until(other.num_nodes_waiting)
     with pytest.raises(RendezvousClosedError):
         other.next_rendezvous()
     assert other.is_closed()
@@ -229,7 +222,7 @@ def test_workers_that_failed_for_good_end_the_job_for_all(
     meet(pool, one, other)
     one.workers_failed("rank 0 ended with exit code 1")
     done = pool.submit(one.shutdown)
-    wait_until(other.num_nodes_waiting)
+    until(other.num_nodes_waiting)
     with pytest.raises(RendezvousClosedError, match="rank 0 ended with exit code 1"):
         other.next_rendezvous()
     assert done.result(DEADLINE_S)
@@ -240,12 +233,12 @@ def test_a_failure_for_good_is_known_to_one_that_takes_long_to_stop(
 ) -> None:
     one, other = make(1, 2, close_s=1), make(1, 2, close_s=1)
     first = pool.submit(one.next_rendezvous)
-    wait_until(lambda: is_reached(one))
+    until(lambda: is_reached(one))
     other.next_rendezvous()
     first.result(DEADLINE_S)
     one.workers_failed("rank 0 ended with exit code 1")
     done = pool.submit(one.shutdown)
-    wait_until(other.num_nodes_waiting)
+    until(other.num_nodes_waiting)
     with pytest.raises(TimeoutError):
         done.result(1.5)  # Longer than its own time to close: the other needs it.
     with pytest.raises(RendezvousClosedError, match="rank 0 ended with exit code 1"):
@@ -256,11 +249,11 @@ def test_a_failure_for_good_is_known_to_one_that_takes_long_to_stop(
 def test_one_who_goes_closes_nothing(make: Make, pool: ThreadPoolExecutor) -> None:
     one, other = make(1, 2), make(1, 2)
     first = pool.submit(one.next_rendezvous)
-    wait_until(lambda: is_reached(one))
+    until(lambda: is_reached(one))
     other.next_rendezvous()
     first.result(DEADLINE_S)
     other.leave()
-    wait_until(one.num_nodes_waiting)
+    until(one.num_nodes_waiting)
     assert one.next_rendezvous().world_size == 1
     assert not one.is_closed()
 
@@ -274,11 +267,11 @@ def test_a_closed_rendezvous_goes_on_until_its_round_is_over(
     assert other.is_closed()
     late = make(2, 3, last_call_s=1)
     newcomer = pool.submit(late.next_rendezvous)
-    wait_until(lambda: is_reached(late))
+    until(lambda: is_reached(late))
     assert one.num_nodes_waiting() == other.num_nodes_waiting() == 0
     assert not one.is_closed()
     again = pool.submit(one.next_rendezvous)
-    wait_until(other.num_nodes_waiting)
+    until(other.num_nodes_waiting)
     with pytest.raises(RendezvousClosedError):
         other.next_rendezvous()
     for waiting in (again, newcomer):
@@ -292,7 +285,7 @@ def test_whoever_waits_is_told_that_the_rendezvous_was_closed(
 ) -> None:
     one, other = make(2, 2), make(2, 2)
     waiting = pool.submit(one.next_rendezvous)
-    wait_until(lambda: is_reached(one))
+    until(lambda: is_reached(one))
     other.set_closed()
     with pytest.raises(RendezvousClosedError, match="was closed"):
         waiting.result(DEADLINE_S)
@@ -334,7 +327,7 @@ def test_one_who_waits_in_vain_closes_nothing(make: Make, pool: ThreadPoolExecut
         pool.submit(wait_in_vain).result(DEADLINE_S)
     assert one.num_nodes_waiting() == 0
     again = pool.submit(one.next_rendezvous)
-    wait_until(other.num_nodes_waiting)
+    until(other.num_nodes_waiting)
     assert other.next_rendezvous().world_size == 2
     assert again.result(DEADLINE_S).world_size == 2
 
@@ -345,7 +338,7 @@ def test_a_spare_may_go_when_the_others_have_done_the_work(
     one, spare = make(1, 1), make(1, 1)
     meet(pool, one)
     waiting = pool.submit(spare.next_rendezvous)
-    wait_until(lambda: is_reached(spare) and spare._membership.has_stood_by)
+    until(lambda: is_reached(spare) and spare._membership.has_stood_by)
     assert one.shutdown()
     with pytest.raises(RendezvousGracefulExitError):
         waiting.result(DEADLINE_S)
@@ -431,7 +424,7 @@ def test_one_whose_process_is_killed_is_missed_at_once(pool: ThreadPoolExecutor)
     params = RendezvousParameters("holdfast", place, run_id, 1, 2, last_call_timeout=20)
     handler = create_handler(params)
     met = pool.submit(handler.next_rendezvous)
-    wait_until(lambda: is_reached(handler))
+    until(lambda: is_reached(handler))
     with start_another("holdfast", place, run_id) as process:
         try:
             assert process.stdout is not None
@@ -439,7 +432,7 @@ def test_one_whose_process_is_killed_is_missed_at_once(pool: ThreadPoolExecutor)
             assert process.stdout.readline() == "1 2\n"
             assert met.result(DEADLINE_S).world_size == 2
             os.kill(process.pid, signal.SIGKILL)
-            wait_until(handler.num_nodes_waiting)
+            until(handler.num_nodes_waiting)
             assert handler.next_rendezvous().world_size == 1
         finally:
             process.kill()
@@ -460,7 +453,7 @@ def test_whoever_carries_the_coordinator_may_be_killed_where_there_is_a_register
             handler = create_handler(params)
             assert handler.next_rendezvous().world_size == 2
             os.kill(process.pid, signal.SIGKILL)
-            wait_until(handler.num_nodes_waiting)
+            until(handler.num_nodes_waiting)
             info = handler.next_rendezvous()
             assert (info.rank, info.world_size) == (0, 1)
             info.store.set("key", "value")

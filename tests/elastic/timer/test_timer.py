@@ -24,7 +24,8 @@ from holdfast.elastic import timer
 from holdfast.elastic.timer import file_based_local_timer as file_timer
 from holdfast.elastic.timer.pinned_processes import PinnedProcesses, is_endable
 
-DEADLINE_S = 60.0
+from ...waiting import DEADLINE_S, until
+
 LONG_S = 3600.0
 
 
@@ -54,13 +55,6 @@ def resource_tracker() -> None:
 @pytest.fixture
 def pipe(tmp_path: Path) -> str:
     return str(tmp_path / "pipe")
-
-
-def until(done: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not done():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
 
 
 # --- scopes -------------------------------------------------------------------------------

@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from holdfast.processes.bare import linux
 
-DEADLINE_S = 60.0
+from ...waiting import DEADLINE_S, until
 
 
 @pytest.fixture
@@ -36,13 +35,6 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for process in started:
         process.kill()
         process.communicate()
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
 
 
 # A family of three generations that says its process ids, and then waits.
@@ -109,7 +101,7 @@ def test_only_what_is_below_is_killed(start, is_running) -> None:
     assert all(map(is_running, (parent, child, grandchild)))
     linux.kill_if_below(table[grandchild], root=parent)
     linux.kill_if_below(table[child], root=parent)
-    wait_until(lambda: not is_running(child) and not is_running(grandchild))
+    until(lambda: not is_running(child) and not is_running(grandchild))
     assert is_running(parent)
 
 
@@ -241,7 +233,7 @@ def test_a_worker_dies_with_its_parent(start, is_running) -> None:
     worker = int(process.stdout.readline())
     assert is_running(worker)
     process.kill()
-    wait_until(lambda: not is_running(worker))
+    until(lambda: not is_running(worker))
 
 
 def test_a_worker_whose_parent_is_already_gone_never_runs(start) -> None:
@@ -309,7 +301,7 @@ def test_a_process_whose_program_cannot_be_seen_yet_is_spared_and_looked_at_agai
     monkeypatch.setattr(linux.Patience, "SOON_S", 0.0)
     monkeypatch.setattr(linux.Patience, "LIMIT_S", DEADLINE_S)
     ended = start("")
-    wait_until(lambda: (found := linux.read_process(ended.pid)) and found.state == "Z")
+    until(lambda: (found := linux.read_process(ended.pid)) and found.state == "Z")
     process = linux.read_process(ended.pid)
     assert process is not None
     patience = linux.Patience()

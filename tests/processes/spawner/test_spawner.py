@@ -9,7 +9,7 @@ import stat
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,7 +39,8 @@ from holdfast.processes.bare.private_messages import (
 from holdfast.processes.bare.wire import PrivateConnection
 from holdfast.processes.spawner_process import start_spawner
 
-DEADLINE_S = 60.0
+from ...waiting import DEADLINE_S, until
+
 Kind = TypeVar("Kind", bound=Message)
 
 
@@ -99,13 +100,6 @@ def spawner() -> Iterator[Spawner]:
     one = Spawner()
     yield one
     one.close()
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
 
 
 SLEEP = (sys.executable, "-c", "import signal\nwhile True: signal.pause()")
@@ -187,7 +181,7 @@ def test_a_kill_reaches_all_generations_and_tells_of_each_worker_first(spawner, 
     for name in ("one", "two"):
         argv = (sys.executable, "-c", textwrap.dedent(program), str(tmp_path / name))
         spawner.run(name, *argv)
-    wait_until(lambda: (tmp_path / "one").exists() and (tmp_path / "two").exists())
+    until(lambda: (tmp_path / "one").exists() and (tmp_path / "two").exists())
     spawner.ask(Kill())
     spawner.next(EverythingGone)
     exits = {m.name: m.status for m in spawner.heard if isinstance(m, Exited)}
@@ -215,7 +209,7 @@ NEVER_ENDS = "\nwhile True: signal.pause()"
 def test_who_cleans_up_after_the_others_may_do_so(spawner, tmp_path) -> None:
     ready = tmp_path / "ready"
     spawner.run("one", sys.executable, "-c", CLEANER, str(ready), CLEANS_UP)
-    wait_until(ready.exists)
+    until(ready.exists)
     spawner.ask(Kill())
     spawner.next(EverythingGone)
     assert (tmp_path / "ready.cleaned").exists()
@@ -225,7 +219,7 @@ def test_who_cleans_up_after_the_others_may_do_so(spawner, tmp_path) -> None:
 def test_who_only_pretends_to_clean_up_is_killed_too(spawner, tmp_path, how) -> None:
     ready = tmp_path / "ready"
     spawner.run("one", sys.executable, "-c", CLEANER, str(ready), NEVER_ENDS)
-    wait_until(ready.exists)
+    until(ready.exists)
     pretender = linux.descendants(spawner.pid)[-1].pid
     if how == "hang up":
         spawner.connection.socket.close()
@@ -257,8 +251,8 @@ def test_orphans_are_reaped(spawner, tmp_path) -> None:
     daemon = "(sleep 0.01; echo > done) & exit 0"
     spawner.run("one", "sh", "-c", f"cd {tmp_path}; {daemon}")
     spawner.next(Exited)
-    wait_until((tmp_path / "done").exists)
-    wait_until(lambda: linux.descendants(spawner.pid) == [])
+    until((tmp_path / "done").exists)
+    until(lambda: linux.descendants(spawner.pid) == [])
 
 
 def test_the_end_is_the_end_of_everything(spawner, is_running) -> None:
@@ -311,14 +305,14 @@ def test_a_fork_by_a_zygote_that_has_just_died_holds_on_to_nothing(
     before = os.listdir(f"/proc/{spawner.pid}/fd")
     for _ in range(10):
         spawner.ask(preload_by(str(deaf)))
-        wait_until(lambda: below(spawner.pid))
+        until(lambda: below(spawner.pid))
         (zygote,) = below(spawner.pid)
         os.kill(spawner.pid, signal.SIGSTOP)
-        wait_until(lambda: linux.read_process(spawner.pid).state == "T")
+        until(lambda: linux.read_process(spawner.pid).state == "T")
         null = [os.open(os.devnull, os.O_RDWR) for _ in range(3)]
         spawner.ask(fork_of("one"), null)
         os.kill(zygote, signal.SIGKILL)
-        wait_until(lambda pid=zygote: not is_running(pid))
+        until(lambda pid=zygote: not is_running(pid))
         os.kill(spawner.pid, signal.SIGCONT)
         assert spawner.next(ZygoteEnded)
         spawner.ask(NameStuck())
@@ -397,7 +391,7 @@ def test_a_message_of_the_zygote_is_not_waited_for_twice(spawner, tmp_path, is_r
     spawner.connection.socket.setblocking(False)
     spawner.connection.flush()
     os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: not is_running(worker))
+    until(lambda: not is_running(worker))
     (tmp_path / "go").touch()
     spawner.connection.socket.settimeout(DEADLINE_S)
     spawner.connection.flush_blocking()
@@ -460,7 +454,7 @@ def test_both_ends_of_its_socket_are_private(spawner, tmp_path) -> None:
     ready = tmp_path / "ready"
     program = "import signal, sys; open(sys.argv[1], 'w').close()\nwhile True: signal.pause()"
     pid = spawner.run("one", sys.executable, "-c", program, str(ready))
-    wait_until(ready.exists)  # From then on it opens and closes nothing.
+    until(ready.exists)  # From then on it opens and closes nothing.
     targets = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
     assert not [target for target in targets if target.startswith("socket:")]
     assert spawner.connection.socket.family == socket.AF_UNIX

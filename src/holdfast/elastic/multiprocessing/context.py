@@ -11,7 +11,7 @@ Rules
 4. When this process ends, however it does, they are killed.
 
 How it works: a spawner is the parent of all of them (`processes.spawner.spawner`), and a thread
-watches them and their output (`processes.py`).
+watches them and their output (`started_processes.py`).
 """
 
 from __future__ import annotations

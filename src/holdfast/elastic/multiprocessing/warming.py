@@ -6,7 +6,7 @@ Rules
 2. A step that cannot be done ahead is left out, and the rest is tried again, so many times.
 3. What was found out is remembered for the next zygote of that kind.
 
-All of it happens on the loop of the context (`processes.py`).
+All of it happens on the loop of the context (`started_processes.py`).
 """
 
 from __future__ import annotations

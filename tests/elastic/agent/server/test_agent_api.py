@@ -22,10 +22,11 @@ import pytest
 from holdfast.elastic.agent.server import watching
 from holdfast.elastic.multiprocessing import signals
 
+from ....waiting import until
 from ... import agents_of_threads as threads
 
 Meeting, agent, handler = threads.Meeting, threads.agent, threads.handler
-run_all, until = threads.run_all, threads.until
+run_all = threads.run_all
 Library = Any
 LONG_S = 3600.0
 

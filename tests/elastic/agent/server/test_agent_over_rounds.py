@@ -17,7 +17,8 @@ from holdfast.elastic.rendezvous.registry import get_rendezvous_handler
 from holdfast.elastic.rendezvous.store import StoreOverError
 
 from ....free_ports import free_port
-from ...agents_of_threads import DEADLINE_S, OURS, Meeting, Place, agent, library, until
+from ....waiting import DEADLINE_S, until
+from ...agents_of_threads import OURS, Meeting, Place, agent, library
 
 
 @pytest.fixture

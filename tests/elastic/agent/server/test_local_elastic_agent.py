@@ -34,7 +34,8 @@ from holdfast.elastic.multiprocessing.errors import ChildFailedError
 from holdfast.elastic.rendezvous import RendezvousGracefulExitError, rendezvous_handler_registry
 
 from ....free_ports import free_port
-from ...agents_of_threads import DEADLINE_S, OURS, THEIRS, Meeting, handler, library, until
+from ....waiting import DEADLINE_S, until
+from ...agents_of_threads import OURS, THEIRS, Meeting, handler, library
 
 LONG_S = 3600.0
 State = api.WorkerState

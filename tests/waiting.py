@@ -1,4 +1,4 @@
-"""Waiting in tests: for a condition, for servers that come back, for a call in a thread."""
+"""Waiting in tests: for a condition, for a register that comes back, for a call in a thread."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import TypeVar
 
 from holdfast.registers.register import RegisterUnreachable
 
-DEADLINE_S = 40.0
+DEADLINE_S = 60.0
+LOOK_EVERY_S = 0.005
 
 Result = TypeVar("Result")
 
 
-def until(condition: Callable[[], object], what: str) -> None:
+def until(condition: Callable[[], object], what: str = "it never came") -> None:
     """Return as soon as the condition holds; fail, saying for what we waited, if it never does."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(0.02)
+        time.sleep(LOOK_EVERY_S)
 
 
 def persistently(call: Callable[[], Result]) -> Result:
-    """What the call returns once the servers can serve it."""
+    """What the call returns once the register can be reached."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:
@@ -32,7 +33,7 @@ def persistently(call: Callable[[], Result]) -> Result:
         except RegisterUnreachable:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.02)
+            time.sleep(LOOK_EVERY_S)
 
 
 def begin(call: Callable[[], Result]) -> Future[Result]:
