@@ -174,7 +174,7 @@ def test_a_stopped_worker_is_woken_to_hear_the_signal(start_job) -> None:
     job.expect_nothing_left()
 
 
-def test_workers_hold_no_descriptor_but_their_own_three(run_job) -> None:
+def test_workers_hold_no_descriptor_but_their_own_three_and_that_of_their_stacks(run_job) -> None:
     """Else a worker could speak as the spawner, or keep the agent from seeing its end."""
     script = """
         import os
@@ -190,7 +190,11 @@ def test_workers_hold_no_descriptor_but_their_own_three(run_job) -> None:
         job = run_job(start, "--nproc-per-node=3", script=script)
         assert job.process.returncode == 0
         for rank in range(3):
-            assert _not_inherited(job.read(f"found.{rank}")) == [], start
+            assert _not_inherited(job.read(f"found.{rank}")) == [STACKS], start
+
+
+STACKS = "960 /memfd:holdfast-stacks (deleted)"
+"""Where a worker writes where it is, when it is asked: memory of the agent's, closed on exec."""
 
 
 def _not_inherited(found: str) -> list[str]:
