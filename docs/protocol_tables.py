@@ -1,7 +1,7 @@
-"""The tables and the diagram of ARCHITECTURE.md that are made from the code's own tables.
+"""The tables and the diagram of docs/protocol.md that are made from the code's own tables.
 
     python docs/protocol_tables.py            print them
-    python docs/protocol_tables.py --write    put them into ARCHITECTURE.md
+    python docs/protocol_tables.py --write    put them into docs/protocol.md
 
 `tests/test_protocol_tables.py` fails when the page and the code say different things.
 """
@@ -16,7 +16,7 @@ from holdfast.core.coordinator.round import ENDINGS
 from holdfast.core.node.state import MOVES, Phase
 from holdfast.core.protocol.messages import FromNode, ToNode
 
-PAGE = Path(__file__).resolve().parent.parent / "ARCHITECTURE.md"
+PAGE = Path(__file__).resolve().parent / "protocol.md"
 BEGIN = "<!-- made by docs/protocol_tables.py: begin -->"
 END = "<!-- made by docs/protocol_tables.py: end -->"
 

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md shows the tables of the code as they are."""
+"""docs/protocol.md shows the tables of the code as they are."""
 
 from __future__ import annotations
 
