@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from holdfast.core.node.io import (
-    NO_STEP,
     AgentEffect,
     AgentEvent,
     AllGone,
@@ -35,8 +34,6 @@ from holdfast.core.node.io import (
     Remember,
     RemoveNotes,
     ReserveEndpoint,
-    SaveAnswered,
-    SavingAnswer,
     SetDeadlines,
     ShowSaving,
     SignalWorkers,
@@ -64,7 +61,6 @@ from holdfast.processes.commands import (
     program_folder,
 )
 from holdfast.processes.crew import Crew, CrewMember
-from holdfast.processes.drain_page import DrainPage
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
 from holdfast.processes.lookout.lookout import Lookout, WatchedRound, answer_stacks, load
@@ -83,6 +79,7 @@ from holdfast.processes.output.round_output import (
     standard_input,
 )
 from holdfast.processes.post_mortem import PATIENCE_S, with_details, with_evidence
+from holdfast.processes.saving_news import SavingNews
 from holdfast.processes.spawner_client import sweep
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.starting import Starts
@@ -93,7 +90,7 @@ from holdfast.processes.zygote.zygote_events import zygote_event
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.private_folder import own_folder
-from holdfast.worker.draining import KEY, NEWS
+from holdfast.worker.draining import KEY
 
 if TYPE_CHECKING:
     from holdfast.processes.channel_server import Later
@@ -108,13 +105,6 @@ NOT_MADE = 126
 LOGS_WAIT = (
     "training goes on, and what is to be written waits in memory; at 64 MiB workers wait, too"
 )
-ANSWERS: dict[str, SavingAnswer] = {
-    "listens": "listens",
-    "waits": "waits",
-    "told": "told",
-    "saved": "saved",
-}
-"""What a worker may say about saving."""
 Post = Callable[[AgentEvent], None]
 
 
@@ -164,7 +154,7 @@ class Workplace:
         self._ending = False
         self._tethers = Tethers(self._copied, self._close_file)
         self._notes: NoteKeeper | None = None
-        self._drain_page: DrainPage | None = None
+        self._saving = SavingNews(self._post)
         self._is_closed = False
 
     def open(self, process: SpawnerProcess, loop: Loop) -> None:
@@ -211,8 +201,7 @@ class Workplace:
         if self._notes is not None:
             self._notes.close()
         self._tethers.close()
-        if self._drain_page is not None:
-            self._drain_page.close()
+        self._saving.close()
 
     # Effects.
 
@@ -240,8 +229,7 @@ class Workplace:
             case SignalWorkers():
                 self._signal_workers(effect)
             case ShowSaving():
-                self._page().show(effect.until, effect.reason, effect.step)
-                self._channel.tell_news(NEWS)
+                self._saving.show(effect, self._channel)
             case KillEverything():
                 self._kill_everything()
             case ListStuck():
@@ -342,12 +330,6 @@ class Workplace:
         for worker in told.values():
             worker.told_to_stop |= effect.stops
         self._crew.signal(number, list(told))
-
-    def _page(self) -> DrainPage:
-        """Made when the first worker listens, or is to be shown something."""
-        if self._drain_page is None:
-            self._drain_page = DrainPage()
-        return self._drain_page
 
     def _kill_everything(self) -> None:
         self._killing = True
@@ -541,21 +523,13 @@ class Workplace:
         if "deadlines" in message and self._lookout is not None:
             self._lookout.has_deadlines()
         if worker is not None and KEY in message:
-            return self._on_save(worker, message[KEY], message.get("step"))
+            at = (worker.round, worker.ranks.local_rank)
+            return self._saving.take(*at, message[KEY], message.get("step"))
         return None
 
     def _answer_stacks(self, message: dict[str, Any], answer: Callable[[bytes], None]) -> None:
         ask = partial(answer_stacks, message, self.config.run_id, self.take_stacks, answer)
         self.file_lane.do(load, ask)
-
-    def _on_save(self, worker: Running, said: object, step: object) -> Answer | None:
-        """A worker asks for the page, or says how it stands with saving."""
-        answer = ANSWERS.get(said) if isinstance(said, str) else None
-        if answer is None:
-            return None
-        at = step if type(step) is int else NO_STEP
-        self._post(SaveAnswered(worker.round, worker.ranks.local_rank, answer, at))
-        return Answer(NEWS, self._page().descriptor) if answer == "listens" else None
 
     def _by_local_rank(self, local_rank: object) -> Running | None:
         """A child of a worker speaks for it."""
@@ -571,8 +545,7 @@ class Workplace:
         self._workers.clear()
         self._by_pid.clear()
         self._store_started = False
-        if self._drain_page is not None:
-            self._drain_page.clear()
+        self._saving.clear()
         self._close_output()
 
     def _close_output(self) -> None:

@@ -1,0 +1,57 @@
+"""What passes between an agent and its workers when they are to save (`core.node.saving`).
+
+The agent shows it on a page that its workers can read (`drain_page`), and those that wait hear over
+the channel that there is news. What they say of it becomes an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.node.io import NO_STEP, AgentEvent, SaveAnswered, SavingAnswer, ShowSaving
+from holdfast.processes.channel_server import Answer, ChannelServer
+from holdfast.processes.drain_page import DrainPage
+from holdfast.worker.draining import NEWS
+
+ANSWERS: dict[str, SavingAnswer] = {
+    "listens": "listens",
+    "waits": "waits",
+    "told": "told",
+    "saved": "saved",
+}
+"""What a worker may say about saving."""
+
+
+class SavingNews:
+    """The page of a node, made when the first worker listens or is to be shown something."""
+
+    def __init__(self, post: Callable[[AgentEvent], None]) -> None:
+        self._post = post
+        self._page: DrainPage | None = None
+
+    def show(self, effect: ShowSaving, channel: ChannelServer) -> None:
+        self._shown().show(effect.until, effect.reason, effect.step)
+        channel.tell_news(NEWS)
+
+    def take(self, round: int, local_rank: int, said: object, step: object) -> Answer | None:
+        """A worker asks for the page, or says how it stands with saving."""
+        answer = ANSWERS.get(said) if isinstance(said, str) else None
+        if answer is None:
+            return None
+        at = step if type(step) is int else NO_STEP
+        self._post(SaveAnswered(round, local_rank, answer, at))
+        return Answer(NEWS, self._shown().descriptor) if answer == "listens" else None
+
+    def clear(self) -> None:
+        """For the workers of the next round."""
+        if self._page is not None:
+            self._page.clear()
+
+    def close(self) -> None:
+        if self._page is not None:
+            self._page.close()
+
+    def _shown(self) -> DrainPage:
+        if self._page is None:
+            self._page = DrainPage()
+        return self._page
