@@ -235,8 +235,12 @@ def test_with_tls_a_coordinator_s_death_is_not_believed_because_a_connection_end
     words = (f"--tls-cert={certificate}", f"--tls-key={key}", f"--tls-ca={certificate}")
     (job.folder / "register").mkdir()
     place = f"--rdzv-endpoint={job.folder / 'register'}"
-    for _ in range(3):
-        job.start("--rdzv-backend=file", place, "--local-addr=127.0.0.1", "--nnodes=2:3", *words)
+    for number in range(3):
+        # As if each had a machine of its own: one and the same would prove what ended on it.
+        machine = job.folder / f"machine-{number}"
+        machine.mkdir()
+        where = (place, "--local-addr=127.0.0.1", f"--snapshot-dir={machine}")
+        job.start("--rdzv-backend=file", *where, "--nnodes=2:3", *words)
     job.until(lambda: any("-3-" in name for name in job.runs()), "a round of three")
     (leader,) = [n for n in range(3) if "this node is the coordinator" in job.said(n)]
     survivors = [n for n in range(3) if n != leader]
