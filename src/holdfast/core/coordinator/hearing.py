@@ -41,8 +41,8 @@ from holdfast.core.protocol.model import Failure, Outcome
 
 LEAP = 1_000_000
 """How far a node's memory may be ahead of ours: more rounds, or coordinators, than a job has."""
-INSTANCE_MOST = 2**40
-"""Instances are numbered by time, in seconds: no clock, however wrong, says that."""
+INSTANCE_MOST = 2**52
+"""Instances are numbered by time, in microseconds: no clock, however wrong, says that."""
 
 
 class Objection(Struct, frozen=True):
