@@ -6,10 +6,11 @@ byte says whether anything is on it, and is written last.
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import zlib
+
+import msgspec
 
 from holdfast.worker.draining import BODY_AT, LENGTH_AT, PAGE_SIZE, REASON_MOST, SUM_AT
 
@@ -25,7 +26,7 @@ class DrainPage:
     def show(self, until: float, reason: str, step: int | None) -> None:
         """`until` is on the clock of the loop, which the processes of a host share."""
         shown = {"until": until, "reason": reason[:REASON_MOST], "step": step}
-        body = json.dumps(shown).encode()
+        body = msgspec.json.encode(shown)
         self._page[BODY_AT : BODY_AT + len(body)] = body
         self._page[LENGTH_AT : LENGTH_AT + 4] = len(body).to_bytes(4, "little")
         self._page[SUM_AT : SUM_AT + 4] = zlib.crc32(body).to_bytes(4, "little")
