@@ -111,9 +111,17 @@ def test_a_step_that_is_decided_does_not_change() -> None:
 
 
 def test_whoever_stops_its_workers_already_is_not_waited_for() -> None:
+    job = running("a", "b", "c", at_most=3)
+    job.state.config = replace(job.state.config, min_nodes=2)
+    words = told(job.hear("b", NodeDraining(WHY, at_once=True)))
+    assert words == {node: StopRound(1, REASON, "host-b", goes_on=True) for node in "abc"}
+
+
+def test_where_too_few_stay_nobody_says_that_the_job_goes_on() -> None:
+    """An engine that is told so does not start it again."""
     job = running("a", "b")
     words = told(job.hear("b", NodeDraining(WHY, at_once=True)))
-    assert words == {node: StopRound(1, REASON, "host-b", goes_on=True) for node in ("a", "b")}
+    assert words == {node: StopRound(1, REASON, "host-b", goes_on=False) for node in "ab"}
 
 
 def test_where_everybody_leaves_that_is_said() -> None:

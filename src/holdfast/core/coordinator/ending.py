@@ -82,7 +82,16 @@ def end(
         for node in stopping.awaited():
             _is_back(state, stopping, node)
         return []
+    stopping.goes_on = _enough_stay(state, current)
     return [Tell(node, stopping.order()) for node in stopping.awaited()]
+
+
+def _enough_stay(
+    state: CoordinatorState, current: FormingRound | RunningRound | InheritedRound
+) -> bool:
+    """Whether the job can do without those of its members that want to leave."""
+    staying = staying_members(current)
+    return staying > 0 and staying + len(state.ready) >= state.config.min_nodes
 
 
 def _end_for(
@@ -365,9 +374,7 @@ def let_out(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     node, until = next(iter(current.leaving.items()))  # Whoever asked first has waited longest.
     if not isinstance(current, FormingRound) and not saving.is_over(current, now):
         return []
-    staying = staying_members(current)
-    enough = staying + len(state.ready) >= state.config.min_nodes
-    if staying > 0 and not enough and now < until:
+    if staying_members(current) and not _enough_stay(state, current) and now < until:
         state.looks["drain"] = until
         return []
     member = state.members[node]

@@ -249,7 +249,6 @@ class RunningRound(Struct):
         known = (self.number, self.instance, self.seats, self.started_at, cause, deadline)
         stopping = StoppingRound(*known, self.assignments, self.course)
         stopping.accounted = dict.fromkeys(self.gone, "gone")
-        stopping.goes_on = staying_members(self) > 0
         return stopping
 
 
@@ -277,7 +276,6 @@ class InheritedRound(Struct):
         known = (self.number, self.instance, self.seats, self.started_at, cause, deadline)
         stopping = StoppingRound(*known, course=self.course, missing=self.missing)
         stopping.accounted = dict.fromkeys(self.gone, "gone")
-        stopping.goes_on = staying_members(self) > 0
         return stopping
 
 
@@ -302,7 +300,7 @@ class StoppingRound(Struct):
     missing: MissingReports | None = None
     departed: DepartedLeader | None = None
     goes_on: bool = False
-    """Whether members were left, when it was ended, who did not want to leave."""
+    """Whether enough were left, when it was ended, who did not want to leave."""
 
     @property
     def is_over(self) -> bool:

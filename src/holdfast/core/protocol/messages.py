@@ -262,7 +262,7 @@ class StopRound(Record, frozen=True):
     about: NameOrNone = ""
     """The node with whose name the reason begins, if it does: on itself it is "this node"."""
     goes_on: bool = False
-    """Members are left who do not want to leave: the job is not at its end."""
+    """Enough members are left who do not want to leave: the job is not at its end."""
 
 
 class SaveNow(Record, frozen=True):
