@@ -96,6 +96,8 @@ class NodeGone(Record, frozen=True):
 
     node: str
     reason: str
+    ended: bool = False
+    """All its processes have ended, which its machine was there to tell; else it was silent."""
 
 
 Verdict = NodeSuspected | NodeHeardAgain | NodeGone
@@ -239,7 +241,7 @@ class LeaseBook(Struct):
         silent_s = now - watch.heard_at
         ended_at, lost_at = watch.tether_ended_at, watch.lost_at
         if ended_at is not None and now >= ended_at + self.terms.tether_s:
-            verdicts.append(NodeGone(node, "all its processes have ended"))
+            verdicts.append(NodeGone(node, "all its processes have ended", ended=True))
         elif now >= watch.heard_at + self.terms.gone_after_s:
             verdicts.append(NodeGone(node, f"it was silent for {silent_s:.1f} s"))
         elif watch.suspected:
