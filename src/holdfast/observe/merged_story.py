@@ -32,7 +32,7 @@ MISTAKEN_S = 0.05
 messages that were said twice are paired by their order, which a loss can shift."""
 
 
-class Story(Struct, frozen=True):
+class ToldStory(Struct, frozen=True):
     """One story of all that the journals tell."""
 
     events: tuple[StoryEvent, ...]
@@ -40,7 +40,7 @@ class Story(Struct, frozen=True):
     """Nodes whose clock was found wrong: what was added to their times."""
 
 
-class _Line(Struct, frozen=True):
+class _ToldLine(Struct, frozen=True):
     """One step of one journal, in time, with what is told of it."""
 
     id: StepId
@@ -48,7 +48,7 @@ class _Line(Struct, frozen=True):
     events: tuple[StoryEvent, ...]
 
 
-def tell(journals: Iterable[JournalRead]) -> Story:
+def tell(journals: Iterable[JournalRead]) -> ToldStory:
     """The story of one job by all its journals that are at hand."""
     known = list(journals)
     lines = {header.node: _lines((header, steps)) for header, steps in known}
@@ -61,16 +61,16 @@ def tell(journals: Iterable[JournalRead]) -> Story:
     ]
     told = _once(told)
     because = because or causes(known)
-    return Story(tuple(_with_causes(told, because)), moved)
+    return ToldStory(tuple(_with_causes(told, because)), moved)
 
 
-def _lines(journal: JournalRead) -> list[_Line]:
+def _lines(journal: JournalRead) -> list[_ToldLine]:
     header, steps = journal
     teller = Storyteller(header)
     lines = []
     for step in steps:
         events = tuple(teller.feed(step))
-        lines.append(_Line(StepId(header.node, step.seq), _time(teller, step), events))
+        lines.append(_ToldLine(StepId(header.node, step.seq), _time(teller, step), events))
     return lines
 
 
@@ -92,7 +92,7 @@ def _coordinator(journals: Sequence[JournalRead]) -> str:
 
 
 def _moved(
-    lines: dict[str, list[_Line]], because: dict[StepId, StepId | None], centre: str
+    lines: dict[str, list[_ToldLine]], because: dict[StepId, StepId | None], centre: str
 ) -> dict[str, float]:
     """Whose times contradict what caused what, and by how much they are moved (rule 2)."""
     at = {line.id: line.at for of_node in lines.values() for line in of_node}
@@ -131,12 +131,12 @@ def _middle(durations: list[float]) -> float | None:
 
 
 def _in_order(
-    lines: dict[str, list[_Line]],
+    lines: dict[str, list[_ToldLine]],
     because: dict[StepId, StepId | None],
     moved: dict[str, float],
-) -> list[_Line]:
+) -> list[_ToldLine]:
     """All lines, each after those before it in its journal and after its cause (rule 1)."""
-    ordered: list[_Line] = []
+    ordered: list[_ToldLine] = []
     done: set[StepId] = set()
     at = {line.id: line.at + moved.get(node, 0.0) for node in lines for line in lines[node]}
     places = dict.fromkeys(lines, 0)
