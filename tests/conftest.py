@@ -59,6 +59,11 @@ LEFTOVER_DEADLINE_S = 20.0
 PR_SET_CHILD_SUBREAPER = 36
 SETTINGS_PREFIXES = ("HOLDFAST_", "PET_", "TORCHELASTIC_")
 
+# Most tests start processes, thousands in all. Where Python was told to keep no compiled modules,
+# each of these would compile Holdfast anew, which takes several times as long as what it is for.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Tests never judge by time, and a busy machine is no bug. The examples are the same in every run,
 # so that a change passes or fails by itself; `pytest --hypothesis-profile explore` draws new ones.
 hypothesis.settings.register_profile(
