@@ -80,10 +80,11 @@ def _end_suspect(state: AgentState, event: GroupStood) -> list[AgentEffect]:
     if rank is None:
         return []
     place = f" {event.place}" if rank == event.suspect and event.place else ""
-    from holdfast.core.policy.kinds import HANG
+    from holdfast.core.policy.kinds import HANG, STANDSTILL
 
     worker = state.workers[running[rank]]
-    worker.ended_for, worker.ended_kind = f"the job stood still, and it was ended{place}", HANG
+    worker.ended_for = f"the job stood still, and it was ended{place}"
+    worker.ended_kind = HANG if event.stands_out else STANDSTILL
     said = Say(f"ending rank {rank} for it (--hang restart)")
     return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
 

@@ -32,6 +32,8 @@ KILLED = "killed from outside"
 OUT_OF_MEMORY = "out of memory"
 NOT_STARTED = "could not be started"
 HANG = "hang"
+STANDSTILL = "hang of all ranks"
+COLLECTIVES = "collectives that differ"
 DEADLINE = "deadline"
 STUCK = "stuck in the kernel"
 AGENT_ENDED = "killed agent"
@@ -75,7 +77,7 @@ BY_WORDS = (
     WordsOfKind("port taken",
                 r"Address already in use|EADDRINUSE|\[Errno 98\]",
                 "another program has that port: choose another one, or end that program"),
-    WordsOfKind("collectives that differ",
+    WordsOfKind(COLLECTIVES,
                 r"mismatch between collectives|op\.preamble\.length|collective.{0,40}mismatch"
                 r"|mismatched collective",
                 "all ranks have to call the same collectives in the same order, with the same "
@@ -128,6 +130,7 @@ ADVICE = {
     OUT_OF_MEMORY: "it needs more memory than this machine, or its control group, has",
     NOT_STARTED: "",
     HANG: "the file of stacks says where each rank was",
+    STANDSTILL: "the file of stacks says where each rank was",
     DEADLINE: "the file of stacks says where it was",
     STUCK: "a disk or a device does not answer: look at that machine's kernel log",
     AGENT_ENDED: "somebody killed `holdfast run` there, or the machine started anew",

@@ -120,12 +120,37 @@ def blame(cause: Cause) -> Blame:
     if lost_a_peer(first):
         why = "all that failed only lost a connection; it was the first that was seen"
         return Blame(kinds.LOST_PEER, who, "perhaps", why)
+    kind = kinds.kind_of(first)
+    if kind == kinds.COLLECTIVES:
+        return _blame_for_collectives(cause)
     sure, why = _how_sure(cause)
-    return Blame(kinds.kind_of(first), who, sure, cut(why))
+    return Blame(kind, who, sure, cut(why))
+
+
+def _blame_for_collectives(cause: Cause) -> Blame:
+    """All of them fail, with what each of them called (`core.policy.collectives`)."""
+    from holdfast.core.policy import kinds
+    from holdfast.core.policy.collectives import odd_call
+
+    failed = (cause.first, *cause.also_failed, *cause.victims, *cause.stopped)
+    odd = odd_call(failed)
+    if odd is None:
+        why = "ranks called different collectives; which of them is wrong cannot be told"
+        who = f"rank {cause.first.rank} on {cause.first.host}"
+        return Blame(kinds.COLLECTIVES, who, "perhaps", why)
+    host = next((f" on {one.host}" for one in failed if one.rank == odd.rank), "")
+    why = f"it called {odd.its}, and all others {odd.others}"
+    return Blame(kinds.COLLECTIVES, f"rank {odd.rank}{host}", "most likely", why)
 
 
 def _how_sure(cause: Cause) -> tuple[Sureness, str]:
+    from holdfast.core.policy import kinds
+
     first, others = cause.first, cause.also_failed
+    if first.ended_for == kinds.HANG:
+        return "most likely", "all ranks stood still, and it at another place than the others"
+    if first.ended_for == kinds.STANDSTILL:
+        return "perhaps", "all ranks stood still at the same place, and one had to be ended"
     if first.ended_for:
         return "surely", "Holdfast ended it for this"
     if others:
