@@ -475,7 +475,8 @@ class Workplace:
         if ended.succeeded:
             self._post(event)
             return
-        event = with_evidence(event, self._memory)
+        stack = self._lookout.last_words(worker.ranks.local_rank) if self._lookout else ""
+        event = with_evidence(event, self._memory, stack)
         complete = self._outbox.put_incomplete(event, self._loop, PATIENCE_S)
         read_stderr = member.streams.stderr_reader()
         self.file_lane.do(partial(with_details, event, worker.error_file, read_stderr), complete)

@@ -144,8 +144,8 @@ ADVICE = {
 
 _THREAD = re.compile(r"^Exception in thread ", re.MULTILINE)
 _LOADER = re.compile(r"in DataLoader worker process (\d+)|DataLoader worker \(pid")
-_DEEP = 90
-"""Lines of a stack from which on a crash is taken for an overflow: `faulthandler` writes 100."""
+_RECURSION = 20
+"""How often one line is in a stack (of the hundred that are written) that has overflown."""
 _SHELLS_SIGNAL = 128
 """What a shell adds to the signal that ended its command."""
 NOT_MADE = 126
@@ -176,6 +176,8 @@ def advice_for(kind: str) -> str:
 def telling_line(failure: Failure) -> str:
     """The line that says most: of an exception, or, for want of one, the last of its output."""
     lines = [line.strip() for line in failure.error.message.splitlines() if line.strip()]
+    if not lines and (place := _place_of_crash(failure)):
+        return place
     if not lines:
         tail = [line.strip() for line in failure.stderr_tail.splitlines() if line.strip()]
         return f"last line: {tail[-1]}" if tail and not failure.ended_for else ""
@@ -204,6 +206,21 @@ def _kind_of_exception(failure: Failure) -> str:
 
 
 def _kind_of_signal(failure: Failure, number: int) -> str:
-    if number == 11 and failure.error.traceback.count("\n") >= _DEEP:
+    if number == 11 and _is_recursion(failure.error.traceback):
         return "stack overflow"
     return BY_SIGNAL.get(number, ("signal", ""))[0]
+
+
+def _is_recursion(stack: str) -> bool:
+    lines = stack.splitlines()
+    return any(lines.count(line) >= _RECURSION for line in set(lines))
+
+
+def _place_of_crash(failure: Failure) -> str:
+    """Where a worker was that left its stack when it crashed."""
+    if failure.status.signal is None or not failure.error.traceback:
+        return ""
+    from holdfast.core.policy import stacks
+
+    frames = stacks.read_stack(failure.error.traceback)
+    return stacks.where(stacks.WorkerStack(failure.rank, frames=frames)) if frames else ""

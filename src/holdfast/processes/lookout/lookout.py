@@ -148,6 +148,10 @@ class Lookout:
             worker.has_ended = True
             self._look_at(local_rank, worker)
 
+    def last_words(self, local_rank: int) -> str:
+        """What the crash handler of a worker that has ended left, if it did."""
+        return self._stacks.take(local_rank)
+
     def take_stacks(self, reason: str, then: OnStacks) -> None:
         """Ask all that run where they are. Who asks while others wait for an answer gets theirs."""
         self._awaited.append(then)
