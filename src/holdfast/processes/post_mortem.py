@@ -43,7 +43,10 @@ def with_evidence(event: WorkerExited, memory: OutOfMemoryWatch, stack: str) -> 
 
 
 def with_details(
-    event: WorkerExited, error_file: Path | None, read_stderr: Callable[[int], str]
+    event: WorkerExited,
+    error_file: Path | None,
+    read_stderr: Callable[[int], str],
+    find_versions: Callable[[], str] | None = None,
 ) -> WorkerExited:
     """The event with all that can be found out about it, now that its output is in."""
     tail = read_stderr(SEARCHED_LINES)
@@ -56,7 +59,8 @@ def with_details(
     if not error.traceback and event.status.signal is None:
         error = failures.completed_from_stderr(error, tail)
     shown = "\n".join(tail.splitlines()[-SHOWN_LINES:])
-    return replace(event, error=error, stderr_tail=shown, error_file=there)
+    versions = find_versions() if find_versions is not None else ""
+    return replace(event, error=error, stderr_tail=shown, error_file=there, versions=versions)
 
 
 def _of_crash(text: str) -> str:

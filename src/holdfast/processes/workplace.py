@@ -479,7 +479,15 @@ class Workplace:
         event = with_evidence(event, self._memory, stack)
         complete = self._outbox.put_incomplete(event, self._loop, PATIENCE_S)
         read_stderr = member.streams.stderr_reader()
-        self.file_lane.do(partial(with_details, event, worker.error_file, read_stderr), complete)
+        versions = self._versions if self.config.max_nodes > 1 else None
+        details = partial(with_details, event, worker.error_file, read_stderr, versions)
+        self.file_lane.do(details, complete)
+
+    def _versions(self) -> str:
+        """In a lane: what workers here get of packages, to be compared with other nodes."""
+        from holdfast.processes.host.versions import of_workers
+
+        return of_workers(os.environ, self._program_folder)
 
     def _on_store(self, message: messages.OfWorker) -> None:
         match message:

@@ -157,6 +157,8 @@ class WorkerExited(Record, frozen=True):
     error_file: str = ""
     wall_time: float = 0.0
     """Seconds since 1970 on this host's clock: for people, compared with nothing."""
+    versions: str = ""
+    """Of packages that workers here get, where there are other nodes to compare with."""
 
 
 class StepReported(Record, frozen=True):

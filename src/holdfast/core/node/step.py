@@ -302,6 +302,7 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
         error_file=event.error_file,
         wall_time=event.wall_time,
+        versions=cut(event.versions),
         ended_for=worker.ended_kind,
         ended_before=_ended_early(state),
     )

@@ -41,6 +41,7 @@ SPAWNER_ENDED = "killed spawner"
 LOST_NODE = "lost host or network"
 NODE_LEFT = "node left"
 VERSIONS = "different versions"
+MISSING_MODULE = "missing module"
 
 
 class WordsOfKind(Struct, frozen=True):
@@ -93,7 +94,7 @@ BY_WORDS = (
     WordsOfKind("stack overflow",
                 r"RecursionError|stack overflow",
                 "a function calls itself without end"),
-    WordsOfKind("missing module",
+    WordsOfKind(MISSING_MODULE,
                 r"ModuleNotFoundError|ImportError|No module named",
                 "install it there as on the other machines, in the environment that runs the job"),
     WordsOfKind("damaged file",

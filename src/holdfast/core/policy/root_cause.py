@@ -124,6 +124,12 @@ def blame(cause: Cause) -> Blame:
     if kind == kinds.COLLECTIVES:
         return _blame_for_collectives(cause)
     sure, why = _how_sure(cause)
+    if kind in (kinds.EXCEPTION, kinds.MISSING_MODULE, "crash", "abort") and not cause.also_failed:
+        from holdfast.core.policy.versions import difference
+
+        differs = difference(first, (*cause.victims, *cause.stopped))
+        if differs:
+            return Blame(kinds.VERSIONS, who, "most likely", cut(f"{differs}; {why}"))
     return Blame(kind, who, sure, cut(why))
 
 
