@@ -22,7 +22,7 @@ MAX_OTHERS = 8
 MAX_RECOVERIES = 8
 MAX_LINE = 500
 
-RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+RANK_PREFIX = r"^\[rank\d+\]: ?"
 """What PyTorch puts before each line of a traceback, from `init_process_group` on."""
 
 
@@ -97,7 +97,7 @@ def _without(tail: str, traceback: str) -> str:
     return "\n".join(
         line
         for line in tail.splitlines()
-        if line.strip() and line not in shown and RANK_PREFIX.sub("", line) not in shown
+        if line.strip() and line not in shown and re.sub(RANK_PREFIX, "", line) not in shown
     )
 
 
