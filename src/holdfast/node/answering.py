@@ -32,7 +32,7 @@ from holdfast.core.protocol.questions import (
     read_question,
 )
 from holdfast.node.engine import Engine
-from holdfast.observe.event_feed import EventFeed, read_steps
+from holdfast.node.event_feed import EventFeed, read_steps
 from holdfast.observe.journal import Journal, JournalHeader
 from holdfast.observe.story import StoryEvent
 from holdfast.processes.lookout.usage import (
