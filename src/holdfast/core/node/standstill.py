@@ -81,7 +81,11 @@ def _end_suspect(state: AgentState, event: GroupStood) -> list[AgentEffect]:
         return []
     place = f" {event.place}" if rank == event.suspect and event.place else ""
     kept = f"; stacks: {event.file}" if event.file else ""
-    state.workers[running[rank]].ended_for = f"the job stood still, and it was ended{place}{kept}"
+    from holdfast.core.policy.kinds import HANG
+
+    worker = state.workers[running[rank]]
+    worker.ended_for = f"the job stood still, and it was ended{place}{kept}"
+    worker.ended_kind = HANG
     said = Say(f"ending rank {rank} for it (--hang restart)")
     return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
 
@@ -92,9 +96,11 @@ def missed(state: AgentState, event: DeadlineMissed) -> list[AgentEffect]:
     if worker is None or worker.status is not None or not _is_current(state, event.round):
         return []
     where = f" while it was {event.place}" if event.place else ""
+    from holdfast.core.policy.kinds import DEADLINE
+
     missed = f"{event.deadline} ran out{where}"
     kept = f"; its stack: {event.file}" if event.file else ""
-    worker.ended_for = f"{missed}{kept}"
+    worker.ended_for, worker.ended_kind = f"{missed}{kept}", DEADLINE
     said = Say(f"rank {worker.rank}: {missed}; ending it{kept}")
     return [said, SignalWorkers(signal.SIGKILL, (event.local_rank,))]
 
