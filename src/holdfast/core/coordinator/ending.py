@@ -13,6 +13,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator import quarantine as quarantine
 from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator import standstill as standstill
 from holdfast.core.coordinator.io import (
@@ -262,9 +263,13 @@ def gone(state: CoordinatorState, node: str, reason: str, now: float) -> list[Co
     if member is None:
         return []
     current = state.round
-    if current is not None and node in current.seats and not _has_succeeded(current, node):
+    is_loss = current is not None and node in current.seats and not _has_succeeded(current, node)
+    if is_loss:
         _penalise(state, member.info.host, now)
     lost = _without(state, node, (member.name, f"was lost: {reason}"), now)
+    ended = state.round
+    if is_loss and isinstance(ended, StoppingRound) and ended.accounted.get(node) == "gone":
+        ended.lost_hosts.add(member.info.host)
     return [Disconnect(node), *lost]
 
 
@@ -396,6 +401,9 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
             effects += _missing(state, now)
         elif what == "stop":
             effects += _still_not_stopped(state, now)
+        elif what == "stay":
+            state.version += 1  # Whoever takes over is not to keep that host out once more.
+            quarantine.come_back(state, now)
     return effects
 
 
