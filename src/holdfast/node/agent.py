@@ -10,6 +10,8 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -18,9 +20,10 @@ from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Outcome
 from holdfast.node.engine import Engine
+from holdfast.node.front_door import FrontDoor
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
-from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
+from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, read_clocks
 from holdfast.observe.recoveries import recoveries
 from holdfast.observe.report import render
 from holdfast.processes import failures
@@ -31,6 +34,9 @@ from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
+
+if TYPE_CHECKING:
+    from holdfast.node.answering import Records
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
@@ -66,8 +72,18 @@ class Agent:
         self._journal_lane = self._disk.lane("journal", str(self.logs.root or ""))
         if config.event_log_handler == "console":
             echo = self._echo
-        self._journal = Journal(self.logs.journal, self._header(), echo, self._write_journal)
+        header = self._journal_header = self._header()
+        self._journal = Journal(
+            self.logs.journal,
+            header,
+            echo,
+            self._write_journal,
+            clocks=partial(read_clocks, loop.now),
+        )
+        self._front_door = FrontDoor(loop, self._disk, self.workplace)
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
+        self._front_door.engine = self._engine
+        self._front_door.make_records = self._records
 
     def _ports(self, secrets: Secrets) -> Ports:
         ports = Ports(
@@ -75,11 +91,13 @@ class Agent:
             processes=self.workplace,
             journal=self._journal,
             say=self._say,
+            answer=self._front_door.answer,
         )
         if self.config.max_nodes > 1:
             from holdfast.node.meeting import Means, add_network
 
-            add_network(ports, self.config, self.node, Means(self._loop, self._disk, secrets))
+            means = Means(self._loop, self._disk, secrets)
+            add_network(ports, self.config, self.node, means, self._front_door)
         return ports
 
     def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
@@ -104,6 +122,7 @@ class Agent:
         self._engine.leave()
         # The coordinator's host leaves last: the others learn the outcome from it.
         self._loop.run_until(lambda: self._hurried or not self._engine.is_needed)
+        self._front_door.close()
         self._engine.close()
         self._take_leave(outcome)
         return outcome
@@ -113,6 +132,11 @@ class Agent:
         if self._engine.outcome is not None and isinstance(event, SignalReceived):
             self._hurried = True
         self._engine.post(event)
+
+    def _records(self) -> Records:
+        from holdfast.node.answering import Records
+
+        return Records(self._journal, self._journal_header, self._journal_lane)
 
     def _echo(self, line: bytes) -> None:
         self.console.write(2, line)
@@ -173,5 +197,7 @@ class Agent:
         return lambda: bool(given_up) or not self.console.pending()
 
     def _header(self) -> JournalHeader:
-        started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        return JournalHeader(SCHEMA, self.config.run_id, self.node, self.host, started, self.config)
+        clock = read_clocks(self._loop.now)
+        started = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(clock.wall))
+        job = self.config.run_id
+        return JournalHeader(SCHEMA, job, self.node, self.host, started, self.config, clock)

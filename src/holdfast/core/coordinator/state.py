@@ -17,7 +17,7 @@ from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.quarantine import HostRecord
 from holdfast.core.protocol import marks
 from holdfast.core.protocol.document import DONE_KEPT, HostKept, Ledger, brief
-from holdfast.core.protocol.model import Endpoint, NodeInfo, Outcome, Tenure
+from holdfast.core.protocol.model import Blame, Endpoint, NodeInfo, Outcome, Tenure
 from holdfast.core.protocol.naming import Names, host_of
 
 Look = Literal[
@@ -143,6 +143,14 @@ class Succession(Struct):
     """The leader's own seat in the round, as it was written down."""
 
 
+class NodeLoss(Struct, frozen=True):
+    """With which node a round was lost (`core.coordinator.losses`)."""
+
+    round: int
+    node: str
+    blame: Blame
+
+
 class CoordinatorState(Struct):
     """Everything the coordinator remembers."""
 
@@ -168,6 +176,8 @@ class CoordinatorState(Struct):
     penalties: dict[str, Penalty] = field(default_factory=dict)
     hosts: dict[int, HostRecord] = field(default_factory=dict)
     """On which rounds failed, by their number (`core.coordinator.quarantine`)."""
+    loss: NodeLoss | None = None
+    """Why the last round was lost, until another one runs."""
     wait: FormingWait = field(default_factory=FormingWait)
     closing: Outcome | None = None
     """A node wants no further round: how the job ends unless the present one succeeds."""
