@@ -240,6 +240,8 @@ def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
         effects.append(NoteSeat(state.instance, *seat))
     if state.lease is not None:
         effects.append(Say(_place(assignment)))
+    if message.note and not state.hosting:
+        effects.append(Say(message.note))
     effects.append(StartWorkers(assignment, tuple(state.workers), warm=state.warm))
     if state.warm:
         effects.append(WakeAgent(BIRTH_TIMER, state.config.timeouts.preload_s))
@@ -303,6 +305,7 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
         error_file=event.error_file,
         wall_time=event.wall_time,
+        ended_for=worker.ended_kind,
         ended_before=_ended_early(state),
     )
 
@@ -314,7 +317,8 @@ def _error_of(worker: WorkerLife, event: WorkerExited) -> ErrorDetail:
 
 def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:
     """The first few that had ended well before anything failed here, or was stopped."""
-    early = [EarlyEnd(one.rank, one.step) for one in state.workers.values() if one.ended_early]
+    ended = (one for one in state.workers.values() if one.ended_early)
+    early = [EarlyEnd(one.rank, one.step, state.name) for one in ended]
     return tuple(early[: rootcause.EARLY_ENDS_TOLD])
 
 
