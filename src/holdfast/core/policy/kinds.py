@@ -35,6 +35,7 @@ HANG = "hang"
 STANDSTILL = "hang of all ranks"
 COLLECTIVES = "collectives that differ"
 DEADLINE = "deadline"
+RUN_TIME = "run time used up"
 STUCK = "stuck in the kernel"
 AGENT_ENDED = "killed agent"
 SPAWNER_ENDED = "killed spawner"
@@ -132,6 +133,7 @@ ADVICE = {
     NOT_STARTED: "",
     HANG: "the file of stacks says where each rank was",
     STANDSTILL: "the file of stacks says where each rank was",
+    RUN_TIME: "give it more time with --run-timeout, or let it do less",
     DEADLINE: "the file of stacks says where it was",
     STUCK: "a disk or a device does not answer: look at that machine's kernel log",
     AGENT_ENDED: "somebody killed `holdfast run` there, or the machine started anew",

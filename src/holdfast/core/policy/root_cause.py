@@ -35,6 +35,8 @@ LOST_PEER = (
 
 EARLY_ENDS_TOLD = 3
 RANKS_NAMED = 4
+WORDS_MOST, OWN_WORDS_MOST = 200, 1000
+"""Of what a worker says, and of what we say, which may end with the path of a file."""
 TOGETHER_S = 0.5
 """Words of two nodes that come so close together may have been sent in the other order."""
 
@@ -70,11 +72,14 @@ def lost_a_peer(failure: Failure) -> bool:
 
 def describe(failure: Failure) -> str:
     """One failure in a few words: who, where, how."""
-    from holdfast.core.policy.kinds import telling_line
+    from holdfast.core.policy.kinds import STUCK, telling_line
 
-    words = shortened(telling_line(failure), 200)
+    most = OWN_WORDS_MOST if failure.ended_for else WORDS_MOST
+    words = shortened(telling_line(failure), most)
     if not failure.status.is_known:
         return f"{failure.host}: {words}"
+    if failure.ended_for == STUCK:
+        return f"rank {failure.rank} on {failure.host} {words}"
     how = f"was killed by {_signal_words(failure)}"
     if failure.status.signal is None:
         how = f"ended with exit code {failure.status.code}"
@@ -121,6 +126,8 @@ def blame(cause: Cause) -> Blame:
         why = "all that failed only lost a connection; it was the first that was seen"
         return Blame(kinds.LOST_PEER, who, "perhaps", why)
     kind = kinds.kind_of(first)
+    if kind == kinds.RUN_TIME:
+        return Blame(kind, "the whole job", "surely", "it was given no more time than that")
     if kind == kinds.COLLECTIVES:
         return _blame_for_collectives(cause)
     sure, why = _how_sure(cause)
@@ -157,6 +164,8 @@ def _how_sure(cause: Cause) -> tuple[Sureness, str]:
         return "most likely", "all ranks stood still, and it at another place than the others"
     if first.ended_for == kinds.STANDSTILL:
         return "perhaps", "all ranks stood still at the same place, and one had to be ended"
+    if first.ended_for == kinds.STUCK:
+        return "surely", "the kernel says so"
     if first.ended_for:
         return "surely", "Holdfast ended it for this"
     if others:
