@@ -224,10 +224,9 @@ def _take(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[
         case NodeGone():
             return ending.gone(state, event.node, event.reason, now, ended=event.ended)
         case HandOverAsked():
-            return _hand_over(state)
+            return _hand_over(state, now)
         case OperatorAsked():
             return operating.asked(state, event, now)
-            return _hand_over(state, now)
         case HeldUp() | CoordinatorTimerFired():
             return []  # A stall has moved the deadlines already.
 
