@@ -28,11 +28,9 @@ from holdfast.observe.exposition import CONTENT_TYPE
 from holdfast.observe.journal import Journal
 from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.transport.http_model import JSON, HttpResponse, PageRequest, Route, at_once, said
-from holdfast.transport.http_server import HttpServer
+from holdfast.transport.http_server import EVERYWHERE, HttpServer
 
 LAG_EVERY_S = 1.0
-EVERYWHERE = ("::", "0.0.0.0")
-"""Probes come from outside of a pod. The first that can be had: a machine may be without IPv6."""
 INDEX = """\
 /livez      the agent's loop turns
 /readyz     this node is in a formed round
@@ -65,18 +63,20 @@ class HealthPort:
         """Listen, if that can be; say where, or why not."""
         assert settings.port is not None, "nobody asked for it"
         journal.listeners.append(self._metrics.take)
-        hosts = (settings.host,) if settings.host else EVERYWHERE
-        problem = ""
-        for host in hosts:
-            try:
-                place = Endpoint(*self._server.listen(host, settings.port))
-            except OSError as error:
-                problem = problem or f"{Endpoint(host, settings.port)}: {error.strerror}"
-                continue
-            self._engine.say(f"health and metrics at http://{place}/")
-            self._look_at_lag()
+        try:
+            place = self._listen(settings.host, settings.port)
+        except OSError as error:
+            wanted = Endpoint(settings.host or EVERYWHERE[0], settings.port)
+            problem = f"{wanted}: {error.strerror}"
+            self._engine.say(f"no health port, and the job goes on without it: {problem}")
             return
-        self._engine.say(f"no health port, and the job goes on without it: {problem}")
+        self._engine.say(f"health and metrics at http://{place}/")
+        self._look_at_lag()
+
+    def _listen(self, host: str, port: int) -> Endpoint:
+        if host:
+            return Endpoint(*self._server.listen(host, port))
+        return Endpoint(*self._server.listen_everywhere(port))
 
     def close(self) -> None:
         if self._lag_timer is not None:
