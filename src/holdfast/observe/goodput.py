@@ -17,10 +17,10 @@ Rules
 2. `observe.marks` keeps a few numbers for each round, step by step; `ledger` works the parts out of
    them, whenever it is asked.
 3. What is not known is not guessed. Without reported steps `useful` means that workers ran
-   (`TimeLedger.reports_steps`), no step counts as lost, and there is no `first step`. How long workers
-   that start cold import is part of `first step`. How long a dead worker was dead before its agent
-   knew is in no journal: it is `detect` only for silent nodes, for hangs, and from the moment that
-   a worker wrote down its own exception.
+   (`TimeLedger.reports_steps`), no step counts as lost, and there is no `first step`. How long
+   workers that start cold import is part of `first step`. How long a dead worker was dead before
+   its agent knew is in no journal: it is `detect` only for silent nodes, for hangs, and from the
+   moment that a worker wrote down its own exception.
 4. It is the job's time, not that of machines: a round with fewer nodes than it could have is
    useful.
 5. The time of lost steps goes by the rate of the round that made them: of the steps that it made,
