@@ -22,7 +22,7 @@ MAX_OTHERS = 8
 MAX_RECOVERIES = 8
 MAX_LINE = 500
 
-RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+RANK_PREFIX = r"^\[rank\d+\]: ?"
 """What PyTorch puts before each line of a traceback, from `init_process_group` on."""
 
 
@@ -36,7 +36,7 @@ def render(
     history = _history(list(recovered), outcome.verdict == "succeeded")
     if quiet and outcome.verdict == "succeeded" and not history:
         return ""
-    lines = [_headline(outcome)]
+    lines = [f"holdfast: {headline(outcome)}"]
     if outcome.cause is not None:
         lines += _cause(outcome.cause)
     lines += _others(outcome.others, outcome.others_untold)
@@ -56,7 +56,8 @@ def _history(recovered: list[Recovery], has_lasted: bool) -> list[str]:
     return [f"  … {left_out} restarts left out", *lines] if left_out else lines
 
 
-def _headline(outcome: Outcome) -> str:
+def headline(outcome: Outcome) -> str:
+    """How the job ended, in one line."""
     verdicts = {
         "succeeded": "the job succeeded",
         "failed": "the job failed",
@@ -66,7 +67,7 @@ def _headline(outcome: Outcome) -> str:
     verdict = verdicts[outcome.verdict]
     if outcome.asked == "node":
         verdict = "this node has left the job, which goes on"
-    return f"holdfast: {verdict}: {clean(outcome.reason)}"
+    return f"{verdict}: {clean(outcome.reason)}"
 
 
 def _cause(cause: Failure) -> list[str]:
@@ -96,7 +97,7 @@ def _without(tail: str, traceback: str) -> str:
     return "\n".join(
         line
         for line in tail.splitlines()
-        if line.strip() and line not in shown and RANK_PREFIX.sub("", line) not in shown
+        if line.strip() and line not in shown and re.sub(RANK_PREFIX, "", line) not in shown
     )
 
 
