@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -33,6 +34,9 @@ from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
+
+if TYPE_CHECKING:
+    from holdfast.node.answering import Records
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
@@ -68,9 +72,10 @@ class Agent:
         self._journal_lane = self._disk.lane("journal", str(self.logs.root or ""))
         if config.event_log_handler == "console":
             echo = self._echo
+        header = self._journal_header = self._header()
         self._journal = Journal(
             self.logs.journal,
-            self._header(),
+            header,
             echo,
             self._write_journal,
             clocks=partial(read_clocks, loop.now),
@@ -78,6 +83,7 @@ class Agent:
         self._front_door = FrontDoor(loop, self._disk, self.workplace)
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
         self._front_door.engine = self._engine
+        self._front_door.make_records = self._records
 
     def _ports(self, secrets: Secrets) -> Ports:
         ports = Ports(
@@ -126,6 +132,11 @@ class Agent:
         if self._engine.outcome is not None and isinstance(event, SignalReceived):
             self._hurried = True
         self._engine.post(event)
+
+    def _records(self) -> Records:
+        from holdfast.node.answering import Records
+
+        return Records(self._journal, self._journal_header, self._journal_lane)
 
     def _echo(self, line: bytes) -> None:
         self.console.write(2, line)

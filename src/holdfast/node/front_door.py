@@ -20,7 +20,7 @@ from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
 
 if TYPE_CHECKING:
-    from holdfast.node.answering import Answering
+    from holdfast.node.answering import Answering, Records
     from holdfast.node.engine import Engine
     from holdfast.node.visits import Visits
     from holdfast.transport.connection import FramedConnection
@@ -31,6 +31,8 @@ class FrontDoor:
 
     engine: Engine
     """Of the node; there is none yet when its ports are made."""
+    make_records: Callable[[], Records]
+    """Where it is written what happened."""
 
     def __init__(self, loop: Loop, disk: Disk, workplace: Workplace) -> None:
         self._loop, self._disk, self._workplace = loop, disk, workplace
@@ -90,7 +92,9 @@ class FrontDoor:
         from holdfast.node.answering import Answering
         from holdfast.node.visits import Visits
 
-        self._answering = self._answering or Answering(self.engine, self._workplace)
+        self._answering = self._answering or Answering(
+            self.engine, self._workplace, self.make_records()
+        )
         self._visits = self._visits or Visits(self._loop, self.engine.questions)
         then()
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from holdfast.core.policy.root_cause import early_ends, lost_a_peer, shortened
 from holdfast.core.protocol.bounds import clean, clean_lines
-from holdfast.core.protocol.model import Failure, Outcome
+from holdfast.core.protocol.model import Blame, Failure, Outcome
 from holdfast.observe.recoveries import Recovery
 
 MAX_TRACEBACK_LINES = 40
@@ -37,6 +37,8 @@ def render(
     if quiet and outcome.verdict == "succeeded" and not history:
         return ""
     lines = [f"holdfast: {headline(outcome)}"]
+    if outcome.blame is not None:
+        lines += _blame(outcome.blame)
     if outcome.cause is not None:
         lines += _cause(outcome.cause)
     lines += _others(outcome.others, outcome.others_untold)
@@ -68,6 +70,19 @@ def headline(outcome: Outcome) -> str:
     if outcome.asked == "node":
         verdict = "this node has left the job, which goes on"
     return f"{verdict}: {clean(outcome.reason)}"
+
+
+def _blame(blame: Blame) -> list[str]:
+    """In short: what it was, whose doing, how sure that is, what to do next."""
+    from holdfast.core.policy.kinds import advice_for
+
+    lines = ["", f"  Cause: {clean(blame.kind)}, {blame.sure}"]
+    lines.append(f"    who      {clean(blame.who)}")
+    if blame.why:
+        lines.append(f"    why      {shortened(clean(blame.why), MAX_LINE)}")
+    if advice := advice_for(blame.kind):
+        lines.append(f"    next     {advice}")
+    return lines
 
 
 def _cause(cause: Failure) -> list[str]:

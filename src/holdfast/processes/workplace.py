@@ -93,6 +93,7 @@ from holdfast.runtime.private_folder import own_folder
 from holdfast.worker.draining import KEY
 
 if TYPE_CHECKING:
+    from holdfast.core.policy.standings import WorkerStanding
     from holdfast.processes.channel_server import Later
     from holdfast.processes.lookout.lookout import OnStacks
     from holdfast.processes.note_keeper import NoteKeeper
@@ -137,6 +138,7 @@ class Workplace:
         """For what is opened before a round and read after a worker's end: not behind its output,
         of which much may wait."""
         self._import_lane = disk.lane("imports")
+        self._look_lane = disk.lane("looks")
         self._starts = Starts(self.file_lane, self._start, self._post_refusal)
         self._launch: Launch = launch_form(config.program)
         self._program_folder = program_folder(config.program)
@@ -365,8 +367,19 @@ class Workplace:
             self.logs.attempt(assignment.restart_count),
             self._longest_waits,
         )
-        means = LookMeans(self._loop, self.file_lane, self._crew.spawner_pid)
+        means = LookMeans(
+            self._loop,
+            self.file_lane,
+            self._crew.spawner_pid,
+            looks=self._look_lane,
+            environ=self._shared_environment,
+            debugs=self.config.oversight.stacks,
+        )
         return Lookout(watched, means, self._post)
+
+    def standings(self) -> list[WorkerStanding]:
+        """How far each worker of this node is, and how fast; none while no round runs."""
+        return [] if self._lookout is None else self._lookout.standings()
 
     def take_stacks(self, reason: str, then: OnStacks) -> None:
         """Where all workers of this node are; `then` is told in a second or two, on the loop."""
@@ -475,6 +488,8 @@ class Workplace:
         if ended.succeeded:
             self._post(event)
             return
+        if self._lookout is not None:
+            self._lookout.keep_flight_record(worker.ranks.local_rank)
         event = with_evidence(event, self._memory)
         complete = self._outbox.put_incomplete(event, self._loop, PATIENCE_S)
         read_stderr = member.streams.stderr_reader()

@@ -25,7 +25,7 @@ import sys
 from holdfast.core.node import contact as contact
 from holdfast.core.node import saving as saving
 from holdfast.core.node import standstill as standstill
-from holdfast.core.node.draining import not_asked, signalled, worker_failed
+from holdfast.core.node.draining import asked, not_asked, signalled, worker_failed
 from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
@@ -42,6 +42,7 @@ from holdfast.core.node.io import (
     KillZygote,
     LauncherLost,
     LeaseRanOut,
+    LeaveAsked,
     NoteSeat,
     ProcessesStuck,
     Released,
@@ -69,6 +70,7 @@ from holdfast.core.node.state import (
     DRAIN_TIMER,
     GRACE_TIMER,
     HEARTBEAT_TIMER,
+    IMPROVE_TIMER,
     MOVES,
     NOTE_TIMER,
     PRELOAD_NOTICE_TIMER,
@@ -98,7 +100,7 @@ from holdfast.core.node.stopping import (
     stop_workers,
     stuck,
 )
-from holdfast.core.node.warming import improve
+from holdfast.core.node.warming import improve, improve_soon
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.protocol.bounds import NUMBER_MOST, TEXT_MOST, cut
 from holdfast.core.protocol.messages import (
@@ -152,6 +154,8 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
             return _timer(state, event.name, now)
         case SignalReceived():
             return signalled(state, event.signal)
+        case LeaveAsked():
+            return asked(state, event.by)
         case ClosingAsked():
             return closing_asked(state, event.outcome)
         case Released():
@@ -239,10 +243,12 @@ def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
         effects.append(NoteSeat(state.instance, *seat))
     if state.lease is not None:
         effects.append(Say(_place(assignment)))
+    if message.note and not state.hosting:
+        effects.append(Say(message.note))
     effects.append(StartWorkers(assignment, tuple(state.workers), warm=state.warm))
     if state.warm:
         effects.append(WakeAgent(BIRTH_TIMER, state.config.timeouts.preload_s))
-    return [*effects, *improve(state)]
+    return [*effects, *improve_soon(state)]
 
 
 def _place(assignment: Assignment) -> str:
@@ -302,6 +308,7 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
         error_file=event.error_file,
         wall_time=event.wall_time,
+        ended_for=worker.ended_kind,
         ended_before=_ended_early(state),
     )
 
@@ -313,7 +320,8 @@ def _error_of(worker: WorkerLife, event: WorkerExited) -> ErrorDetail:
 
 def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:
     """The first few that had ended well before anything failed here, or was stopped."""
-    early = [EarlyEnd(one.rank, one.step) for one in state.workers.values() if one.ended_early]
+    ended = (one for one in state.workers.values() if one.ended_early)
+    early = [EarlyEnd(one.rank, one.step, state.name) for one in ended]
     return tuple(early[: rootcause.EARLY_ENDS_TOLD])
 
 
@@ -411,6 +419,8 @@ def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
         return leave(state, state.draining_by)
     if name == ASKED_TIMER:
         return not_asked(state)
+    if name == IMPROVE_TIMER:
+        return improve(state)
     preparing = state.warm_pending and state.phase is Phase.PREPARING
     if name == PRELOAD_TIMER and preparing:
         limit = f"{state.config.timeouts.preload_s:g} s"

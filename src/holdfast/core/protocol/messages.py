@@ -206,6 +206,8 @@ class NodeLeft(Record, frozen=True):
     reason: Line
     signal: SignalNumber | None = None
     failures: Failures = ()
+    kind: NameOrNone = ""
+    """Of `core.policy.kinds`, where it leaves because something went wrong on it."""
 
 
 class ClosingWanted(Record, frozen=True):
@@ -255,6 +257,8 @@ class RunRound(Record, frozen=True):
     assignment: Assignment
     path: MarkPath = ()
     """What leads from the node's mark to that of the round (`core.protocol.marks`)."""
+    note: Text = ""
+    """Who is not in it, or in it all the same, because rounds kept failing there."""
 
 
 class StopRound(Record, frozen=True):
