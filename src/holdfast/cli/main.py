@@ -20,6 +20,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast run --help  all its options
   holdfast stacks      where all workers on this machine are, right now
   holdfast slurm       submit a job to Slurm, and follow it
+  holdfast doctor      what is wrong with this machine, or with all nodes of a job
   holdfast where       where this process was placed, and by which engine; runs nothing
   holdfast --help      this text
   holdfast --version   the version
@@ -56,6 +57,10 @@ def main(argv: list[str] | None = None) -> int:
         from holdfast.cli.where import where
 
         return where(words[1:])
+    if verb == "doctor":
+        from holdfast.cli.doctor import doctor
+
+        return doctor(words[1:])
     if verb in ("--version", "-V"):
         from holdfast import __version__
 
