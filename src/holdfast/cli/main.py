@@ -18,7 +18,13 @@ Usage: holdfast run [options] SCRIPT [arguments]
 
   holdfast run         start, supervise, restart and explain the workers of a job
   holdfast run --help  all its options
+  holdfast status      how a job is: nodes, ranks, steps, what it waits for
+  holdfast top         the same live, worker by worker
+  holdfast events      what has happened to it so far, and as it goes on
   holdfast stacks      where all workers on this machine are, right now
+  holdfast drain       have a node leave its job
+  holdfast restart     begin a job's next round, with all workers started again
+  holdfast stop        end a job
   holdfast slurm       submit a job to Slurm, and follow it
   holdfast doctor      what is wrong with this machine, or with all nodes of a job
   holdfast where       where this process was placed, and by which engine; runs nothing
@@ -27,6 +33,20 @@ Usage: holdfast run [options] SCRIPT [arguments]
 
 For example: holdfast run --nproc-per-node 4 train.py
 """
+
+VERBS = {
+    "status": "status",
+    "top": "status",
+    "events": "status",
+    "stacks": "stacks",
+    "drain": "operate",
+    "restart": "operate",
+    "stop": "operate",
+    "slurm": "slurm",
+    "doctor": "doctor",
+    "where": "where",
+}
+"""All but `run`, each a function of that name, with the module of `holdfast.cli` that has it."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -45,22 +65,12 @@ def main(argv: list[str] | None = None) -> int:
         if argv is None:
             _leave(status)
         return status
-    if verb == "stacks":
-        from holdfast.cli.stacks import stacks
+    if verb in VERBS:
+        from importlib import import_module
 
-        return stacks(words[1:])
-    if verb == "slurm":
-        from holdfast.cli.slurm import slurm
-
-        return slurm(words[1:])
-    if verb == "where":
-        from holdfast.cli.where import where
-
-        return where(words[1:])
-    if verb == "doctor":
-        from holdfast.cli.doctor import doctor
-
-        return doctor(words[1:])
+        module = import_module(f"holdfast.cli.{VERBS[verb]}")
+        status = getattr(module, verb)(words[1:])
+        return int(status)
     if verb in ("--version", "-V"):
         from holdfast import __version__
 

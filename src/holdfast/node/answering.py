@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.coordinator import operating
+from holdfast.core.coordinator.io import OperatorAsked, OperatorWish
 from holdfast.core.coordinator.overview import overview
-from holdfast.core.protocol.bounds import NAME_MOST, cut
+from holdfast.core.node.io import LeaveAsked
+from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.questions import (
     EVENTS_TOLD_MOST,
     Answer,
+    DrainWanted,
     EventsAsked,
     EventsTold,
     FrameTold,
@@ -25,9 +29,12 @@ from holdfast.core.protocol.questions import (
     RankOverview,
     RanksAsked,
     RanksTold,
+    RestartWanted,
     StacksAsked,
     StacksTold,
     StackTold,
+    StopWanted,
+    UnderWay,
     pack,
     read_question,
 )
@@ -87,6 +94,13 @@ class Answering:
                 self._look_at_ranks(tell)
             case EventsAsked() as question:
                 self._events_after(question, tell)
+            case DrainWanted(by=by):
+                self._engine.post(LeaveAsked(clean(by)))
+                tell(UnderWay())
+            case RestartWanted(by=by):
+                tell(self._operate("restart", by))
+            case StopWanted(by=by):
+                tell(self._operate("stop", by))
             case None:
                 tell(NotKnown("this version of Holdfast does not know that question"))
 
@@ -95,6 +109,16 @@ class Answering:
         if coordinating is None:
             return NotKnown(NOT_THE_COORDINATOR)
         return overview(coordinating.liveness, question, self._engine.clock.now())
+
+    def _operate(self, wish: OperatorWish, by: str) -> Answer:
+        coordinating = self._engine.place.coordinating
+        if coordinating is None:
+            return NotKnown(NOT_THE_COORDINATOR)
+        refused = operating.refusal(coordinating.state, wish)
+        if refused:
+            return NotKnown(refused)
+        coordinating.operate(OperatorAsked(wish, clean(by)))
+        return UnderWay()
 
     def _look_at_ranks(self, tell: Reply) -> None:
         standings = self._workplace.standings()
