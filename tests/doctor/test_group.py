@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from holdfast.doctor import group
 from holdfast.doctor.facts import Interface, MachineFacts, Wanted
-from holdfast.doctor.group import Dial, NodeReport
+from holdfast.doctor.group import DialResult, NodeReport
 from holdfast.doctor.page import lines, page_of, verdict
 
 from .test_machine import WELL
@@ -19,7 +19,7 @@ def node(rank: int, **facts: object) -> NodeReport:
     own = replace(WELL.names, host=name)
     here = (Interface("eth0", f"10.0.0.{rank + 1}"),)
     of = replace(WELL, names=own, interfaces=here, torch="2.13.0", python="3.12.1")
-    others = tuple(Dial(n, f"10.0.0.{n + 1}", 0.0002) for n in range(3) if n != rank)
+    others = tuple(DialResult(n, f"10.0.0.{n + 1}", 0.0002) for n in range(3) if n != rank)
     return NodeReport(rank, replace(of, **facts), others)
 
 
@@ -47,10 +47,10 @@ def test_versions_that_differ_are_named_the_many_first() -> None:
 
 def test_who_cannot_be_reached_at_any_address_is_said_and_by_whom() -> None:
     deaf = (
-        Dial(0, "10.0.0.1", problem="timed out"),
-        Dial(0, "fd00::1", problem="no route"),
-        Dial(2, "192.168.0.3", problem="timed out"),
-        Dial(2, "10.0.0.3", 0.001),
+        DialResult(0, "10.0.0.1", problem="timed out"),
+        DialResult(0, "fd00::1", problem="no route"),
+        DialResult(2, "192.168.0.3", problem="timed out"),
+        DialResult(2, "10.0.0.3", 0.001),
     )
     said = found(node(0), replace(node(1), dials=deaf), node(2))
     assert said == [("broken", "node2 cannot reach node1 (10.0.0.1: timed out, fd00::1: no route)")]
@@ -63,7 +63,7 @@ def test_one_that_never_reported_is_missed() -> None:
 
 
 def test_slow_ways_and_clocks_that_are_apart_are_doubtful() -> None:
-    far = (Dial(1, "10.0.0.2", 0.08, 12.5), Dial(2, "10.0.0.3", 0.0001, -0.2))
+    far = (DialResult(1, "10.0.0.2", 0.08, 12.5), DialResult(2, "10.0.0.3", 0.0001, -0.2))
     said = found(replace(node(0), dials=far), node(1), node(2))
     assert said == [
         ("doubtful", "a round trip from node1 to node2 takes 80 ms"),

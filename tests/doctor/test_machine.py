@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from holdfast.doctor import machine
 from holdfast.doctor.facts import (
-    Clock,
-    Disk,
+    ClockState,
+    DiskRoom,
     Interface,
     Kernel,
     Limits,
     MachineFacts,
-    Names,
+    OwnName,
     Speed,
     Wanted,
     Way,
@@ -23,14 +23,14 @@ from holdfast.doctor.findings import Finding, is_broken, most_serious_first
 GIGABYTE = 1 << 30
 NOW = 1_800_000_000.0
 WELL = MachineFacts(
-    names=Names("node1", ("10.0.0.1",), "node1"),
-    clock=Clock(NOW, True),
+    names=OwnName("node1", ("10.0.0.1",), "node1"),
+    clock=ClockState(NOW, True),
     limits=Limits(65536, 65536, 100_000, None),
     memory_bytes=64 * GIGABYTE,
     memory_free_bytes=32 * GIGABYTE,
     disks=(
-        Disk("logs", "/data/logs", 100 * GIGABYTE, 50 * GIGABYTE, 10**6),
-        Disk("shared memory", "/dev/shm", 32 * GIGABYTE, 32 * GIGABYTE),
+        DiskRoom("logs", "/data/logs", 100 * GIGABYTE, 50 * GIGABYTE, 10**6),
+        DiskRoom("shared memory", "/dev/shm", 32 * GIGABYTE, 32 * GIGABYTE),
     ),
     interfaces=(Interface("lo", "127.0.0.1", True), Interface("eth0", "10.0.0.1")),
     accelerators=8,
@@ -44,11 +44,11 @@ def found(facts: MachineFacts, wanted: Wanted = FOUR) -> list[tuple[str, str]]:
 
 def test_nothing_is_wrong_with_a_machine_that_is_well() -> None:
     assert machine.judge(WELL, FOUR) == []
-    assert machine.judge(MachineFacts(Names("x"), Clock(NOW)), Wanted()) == []
+    assert machine.judge(MachineFacts(OwnName("x"), ClockState(NOW)), Wanted()) == []
 
 
 def disk(free: int, use: str = "logs", **more: object) -> MachineFacts:
-    return replace(WELL, disks=(Disk(use, "/data", 10**12, free, **more),))  # type: ignore[arg-type]
+    return replace(WELL, disks=(DiskRoom(use, "/data", 10**12, free, **more),))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,13 @@ def disk(free: int, use: str = "logs", **more: object) -> MachineFacts:
             "broken",
             "100 MB of 64 GB of memory are free",
         ),
-        (replace(WELL, clock=Clock(1000.0)), "broken", "the clock says 1970-01-01"),
-        (replace(WELL, clock=Clock(9e9)), "broken", "the clock says 2255"),
-        (replace(WELL, clock=Clock(NOW, False)), "doubtful", "the clock is not kept right by NTP"),
+        (replace(WELL, clock=ClockState(1000.0)), "broken", "the clock says 1970-01-01"),
+        (replace(WELL, clock=ClockState(9e9)), "broken", "the clock says 2255"),
+        (
+            replace(WELL, clock=ClockState(NOW, False)),
+            "doubtful",
+            "the clock is not kept right by NTP",
+        ),
         (replace(WELL, limits=Limits(64, 64)), "broken", "64 open files are allowed: 4 workers"),
         (replace(WELL, limits=Limits(1024, 4096)), "doubtful", "1024 open files are allowed"),
         (replace(WELL, limits=Limits(processes=50)), "broken", "50 processes and threads"),
@@ -92,9 +96,13 @@ def disk(free: int, use: str = "logs", **more: object) -> MachineFacts:
         (replace(WELL, speed=Speed(compute_s=9.0)), "doubtful", "a short computation took 9.0 s"),
         (replace(WELL, speed=Speed(1e6)), "doubtful", "memory is copied at 977 kB a second"),
         (replace(WELL, speed=Speed(None, 1e6)), "doubtful", "loopback carries 977 kB a second"),
-        (replace(WELL, names=Names("n", problem="no such name")), "doubtful", "this machine's own"),
         (
-            replace(WELL, names=Names("n", ("127.0.1.1",))),
+            replace(WELL, names=OwnName("n", problem="no such name")),
+            "doubtful",
+            "this machine's own",
+        ),
+        (
+            replace(WELL, names=OwnName("n", ("127.0.1.1",))),
             "doubtful",
             "this machine's own name, n,",
         ),

@@ -107,14 +107,14 @@ def _examine(
     return _together(config, wanted, shared, as_json)
 
 
-def _alone(config: JobConfig | None, wanted: Wanted, known: list[Finding]) -> page.Page:
+def _alone(config: JobConfig | None, wanted: Wanted, known: list[Finding]) -> page.DoctorPage:
     log_dir = config.output.log_dir if config is not None else None
     facts = reading.read(os.environ, log_dir=log_dir, speed=True)
     found = most_serious_first([*known, *machine.judge(facts, wanted)])
     return page.page_of((NodeReport(0, facts),), found)
 
 
-def _show(found: page.Page, as_json: bool, whole: bool = True) -> int:
+def _show(found: page.DoctorPage, as_json: bool, whole: bool = True) -> int:
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     elif whole:
@@ -150,7 +150,7 @@ def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> 
         )
         reason = _run(job)
         try:
-            shown = msgspec.json.decode(Path(answer).read_bytes(), type=page.Page)
+            shown = msgspec.json.decode(Path(answer).read_bytes(), type=page.DoctorPage)
         except (OSError, msgspec.DecodeError):
             mend = "start the doctor on all nodes, within --join-timeout of each other"
             not_met = Finding("broken", reason or "the nodes have not met", mend)
@@ -160,7 +160,7 @@ def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> 
         return _show(shown, as_json, whole=is_first or len(shown.nodes) == 1)
 
 
-def _before_meeting(config: JobConfig, wanted: Wanted) -> page.Page | None:
+def _before_meeting(config: JobConfig, wanted: Wanted) -> page.DoctorPage | None:
     """What would keep this node from meeting the others is said at once, not after a wait."""
     if not config.rendezvous.is_embedded or not config.rendezvous.endpoint:
         return None

@@ -17,7 +17,7 @@ Short = Annotated[str, Meta(max_length=300)]
 Few = Meta(max_length=64)
 
 
-class Disk(Struct, frozen=True):
+class DiskRoom(Struct, frozen=True):
     """A folder that is written to."""
 
     use: Short
@@ -53,7 +53,7 @@ class Kernel(Struct, frozen=True):
     """Where it is; empty where it is not."""
 
 
-class Names(Struct, frozen=True):
+class OwnName(Struct, frozen=True):
     """What this machine's own name means here."""
 
     host: Host
@@ -81,7 +81,7 @@ class Way(Struct, frozen=True):
     """Why it cannot be reached, or its port cannot be had."""
 
 
-class Clock(Struct, frozen=True):
+class ClockState(Struct, frozen=True):
     wall: Seconds
     synchronised: bool | None = None
 
@@ -98,8 +98,8 @@ class Speed(Struct, frozen=True):
 class MachineFacts(Struct, frozen=True):
     """All of it."""
 
-    names: Names
-    clock: Clock
+    names: OwnName
+    clock: ClockState
     python: Short = ""
     holdfast: Short = ""
     torch: Short = ""
@@ -109,7 +109,7 @@ class MachineFacts(Struct, frozen=True):
     processors: Count = 1
     memory_bytes: Number | None = None
     memory_free_bytes: Number | None = None
-    disks: Annotated[tuple[Disk, ...], Few] = ()
+    disks: Annotated[tuple[DiskRoom, ...], Few] = ()
     interfaces: Annotated[tuple[Interface, ...], Meta(max_length=256)] = ()
     accelerators: Count = 0
     accelerator_words: Line = ""

@@ -28,7 +28,7 @@ NAMED = 4
 COMPARED_VARIABLES = ("NCCL_", "GLOO_", "TORCH_NCCL_", "UCX_", "FI_")
 
 
-class Dial(Struct, frozen=True):
+class DialResult(Struct, frozen=True):
     """What came of one node dialling another."""
 
     to: Count
@@ -46,7 +46,7 @@ class NodeReport(Struct, frozen=True):
 
     rank: Count
     facts: MachineFacts
-    dials: Annotated[tuple[Dial, ...], Meta(max_length=4096)] = ()
+    dials: Annotated[tuple[DialResult, ...], Meta(max_length=4096)] = ()
     knows: Annotated[dict[Short, Annotated[tuple[Short, ...], Few]], Meta(max_length=4096)] = {}
     """What the names of the others mean there."""
     shared: Line | None = None
@@ -88,7 +88,7 @@ def missing(reports: Sequence[NodeReport], size: int) -> Iterator[Finding]:
 
 def reachability(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[Finding]:
     for report in reports:
-        by_node: dict[int, list[Dial]] = {}
+        by_node: dict[int, list[DialResult]] = {}
         for dial in report.dials:
             by_node.setdefault(dial.to, []).append(dial)
         for other, dials in by_node.items():

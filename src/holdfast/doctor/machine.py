@@ -11,7 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from holdfast.doctor.facts import Clock, Disk, Kernel, Limits, MachineFacts, Names, Wanted, Way
+from holdfast.doctor.facts import (
+    ClockState,
+    DiskRoom,
+    Kernel,
+    Limits,
+    MachineFacts,
+    OwnName,
+    Wanted,
+    Way,
+)
 from holdfast.doctor.findings import Finding
 
 MEGABYTE = 1 << 20
@@ -67,7 +76,7 @@ def doubtful(what: str, mend: str) -> Finding:
 # Room.
 
 
-def room(disk: Disk) -> Iterator[Finding]:
+def room(disk: DiskRoom) -> Iterator[Finding]:
     where = f"{disk.path} ({disk.use})"
     if disk.problem:
         yield broken(f"{where} cannot be written to: {disk.problem}", _elsewhere(disk))
@@ -79,12 +88,12 @@ def room(disk: Disk) -> Iterator[Finding]:
         yield doubtful(f"{where} has {size(disk.free_bytes)} left", _elsewhere(disk))
 
 
-def _elsewhere(disk: Disk) -> str:
+def _elsewhere(disk: DiskRoom) -> str:
     option = "--log-dir" if disk.use == "logs" else "TMPDIR"
     return f"make room there, or name another folder with {option}"
 
 
-def shared_memory(disk: Disk) -> Iterator[Finding]:
+def shared_memory(disk: DiskRoom) -> Iterator[Finding]:
     bigger = "give it more: `mount -o remount,size=8G /dev/shm`, in a container --shm-size=8g"
     if disk.problem:
         yield broken(f"/dev/shm cannot be written to: {disk.problem}", bigger)
@@ -106,7 +115,7 @@ def memory(total: int | None, free: int | None) -> Iterator[Finding]:
 # Time.
 
 
-def clock(known: Clock) -> Iterator[Finding]:
+def clock(known: ClockState) -> Iterator[Finding]:
     if not CLOCK_EARLIEST < known.wall < CLOCK_LATEST:
         import time
 
@@ -190,7 +199,7 @@ def speed(facts: MachineFacts) -> Iterator[Finding]:
 # The network.
 
 
-def own_name(names: Names) -> Iterator[Finding]:
+def own_name(names: OwnName) -> Iterator[Finding]:
     if names.problem:
         what = f"this machine's own name, {names.host}, does not resolve: {names.problem}"
         mend = f"a line `ADDRESS {names.host}` in /etc/hosts, or --local-addr ADDRESS"

@@ -23,7 +23,7 @@ CGROUPS: dict[CgroupLevel, str] = {
 }
 
 
-class Page(Struct, frozen=True):
+class DoctorPage(Struct, frozen=True):
     """The whole of it, as `--json` prints it."""
 
     well: bool
@@ -31,11 +31,11 @@ class Page(Struct, frozen=True):
     nodes: tuple[NodeReport, ...]
 
 
-def page_of(reports: Sequence[NodeReport], found: Sequence[Finding]) -> Page:
-    return Page(not is_broken(found), tuple(found), tuple(reports))
+def page_of(reports: Sequence[NodeReport], found: Sequence[Finding]) -> DoctorPage:
+    return DoctorPage(not is_broken(found), tuple(found), tuple(reports))
 
 
-def lines(page: Page) -> Iterator[str]:
+def lines(page: DoctorPage) -> Iterator[str]:
     """As people read it: what is wrong first, then what was found."""
     yield from _findings(page)
     yield ""
@@ -45,7 +45,7 @@ def lines(page: Page) -> Iterator[str]:
         yield from _group(page.nodes)
 
 
-def _findings(page: Page) -> Iterator[str]:
+def _findings(page: DoctorPage) -> Iterator[str]:
     yield verdict(page)
     for number, one in enumerate(page.findings[:SHOWN], start=1):
         where = f"{some(one.nodes)}: " if one.nodes and len(page.nodes) > 1 else ""
@@ -59,7 +59,7 @@ def _findings(page: Page) -> Iterator[str]:
         yield f"    … and {len(page.findings) - SHOWN} more (--json has all)"
 
 
-def verdict(page: Page) -> str:
+def verdict(page: DoctorPage) -> str:
     """In one line."""
     wrong = sum(1 for one in page.findings if one.level == "broken")
     doubts = len(page.findings) - wrong

@@ -31,7 +31,7 @@ from holdfast.core.protocol.bounds import cut
 from holdfast.doctor import group, page, reading
 from holdfast.doctor.facts import Wanted
 from holdfast.doctor.findings import Finding
-from holdfast.doctor.group import Dial, NodeReport
+from holdfast.doctor.group import DialResult, NodeReport
 
 MEETING_S = 45.0
 DIAL_S = 3.0
@@ -70,7 +70,7 @@ class Introduced(Struct, frozen=True):
     report: NodeReport
 
 
-class Known(Struct, frozen=True):
+class Introductions(Struct, frozen=True):
     """What all are told: who is there, and what to look for in the shared folder."""
 
     peers: tuple[Peer, ...]
@@ -82,7 +82,7 @@ def main(task_file: str) -> None:
     task = msgspec.json.decode(Path(task_file).read_bytes(), type=Task)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     facts = reading.read(task.environ, log_dir=task.log_dir)
-    with Answering() as port:
+    with PingAnswers() as port:
         mine = Introduced(Peer(rank, facts.names.host, _addresses(), port), NodeReport(rank, facts))
         found = _first(task, mine, size) if rank == 0 else _other(mine)
     if rank == 0:
@@ -99,7 +99,7 @@ def _addresses() -> tuple[str, ...]:
 # The first node hears all of them.
 
 
-def _first(task: Task, mine: Introduced, size: int) -> page.Page:
+def _first(task: Task, mine: Introduced, size: int) -> page.DoctorPage:
     place = int(os.environ["MASTER_PORT"])
     deadline = time.monotonic() + MEETING_S
     lines: list[socket.socket] = []
@@ -113,7 +113,7 @@ def _first(task: Task, mine: Introduced, size: int) -> page.Page:
                 came.append(_receive(line, Introduced))
                 lines.append(line)
         shared_file, nonce, problem = _share(task.shared)
-        known = Known(tuple(one.peer for one in came), shared_file, nonce)
+        known = Introductions(tuple(one.peer for one in came), shared_file, nonce)
         for line in lines:
             with contextlib.suppress(OSError):
                 _send(line, known)
@@ -159,15 +159,15 @@ def _share(folder: str) -> tuple[str, str, str]:
 # The others.
 
 
-def _other(mine: Introduced) -> page.Page:
+def _other(mine: Introduced) -> page.DoctorPage:
     place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     try:
         with _reached(place) as line:
             line.settimeout(2 * MEETING_S)
             _send(line, mine)
-            known = _receive(line, Known)
+            known = _receive(line, Introductions)
             _send(line, _look(mine, known, ""))
-            found: page.Page = _receive(line, page.Page)
+            found: page.DoctorPage = _receive(line, page.DoctorPage)
             return found
     except (OSError, msgspec.DecodeError) as error:
         problem = cut(getattr(error, "strerror", None) or str(error))
@@ -191,11 +191,11 @@ def _reached(place: tuple[str, int]) -> socket.socket:
             threading.Event().wait(_PULSE_S)
 
 
-def _look(mine: Introduced, known: Known, problem: str) -> NodeReport:
+def _look(mine: Introduced, known: Introductions, problem: str) -> NodeReport:
     """Dial the others, look their names up, and see whether the shared folder is shared."""
     others = [peer for peer in known.peers if peer.rank != mine.peer.rank]
     others.sort(key=lambda peer: (peer.rank < mine.peer.rank, peer.rank))
-    dials: list[Dial] = []
+    dials: list[DialResult] = []
     for peer in others[:PEERS_MOST]:
         dials += _dial_all(peer)
     knows = {peer.host: _meaning(peer.host) for peer in others[:PEERS_MOST]}
@@ -205,8 +205,8 @@ def _look(mine: Introduced, known: Known, problem: str) -> NodeReport:
     return NodeReport(mine.peer.rank, mine.report.facts, tuple(dials), knows, shared)
 
 
-def _dial_all(peer: Peer) -> list[Dial]:
-    tried: list[Dial] = []
+def _dial_all(peer: Peer) -> list[DialResult]:
+    tried: list[DialResult] = []
     for address in peer.addresses:
         tried.append(_dial(peer, address))
         if tried[-1].round_trip_s is not None:
@@ -214,7 +214,7 @@ def _dial_all(peer: Peer) -> list[Dial]:
     return tried
 
 
-def _dial(peer: Peer, address: str) -> Dial:
+def _dial(peer: Peer, address: str) -> DialResult:
     try:
         with socket.create_connection((address, peer.port), timeout=DIAL_S) as line:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -228,8 +228,8 @@ def _dial(peer: Peer, address: str) -> Dial:
                     best, ahead = took, theirs - (sent + took / 2)
     except (OSError, struct.error) as error:
         words = "timed out" if isinstance(error, TimeoutError) else getattr(error, "strerror", "")
-        return Dial(peer.rank, address, problem=cut(words or str(error)))
-    return Dial(peer.rank, address, best, max(-1e12, min(1e12, ahead)))
+        return DialResult(peer.rank, address, problem=cut(words or str(error)))
+    return DialResult(peer.rank, address, best, max(-1e12, min(1e12, ahead)))
 
 
 def _meaning(host: str) -> tuple[str, ...]:
@@ -240,7 +240,7 @@ def _meaning(host: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(one[4][0]) for one in found))[:64]
 
 
-def _find(known: Known) -> str:
+def _find(known: Introductions) -> str:
     """What a shared disk shows late, it shows within seconds."""
     deadline, problem = time.monotonic() + SHARED_S, ""
     while True:
@@ -282,7 +282,7 @@ def _exactly(line: socket.socket, size: int) -> bytes:
     return bytes(received)
 
 
-class Answering:
+class PingAnswers:
     """Answers whoever dials this node, until it is left; gives the port."""
 
     def __enter__(self) -> int:

@@ -22,13 +22,13 @@ from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.doctor.facts import (
     CgroupLevel,
-    Clock,
-    Disk,
+    ClockState,
+    DiskRoom,
     Interface,
     Kernel,
     Limits,
     MachineFacts,
-    Names,
+    OwnName,
     Speed,
     Way,
 )
@@ -62,7 +62,7 @@ def read(
     counted = found.number if found.kind != "cpu" else 0
     return MachineFacts(
         names=_names(),
-        clock=Clock(time.time(), _synchronised()),
+        clock=ClockState(time.time(), _synchronised()),
         python=sys.version.split()[0],
         holdfast=_version("holdfast"),
         torch=_version("torch"),
@@ -175,14 +175,14 @@ def _synchronised() -> bool | None:
 # Disks.
 
 
-def _disks(log_dir: str | None) -> tuple[Disk, ...]:
+def _disks(log_dir: str | None) -> tuple[DiskRoom, ...]:
     places = [("shared memory", "/dev/shm"), ("temporary files", tempfile.gettempdir())]
     if log_dir and log_dir != os.devnull:
         places.insert(0, ("logs", log_dir))
     return tuple(disk(use, path) for use, path in places)
 
 
-def disk(use: str, path: str) -> Disk:
+def disk(use: str, path: str) -> DiskRoom:
     """How much room there is, and whether we may write there; a folder to come counts as its
     parent."""
     there = Path(os.path.abspath(path))
@@ -191,10 +191,10 @@ def disk(use: str, path: str) -> Disk:
     try:
         room = os.statvfs(there)
     except OSError as error:
-        return Disk(use, path, 0, 0, problem=error.strerror or str(error))
+        return DiskRoom(use, path, 0, 0, problem=error.strerror or str(error))
     files = room.f_favail if room.f_files else None
     sizes = (room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize)
-    return Disk(use, path, *sizes, files, _writing(there))
+    return DiskRoom(use, path, *sizes, files, _writing(there))
 
 
 def _writing(folder: Path) -> str:
@@ -210,17 +210,17 @@ def _writing(folder: Path) -> str:
 # The network.
 
 
-def _names() -> Names:
+def _names() -> OwnName:
     host = socket.gethostname()
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
-        return Names(host, problem=error.strerror or str(error))
+        return OwnName(host, problem=error.strerror or str(error))
     addresses = tuple(dict.fromkeys(str(one[4][0]) for one in found))
     back = ""
     with contextlib.suppress(OSError):
         back = socket.gethostbyaddr(addresses[0])[0]
-    return Names(host, addresses, back)
+    return OwnName(host, addresses, back)
 
 
 def _interfaces() -> tuple[Interface, ...]:
