@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from holdfast.doctor import group
 from holdfast.doctor.facts import Interface, MachineFacts, Wanted
-from holdfast.doctor.group import DialResult, NodeReport
+from holdfast.doctor.group import DialResult, Examined
 from holdfast.doctor.page import lines, page_of, verdict
 
 from .test_machine import WELL
@@ -14,16 +14,16 @@ from .test_machine import WELL
 TWO = Wanted(several_nodes=True)
 
 
-def node(rank: int, **facts: object) -> NodeReport:
+def node(rank: int, **facts: object) -> Examined:
     name = f"node{rank + 1}"
     own = replace(WELL.names, host=name)
     here = (Interface("eth0", f"10.0.0.{rank + 1}"),)
     of = replace(WELL, names=own, interfaces=here, torch="2.13.0", python="3.12.1")
     others = tuple(DialResult(n, f"10.0.0.{n + 1}", 0.0002) for n in range(3) if n != rank)
-    return NodeReport(rank, replace(of, **facts), others)
+    return Examined(rank, replace(of, **facts), others)
 
 
-def found(*reports: NodeReport, size: int = 3) -> list[tuple[str, str]]:
+def found(*reports: Examined, size: int = 3) -> list[tuple[str, str]]:
     return [(one.level, one.what) for one in group.judge(reports, TWO, size)]
 
 

@@ -31,7 +31,7 @@ from holdfast.core.protocol.errors import UsageError
 from holdfast.doctor import machine, page, reading
 from holdfast.doctor.facts import Wanted
 from holdfast.doctor.findings import Finding, most_serious_first
-from holdfast.doctor.group import NodeReport
+from holdfast.doctor.group import Examined
 
 USAGE = """\
 Usage: holdfast doctor [--json] [--shared DIR] [options of holdfast run]
@@ -111,7 +111,7 @@ def _alone(config: JobConfig | None, wanted: Wanted, known: list[Finding]) -> pa
     log_dir = config.output.log_dir if config is not None else None
     facts = reading.read(os.environ, log_dir=log_dir, speed=True)
     found = most_serious_first([*known, *machine.judge(facts, wanted)])
-    return page.page_of((NodeReport(0, facts),), found)
+    return page.page_of((Examined(0, facts),), found)
 
 
 def _show(found: page.DoctorPage, as_json: bool, whole: bool = True) -> int:
@@ -170,7 +170,7 @@ def _before_meeting(config: JobConfig, wanted: Wanted) -> page.DoctorPage | None
     if not list(machine.way(facts.way)):
         return None
     found = most_serious_first([*machine.way(facts.way), *machine.judge(facts, wanted)])
-    return page.page_of((NodeReport(0, facts),), found)
+    return page.page_of((Examined(0, facts),), found)
 
 
 def _run(job: JobConfig) -> str:

@@ -41,7 +41,7 @@ class DialResult(Struct, frozen=True):
     problem: Line = ""
 
 
-class NodeReport(Struct, frozen=True):
+class Examined(Struct, frozen=True):
     """All that one node found out."""
 
     rank: Count
@@ -53,7 +53,7 @@ class NodeReport(Struct, frozen=True):
     """Why the shared folder is not shared, as seen from there; empty where it is."""
 
 
-def names_of(reports: Sequence[NodeReport]) -> dict[int, str]:
+def names_of(reports: Sequence[Examined]) -> dict[int, str]:
     """What each node is called: by its host, and by its place where two have one name."""
     hosts = Counter(report.facts.names.host for report in reports)
     return {
@@ -64,7 +64,7 @@ def names_of(reports: Sequence[NodeReport]) -> dict[int, str]:
     }
 
 
-def judge(reports: Sequence[NodeReport], wanted: Wanted, size: int) -> list[Finding]:
+def judge(reports: Sequence[Examined], wanted: Wanted, size: int) -> list[Finding]:
     """Everything that is wrong, on any of them or between them."""
     names = names_of(reports)
     found = [*missing(reports, size), *reachability(reports, names), *shared(reports, names)]
@@ -77,7 +77,7 @@ def judge(reports: Sequence[NodeReport], wanted: Wanted, size: int) -> list[Find
     return most_serious_first(found)
 
 
-def missing(reports: Sequence[NodeReport], size: int) -> Iterator[Finding]:
+def missing(reports: Sequence[Examined], size: int) -> Iterator[Finding]:
     if len(reports) < size:
         without = size - len(reports)
         nodes = "1 node" if without == 1 else f"{without} nodes"
@@ -86,7 +86,7 @@ def missing(reports: Sequence[NodeReport], size: int) -> Iterator[Finding]:
         yield Finding("broken", what, mend)
 
 
-def reachability(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[Finding]:
+def reachability(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
     for report in reports:
         by_node: dict[int, list[DialResult]] = {}
         for dial in report.dials:
@@ -103,7 +103,7 @@ def reachability(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterat
             yield Finding("broken", what, mend, (names[report.rank],))
 
 
-def shared(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[Finding]:
+def shared(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
     for report in reports:
         if report.shared:
             where = names[report.rank]
@@ -112,7 +112,7 @@ def shared(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[Fin
             yield Finding("broken", what, mend, (where,))
 
 
-def versions(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[Finding]:
+def versions(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
     what: tuple[tuple[str, Level, Callable[[MachineFacts], str]], ...] = (
         ("PyTorch", "broken", lambda facts: facts.torch or "none"),
         ("Holdfast", "broken", lambda facts: facts.holdfast or "none"),
@@ -126,7 +126,7 @@ def versions(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[F
 
 
 def _differing(
-    reports: Sequence[NodeReport], names: dict[int, str], value: Callable[[MachineFacts], str]
+    reports: Sequence[Examined], names: dict[int, str], value: Callable[[MachineFacts], str]
 ) -> str:
     """Who has what, the many first; empty where all have the same."""
     by_value: dict[str, list[str]] = {}
@@ -145,7 +145,7 @@ def some(nodes: Sequence[str]) -> str:
     return f"{', '.join(nodes[:NAMED])} and {len(nodes) - NAMED} more"
 
 
-def same_names(reports: Sequence[NodeReport]) -> Iterator[Finding]:
+def same_names(reports: Sequence[Examined]) -> Iterator[Finding]:
     counted = Counter(report.facts.names.host for report in reports)
     for host, number in counted.items():
         if number > 1:
@@ -154,7 +154,7 @@ def same_names(reports: Sequence[NodeReport]) -> Iterator[Finding]:
             yield Finding("doubtful", what, mend)
 
 
-def slowness(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[Finding]:
+def slowness(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
     slow = [
         (dial.round_trip_s, names[report.rank], names.get(dial.to, str(dial.to)))
         for report in reports
@@ -168,7 +168,7 @@ def slowness(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[F
         yield Finding("doubtful", what, "are they in one place, and is the network busy?")
 
 
-def clocks(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[Finding]:
+def clocks(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
     first = reports[0] if reports else None
     for dial in first.dials if first is not None else ():
         if dial.round_trip_s is not None and abs(dial.clock_ahead_s) > CLOCK_APART_S:
@@ -182,7 +182,7 @@ def clocks(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[Fin
             yield Finding("doubtful", what, mend, (names.get(dial.to, str(dial.to)),))
 
 
-def resolution(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[Finding]:
+def resolution(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
     unknown: dict[str, list[str]] = {}
     for report in reports:
         own = {one.address for one in report.facts.interfaces}
@@ -197,7 +197,7 @@ def resolution(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator
         yield Finding("doubtful", what, mend, tuple(where))
 
 
-def settings(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[Finding]:
+def settings(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
     known = {name for report in reports for name in report.facts.variables}
     for name in sorted(one for one in known if one.startswith(COMPARED_VARIABLES)):
         said = _differing(reports, names, lambda facts, n=name: facts.variables.get(n, "not set"))  # type: ignore[misc]
@@ -206,7 +206,7 @@ def settings(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[F
             yield Finding("doubtful", what, "set it the same everywhere, unless it is meant")
 
 
-def accelerators(reports: Sequence[NodeReport], names: dict[int, str]) -> Iterator[Finding]:
+def accelerators(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
     said = _differing(reports, names, lambda facts: str(facts.accelerators))
     if said:
         what = f"the number of accelerators differs: {said}"

@@ -10,7 +10,7 @@ from msgspec import Struct
 from holdfast.core.protocol.bounds import clean
 from holdfast.doctor.facts import CgroupLevel, MachineFacts
 from holdfast.doctor.findings import Finding, is_broken
-from holdfast.doctor.group import NodeReport, names_of, some
+from holdfast.doctor.group import Examined, names_of, some
 from holdfast.doctor.machine import size
 
 WIDTH = 100
@@ -28,10 +28,10 @@ class DoctorPage(Struct, frozen=True):
 
     well: bool
     findings: tuple[Finding, ...]
-    nodes: tuple[NodeReport, ...]
+    nodes: tuple[Examined, ...]
 
 
-def page_of(reports: Sequence[NodeReport], found: Sequence[Finding]) -> DoctorPage:
+def page_of(reports: Sequence[Examined], found: Sequence[Finding]) -> DoctorPage:
     return DoctorPage(not is_broken(found), tuple(found), tuple(reports))
 
 
@@ -126,7 +126,7 @@ def _versions(facts: MachineFacts) -> str:
     return f"Python {facts.python}, Holdfast {facts.holdfast}, {torch}"
 
 
-def _group(reports: Sequence[NodeReport]) -> Iterator[str]:
+def _group(reports: Sequence[Examined]) -> Iterator[str]:
     names = names_of(reports)
     width = max(len(name) for name in names.values())
     for report in reports[:SHOWN]:

@@ -31,7 +31,7 @@ from holdfast.core.protocol.bounds import cut
 from holdfast.doctor import group, page, reading
 from holdfast.doctor.facts import Wanted
 from holdfast.doctor.findings import Finding
-from holdfast.doctor.group import DialResult, NodeReport
+from holdfast.doctor.group import DialResult, Examined
 
 MEETING_S = 45.0
 DIAL_S = 3.0
@@ -67,7 +67,7 @@ class Introduced(Struct, frozen=True):
     """What a node tells first."""
 
     peer: Peer
-    report: NodeReport
+    report: Examined
 
 
 class Introductions(Struct, frozen=True):
@@ -83,7 +83,7 @@ def main(task_file: str) -> None:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     facts = reading.read(task.environ, log_dir=task.log_dir)
     with PingAnswers() as port:
-        mine = Introduced(Peer(rank, facts.names.host, _addresses(), port), NodeReport(rank, facts))
+        mine = Introduced(Peer(rank, facts.names.host, _addresses(), port), Examined(rank, facts))
         found = _first(task, mine, size) if rank == 0 else _other(mine)
     if rank == 0:
         Path(f"{task.answer}.first").touch()
@@ -120,7 +120,7 @@ def _first(task: Task, mine: Introduced, size: int) -> page.DoctorPage:
         reports = [_look(mine, known, problem)]
         for line in lines:
             with contextlib.suppress(OSError, msgspec.DecodeError):
-                reports.append(_receive(line, NodeReport))
+                reports.append(_receive(line, Examined))
     if shared_file:
         with contextlib.suppress(OSError):
             os.unlink(shared_file)
@@ -191,7 +191,7 @@ def _reached(place: tuple[str, int]) -> socket.socket:
             threading.Event().wait(_PULSE_S)
 
 
-def _look(mine: Introduced, known: Introductions, problem: str) -> NodeReport:
+def _look(mine: Introduced, known: Introductions, problem: str) -> Examined:
     """Dial the others, look their names up, and see whether the shared folder is shared."""
     others = [peer for peer in known.peers if peer.rank != mine.peer.rank]
     others.sort(key=lambda peer: (peer.rank < mine.peer.rank, peer.rank))
@@ -202,7 +202,7 @@ def _look(mine: Introduced, known: Introductions, problem: str) -> NodeReport:
     shared = problem
     if known.shared_file:
         shared = _find(known)
-    return NodeReport(mine.peer.rank, mine.report.facts, tuple(dials), knows, shared)
+    return Examined(mine.peer.rank, mine.report.facts, tuple(dials), knows, shared)
 
 
 def _dial_all(peer: Peer) -> list[DialResult]:
