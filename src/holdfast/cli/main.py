@@ -21,6 +21,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast status      how a job is: nodes, ranks, steps, what it waits for
   holdfast top         the same live, worker by worker
   holdfast events      what has happened to it so far, and as it goes on
+  holdfast logs        what its workers write, on all nodes
   holdfast stacks      where all workers on this machine are, right now
   holdfast drain       have a node leave its job
   holdfast restart     begin a job's next round, with all workers started again
@@ -37,6 +38,7 @@ VERBS = {
     "status": "status",
     "top": "status",
     "events": "status",
+    "logs": "logs",
     "stacks": "stacks",
     "drain": "operate",
     "restart": "operate",
