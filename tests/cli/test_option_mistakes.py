@@ -57,7 +57,7 @@ def refusal(*words: str, **environ: str) -> UsageError:
         (("--rdzv-backend", "carrier-pigeon", "x"), "for torchrun", "holdfast.registers"),
         (("--rdzv-backend=file", "x"), "needs a path", "--rdzv-endpoint /"),
         (("--rdzv-backend=static", "--nnodes=1:2", "x"), "fixed number", "--nnodes 2"),
-        (("--nnodes=2", "--node-rank=2", "x"), "--node-rank 2 does not exist", "from 0 to 1"),
+        (("--nnodes=2", "--node-rank=2", "x"), "--node-rank 2 is too high", "from 0 to 1"),
         (("--rdzv-conf", "jion_timeout=3", "x"), "no setting 'jion_timeout'", "join_timeout"),
         (("--rdzv-conf", "timeout", "x"), "'timeout' is not key=value", "key=value"),
         (("--rdzv-conf", "timeout=soon", "x"), "--rdzv-conf timeout: 'soon'", "seconds"),
@@ -106,9 +106,13 @@ def refusal(*words: str, **environ: str) -> UsageError:
         (("--non-retryable-exit-codes", "0", "x"), "not the exit code of a failure", "1 to 255"),
         (("--non-retryable-exit-codes", "x", "x"), "not a list of exit codes", "3,4"),
         (("--restart-backoff", "90", "x"), "--restart-backoff 90 is above", "lower the first"),
-        (("-m", "--no-python", "x"), "--module and --no-python exclude", "keep one"),
-        (("--run-path", "--no-python", "x"), "--no-python and --run-path exclude", "keep one"),
-        (("-m", "--run-path", "x"), "--module and --run-path exclude", "keep one"),
+        (("-m", "--no-python", "x"), "--module and --no-python cannot be used together", "use one"),
+        (
+            ("--run-path", "--no-python", "x"),
+            "--no-python and --run-path cannot be used together",
+            "use one",
+        ),
+        (("-m", "--run-path", "x"), "--module and --run-path cannot be used together", "use one"),
     ],
 )
 def test_a_mistake_is_told_with_a_hint(words: tuple[str, ...], message: str, hint: str) -> None:

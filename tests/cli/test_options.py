@@ -307,7 +307,7 @@ def test_counted_workers_are_explained(word: str) -> None:
 
 def test_a_filter_that_shows_nobody_is_mentioned() -> None:
     parsed = parse_run(("--nproc-per-node=2", "--local-ranks-filter=2,5", "train.py"), {})
-    assert "local ranks end at 1" in parsed.notes[0]
+    assert "(local ranks: 0 to 1)" in parsed.notes[0]
     parsed = parse_run(("--nproc-per-node=2", "--local-ranks-filter=1,5", "train.py"), {})
     assert parsed.notes == ()
 

@@ -22,6 +22,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast top         the same live, worker by worker
   holdfast events      what has happened to it so far, and as it goes on
   holdfast logs        what its workers write, on all nodes
+  holdfast report      what became of a job: its story, and where its time went
   holdfast stacks      where all workers on this machine are, right now
   holdfast drain       have a node leave its job
   holdfast restart     begin a job's next round, with all workers started again
@@ -39,6 +40,7 @@ VERBS = {
     "top": "status",
     "events": "status",
     "logs": "logs",
+    "report": "report",
     "stacks": "stacks",
     "drain": "operate",
     "restart": "operate",
@@ -85,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _unknown(verb: str) -> str:
     """What to say of a word that is no verb: most likely the program that should run."""
-    meant = "`holdfast --help` shows what there is"
+    meant = "`holdfast --help` lists the commands"
     if not verb.startswith("-"):
         meant = f"to run it, write `holdfast run {verb}`"
     return f"{verb!r} is not a command of holdfast\nhint: {meant}\n"

@@ -65,7 +65,7 @@ class Agent:
         self._hurried = False
         """A signal came when all that was left was to wait for others."""
         self.console = Console(loop)
-        self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id)
+        self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id, self.host)
         self._disk = Disk(loop, self._say)
         self.console.use_lane(self._disk.lane("console"))
         self.workplace = Workplace(config, self.logs, self.console, self._disk, self.post)
@@ -164,25 +164,29 @@ class Agent:
         where = str(self.logs.journal) if self.logs.journal else None
         # Of several nodes each says how the job ended: nobody looks at all of them.
         quiet = self.config.max_nodes == 1
-        report = render(outcome, recoveries(self._journal.steps), where, quiet)
+        recovered = recoveries(self._journal.steps)
+        report = render(outcome, recovered, where, quiet)
         if self._print_report:
             self.console.write(2, report.encode("utf-8", "replace"))
-        self._finish_files(outcome)
+        self._finish_files(outcome, tells_nothing=outcome.verdict == "succeeded" and not recovered)
         self._loop.run_until(self._console_done(CONSOLE_PATIENCE_S))
         self.console.close()
         self._disk.close()
         # The outcome stands: a signal that comes before we have ended must not become our status.
         self._loop.close(then=signal.SIG_IGN)
 
-    def _finish_files(self, outcome: Outcome) -> None:
-        """Wait for what is not written yet; a signal ends the wait."""
+    def _finish_files(self, outcome: Outcome, *, tells_nothing: bool) -> None:
+        """Wait for what is not written yet; a signal ends the wait.
+
+        A temporary journal goes if it `tells_nothing` that anybody would ask for.
+        """
         files = self.workplace.file_lane
         cause, upwards = outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE")
         if cause is not None:
             files.do(lambda: failures.pass_up(cause, upwards) or None, self._say)
         self._hurried = False
         self._wait_for_disks()
-        if outcome.verdict == "succeeded" and self.logs.temporary and not self._hurried:
+        if tells_nothing and self.logs.temporary and not self._hurried:
             files.do(self.logs.remove_if_untouched)
             self._wait_for_disks()
 
