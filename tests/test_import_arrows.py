@@ -53,7 +53,8 @@ LAYERS = {
         "core", "runtime", "worker", "observe", "transport", "registers", "store", "processes",
         "node",
     },
-    "cli": {"core", "runtime", "worker", "observe", "placement", "processes", "node"},
+    "doctor": {"core", "processes", "transport"},
+    "cli": {"doctor", "core", "runtime", "worker", "observe", "placement", "processes", "node"},
 }  # fmt: skip
 STANDARD_LIBRARY_ONLY = (
     "holdfast.worker",

@@ -79,6 +79,8 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "tls-cert": ("node.pem", ("node.pem",)),
     "tls-key": ("node.key", ("node.key",)),
     "tls-ca": ("ca.pem", ("ca.pem",)),
+    "health-port": ("8080", (8080,)),
+    "health-host": ("[::1]", ("::1",)),
     "no-warm": ("1", (False,)),
     "preload": ("numpy,torch.distributed", (("numpy", "torch.distributed"),)),
     "worker-store": ("1", (True,)),

@@ -167,6 +167,15 @@ class SecuritySettings(Struct, frozen=True):
     tls_authority: str | None = None
 
 
+class HealthSettings(Struct, frozen=True):
+    """Where a node tells how it is (`node.health_port`)."""
+
+    port: int | None = None
+    """None: nowhere; 0: any that is free."""
+    host: str = ""
+    """A numeric address of this machine; empty: all of them."""
+
+
 class WarmStart(Struct, frozen=True):
     """Whether workers are forked from a process with the heavy imports done."""
 
@@ -262,6 +271,7 @@ class JobConfig(Struct, frozen=True):
     leases: Leases = Leases()
     security: SecuritySettings = SecuritySettings()
     warm: WarmStart = WarmStart()
+    health: HealthSettings = HealthSettings()
     output: Output = Output()
     oversight: Oversight = Oversight()
     signals: tuple[str, ...] = DEFAULT_SIGNALS
