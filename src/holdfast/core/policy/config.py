@@ -272,6 +272,8 @@ class JobConfig(Struct, frozen=True):
     security: SecuritySettings = SecuritySettings()
     warm: WarmStart = WarmStart()
     health: HealthSettings = HealthSettings()
+    otel: bool = False
+    """Whether rounds and recoveries are told to OpenTelemetry."""
     output: Output = Output()
     oversight: Oversight = Oversight()
     signals: tuple[str, ...] = DEFAULT_SIGNALS
