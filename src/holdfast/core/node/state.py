@@ -169,6 +169,8 @@ class AgentState(Struct):
     closing: Outcome | None = None
     """No further round is wanted, and how the job ends unless the present one succeeds."""
     draining_by: int | None = None
+    leave_asked: str = ""
+    """Who asked it to leave, in a sentence about it, where that was no signal."""
     """The signal that asked the node to go, while its round still runs."""
     let_out: bool = False
     """The coordinator has ended the round for it."""

@@ -25,7 +25,7 @@ import sys
 from holdfast.core.node import contact as contact
 from holdfast.core.node import saving as saving
 from holdfast.core.node import standstill as standstill
-from holdfast.core.node.draining import not_asked, signalled, worker_failed
+from holdfast.core.node.draining import asked, not_asked, signalled, worker_failed
 from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
@@ -42,6 +42,7 @@ from holdfast.core.node.io import (
     KillZygote,
     LauncherLost,
     LeaseRanOut,
+    LeaveAsked,
     NoteSeat,
     ProcessesStuck,
     Released,
@@ -154,6 +155,8 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
             return _timer(state, event.name, now)
         case SignalReceived():
             return signalled(state, event.signal)
+        case LeaveAsked():
+            return asked(state, event.by)
         case ClosingAsked():
             return closing_asked(state, event.outcome)
         case Released():
