@@ -197,10 +197,9 @@ OPTIONS: tuple[Option, ...] = (
            ours=True),
     Option("hang-after", HANGS, "wait at least this long before that",
            texts.positive_seconds, metavar="S", fields=("oversight.hang_after_s",), ours=True),
-<<<<<<< HEAD
-    Option("start-timeout", HANGS, "end a worker without a sign by then",
+    Option("start-timeout", HANGS, "end a worker that gave no sign by then",
            texts.positive_seconds, metavar="S", fields=("oversight.start_s",), ours=True),
-    Option("first-step-timeout", HANGS, "end a worker without a step by then",
+    Option("first-step-timeout", HANGS, "end a worker that has made no step by then",
            texts.positive_seconds, metavar="S", fields=("oversight.first_step_s",), ours=True),
     Option("straggler-after", HANGS, "tell of one that is slow for this long",
            texts.positive_seconds, metavar="S", fields=("oversight.straggler_after_s",), ours=True),
@@ -212,12 +211,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("stuck-timeout", HANGS, "fail one stuck in the kernel; 0: only tell",
            texts.seconds, metavar="S", fields=("oversight.stuck_s",), ours=True,
            also_from=("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",)),
-    Option("no-stacks", HANGS, "workers cannot be asked where they are",
-=======
-    Option("first-step-timeout", HANGS, "end a worker that has made no step by then",
-           texts.positive_seconds, metavar="S", fields=("oversight.first_step_s",), ours=True),
     Option("no-stacks", HANGS, "workers cannot be asked for their stacks",
->>>>>>> main
            values.inverted_flag, fields=("oversight.stacks",), ours=True),
 
     Option("lease", LOSS, "a node cut off this long stops itself",
