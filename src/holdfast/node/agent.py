@@ -38,6 +38,7 @@ from holdfast.runtime.loop import EventLoop
 if TYPE_CHECKING:
     from holdfast.node.answering import Records
     from holdfast.node.health_port import HealthPort
+    from holdfast.node.trace_export import TraceExport
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
@@ -86,6 +87,7 @@ class Agent:
         self._front_door.engine = self._engine
         self._front_door.make_records = self._records
         self._health: HealthPort | None = None
+        self._traces: TraceExport | None = None
 
     def _ports(self, secrets: Secrets) -> Ports:
         ports = Ports(
@@ -116,6 +118,7 @@ class Agent:
             self._loop.add_signal_handler(number, self.post, SignalReceived(number))
         try:
             self._open_health_port()
+            self._open_traces()
             self.post(started)
             self._loop.run_until(lambda: self._engine.outcome is not None)
         finally:
@@ -137,6 +140,13 @@ class Agent:
 
         self._health = HealthPort(self._engine, self.workplace.standings, self._loop)
         self._health.open(self.config.health, self._journal)
+
+    def _open_traces(self) -> None:
+        if self.config.otel:
+            from holdfast.node.trace_export import TraceExport
+
+            lane = self._disk.lane("traces")
+            self._traces = TraceExport(self._journal, self._header(), lane, self._say)
 
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it."""
@@ -179,6 +189,8 @@ class Agent:
         report = render(outcome, recovered, where, quiet)
         if self._print_report:
             self.console.write(2, report.encode("utf-8", "replace"))
+        if self._traces is not None:
+            self._traces.finish(outcome)
         self._finish_files(outcome, tells_nothing=outcome.verdict == "succeeded" and not recovered)
         self._loop.run_until(self._console_done(CONSOLE_PATIENCE_S))
         if self._health is not None:
