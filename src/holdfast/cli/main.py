@@ -21,12 +21,14 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast status      how a job is: nodes, ranks, steps, what it waits for
   holdfast top         the same live, worker by worker
   holdfast events      what has happened to it so far, and as it goes on
+  holdfast logs        what its workers write, on all nodes
   holdfast report      what became of a job: its story, and where its time went
   holdfast stacks      where all workers on this machine are, right now
   holdfast drain       have a node leave its job
   holdfast restart     begin a job's next round, with all workers started again
   holdfast stop        end a job
   holdfast slurm       submit a job to Slurm, and follow it
+  holdfast doctor      what is wrong with this machine, or with all nodes of a job
   holdfast where       where this process was placed, and by which engine; runs nothing
   holdfast --help      this text
   holdfast --version   the version
@@ -38,12 +40,14 @@ VERBS = {
     "status": "status",
     "top": "status",
     "events": "status",
+    "logs": "logs",
     "report": "report",
     "stacks": "stacks",
     "drain": "operate",
     "restart": "operate",
     "stop": "operate",
     "slurm": "slurm",
+    "doctor": "doctor",
     "where": "where",
 }
 """All but `run`, each a function of that name, with the module of `holdfast.cli` that has it."""

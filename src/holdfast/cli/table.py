@@ -29,9 +29,10 @@ FAILURE = "When something fails"
 HANGS = "When a job hangs"
 LOSS = "When machines come and go"
 SECURITY = "Who may join"
+HEALTH = "Health and metrics"
 WARM = "Faster starts"
 TORCHRUN = "Compatibility with torchrun"
-GROUPS = (MACHINES, PROGRAM, OUTPUT, FAILURE, HANGS, LOSS, SECURITY, WARM, TORCHRUN)
+GROUPS = (MACHINES, PROGRAM, OUTPUT, FAILURE, HANGS, LOSS, SECURITY, HEALTH, WARM, TORCHRUN)
 
 EVENT_HANDLERS = ("null", "console", "dynamic_rendezvous")
 """Those that need no package: the last one is torchrun's own, and keeps nothing either."""
@@ -241,6 +242,15 @@ OPTIONS: tuple[Option, ...] = (
            values.optional_text, metavar="FILE", fields=("security.tls_key",), ours=True),
     Option("tls-ca", SECURITY, "who signed the certificates of all nodes",
            values.optional_text, metavar="FILE", fields=("security.tls_authority",), ours=True),
+
+    Option("health-port", HEALTH, "serve /livez, /readyz, /metrics; 0: any port",
+           texts.whole_number(0, PORT_MOST), metavar="PORT", fields=("health.port",), ours=True,
+           also_from=("TORCHELASTIC_HEALTH_CHECK_PORT",)),
+    Option("health-host", HEALTH, "listen at this address only",
+           values.numeric_address, metavar="ADDRESS", fields=("health.host",), ours=True,
+           shown="all"),
+    Option("otel", HEALTH, "send traces to OpenTelemetry (holdfast[otel])",
+           texts.flag, fields=("otel",), ours=True),
 
     Option("no-warm", WARM, "start every worker cold",
            values.inverted_flag, fields=("warm.enabled",), ours=True),

@@ -38,7 +38,9 @@ from holdfast.runtime.loop import EventLoop
 
 if TYPE_CHECKING:
     from holdfast.node.answering import Records
+    from holdfast.node.health_port import HealthPort
     from holdfast.node.live_line import LiveLine
+    from holdfast.node.trace_export import TraceExport
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
@@ -95,6 +97,8 @@ class Agent:
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
         self._front_door.engine = self._engine
         self._front_door.make_records = self._records
+        self._health: HealthPort | None = None
+        self._traces: TraceExport | None = None
 
     def _ports(self, secrets: Secrets) -> Ports:
         ports = Ports(
@@ -124,6 +128,8 @@ class Agent:
                 continue  # Started by `nohup`: it is to go on without its terminal.
             self._loop.add_signal_handler(number, self.post, SignalReceived(number))
         try:
+            self._open_health_port()
+            self._open_traces()
             self.post(started)
             self._loop.run_until(lambda: self._engine.outcome is not None)
         finally:
@@ -139,6 +145,21 @@ class Agent:
         self._engine.close()
         self._take_leave(outcome)
         return outcome
+
+    def _open_health_port(self) -> None:
+        if self.config.health.port is None:
+            return
+        from holdfast.node.health_port import HealthPort
+
+        self._health = HealthPort(self._engine, self.workplace.standings, self._loop)
+        self._health.open(self.config.health, self._journal)
+
+    def _open_traces(self) -> None:
+        if self.config.otel:
+            from holdfast.node.trace_export import TraceExport
+
+            lane = self._disk.lane("traces")
+            self._traces = TraceExport(self._journal, self._header(), lane, self._voice.complain)
 
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it."""
@@ -189,8 +210,12 @@ class Agent:
         report = render(outcome, recovered, where, quiet)
         if self._print_report:
             self._voice.report(report, where)
+        if self._traces is not None:
+            self._traces.finish(outcome)
         self._finish_files(outcome, tells_nothing=outcome.verdict == "succeeded" and not recovered)
         self._loop.run_until(self._console_done(CONSOLE_PATIENCE_S))
+        if self._health is not None:
+            self._health.close()
         self.console.close()
         self._disk.close()
         # The outcome stands: a signal that comes before we have ended must not become our status.

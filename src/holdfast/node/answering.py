@@ -19,12 +19,16 @@ from holdfast.core.node.io import LeaveAsked
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.questions import (
     EVENTS_TOLD_MOST,
+    LOGS_TOLD_BYTES,
     Answer,
     DrainWanted,
     EventsAsked,
     EventsTold,
     FrameTold,
     JobAsked,
+    LogBlock,
+    LogsAsked,
+    LogsTold,
     NotKnown,
     RankOverview,
     RanksAsked,
@@ -48,6 +52,7 @@ from holdfast.processes.lookout.usage import (
     UsageWatch,
     look_at_machine,
 )
+from holdfast.processes.output.recent import OutputBlock, OutputWanted
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime.disk import DiskLane
 
@@ -92,6 +97,8 @@ class Answering:
                 self._workplace.take_stacks(question.reason, lambda found: tell(_stacks(found)))
             case RanksAsked():
                 self._look_at_ranks(tell)
+            case LogsAsked() as question:
+                self._logs_after(question, tell)
             case EventsAsked() as question:
                 self._events_after(question, tell)
             case DrainWanted(by=by):
@@ -136,6 +143,23 @@ class Answering:
 
         self._workplace.file_lane.do(look, looked)
 
+    def _logs_after(self, question: LogsAsked, tell: Reply) -> None:
+        recent, ranks = self._workplace.recent, frozenset(question.ranks)
+        after = question.after.get(self._engine.state.name, 0)
+        files = tuple(
+            cut(f"rank {rank}: {file}")
+            for (rank, _), file in sorted(recent.files.items())
+            if not ranks or rank in ranks
+        )
+
+        def told(blocks: list[OutputBlock], last: int) -> None:
+            packed = tuple(
+                LogBlock(b.at, b.rank, 2 if b.stream == 2 else 1, b.text) for b in blocks
+            )
+            tell(LogsTold(packed, last, files))
+
+        recent.after(OutputWanted(after, ranks, LOGS_TOLD_BYTES, question.wait_s), told)
+
     def _events_after(self, question: EventsAsked, tell: Reply) -> None:
         records = self._records
         if self._feed is None:
@@ -147,6 +171,10 @@ class Answering:
             tell(EventsTold(tuple(map(_pack, events)), last))
 
         self._feed.after(question.after, EVENTS_TOLD_MOST, question.wait_s, told)
+
+
+def _log_block(block: OutputBlock) -> LogBlock:
+    return LogBlock(block.at, block.rank, 2 if block.stream == 2 else 1, block.text)
 
 
 def _rank(standing: WorkerStanding, used: ProcessUsage) -> RankOverview:

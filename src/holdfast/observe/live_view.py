@@ -178,7 +178,7 @@ def _waited(doing: Doing, now: float) -> str:
     whole = doing.until - doing.since
     full = round(min(passed / whole, 1.0) * BAR)
     bar = f"[{'#' * full}{'-' * (BAR - full)}]"
-    return f"{doing.words} | {bar} {_length(passed)} of {_length(whole)}"
+    return f"{doing.words} | {bar} {_length(passed)} of {_length(round(whole))}"
 
 
 def _length(seconds: float) -> str:
