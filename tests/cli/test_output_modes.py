@@ -61,6 +61,7 @@ def test_verbose_has_a_line_for_everything_and_nothing_twice(
     for words in ("started on", "round 1 begins: 2 ranks", "restart 1 of 1", "round 2 begins"):
         assert sum(words in line for line in said) == 1, words
     assert sum(line.startswith("holdfast: round 1 ends") for line in said) == 1
+    assert sum(line.startswith("holdfast: the job succeeded") for line in said) == 1
 
 
 def test_json_has_one_object_for_each_event(lines_of: Callable[..., list[str]]) -> None:

@@ -18,7 +18,7 @@ from holdfast.core.node.io import Say
 from holdfast.core.policy.config import Output
 from holdfast.observe.journal import Journal, JournalHeader, Step
 from holdfast.processes.output.console import Console
-from holdfast.processes.output.own_lines import own_line, stamp
+from holdfast.processes.output.own_lines import NAME, own_line, stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class EventVoice(Voice):
         from holdfast.observe.story import Storyteller
 
         self._teller = Storyteller(header)
+        self._last = ""
+        """How the job ended, if that was told."""
         self._told: deque[str] = deque(maxlen=SAID_KEPT)
         journal.listeners.append(self._take)
 
@@ -76,7 +78,11 @@ class EventVoice(Voice):
     def report(self, text: str, journal: str | None) -> None:
         """As objects, the end of the job was the last event; what is left is where to read on."""
         if not self._output.json:
-            super().report(text, journal)
+            headline, _, rest = text.partition("\n")
+            if self._output.verbose and headline == self._last:
+                self._write(rest)
+            else:
+                super().report(text, journal)
         elif text and journal:
             self.complain(f"the journal: {journal}")
 
@@ -84,6 +90,8 @@ class EventVoice(Voice):
         for event in self._teller.feed(step):
             if not self._output.quiet or event.kind in FAILURES:
                 self._write(self._line(event))
+            if event.kind == "job_finished":
+                self._last = f"{NAME}{event.words}"
         self._told.extend(_said_by(step))
 
     def _line(self, event: StoryEvent) -> str:
