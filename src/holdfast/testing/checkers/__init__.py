@@ -15,6 +15,7 @@ from holdfast.testing.checkers import (
     promptness,
     saving,
     seats,
+    standstill,
     succession,
     untouched,
     written_first,
@@ -38,6 +39,7 @@ CHECKERS = (
     succession,
     untouched,
     saving,
+    standstill,
 )
 SHOWN = 10
 
