@@ -56,6 +56,8 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "restart-backoff": ("0.5", (0.5,)),
     "restart-backoff-max": ("5", (5.0,)),
     "same-cause-limit": ("0", (0,)),
+    "quarantine-after": ("2", (2,)),
+    "quarantine-time": ("60", (60.0,)),
     "progress-after": ("20", (20.0,)),
     "non-retryable-exit-codes": ("3,4", ((3, 4),)),
     "unkillable-timeout": ("2", (2.0,)),
@@ -77,6 +79,9 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "tls-cert": ("node.pem", ("node.pem",)),
     "tls-key": ("node.key", ("node.key",)),
     "tls-ca": ("ca.pem", ("ca.pem",)),
+    "health-port": ("8080", (8080,)),
+    "health-host": ("[::1]", ("::1",)),
+    "otel": ("1", (True,)),
     "no-warm": ("1", (False,)),
     "preload": ("numpy,torch.distributed", (("numpy", "torch.distributed"),)),
     "worker-store": ("1", (True,)),
@@ -305,7 +310,7 @@ def test_counted_workers_are_explained(word: str) -> None:
 
 def test_a_filter_that_shows_nobody_is_mentioned() -> None:
     parsed = parse_run(("--nproc-per-node=2", "--local-ranks-filter=2,5", "train.py"), {})
-    assert "local ranks end at 1" in parsed.notes[0]
+    assert "(local ranks: 0 to 1)" in parsed.notes[0]
     parsed = parse_run(("--nproc-per-node=2", "--local-ranks-filter=1,5", "train.py"), {})
     assert parsed.notes == ()
 

@@ -1,4 +1,4 @@
-"""Bugs in who is told of a hang, and when (design §9)."""
+"""Bugs in who is told of a hang, and when (design §10)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .planting import Mutant
 MUTANTS = (
     Mutant(
         "a job hangs when any of its nodes stands still",
-        "§9.1",
+        "§10.1",
         "core.coordinator.standstill:look",
         "if node not in course.succeeded",
         "if node in course.still",
@@ -23,7 +23,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a node said on a connection that broke is still believed",
-        "§9.4",
+        "§10.4",
         "core.coordinator.standstill:greeted",
         "current.course.still.pop(node, None)",
         "current.course.still.get(node)",
@@ -32,7 +32,7 @@ MUTANTS = (
     ),
     Mutant(
         "a node that may not have heard of the hang is not told again",
-        "§9.4",
+        "§10.4",
         "core.coordinator.standstill:greeted",
         "current.course.hang.told.discard(node)",
         "current.course.hang.told.add(node)",
@@ -41,7 +41,7 @@ MUTANTS = (
     ),
     Mutant(
         "a node does not tell another coordinator that its workers stand still",
-        "§9.4",
+        "§10.4",
         "core.node.step:_take",
         "*standstill.told_again(state)",
         "",
@@ -50,7 +50,7 @@ MUTANTS = (
     ),
     Mutant(
         "a node does not tell that its workers move again",
-        "§9.2",
+        "§10.2",
         "core.node.standstill:moved",
         "return [*said, Report(WorkersMoved(event.round))]",
         "return said",
@@ -59,7 +59,7 @@ MUTANTS = (
     ),
     Mutant(
         "who moves ends no standstill",
-        "§9.2",
+        "§10.2",
         "core.coordinator.standstill:moved",
         "current.course.hang = None",
         "pass",
@@ -68,7 +68,7 @@ MUTANTS = (
     ),
     Mutant(
         "nobody is ended for a hang",
-        "§9.3",
+        "§10.3",
         "core.coordinator.standstill:look",
         "ends = node == case.node",
         "ends = False",
@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "it is not looked at again when a node has finished",
-        "§9.1",
+        "§10.1",
         "core.coordinator.ending:succeeded",
         "return closed or standstill.look(state)",
         "return closed",

@@ -18,14 +18,39 @@ Usage: holdfast run [options] SCRIPT [arguments]
 
   holdfast run         start, supervise, restart and explain the workers of a job
   holdfast run --help  all its options
+  holdfast status      how a job is: nodes, ranks, steps, what it waits for
+  holdfast top         the same live, worker by worker
+  holdfast events      what has happened to it so far, and as it goes on
+  holdfast logs        what its workers write, on all nodes
+  holdfast report      what became of a job: its story, and where its time went
   holdfast stacks      where all workers on this machine are, right now
+  holdfast drain       have a node leave its job
+  holdfast restart     begin a job's next round, with all workers started again
+  holdfast stop        end a job
   holdfast slurm       submit a job to Slurm, and follow it
+  holdfast doctor      what is wrong with this machine, or with all nodes of a job
   holdfast where       where this process was placed, and by which engine; runs nothing
   holdfast --help      this text
   holdfast --version   the version
 
 For example: holdfast run --nproc-per-node 4 train.py
 """
+
+VERBS = {
+    "status": "status",
+    "top": "status",
+    "events": "status",
+    "logs": "logs",
+    "report": "report",
+    "stacks": "stacks",
+    "drain": "operate",
+    "restart": "operate",
+    "stop": "operate",
+    "slurm": "slurm",
+    "doctor": "doctor",
+    "where": "where",
+}
+"""All but `run`, each a function of that name, with the module of `holdfast.cli` that has it."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -44,18 +69,12 @@ def main(argv: list[str] | None = None) -> int:
         if argv is None:
             _leave(status)
         return status
-    if verb == "stacks":
-        from holdfast.cli.stacks import stacks
+    if verb in VERBS:
+        from importlib import import_module
 
-        return stacks(words[1:])
-    if verb == "slurm":
-        from holdfast.cli.slurm import slurm
-
-        return slurm(words[1:])
-    if verb == "where":
-        from holdfast.cli.where import where
-
-        return where(words[1:])
+        module = import_module(f"holdfast.cli.{VERBS[verb]}")
+        status = getattr(module, verb)(words[1:])
+        return int(status)
     if verb in ("--version", "-V"):
         from holdfast import __version__
 
@@ -70,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _unknown(verb: str) -> str:
     """What to say of a word that is no verb: most likely the program that should run."""
-    meant = "`holdfast --help` shows what there is"
+    meant = "`holdfast --help` lists the commands"
     if not verb.startswith("-"):
         meant = f"to run it, write `holdfast run {verb}`"
     return f"{verb!r} is not a command of holdfast\nhint: {meant}\n"

@@ -67,6 +67,8 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     parsed = options.parse_run(words, os.environ)
     config = parsed.config
     check_program(config.program)
+    if config.otel:
+        _check_otel()
     for note in parsed.notes:
         print(f"holdfast: {note}", file=sys.stderr)
     if config.max_nodes > 1:
@@ -80,7 +82,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     started = how_to_start(config)
     layout, events = _registered_layout(config), _registered_events(config)
     echo = events.take if events else None
-    agent = Agent(config, EventLoop(), secrets=_secrets(config, secret), echo=echo)
+    agent = Agent(config, EventLoop(), secrets=secrets_of(config, secret), echo=echo)
     if layout:
         agent.workplace.layout = layout
     try:
@@ -89,6 +91,17 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     finally:
         if events:
             events.close()
+
+
+def _check_otel() -> None:
+    """It needs packages that do not come with Holdfast."""
+    from importlib.util import find_spec
+
+    from holdfast.core.protocol.errors import UsageError
+
+    # One by one: to look for what is inside of a package imports the package.
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
+        raise UsageError("--otel: OpenTelemetry is not installed", "pip install 'holdfast[otel]'")
 
 
 def _registered_layout(config: JobConfig) -> Layout | None:
@@ -111,7 +124,7 @@ def _registered_events(config: JobConfig) -> EventLog | None:
     return open_event_log(config.event_log_handler)
 
 
-def _secrets(config: JobConfig, secret: dict[str, str]) -> Secrets | None:
+def secrets_of(config: JobConfig, secret: dict[str, str]) -> Secrets | None:
     """A job of one node needs none, and does not wait for what reads them."""
     if config.max_nodes == 1:
         return None

@@ -12,22 +12,33 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.coordinator import operating
+from holdfast.core.coordinator.io import OperatorAsked, OperatorWish
 from holdfast.core.coordinator.overview import overview
-from holdfast.core.protocol.bounds import NAME_MOST, cut
+from holdfast.core.node.io import LeaveAsked
+from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.questions import (
     EVENTS_TOLD_MOST,
+    LOGS_TOLD_BYTES,
     Answer,
+    DrainWanted,
     EventsAsked,
     EventsTold,
     FrameTold,
     JobAsked,
+    LogBlock,
+    LogsAsked,
+    LogsTold,
     NotKnown,
     RankOverview,
     RanksAsked,
     RanksTold,
+    RestartWanted,
     StacksAsked,
     StacksTold,
     StackTold,
+    StopWanted,
+    UnderWay,
     pack,
     read_question,
 )
@@ -41,6 +52,7 @@ from holdfast.processes.lookout.usage import (
     UsageWatch,
     look_at_machine,
 )
+from holdfast.processes.output.recent import OutputBlock, OutputWanted
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime.disk import DiskLane
 
@@ -85,8 +97,17 @@ class Answering:
                 self._workplace.take_stacks(question.reason, lambda found: tell(_stacks(found)))
             case RanksAsked():
                 self._look_at_ranks(tell)
+            case LogsAsked() as question:
+                self._logs_after(question, tell)
             case EventsAsked() as question:
                 self._events_after(question, tell)
+            case DrainWanted(by=by):
+                self._engine.post(LeaveAsked(clean(by)))
+                tell(UnderWay())
+            case RestartWanted(by=by):
+                tell(self._operate("restart", by))
+            case StopWanted(by=by):
+                tell(self._operate("stop", by))
             case None:
                 tell(NotKnown("this version of Holdfast does not know that question"))
 
@@ -95,6 +116,16 @@ class Answering:
         if coordinating is None:
             return NotKnown(NOT_THE_COORDINATOR)
         return overview(coordinating.liveness, question, self._engine.clock.now())
+
+    def _operate(self, wish: OperatorWish, by: str) -> Answer:
+        coordinating = self._engine.place.coordinating
+        if coordinating is None:
+            return NotKnown(NOT_THE_COORDINATOR)
+        refused = operating.refusal(coordinating.state, wish)
+        if refused:
+            return NotKnown(refused)
+        coordinating.operate(OperatorAsked(wish, clean(by)))
+        return UnderWay()
 
     def _look_at_ranks(self, tell: Reply) -> None:
         standings = self._workplace.standings()
@@ -112,6 +143,23 @@ class Answering:
 
         self._workplace.file_lane.do(look, looked)
 
+    def _logs_after(self, question: LogsAsked, tell: Reply) -> None:
+        recent, ranks = self._workplace.recent, frozenset(question.ranks)
+        after = question.after.get(self._engine.state.name, 0)
+        files = tuple(
+            cut(f"rank {rank}: {file}")
+            for (rank, _), file in sorted(recent.files.items())
+            if not ranks or rank in ranks
+        )
+
+        def told(blocks: list[OutputBlock], last: int) -> None:
+            packed = tuple(
+                LogBlock(b.at, b.rank, 2 if b.stream == 2 else 1, b.text) for b in blocks
+            )
+            tell(LogsTold(packed, last, files))
+
+        recent.after(OutputWanted(after, ranks, LOGS_TOLD_BYTES, question.wait_s), told)
+
     def _events_after(self, question: EventsAsked, tell: Reply) -> None:
         records = self._records
         if self._feed is None:
@@ -123,6 +171,10 @@ class Answering:
             tell(EventsTold(tuple(map(_pack, events)), last))
 
         self._feed.after(question.after, EVENTS_TOLD_MOST, question.wait_s, told)
+
+
+def _log_block(block: OutputBlock) -> LogBlock:
+    return LogBlock(block.at, block.rank, 2 if block.stream == 2 else 1, block.text)
 
 
 def _rank(standing: WorkerStanding, used: ProcessUsage) -> RankOverview:

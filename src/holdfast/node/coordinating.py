@@ -20,6 +20,7 @@ from holdfast.core.coordinator.io import (
     Disconnect,
     Explain,
     HandOverAsked,
+    OperatorAsked,
     Raise,
     Refuse,
     Reinstate,
@@ -110,6 +111,8 @@ class Coordinating:
         self._timers = Timers(host.clock, self._on_timer)
         self._inbox: Inbox[Callable[[float], list[CoordinatorEffect]]] = Inbox(self._step)
         self._closed = False
+        self.messages = 0
+        """How many were heard, for whoever wants to know what there is to do here."""
         self._refused: set[str] = set()
         """What was refused, by kind, as far as it was said."""
         self._own_name = ""
@@ -124,6 +127,7 @@ class Coordinating:
     # What comes in.
 
     def on_message(self, node: str, message: FromNode) -> None:
+        self.messages += 1
         if isinstance(message, NodeGreeted):
             # A greeting begins anew: its answer tells all, and nothing older may follow it.
             self._unsaid = [tell for tell in self._unsaid if tell.node != node]
@@ -160,6 +164,10 @@ class Coordinating:
     def written(self, version: int) -> None:
         """That version is written down."""
         self._take(lambda now: liveness.decide(self.liveness, Written(version), now))
+
+    def operate(self, event: OperatorAsked) -> None:
+        """Somebody wants something of the whole job."""
+        self._take(lambda now: liveness.decide(self.liveness, event, now))
 
     def hand_over(self) -> None:
         """The node goes: another one is to be the coordinator, if the job goes on."""

@@ -141,7 +141,8 @@ class Embedded:
         if self._keeper is None:
             self._serve(coordinating)
         else:
-            self._keeper.begin(state.tenure, ledger(state), partial(self._serve, coordinating))
+            known = ledger(state, self._host.clock.now())
+            self._keeper.begin(state.tenure, known, partial(self._serve, coordinating))
 
     def _beginning(self, written: Document | None) -> CoordinatorState:
         """Go on from the record of an earlier coordinator of this job, or begin."""
@@ -149,7 +150,9 @@ class Embedded:
         beginning = next_life(config, written, self._host.ports.instance())
         known = beginning.ledger
         if known is not None and known.outcome is not None:
-            self._host.say("this job has already finished; telling whoever has not heard so")
+            self._host.say(
+                "this job has already finished; telling the nodes that have not heard of it"
+            )
         elif known is not None and known.round:
             self._host.say(f"going on from the record of round {known.round}")
         self._host.journal.began(now, beginning)

@@ -16,6 +16,7 @@ from holdfast.core.policy.config import (
     JobConfig,
     Leases,
     Program,
+    Quarantine,
     Rendezvous,
     RestartPolicy,
     Timeouts,
@@ -98,6 +99,8 @@ class Profile(Struct, frozen=True):
     """How often whoever leads is struck at a point of the protocol, whenever that is reached."""
     saves: float = 0.4
     """How often workers ask whether they are to save."""
+    at_one_host: float = 0.0
+    """How often what does not strike the leader strikes the last host."""
     hangs: float = 0.0
     """How often a worker is ended where all stand still, and not only told of."""
     slow_first: float = 0.0
@@ -183,6 +186,16 @@ PROFILES: dict[str, Profile] = {
         spare=0.4,
         saves=0.7,
     ),
+    "blamed": Profile(
+        (*WORKERS, *WORKERS, *WORKERS, "node is killed"),
+        faults=(4, 9),
+        at_leader=0.2,
+        short_s=(0.2, 1.5),
+        spare=0.6,
+        late=0.1,
+        at_one_host=0.85,
+        ends_early=0.0,
+    ),
     "shortage": Profile(("node is killed",), faults=(0, 2), late=0.6, shortage=1.0, spare=0.0),
     "standstill": Profile(
         (
@@ -223,7 +236,8 @@ WEIGHTS = {
     "leader": 10, "register": 8, "drains": 6, "growth": 4, "slow": 5, "embedded": 8,
     "watching": 6, "emptied": 4, "takeover": 4, "points": 6,
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
-    "closings": 0, "liars": 0, "asked": 0, "again": 0, "standstill": 0, "unheard": 0,
+    "closings": 0, "liars": 0, "asked": 0, "again": 0, "blamed": 0, "standstill": 0,
+    "unheard": 0,
 }  # fmt: skip
 
 
@@ -236,6 +250,8 @@ def make_plan(seed: int, profile: str = "") -> Plan:
     embedded = random.random() < kind.embedded
     count = random.randint(*kind.hosts)
     config = _config(random, kind, count, embedded)
+    if kind.at_one_host:
+        config = _with_quarantine(seed, config)
     if Random(f"hangs {seed}").random() < kind.hangs:
         config = replace(config, oversight=replace(config.oversight, hang="restart"))
     heal_at = _heal_at(random, config)
@@ -320,6 +336,15 @@ def _policy(random: Random) -> RestartPolicy:
     )
 
 
+def _with_quarantine(seed: int, config: JobConfig) -> JobConfig:
+    """Hosts are kept out soon, and not for long; and failures do not use up the budget."""
+    random = Random(f"quarantine {seed}")
+    first_s = random.choice((2.0, 4.0, 200.0))
+    rules = Quarantine(random.choice((2, 2, 3)), first_s, first_s * 2, forget_s=12.0)
+    restarts = replace(config.restarts, max_restarts=20, fruitless_rounds_limit=0)
+    return replace(config, quarantine=rules, restarts=restarts)
+
+
 def _timeouts(random: Random) -> Timeouts:
     return Timeouts(
         shutdown_s=random.choice((0.8, 1.5)),
@@ -378,7 +403,7 @@ def _faults(
 ) -> tuple[Fault, ...]:
     count, register = cluster
     kinds = _kinds(kind, register)
-    faults = []
+    faults: list[Fault] = []
     end = random.uniform(4.0, heal_at - 3.0)
     span = (end, end + 2.5) if kind.at_the_end else (1.0, heal_at - 1.0)
     for _ in range(random.randint(*kind.faults)):
@@ -386,11 +411,15 @@ def _faults(
         what = random.choice(kinds)
         if what == "leader pauses mid-word":
             at_leader = True
+        at = random.uniform(*span)
+        host = LEADER if at_leader else random.randrange(count)
+        if kind.at_one_host and not at_leader and random.random() < kind.at_one_host:
+            host = count - 1
         faults.append(
             Fault(
-                at=random.uniform(*span),
+                at=at,
                 kind=what,
-                host=LEADER if at_leader else random.randrange(count),
+                host=host,
                 lasts_s=random.uniform(*kind.short_s),
                 other=random.randrange(1000),
             )

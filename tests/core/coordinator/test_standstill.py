@@ -94,7 +94,7 @@ def test_where_all_are_is_said_once_where_the_coordinator_is() -> None:
     job = hanging("a", "b", hang="warn")
     job.hear("a", waiting(0))
     said = [one.text for one in job.hear("b", loading(1)) if isinstance(one, Explain)]
-    everywhere = "all workers on 2 nodes stand still for 300 s"
+    everywhere = "all workers on 2 nodes have stood still for 300 s"
     waits = "rank 0 on host-a waits in all_reduce at train.py:41"
     loads = "rank 1 on host-b is in load_batch at data.py:88, waiting for a file on /data"
     assert said == [f"the job hangs: {everywhere}: {waits}; {loads}"]

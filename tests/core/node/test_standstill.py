@@ -28,7 +28,7 @@ from .agent_life import Life, exited, running, said, stopping, without_words
 
 PLACES = (StoodPlace((0,), "all_reduce", "a.py:9"), StoodPlace((1,), "f", "a.py:1"))
 STOOD = GroupStood(
-    1, "all workers stand still for 300 s: …", "/logs/stacks_1.txt", 1, PLACES, 300.0
+    1, "all workers have stood still for 300 s: …", "/logs/stacks_1.txt", 1, PLACES, 300.0
 )
 
 

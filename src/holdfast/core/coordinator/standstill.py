@@ -94,7 +94,7 @@ def _begin(
     if len(left) == 1:
         return []
     still_s = min(course.still[node].still_s for node in left)
-    words = f"all workers on {len(left)} nodes stand still for {still_s:.0f} s"
+    words = f"all workers on {len(left)} nodes have stood still for {still_s:.0f} s"
     return [Explain(f"the job hangs: {words}: {in_words(groups)}")]
 
 

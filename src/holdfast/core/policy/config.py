@@ -73,6 +73,18 @@ class RestartPolicy(Struct, frozen=True):
     """Rounds without progress in a row, whatever ended them, that end the job; 0: never."""
 
 
+class Quarantine(Struct, frozen=True):
+    """When a host on which rounds keep failing is kept out (see `core.policy.quarantine`)."""
+
+    after: int = 3
+    """Rounds in a row that failed there; 0: never."""
+    first_s: float = 300.0
+    """How long the first time; twice as long each time after that."""
+    longest_s: float = 3600.0
+    forget_s: float = 3600.0
+    """After which one stay is forgotten."""
+
+
 class Timeouts(Struct, frozen=True):
     """How long each wait may take."""
 
@@ -153,6 +165,15 @@ class SecuritySettings(Struct, frozen=True):
     tls_certificate: str | None = None
     tls_key: str | None = None
     tls_authority: str | None = None
+
+
+class HealthSettings(Struct, frozen=True):
+    """Where a node tells how it is (`node.health_port`)."""
+
+    port: int | None = None
+    """None: nowhere; 0: any that is free."""
+    host: str = ""
+    """A numeric address of this machine; empty: all of them."""
 
 
 class WarmStart(Struct, frozen=True):
@@ -245,10 +266,14 @@ class JobConfig(Struct, frozen=True):
     """Where the coordinator's host keeps its record; None: a place that the shell chooses."""
     rendezvous: Rendezvous = Rendezvous()
     restarts: RestartPolicy = RestartPolicy()
+    quarantine: Quarantine = Quarantine()
     timeouts: Timeouts = Timeouts()
     leases: Leases = Leases()
     security: SecuritySettings = SecuritySettings()
     warm: WarmStart = WarmStart()
+    health: HealthSettings = HealthSettings()
+    otel: bool = False
+    """Whether rounds and recoveries are told to OpenTelemetry."""
     output: Output = Output()
     oversight: Oversight = Oversight()
     signals: tuple[str, ...] = DEFAULT_SIGNALS
@@ -301,7 +326,7 @@ class JobConfig(Struct, frozen=True):
         )
         _require(
             self.max_nodes >= self.min_nodes,
-            f"at most {self.max_nodes} nodes is less than at least {self.min_nodes}",
+            f"a maximum of {self.max_nodes} nodes is below the minimum of {self.min_nodes}",
             "write the smaller number first: --nnodes MIN:MAX",
         )
         _require(
@@ -318,13 +343,13 @@ class JobConfig(Struct, frozen=True):
             )
         _require(
             self.node_rank is None or 0 <= self.node_rank <= COUNT_MOST,
-            f"{self.node_rank} is no rank of a node",
+            f"{self.node_rank} is not a node's rank",
             "--node-rank counts from 0",
         )
         for address in (self.master_address or "", self.local_address or ""):
             _require(
                 len(address) <= HOST_MOST and address.isprintable() and " " not in address,
-                f"{address[:HOST_MOST]!r} is no address",
+                f"{address[:HOST_MOST]!r} is not an address",
                 "a host's name, or a numeric address",
             )
         _require(
@@ -335,7 +360,7 @@ class JobConfig(Struct, frozen=True):
         _require(
             self.restarts.same_cause_limit >= 0,
             "same_cause_limit cannot be negative",
-            "0 means that alike failures are never counted",
+            "0 means that equal failures are not counted",
         )
         _require(
             self.restarts.fruitless_rounds_limit >= 0,
@@ -343,17 +368,36 @@ class JobConfig(Struct, frozen=True):
             "0 means that rounds without progress are never counted",
         )
         _require(
+            self.quarantine.after >= 0,
+            "--quarantine-after cannot be negative",
+            "0 means that no host is ever kept out",
+        )
+        _require(
+            self.quarantine.first_s > 0 and self.quarantine.forget_s > 0,
+            "a host cannot be kept out for no time",
+            "--quarantine-time 300, for instance; --quarantine-after 0 keeps none out",
+        )
+        _require(
             (self.security.tls_certificate is None) == (self.security.tls_key is None),
             "a certificate and its key go together",
             "give both --tls-cert and --tls-key, or neither",
         )
-        for settings in (self.timeouts, self.restarts, self.leases, self.oversight):
+        for settings in (
+            self.timeouts,
+            self.restarts,
+            self.quarantine,
+            self.leases,
+            self.oversight,
+        ):
             _require_durations(settings)
         timing.check(self)
         return self
 
 
-def _require_durations(settings: Timeouts | RestartPolicy | Leases | Oversight) -> None:
+Settings = Timeouts | RestartPolicy | Quarantine | Leases | Oversight
+
+
+def _require_durations(settings: Settings) -> None:
     for name, value in _durations(settings):
         _require(
             math.isfinite(value) and value >= 0,
@@ -363,7 +407,7 @@ def _require_durations(settings: Timeouts | RestartPolicy | Leases | Oversight) 
 
 
 def _durations(
-    settings: Timeouts | RestartPolicy | Leases | Oversight,
+    settings: Settings,
 ) -> list[tuple[str, float]]:
     names = [name for name in settings.__struct_fields__ if name.endswith("_s")]
     values = [(name, getattr(settings, name)) for name in names]

@@ -8,7 +8,7 @@ Rules
 1. A question has one bounded answer. Who wants more asks again, from where the answer ended.
 2. News are asked for with `wait_s`: the answer comes when there are some, or after that time.
    So nobody asks again and again, and nobody is sent what it did not ask for.
-3. A node that cannot answer says why (`NotKnown`).
+3. A node that cannot answer, or do what is wanted, says why (`NotKnown`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from holdfast.core.protocol.bounds import (
     SLOTS_MOST,
@@ -36,6 +36,7 @@ from holdfast.core.protocol.model import Outcome, Record
 NODES_TOLD_MOST = 2000
 """In one answer; of a larger job the next are asked for."""
 EVENTS_TOLD_MOST = 500
+LOGS_TOLD_BYTES = 1 << 18
 WAIT_MOST_S = 25.0
 Waiting = Annotated[float, Meta(ge=0.0, le=WAIT_MOST_S)]
 """How long an answer may wait for something to tell."""
@@ -164,6 +165,36 @@ class StacksTold(Record, frozen=True):
     """Where all of it is written, on that node."""
 
 
+class LogsAsked(Record, frozen=True):
+    """What have your workers written? Of nodes."""
+
+    after: Annotated[dict[NameOrNone, Number], Meta(max_length=20_000)] = field(
+        default_factory=dict
+    )
+    """By the name of each node, the number of its last block that is known."""
+    ranks: Annotated[tuple[Rank, ...], Meta(max_length=SLOTS_MOST)] = ()
+    """Of whom; empty for all."""
+    wait_s: Waiting = 0.0
+
+
+class LogBlock(Struct, frozen=True, array_like=True):
+    """What a worker wrote at once; a line may go on in the next one."""
+
+    at: Seconds
+    """Seconds since 1970, by that node's clock."""
+    rank: Rank
+    stream: Literal[1, 2]
+    text: Packed
+
+
+class LogsTold(Record, frozen=True):
+    blocks: Annotated[tuple[LogBlock, ...], Meta(max_length=100_000)]
+    last: Number
+    """The number to go on from."""
+    files: Annotated[tuple[Line, ...], Meta(max_length=2 * SLOTS_MOST)] = ()
+    """Of workers that write straight into a file: "rank 3: /logs/…/stdout.log"."""
+
+
 class EventsAsked(Record, frozen=True):
     """What has happened? Of the coordinator's node, which knows most, or of any."""
 
@@ -179,14 +210,49 @@ class EventsTold(Record, frozen=True):
     """The number of the last of them, to go on from."""
 
 
+# What is wanted, not only known.
+
+
+class DrainWanted(Record, frozen=True):
+    """Leave the job when it suits, as on a signal that asks for it. Of some nodes."""
+
+    by: Name
+    """Who wants it, in words."""
+
+
+class RestartWanted(Record, frozen=True):
+    """End the round and begin the next, at no charge. Of the coordinator."""
+
+    by: Name
+
+
+class StopWanted(Record, frozen=True):
+    """End the job: workers get SIGTERM, and their grace. Of the coordinator."""
+
+    by: Name
+
+
+class UnderWay(Record, frozen=True):
+    """It is being done; its events tell how it goes."""
+
+
 class NotKnown(Record, frozen=True):
     """This node cannot answer that, and why."""
 
     reason: Line
 
 
-Question = JobAsked | RanksAsked | StacksAsked | EventsAsked
-Answer = JobTold | RanksTold | StacksTold | EventsTold | NotKnown
+Question = (
+    JobAsked
+    | RanksAsked
+    | StacksAsked
+    | LogsAsked
+    | EventsAsked
+    | DrainWanted
+    | RestartWanted
+    | StopWanted
+)
+Answer = JobTold | RanksTold | StacksTold | LogsTold | EventsTold | UnderWay | NotKnown
 
 _questions: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Question)
 _answers: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Answer)

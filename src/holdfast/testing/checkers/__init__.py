@@ -7,6 +7,7 @@ from holdfast.testing.checkers import (
     closing,
     dense_ranks,
     healthy_nodes,
+    kept_out,
     leases,
     one_round,
     one_speaker,
@@ -39,6 +40,7 @@ CHECKERS = (
     succession,
     untouched,
     saving,
+    kept_out,
     standstill,
 )
 SHOWN = 10
