@@ -170,7 +170,7 @@ def succeeded(
         note_done(state, current, node)
     # It may have been the only one that did not stand still.
     closed = judging.close_if_all_succeeded(state, current)
-    return closed or standstill.look(state, current)
+    return closed or standstill.look(state)
 
 
 def stopped(
