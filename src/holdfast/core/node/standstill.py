@@ -7,15 +7,14 @@ Rules
 3. Words come before deeds: where the workers are is said, and kept in a file, before one is ended.
 4. The worker that is ended is a failure like any other, with the reason and the file of the stacks
    as its error: the round ends by it, is charged, and is tried again if the budget allows.
-<<<<<<< HEAD
 5. A worker that is stuck in the kernel cannot be ended. Where a limit was given, it counts as
    failed at once, so that nobody waits for it.
 6. A deadline is the program's own or the user's word, so a worker that misses one is ended at once.
-=======
+
+
 5. A deadline is the program's own or the user's word, so a worker that misses one is ended at once.
 6. One worker is ended for it and no second one, however often that is told: the end of one ends the
    round.
->>>>>>> main
 """
 
 from __future__ import annotations
@@ -105,7 +104,6 @@ def _end_suspect(state: AgentState, event: GroupStood, named: int | None) -> lis
     return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
 
 
-<<<<<<< HEAD
 def held(state: AgentState, event: WorkerHeld) -> list[AgentEffect]:
     """Something holds a worker that we cannot reach: it is told, and ended for it if it is to be.
 
@@ -121,7 +119,8 @@ def held(state: AgentState, event: WorkerHeld) -> list[AgentEffect]:
 
     worker.ended_for, worker.ended_kind = event.words, STUCK
     return [said, SignalWorkers(signal.SIGKILL, (event.local_rank,))]
-=======
+
+
 def _place_of(event: GroupStood, rank: int) -> str:
     """Where it is, in words that follow others."""
     from holdfast.core.policy.stacks import StackPlace  # Few jobs ever need it.
@@ -131,7 +130,6 @@ def _place_of(event: GroupStood, rank: int) -> str:
             place = StackPlace(told.function, told.where, told.kernel)
             return f" {place.shortly()}" if place.shortly() else ""
     return ""
->>>>>>> main
 
 
 def missed(state: AgentState, event: DeadlineMissed) -> list[AgentEffect]:
