@@ -64,6 +64,7 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "hang": ("restart", ("restart",)),
     "hang-after": ("90", (90.0,)),
     "first-step-timeout": ("600", (600.0,)),
+    "allow-chaos": ("1", (True,)),
     "no-stacks": ("1", (False,)),
     "lease": ("4", (4.0,)),
     "heartbeat": ("0.5", (0.5,)),

@@ -200,6 +200,8 @@ OPTIONS: tuple[Option, ...] = (
            texts.positive_seconds, metavar="S", fields=("oversight.hang_after_s",), ours=True),
     Option("first-step-timeout", HANGS, "end a worker that has made no step by then",
            texts.positive_seconds, metavar="S", fields=("oversight.first_step_s",), ours=True),
+    Option("allow-chaos", HANGS, "let `holdfast chaos` harm this job, for a trial",
+           texts.flag, fields=("allow_chaos",), ours=True),
     Option("no-stacks", HANGS, "workers cannot be asked for their stacks",
            values.inverted_flag, fields=("oversight.stacks",), ours=True),
 

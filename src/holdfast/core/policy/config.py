@@ -287,6 +287,8 @@ class JobConfig(Struct, frozen=True):
     logs_specs: str | None = None
     numa_binding: str | None = None
     virtual_local_rank: bool = False
+    allow_chaos: bool = False
+    """Whether whoever may ask the job may also harm it, for a trial (`holdfast chaos`)."""
     worker_store: bool = False
     """Rank 0 serves PyTorch's store itself, instead of a process of ours."""
     hidden_variables: tuple[str, ...] = ()
