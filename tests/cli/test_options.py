@@ -36,6 +36,8 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "topology-key": ("rack7/host2", ("rack7/host2",)),
     "join-timeout": ("12.5", (12.5,)),
     "last-call": ("0", (0.0,)),
+    "check": ("1", ("built in",)),
+    "check-timeout": ("5", (5.0,)),
     "no-detect": ("1", ()),
     "module": ("1", ()),
     "no-python": ("1", ()),

@@ -13,6 +13,7 @@ from holdfast.processes.spawner_process import SpawnerProcess, fill_standard_str
 
 TYPE_CHECKING = False  # As in `typing`, which the spawner's start does not wait for.
 if TYPE_CHECKING:
+    from holdfast.core.node.io import AgentStarted
     from holdfast.core.policy.config import JobConfig
     from holdfast.node.secrets import Secrets
     from holdfast.observe.event_handlers import EventLog
@@ -82,7 +83,14 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     started = how_to_start(config)
     layout, events = _registered_layout(config), _registered_events(config)
     echo = events.take if events else None
-    agent = Agent(config, EventLoop(), secrets=secrets_of(config, secret), echo=echo)
+    unfit = _why_unfit(config) if config.check else ""
+    if unfit:
+        if config.max_nodes == 1:
+            print(f"holdfast: this node stays out: {unfit}", file=sys.stderr)
+            return exit_status.UNFIT
+        config, started = _staying_out(config, unfit)
+    loop, secrets = EventLoop(), secrets_of(config, secret)
+    agent = Agent(config, loop, secrets=secrets, print_report=not unfit, echo=echo)
     if layout:
         agent.workplace.layout = layout
     try:
@@ -91,6 +99,25 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     finally:
         if events:
             events.close()
+
+
+def _why_unfit(config: JobConfig) -> str:
+    """Have this node checked, as `--check` asks for; why it must not join, if it must not."""
+    from holdfast.doctor.before_joining import examine
+
+    found = examine(config, os.environ)
+    for doubt in found.doubts:
+        print(f"holdfast: check: {doubt}", file=sys.stderr)
+    return found.problem
+
+
+def _staying_out(config: JobConfig, reason: str) -> tuple[JobConfig, AgentStarted]:
+    """The node tells the coordinator and goes; it is no host, whom the others would need."""
+    from msgspec.structs import replace
+
+    from holdfast.core.node.io import AgentStarted
+
+    return replace(config, is_host=False), AgentStarted(stays_out=reason)
 
 
 def _check_otel() -> None:

@@ -132,6 +132,10 @@ OPTIONS: tuple[Option, ...] = (
            texts.positive_seconds, metavar="S", fields=("timeouts.join_s",), ours=True),
     Option("last-call", MACHINES, "wait for more once MIN nodes are there",
            texts.seconds, metavar="S", fields=("timeouts.last_call_s",), ours=True),
+    Option("check", MACHINES, "is this node fit? or --check='your command'",
+           values.check, fields=("check",), ours=True),
+    Option("check-timeout", MACHINES, "how long that command may take",
+           texts.positive_seconds, metavar="S", fields=("timeouts.check_s",), ours=True),
     Option("no-detect", MACHINES, "do not ask Slurm, mpirun, ... for settings",
            texts.flag, ours=True),
 

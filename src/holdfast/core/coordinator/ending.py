@@ -290,6 +290,8 @@ def left(
         if message.signal is None and state.end is not None:
             state.end.unaware.add(node)  # It waits to be told how its job ended.
         return effects
+    if message.stays_out:
+        return [Explain(f"{member.name} stays out: {message.reason}", member.name)]
     current = state.round
     if not isinstance(current, FormingRound | None) and node in current.seats:
         _note(current.course, message.failures, now)

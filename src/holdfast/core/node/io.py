@@ -42,6 +42,8 @@ class AgentStarted(Record, frozen=True):
     """Somebody else runs the workers: they are asked to end, and never killed from here."""
     notes: bool = False
     """The node will have a note on its machine, or it will be said that it has none: `NoteMade`."""
+    stays_out: str = ""
+    """Why this node must not take part, if it must not: it tells the coordinator, and goes."""
 
 
 class EndpointReserved(Record, frozen=True):

@@ -35,6 +35,7 @@ ETCD_BACKENDS = ("etcd", "etcd-v2")
 BACKENDS = (*EMBEDDED_BACKENDS, *ETCD_BACKENDS, STATIC_BACKEND, "file")
 BESIDE_THE_MASTER, UNPRIVILEGED = 100, 1024
 
+BUILT_IN_CHECK = "built in"
 HangPolicy = Literal["off", "warn", "restart"]
 ProgramKind = Literal["script", "module", "command", "run_path", "function"]
 
@@ -119,6 +120,8 @@ class Timeouts(Struct, frozen=True):
     running round does not wait much longer."""
     seek_s: float = 6.0
     """How long it may take to find and reach the coordinator before that is tried anew."""
+    check_s: float = 60.0
+    """How long a command may take that says whether a node is fit."""
     resign_s: float = 3.0
     """How long a node that is done waits until its place as coordinator is handed over."""
 
@@ -291,6 +294,8 @@ class JobConfig(Struct, frozen=True):
     """Whether whoever may ask the job may also harm it, for a trial (`holdfast chaos`)."""
     worker_store: bool = False
     """Rank 0 serves PyTorch's store itself, instead of a process of ours."""
+    check: str = ""
+    """What a node has to pass before it joins: a command, `BUILT_IN_CHECK`, or nothing."""
     hidden_variables: tuple[str, ...] = ()
     """What the agent has in its environment and workers must not: the engine's own ranks."""
 

@@ -224,6 +224,8 @@ class NodeLeft(Record, frozen=True):
     failures: Failures = ()
     kind: NameOrNone = ""
     """Of `core.policy.kinds`, where it leaves because something went wrong on it."""
+    stays_out: bool = False
+    """It never took part: it did not pass its own check, and `reason` says why."""
 
 
 class ClosingWanted(Record, frozen=True):
