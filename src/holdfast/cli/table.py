@@ -168,6 +168,15 @@ OPTIONS: tuple[Option, ...] = (
     Option("duplicate-stderr-filters", OUTPUT, "the same for stderr; ,, means a comma",
            values.filters, metavar="WORDS", fields=("output.stderr_filters",)),
 
+    Option("quiet", OUTPUT, "of its own lines only failures and the report",
+           texts.flag, fields=("output.quiet",), ours=True),
+    Option("verbose", OUTPUT, "a line for everything that happens",
+           texts.flag, fields=("output.verbose",), ours=True),
+    Option("json", OUTPUT, "one object for each of these, on stderr",
+           texts.flag, fields=("output.json",), ours=True),
+    Option("timestamps", OUTPUT, "the time before each line of its own",
+           texts.flag, fields=("output.timestamps",), ours=True),
+
     Option("max-restarts", FAILURE, "restarts allowed for the whole job",
            texts.whole_number(0), metavar="N", fields=("restarts.max_restarts",)),
     Option("shutdown-timeout", FAILURE, "grace between signal and SIGKILL",

@@ -219,6 +219,12 @@ class Output(Struct, frozen=True):
     stdout_filters: tuple[str, ...] = ()
     stderr_filters: tuple[str, ...] = ()
     prefix_template: str | None = None
+    quiet: bool = False
+    """Of our own lines only failures and the report."""
+    verbose: bool = False
+    json: bool = False
+    """Our own lines are one object each (`observe.story`)."""
+    timestamps: bool = False
 
     def redirected(self, local_rank: int) -> int:
         return self.redirects.get(local_rank, self.redirects_default)
@@ -383,6 +389,11 @@ class JobConfig(Struct, frozen=True):
             self.quarantine.first_s > 0 and self.quarantine.forget_s > 0,
             "a host cannot be kept out for no time",
             "--quarantine-time 300, for instance; --quarantine-after 0 keeps none out",
+        )
+        _require(
+            self.output.quiet + self.output.verbose + self.output.json <= 1,
+            "--quiet, --verbose and --json exclude each other",
+            "each says in which form the agent's own lines are: keep one",
         )
         _require(
             (self.security.tls_certificate is None) == (self.security.tls_key is None),
