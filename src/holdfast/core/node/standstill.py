@@ -99,7 +99,7 @@ def _end_suspect(state: AgentState, event: GroupStood, named: int | None) -> lis
 
     worker = state.workers[running[rank]]
     worker.ended_for = f"the job stood still, and it was ended{place}{kept}"
-    worker.ended_kind = HANG if event.stands_out or rank == named else STANDSTILL
+    worker.ended_kind = HANG if rank == named else STANDSTILL
     said = Say(f"ending rank {rank} for it (--hang restart)")
     return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
 
