@@ -1,0 +1,134 @@
+/** All that the page knows, and who wants to hear of which part. */
+
+import { useEffect, useState } from "preact/hooks";
+import { History } from "./history";
+import type { Event, Job, Messages, Node, Story } from "./model";
+import { Workers } from "./workers";
+
+export type Topic = "job" | "nodes" | "ranks" | "story" | "events" | "connection" | "choice" | "note";
+
+export type Connection =
+  | { state: "connecting" }
+  | { state: "live" }
+  | { state: "asleep" } // the page is hidden: nobody watches, so nothing is asked
+  | { state: "lost"; since: number; tries: number }
+  | { state: "locked"; wrong: boolean }
+  | { state: "over" }; // a finished journal: all has been said
+
+const EVENTS_MOST = 5000;
+
+class Store {
+  job: Job | null = null;
+  nodes: Node[] = [];
+  workers = new Workers();
+  history = new History();
+  story: Story = { rounds: [], incidents: [] };
+  events: Event[] = [];
+  connection: Connection = { state: "connecting" };
+  /** The worker that was chosen in the grid. */
+  rank: number | null = null;
+  note: { words: string; bad: boolean } | null = null;
+  /** The server's clock minus ours, in seconds. */
+  private clockAhead: number | null = null;
+  private listeners = new Map<Topic, Set<() => void>>();
+
+  /** The time on the clock of whoever tells. */
+  now(): number {
+    return Date.now() / 1000 + (this.clockAhead ?? 0);
+  }
+
+  take<K extends keyof Messages>(kind: K, message: Messages[K]): void {
+    TAKERS[kind](this, message);
+  }
+
+  heardClock(at: number): void {
+    this.clockAhead = at - Date.now() / 1000;
+  }
+
+  /** A new stream begins with everything. */
+  beginAnew(): void {
+    this.events = [];
+    this.nodes = [];
+  }
+
+  connect(connection: Connection): void {
+    this.connection = connection;
+    this.tell("connection");
+  }
+
+  choose(rank: number | null): void {
+    if (rank === this.rank) return;
+    this.rank = rank;
+    this.tell("choice");
+  }
+
+  say(words: string, bad = false): void {
+    this.note = words ? { words, bad } : null;
+    this.tell("note");
+  }
+
+  listen(topic: Topic, listener: () => void): () => void {
+    const set = this.listeners.get(topic) ?? new Set();
+    this.listeners.set(topic, set);
+    set.add(listener);
+    return () => set.delete(listener);
+  }
+
+  tell(topic: Topic): void {
+    for (const listener of this.listeners.get(topic) ?? []) listener();
+  }
+}
+
+type Takers = { [K in keyof Messages]: (store: Store, message: Messages[K]) => void };
+
+const TAKERS: Takers = {
+  job(store, job) {
+    store.job = job;
+    store.tell("job");
+  },
+  nodes(store, { set, count }) {
+    const nodes = store.nodes.slice(0, count);
+    for (const [index, node] of set) nodes[index] = node;
+    store.nodes = nodes;
+    store.tell("nodes");
+  },
+  ranks(store, change) {
+    store.workers.apply(change);
+    store.heardClock(change.at);
+    if (store.job && !store.job.finished_journal) store.history.take(store.job, store.workers);
+    store.tell("ranks");
+  },
+  story(store, story) {
+    store.story = story;
+    store.tell("story");
+  },
+  events(store, events) {
+    store.events = [...store.events, ...events].slice(-EVENTS_MOST);
+    store.tell("events");
+  },
+  note(store, { words }) {
+    store.say(words);
+  },
+};
+
+export const store = new Store();
+
+/** Draw again whenever one of these parts has changed. */
+export function useStore(...topics: Topic[]): Store {
+  const [, again] = useState(0);
+  useEffect(() => {
+    const stop = topics.map((topic) => store.listen(topic, () => again((n) => n + 1)));
+    return () => stop.forEach((end) => end());
+  }, []);
+  return store;
+}
+
+/** Draw again every second, for what counts time. */
+export function useSeconds(running = true): void {
+  const [, again] = useState(0);
+  useEffect(() => {
+    if (!running) return;
+    const timer = setInterval(() => again((n) => n + 1), 1000);
+    return () => clearInterval(timer);
+  }, [running]);
+}
