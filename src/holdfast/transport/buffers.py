@@ -14,9 +14,9 @@ Rules
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
 from holdfast.runtime.loop import Cancellable, Loop
-from holdfast.transport.connection import FramedConnection
 from holdfast.transport.frames import HANDSHAKE_LIMIT, ProtocolError
 
 FRAME_TIMEOUT_S = 15.0
@@ -31,16 +31,25 @@ LATE_S = 1.0
 _SLOW = ProtocolError("slow message", "a message was not complete in time", permanent=False)
 
 
+class BoundedPeer(Protocol):
+    """A connection for which something is held."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def refuse(self, error: ProtocolError) -> None: ...
+    def give_up_sending(self) -> None: ...
+
+
 class PeerBuffers:
     """One account for all connections of a server."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._unfinished: dict[FramedConnection, int] = {}
-        self._begun: dict[FramedConnection, float] = {}
+        self._unfinished: dict[BoundedPeer, int] = {}
+        self._begun: dict[BoundedPeer, float] = {}
         """Since when a frame is unfinished, longest first."""
-        self._paused: dict[FramedConnection, None] = {}
-        self._unread: dict[FramedConnection, int] = {}
+        self._paused: dict[BoundedPeer, None] = {}
+        self._unread: dict[BoundedPeer, int] = {}
         """Who has something to read, longest first."""
         self._timer: Cancellable | None = None
         self._due = 0.0
@@ -49,7 +58,7 @@ class PeerBuffers:
 
     # What comes in.
 
-    def receiving(self, connection: FramedConnection, size: int, is_new: bool) -> None:
+    def receiving(self, connection: BoundedPeer, size: int, is_new: bool) -> None:
         self.unfinished_bytes += size - self._unfinished.pop(connection, 0)
         if is_new or not size:
             self._begun.pop(connection, None)
@@ -99,7 +108,7 @@ class PeerBuffers:
 
     # What goes out.
 
-    def sending(self, connection: FramedConnection, size: int) -> None:
+    def sending(self, connection: BoundedPeer, size: int) -> None:
         self.unread_bytes += size - self._unread.get(connection, 0)
         if size:
             self._unread[connection] = size

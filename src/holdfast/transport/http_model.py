@@ -1,0 +1,128 @@
+"""What is asked and answered over HTTP, in words of our own.
+
+A handler takes a request and a `Reply`, which it uses once, now or later: for an answer that is
+whole, or for a stream that goes on until one side ends it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+EVENTS = "text/event-stream"
+BODY_MOST = 64 << 10
+"""Of a request, where its route does not say otherwise."""
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+
+
+class HttpRequest(Struct, frozen=True):
+    """One request, whole. The path is decoded; names of headers are in lower case."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    """Of a name that is given twice, the last value."""
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    address: str = ""
+    """Where it comes from, as `transport.peers` tells addresses apart."""
+
+
+class HttpResponse(Struct, frozen=True):
+    """An answer, or what a stream begins with."""
+
+    body: bytes = b""
+    status: int = 200
+    content_type: str = TEXT
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class HttpStream(Protocol):
+    """An answer that goes on."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is still there."""
+        ...
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it reads as fast as it is sent to. Wait for `on_room` where it does not."""
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Never calls back. Too much that is not read ends the connection, later."""
+        ...
+
+    def close(self) -> None:
+        """All is said. `on_closed` is not called for it."""
+        ...
+
+
+class Reply(Protocol):
+    """One answer that is owed. Nothing comes of using it twice, or for a client that has gone."""
+
+    def __call__(self, response: HttpResponse) -> None: ...
+
+    def stream(
+        self,
+        response: HttpResponse,
+        on_room: Callable[[], None],
+        on_closed: Callable[[], None],
+    ) -> HttpStream | None:
+        """Begin one; None if the client has gone, wants only the head, or there are too many.
+
+        `on_room` is called each time the client has read all; `on_closed` once, when it has gone.
+        """
+        ...
+
+
+Handler = Callable[[HttpRequest, Reply], None]
+
+
+class Route(Struct, frozen=True):
+    """Who answers at a path. HEAD is answered by `get`, and its body left out."""
+
+    get: Handler | None = None
+    post: Handler | None = None
+    body_most: int = BODY_MOST
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        got = ("GET", "HEAD") if self.get is not None else ()
+        return (*got, "POST") if self.post is not None else got
+
+    def handler(self, method: str) -> Handler | None:
+        return {"GET": self.get, "HEAD": self.get, "POST": self.post}.get(method)
+
+
+def at_once(answer: Callable[[HttpRequest], HttpResponse]) -> Handler:
+    """A handler of what is known already."""
+    return lambda request, reply: reply(answer(request))
+
+
+def said(status: int, words: str) -> HttpResponse:
+    """A sentence."""
+    return HttpResponse(f"{words}\n".encode(errors="replace"), status)
+
+
+def event(data: str, name: str = "", number: str = "") -> bytes:
+    """One server-sent event; whoever reconnects says the last `number` it has seen."""
+    lines = [f"id: {number}"] if number else []
+    lines += [f"event: {name}"] if name else []
+    # A carriage return would end a line as well, and begin a field of the data's own.
+    lines += [f"data: {line}" for line in data.replace("\r", "\n").split("\n")]
+    return ("\n".join(lines) + "\n\n").encode()
+
+
+def date() -> str:
+    """Now, as HTTP writes it, whatever language the user speaks."""
+    now = time.gmtime()
+    day, month = _DAYS[now.tm_wday], _MONTHS[now.tm_mon - 1]
+    return f"{day}, {now.tm_mday:02} {month} {now.tm_year} {time.strftime('%H:%M:%S', now)} GMT"
