@@ -20,7 +20,7 @@ ROOTS = {
     *("WorkerExited", "SignalReceived", "ClosingAsked", "Released"),
     *("CoordinatorLost", "LeaseRanOut", "LeaderTetherEnded", "HeldUp"),
     *("NodeSuspected", "NodeGone", "ZygoteLost", "SpawnerLost", "ImportsLearned"),
-    *("NoteMade", "EndedFound"),
+    *("NoteMade", "EndedFound", "ClockRead"),
     # Of renewals, and of the steps that workers report, only some are written.
     *("RegisterWrote", "RegisterUnclear", "RegisterRead", "ElectionTimerFired"),
     "WorkersProgressed",

@@ -60,6 +60,8 @@ from holdfast.observe.journal import (
     SCHEMA,
     AgentStep,
     Beginning,
+    ClockPair,
+    ClockRead,
     CoordinatorBegan,
     CoordinatorStep,
     Gap,
@@ -152,7 +154,7 @@ def test_every_line_is_one_object_as_the_schema_says(path: Path) -> None:
     journal.coordinator(2.5, samples(CoordinatorEvent)[0], [])
     journal.close()
     header, first, second = (json.loads(line) for line in path.read_text().splitlines())
-    assert list(header) == ["schema", "job", "node", "host", "started", "config"]
+    assert list(header) == ["schema", "job", "node", "host", "started", "config", "clock"]
     assert first == {
         "machine": "agent",
         "seq": 1,
@@ -457,8 +459,8 @@ def test_signals_replay_though_a_file_knows_only_their_numbers(path: Path) -> No
 
 
 def test_a_journal_of_another_schema_is_refused(path: Path) -> None:
-    path.write_text('{"schema": 2, "jobs": []}\n')
-    with pytest.raises(UsageError, match="has schema 2, not 1"):
+    path.write_text('{"schema": 3, "jobs": []}\n')
+    with pytest.raises(UsageError, match="has schema 3, not 2"):
         read(path)
 
 
@@ -559,3 +561,56 @@ def test_a_password_of_somebody_s_own_backend_is_not_written_down(path: Path) ->
     header, _ = read(path)
     assert header.config.rendezvous.endpoint == "redis://node0"
     assert header.config.rendezvous.options["db"] == "3"
+
+
+# --- what time it was for people ----------------------------------------------------------
+
+
+def test_both_clocks_are_written_down_again_only_where_they_have_come_apart(path: Path) -> None:
+    offsets = iter([1000.0, 1000.0004, 5000.0, 5000.0])
+    now = iter([1.0, 2.0, 3.0, 4.0])
+
+    def clocks() -> ClockPair:
+        at = next(now)
+        return ClockPair(at, at + next(offsets))
+
+    header = structs.replace(HEADER, clock=ClockPair(0.0, 1000.0))
+    journal = Journal(path, header, clocks=clocks)
+    for at in (1.0, 2.0, 3.0, 4.0):
+        journal.agent(at, AllGone(), [])
+    journal.close()
+    read_header, steps = read(path)
+    assert read_header.clock == ClockPair(0.0, 1000.0)
+    assert [type(step) for step in steps] == [
+        *[AgentStep] * 2,
+        ClockRead,  # Somebody has set the clock.
+        *[AgentStep] * 2,
+    ]
+    assert steps[2] == ClockRead(3, 3.0, 5003.0)
+    assert [step.seq for step in steps] == [1, 2, 3, 4, 5]
+
+
+def test_a_moment_is_put_in_time_to_the_millisecond() -> None:
+    assert ClockPair(100.0, 1_800_000_000.25).time_of(101.5004) == 1_800_000_001.75
+
+
+def test_a_journal_of_the_first_schema_is_still_read(path: Path) -> None:
+    Journal(path, HEADER).close()
+    first = json.loads(path.read_text())
+    del first["clock"]
+    path.write_text(json.dumps({**first, "schema": 1}) + "\n")
+    header, steps = read(path)
+    assert (header.schema, header.clock, steps) == (1, None, [])
+
+
+def test_whoever_listens_is_told_of_every_step_also_of_those_that_are_not_written(
+    path: Path,
+) -> None:
+    journal = Journal(path, HEADER)
+    heard: list[Step] = []
+    journal.listeners.append(heard.append)
+    for step in (1, 2, 3):
+        journal.agent(float(step), StepReported(1, 0, step), [])
+    journal.close()
+    assert [step.at for step in heard if isinstance(step, AgentStep)] == [1.0, 2.0, 3.0]
+    assert len(read(path)[1]) < 3

@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -20,7 +21,7 @@ from holdfast.core.protocol.model import Outcome
 from holdfast.node.engine import Engine
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
-from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
+from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, read_clocks
 from holdfast.observe.recoveries import recoveries
 from holdfast.observe.report import render
 from holdfast.processes import failures
@@ -66,7 +67,13 @@ class Agent:
         self._journal_lane = self._disk.lane("journal", str(self.logs.root or ""))
         if config.event_log_handler == "console":
             echo = self._echo
-        self._journal = Journal(self.logs.journal, self._header(), echo, self._write_journal)
+        self._journal = Journal(
+            self.logs.journal,
+            self._header(),
+            echo,
+            self._write_journal,
+            clocks=partial(read_clocks, loop.now),
+        )
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
 
     def _ports(self, secrets: Secrets) -> Ports:
@@ -173,5 +180,7 @@ class Agent:
         return lambda: bool(given_up) or not self.console.pending()
 
     def _header(self) -> JournalHeader:
-        started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        return JournalHeader(SCHEMA, self.config.run_id, self.node, self.host, started, self.config)
+        clock = read_clocks(self._loop.now)
+        started = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(clock.wall))
+        job = self.config.run_id
+        return JournalHeader(SCHEMA, job, self.node, self.host, started, self.config, clock)

@@ -29,6 +29,7 @@ from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.model import Tenure
 from holdfast.observe.journal import (
     AgentStep,
+    ClockRead,
     CoordinatorBegan,
     CoordinatorStep,
     ElectionStep,
@@ -192,7 +193,7 @@ def _offered(step: Step) -> Iterator[Key]:
     if isinstance(step, CoordinatorBegan):
         yield ("coordinator timer", "look")
         return
-    if isinstance(step, Gap):
+    if isinstance(step, Gap | ClockRead):
         return
     if isinstance(step, ElectionStep):
         for effect in step.effects:
@@ -275,6 +276,8 @@ def in_words(step: Step) -> str:
     match step:
         case Gap():
             return f"{step.missing} lines were left out"
+        case ClockRead():
+            return "the clock for people was set, or has drifted"
         case CoordinatorBegan():
             return f"it is the coordinator, under tenure {step.beginning.tenure}"
         case ElectionStep():

@@ -7,11 +7,13 @@ story of a job and a proof of how it was decided.
 
 Schema (one object a line):
 
-    {"schema": 1, "job": run id, "node", "host", "started": ISO time, "config": {…}}
+    {"schema": 2, "job": run id, "node", "host", "started": ISO time, "config": {…},
+     "clock": {"at", "wall"}}
     {"seq", "at": seconds on the node's own clock, "machine": "agent" | "coordinator",
      "event": {"type", …}, "effects": [{"type", …}, …]}
     {"seq", "at", "machine": "coordinator began", "beginning": {"tenure", "ledger", …}}
     {"seq", "at", "machine": "election", "before": {…}, "event": {"type", …}, "effects": […]}
+    {"seq", "at", "machine": "clock", "wall": seconds since 1970}
 
 The fields of events and effects are those of the types in `core.node.io`,
 `core.protocol.messages` and `core.coordinator.io`; one that has its default may be missing. The
@@ -28,12 +30,16 @@ Rules
 3. Of the machine that finds and replaces the coordinator through a register (the election), only
    what changes something is written, not each renewal. So each of its lines holds what the node
    knew before that step: all that it takes to decide the step again.
-4. Its files are bounded (`journal_file`). Where parts were left out, `read` puts a `Gap`, and a
+4. Steps have the time of the node's own clock, which nobody sets. What time it was for people then
+   follows from both clocks, read at once: in the first line, and in a line of its own wherever they
+   have come apart by more than `APART_S` since.
+5. Its files are bounded (`journal_file`). Where parts were left out, `read` puts a `Gap`, and a
    replay ends there.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -75,10 +81,31 @@ from holdfast.core.protocol.messages import (
 from holdfast.core.protocol.model import Tenure
 from holdfast.observe.journal_file import LIMIT_BYTES, JournalFile, later_parts
 
-SCHEMA = 1
+SCHEMA = 2
+READABLE_SCHEMAS = (1, 2)
+"""The first had no clocks: its steps can be put in time to the second."""
+APART_S = 0.001
 NOTEWORTHY_EVENTS = ("ElectionStarted", "LeaderTetherEnded", "Outranked", "ResignationWanted")
 NOTEWORTHY_EFFECTS = ("Lead", "StepDown", "DialNodes", "NobodyFound", "LearnOutcome", "Announce")
 """Of `core.election.io`, by name: a job without a register does not load it."""
+
+
+class ClockPair(msgspec.Struct, frozen=True):
+    """One moment on the node's own clock, and for people: seconds since 1970."""
+
+    at: float
+    wall: float
+
+    def time_of(self, at: float) -> float:
+        """What time it was for people, to the millisecond."""
+        return round(self.wall + (at - self.at), 3)
+
+
+def read_clocks(own: Callable[[], float]) -> ClockPair:
+    """Both clocks at once: if we are held up between the readings, by half of that at the most."""
+    before = own()
+    wall = time.time()
+    return ClockPair((before + own()) / 2, wall)
 
 
 class JournalHeader(msgspec.Struct, frozen=True):
@@ -90,6 +117,7 @@ class JournalHeader(msgspec.Struct, frozen=True):
     host: str
     started: str
     config: JobConfig
+    clock: ClockPair | None = None
 
 
 class _Schema(msgspec.Struct, frozen=True):
@@ -136,6 +164,14 @@ class ElectionStep(msgspec.Struct, frozen=True, tag="election", tag_field="machi
     """As in `core.election.io`, which a job without a register does not load."""
 
 
+class ClockRead(msgspec.Struct, frozen=True, tag="clock", tag_field="machine"):
+    """The clock for people was set, or has drifted: what follows is in time by this pair."""
+
+    seq: int
+    at: float
+    wall: float
+
+
 class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
     """Steps that were left out of a long journal. Never written: a reader puts it where they were.
 
@@ -146,7 +182,7 @@ class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
     missing: int
 
 
-Step = AgentStep | CoordinatorStep | CoordinatorBegan | ElectionStep | Gap
+Step = AgentStep | CoordinatorStep | CoordinatorBegan | ElectionStep | ClockRead | Gap
 Do = Callable[[Callable[[], str | None], Callable[[str], None], int], None]
 """Has something done that may wait for a disk, after all that was put in before: the work, who is
 told of a problem that it came to, and how many bytes are held for it."""
@@ -159,7 +195,7 @@ def at_once(work: Callable[[], str | None], then: Callable[[str], None], size: i
         then(problem)
 
 
-AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, ElectionStep)
+AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, ElectionStep, ClockRead)
 
 
 class Journal:
@@ -176,9 +212,17 @@ class Journal:
         echo: Callable[[bytes], None] | None = None,
         do: Do = at_once,
         limit_bytes: int = LIMIT_BYTES,
+        clocks: Callable[[], ClockPair] | None = None,
     ) -> None:
-        """`echo` gets every line too, for whoever wants to watch; `do` writes it down."""
+        """`echo` gets every line too, for whoever wants to watch; `do` writes it down.
+
+        `clocks` reads both clocks, where steps are to be put in time.
+        """
         self.path = path
+        self.listeners: list[Callable[[Step], None]] = []
+        """Who is told of every step as it is taken, written or not; its number may be 0 then."""
+        self._clocks = clocks
+        self._clock = header.clock
         self._echo = echo
         self._do = do
         self.problem = ""
@@ -197,6 +241,7 @@ class Journal:
 
     def agent(self, at: float, event: AgentEvent, effects: list[AgentEffect]) -> None:
         step = AgentStep(0, at, event, effects)
+        self._tell(step)
         if isinstance(event, StepReported) and event.round <= self._stepping_round:
             if effects:
                 self._keep_progress(step)
@@ -212,6 +257,7 @@ class Journal:
         self, at: float, event: CoordinatorEvent, effects: list[CoordinatorEffect]
     ) -> None:
         step = CoordinatorStep(0, at, event, effects)
+        self._tell(step)
         if isinstance(event, Heard) and isinstance(event.message, WorkersProgressed):
             reached = (event.message.round, event.message.step)
             if not effects and reached > self._furthest:
@@ -223,12 +269,16 @@ class Journal:
 
     def began(self, at: float, beginning: Beginning) -> None:
         """This node carries the coordinator from now on."""
-        self._add(CoordinatorBegan(0, at, beginning))
+        step = CoordinatorBegan(0, at, beginning)
+        self._tell(step)
+        self._add(step)
 
     def election(self, at: float, before: Any, event: Any, effects: list[Any]) -> None:
         """A step about who leads; written if it changed something."""
         if _is_noteworthy(before, event, effects):
-            self._add(ElectionStep(seq=0, at=at, before=before, event=event, effects=effects))
+            step = ElectionStep(seq=0, at=at, before=before, event=event, effects=effects)
+            self._tell(step)
+            self._add(step)
 
     def taken(self, at: float, liveness: Liveness) -> None:
         """All steps that this coordinator has taken since it was last asked."""
@@ -245,10 +295,27 @@ class Journal:
     def _add(self, step: AnyStep) -> AnyStep:
         """Write a step, numbered, after the heartbeats that it rests on."""
         self._write_quiet()
+        self._look_at_clocks()
         self._written += 1
         numbered = msgspec.structs.replace(step, seq=self._written)
         self._write(numbered)
         return numbered
+
+    def _tell(self, step: Step) -> None:
+        for listener in self.listeners:
+            listener(step)
+
+    def _look_at_clocks(self) -> None:
+        """Write down both clocks where they have come apart since that was last done (rule 4)."""
+        if self._clocks is None:
+            return
+        now, last = self._clocks(), self._clock
+        if last is not None and abs(last.time_of(now.at) - now.wall) <= APART_S:
+            return
+        self._clock = now
+        self._tell(ClockRead(0, now.at, now.wall))
+        self._written += 1
+        self._write(ClockRead(self._written, now.at, now.wall))
 
     def _is_quiet(self, step: AgentStep) -> bool:
         """Whether a step is a heartbeat, or its answer, of which nothing else came."""
@@ -389,7 +456,7 @@ def read(path: Path) -> tuple[JournalHeader, list[Step]]:
         raise UsageError(
             f"{path} is not a journal", "name the journal.jsonl in a job's log directory"
         ) from None
-    if schema != SCHEMA:
+    if schema not in READABLE_SCHEMAS:
         hint = "read it with the version of Holdfast that wrote it"
         raise UsageError(f"{path} has schema {schema}, not {SCHEMA}", hint)
     header = msgspec.json.decode(lines[0], type=JournalHeader)
@@ -428,6 +495,8 @@ def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
         recorded: list[Any] = []
         decided: list[Any] = []
         match step:
+            case ClockRead():
+                pass
             case Gap():
                 return  # What became of the machines meanwhile is not known.
             case CoordinatorBegan():

@@ -49,14 +49,65 @@ class Recovery(msgspec.Struct):
             return f"respawned in {took} ({self._parts()})"
         return f"recovered in {took}, to the first step ({self._parts()})"
 
-    def _parts(self) -> str:
+    def parts_s(self) -> dict[str, float]:
+        """Those that were reached, in order."""
         named = (
             ("stop", self.stop_s),
             ("form", self.form_s),
             ("spawn", self.spawn_s),
             ("first step", self.first_step_s),
         )
-        return ", ".join(f"{name} {took * 1000:.0f}" for name, took in named if took is not None)
+        return {name: took for name, took in named if took is not None}
+
+    def _parts(self) -> str:
+        return ", ".join(f"{name} {took * 1000:.0f}" for name, took in self.parts_s().items())
+
+
+class RecoveryWatch:
+    """Follows one node's steps, and says when a recovery is over.
+
+    It is when the workers step again, or run again where none of them ever says how far it is; or
+    when the round that was to follow ends in its turn.
+    """
+
+    def __init__(self) -> None:
+        self.current: Recovery | None = None
+        self._mark = 0.0
+        self._unborn = 0
+        self._are_steps_told = False
+        self._is_over = False
+
+    def feed(self, step: Step) -> Recovery | None:
+        """Take a step; the recovery that is over by it, if one is."""
+        if not isinstance(step, AgentStep):
+            return None
+        event, before = step.event, self.current
+        broken = _broken_round(event)
+        if broken is not None and (before is None or broken == before.to_round):
+            self.current, self._mark = Recovery(from_round=broken, known_at=step.at), step.at
+            unfinished = before is not None and not self._is_over
+            self._is_over = False
+            return before if unfinished else None
+        self._are_steps_told = self._are_steps_told or isinstance(event, StepReported)
+        if broken is not None or before is None:
+            return None
+        self._mark = _advance(before, event, step.at, self._mark)
+        return before if self._ends(before, event) else None
+
+    def _ends(self, current: Recovery, event: object) -> bool:
+        """Whether this is all that there is to wait for."""
+        if isinstance(event, Told) and isinstance(event.message, RunRound):
+            self._unborn = len(event.message.assignment.workers)
+        elif isinstance(event, WorkerStarted) and event.round == current.to_round:
+            self._unborn -= 1
+        else:
+            stepped = isinstance(event, StepReported) and event.round == current.to_round
+            return self._end_now() if stepped else False
+        return self._end_now() if self._unborn == 0 and not self._are_steps_told else False
+
+    def _end_now(self) -> bool:
+        ended, self._is_over = self._is_over, True
+        return not ended
 
 
 def recoveries(steps: Iterable[Step]) -> list[Recovery]:
@@ -65,20 +116,12 @@ def recoveries(steps: Iterable[Step]) -> list[Recovery]:
     A failure that no round followed is none; one whose round failed in its turn is.
     """
     found: list[Recovery] = []
-    current: Recovery | None = None
-    mark = 0.0
+    watch = RecoveryWatch()
     for step in steps:
-        if not isinstance(step, AgentStep):
-            continue
-        event = step.event
-        broken = _broken_round(event)
-        if broken is not None and (current is None or broken == current.to_round):
-            current = Recovery(from_round=broken, known_at=step.at)
-            mark = step.at
-        elif broken is None and current is not None:
-            mark = _advance(current, event, step.at, mark)
-            if current.to_round and current not in found:
-                found.append(current)
+        watch.feed(step)
+        current = watch.current
+        if current is not None and current.to_round and not (found and found[-1] is current):
+            found.append(current)
     return found
 
 

@@ -36,7 +36,7 @@ def render(
     history = _history(list(recovered), outcome.verdict == "succeeded")
     if quiet and outcome.verdict == "succeeded" and not history:
         return ""
-    lines = [_headline(outcome)]
+    lines = [f"holdfast: {headline(outcome)}"]
     if outcome.cause is not None:
         lines += _cause(outcome.cause)
     lines += _others(outcome.others, outcome.others_untold)
@@ -56,7 +56,8 @@ def _history(recovered: list[Recovery], has_lasted: bool) -> list[str]:
     return [f"  … {left_out} restarts left out", *lines] if left_out else lines
 
 
-def _headline(outcome: Outcome) -> str:
+def headline(outcome: Outcome) -> str:
+    """How the job ended, in one line."""
     verdicts = {
         "succeeded": "the job succeeded",
         "failed": "the job failed",
@@ -66,7 +67,7 @@ def _headline(outcome: Outcome) -> str:
     verdict = verdicts[outcome.verdict]
     if outcome.asked == "node":
         verdict = "this node has left the job, which goes on"
-    return f"holdfast: {verdict}: {clean(outcome.reason)}"
+    return f"{verdict}: {clean(outcome.reason)}"
 
 
 def _cause(cause: Failure) -> list[str]:

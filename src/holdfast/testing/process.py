@@ -75,10 +75,14 @@ class SimulatedProcess(Turns):
         folder, config = self.cluster.journals, self.machine.config
         if folder is None:
             return None
-        from holdfast.observe.journal import SCHEMA, Journal, JournalHeader
+        from holdfast.observe.journal import SCHEMA, ClockPair, Journal, JournalHeader
 
-        of = JournalHeader(SCHEMA, config.run_id, self.node, self.machine.name, "", config)
-        return Journal(folder / f"{self.node}.jsonl", of)
+        def clocks() -> ClockPair:
+            return ClockPair(self.machine.clock.now(), self.cluster.timeline.now)
+
+        name, job = self.machine.name, config.run_id
+        of = JournalHeader(SCHEMA, job, self.node, name, "", config, clocks())
+        return Journal(folder / f"{self.node}.jsonl", of, clocks=clocks)
 
     def begin(self) -> None:
         self.cluster.note(AgentBegan(self.cluster.timeline.now, self.host, self.node))

@@ -70,10 +70,10 @@ def test_a_silent_node_is_suspected_first_and_gone_when_its_lease_must_be_over()
     watched = book("a")
     assert watched.next_check() == 5.0
     assert watched.check(4.9, 4.9) == []
-    assert watched.check(5.0, 5.0) == [NodeSuspected("a", "it has been silent for 5.0 s")]
+    assert watched.check(5.0, 5.0) == [NodeSuspected("a", "it has been silent for 5.0 s", 5.0)]
     assert watched.next_check() == L_PRIME
     assert watched.check(12.0, 12.0) == []
-    assert watched.check(L_PRIME, L_PRIME) == [NodeGone("a", "it was silent for 12.1 s")]
+    assert watched.check(L_PRIME, L_PRIME) == [NodeGone("a", "it was silent for 12.1 s", L_PRIME)]
     assert watched.next_check() is None
 
 
@@ -81,7 +81,7 @@ def test_a_connection_that_breaks_is_silence_and_not_death() -> None:
     watched = book("a")
     watched.disconnected("a", 0.0)
     assert watched.check(1.0, 1.0) == [
-        NodeSuspected("a", "its connection broke and did not come back")
+        NodeSuspected("a", "its connection broke and did not come back", 1.0)
     ]
     assert watched.check(12.0, 12.0) == []
 
@@ -98,7 +98,7 @@ def test_the_orderly_end_of_a_tether_is_proof_after_a_moment() -> None:
     watched.disconnected("a", 1.0)
     watched.tether_ended("a", 1.0)
     assert watched.check(1.2, 1.2) == []
-    assert watched.check(1.3, 1.3) == [NodeGone("a", "all its processes have ended")]
+    assert watched.check(1.3, 1.3) == [NodeGone("a", "all its processes have ended", 1.3)]
 
 
 def test_a_suspected_node_that_is_heard_again_is_there() -> None:
@@ -127,13 +127,13 @@ def test_an_unknown_or_forgotten_node_is_not_answered() -> None:
 def test_a_stall_of_our_own_moves_every_deadline() -> None:
     """Heartbeats that nobody read were not missed."""
     watched = book("a")
-    assert watched.check(30.0, 5.0) == [NodeSuspected("a", "it has been silent for 5.0 s")]
+    assert watched.check(30.0, 5.0) == [NodeSuspected("a", "it has been silent for 5.0 s", 5.0)]
     assert watched.check(30.0 + L_PRIME - 5.1, 30.0 + L_PRIME - 5.1) == []
 
 
 def test_a_check_that_comes_a_little_late_is_no_stall() -> None:
     watched = book("a")
-    assert watched.check(5.1, 5.0) == [NodeSuspected("a", "it has been silent for 5.1 s")]
+    assert watched.check(5.1, 5.0) == [NodeSuspected("a", "it has been silent for 5.1 s", 5.1)]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.1, 4.0)), max_size=60))

@@ -175,7 +175,7 @@ def _explain_wait(state: CoordinatorState, reason: str, now: float) -> list[Coor
     if crowd and now < wait.said_at + ALOUD_EVERY_S:
         return []
     wait.said_at = now
-    return [Explain(reason)]
+    return [Explain(reason, topic="waiting")]
 
 
 def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:

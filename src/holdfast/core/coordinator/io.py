@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import field
 
 from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, Record, Tenure
+
+Topic = Literal["", "restart", "re-form", "waiting"]
+"""What an explanation is about: a round that follows at a charge or free of it, or a wait."""
 
 
 class Heard(Record, frozen=True):
@@ -119,6 +124,7 @@ class Explain(Record, frozen=True):
     text: str
     about: str = ""
     """The node with whose name the text begins, if it does: on itself it is "this node"."""
+    topic: Topic = ""
 
 
 CoordinatorEvent = (

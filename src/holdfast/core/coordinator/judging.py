@@ -60,8 +60,8 @@ def _judge(state: CoordinatorState, ended: StoppingRound, now: float) -> list[Co
     free = "re-forming, not counted against --max-restarts"
     if ended.lost and ended.cause.kind == "failure":
         what = f"{ended.lost}, and its peers' workers failed as a result"
-        return [Explain(f"{what}; {free}")]
-    return [Explain(f"{ended.cause.reason}; {free}", ended.cause.about)]
+        return [Explain(f"{what}; {free}", topic="re-form")]
+    return [Explain(f"{ended.cause.reason}; {free}", ended.cause.about, "re-form")]
 
 
 def _with_early_ends(cause: rootcause.Cause | None, ended: StoppingRound) -> rootcause.Cause | None:
@@ -140,7 +140,7 @@ def _charge(
         return close(state, failed_outcome(f"{what}; {verdict.reason}", cause))
     state.wait.not_before = now + verdict.delay_s
     state.wait.reason = rounds.PAUSING if verdict.delay_s else ""
-    return [Explain(f"{what}; {verdict.reason}")]
+    return [Explain(f"{what}; {verdict.reason}", topic="restart")]
 
 
 def closing_wanted(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:
@@ -182,7 +182,7 @@ def say_unrecorded(state: CoordinatorState, now: float) -> list[CoordinatorEffec
     what = "all workers are done"
     if outcome.verdict != "succeeded":
         what = f"the job is over ({outcome.reason})"
-    return [Explain(f"{what}; waiting for the register to record it")]
+    return [Explain(f"{what}; waiting for the register to record it", topic="waiting")]
 
 
 def failed_outcome(reason: str, cause: rootcause.Cause | None) -> Outcome:

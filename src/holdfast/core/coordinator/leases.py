@@ -29,6 +29,7 @@ from msgspec import Struct, field
 from holdfast.core.policy.config import Leases
 from holdfast.core.protocol.model import Record
 
+BROKEN = "its connection broke and did not come back"
 OUTSTANDING = 64
 """How many unanswered heartbeats a node remembers."""
 
@@ -83,6 +84,8 @@ class NodeSuspected(Record, frozen=True):
 
     node: str
     reason: str
+    silent_s: float = 0.0
+    """How long ago it was last heard."""
 
 
 class NodeHeardAgain(Record, frozen=True):
@@ -96,6 +99,7 @@ class NodeGone(Record, frozen=True):
 
     node: str
     reason: str
+    silent_s: float = 0.0
 
 
 Verdict = NodeSuspected | NodeHeardAgain | NodeGone
@@ -239,18 +243,19 @@ class LeaseBook(Struct):
         silent_s = now - watch.heard_at
         ended_at, lost_at = watch.tether_ended_at, watch.lost_at
         if ended_at is not None and now >= ended_at + self.terms.tether_s:
-            verdicts.append(NodeGone(node, "all its processes have ended"))
+            verdicts.append(NodeGone(node, "all its processes have ended", silent_s))
         elif now >= watch.heard_at + self.terms.gone_after_s:
-            verdicts.append(NodeGone(node, f"it was silent for {silent_s:.1f} s"))
+            verdicts.append(NodeGone(node, f"it was silent for {silent_s:.1f} s", silent_s))
         elif watch.suspected:
             return
         elif lost_at is not None and now >= lost_at + self.terms.reconnect_s:
             watch.suspected = True
-            verdicts.append(NodeSuspected(node, "its connection broke and did not come back"))
+            verdicts.append(NodeSuspected(node, BROKEN, silent_s))
             return
         elif now >= watch.heard_at + self.terms.suspect_s:
             watch.suspected = True
-            verdicts.append(NodeSuspected(node, f"it has been silent for {silent_s:.1f} s"))
+            reason = f"it has been silent for {silent_s:.1f} s"
+            verdicts.append(NodeSuspected(node, reason, silent_s))
             return
         else:
             return

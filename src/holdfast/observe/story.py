@@ -1,0 +1,479 @@
+"""What happened to a job, as events in words: the one place that makes them of journal steps.
+
+Every view (the live line, `--json`, `holdfast report`, the dashboard, metrics) shows these.
+
+Rules
+1. A `Storyteller` follows the steps of one node, as they are taken or as a journal has them. Each
+   step gives no, one or several events. It decides nothing and knows no more than the steps say.
+2. The words are those of the console wherever the console says something. Where it does not, they
+   are one plain sentence. What the console says of no known kind is `said`.
+3. What both machines of one node tell (the coordinator that a round ends, the agent that it was
+   told so) is one event: `StoryEvent.key` is the same, and the first one counts. Several nodes'
+   stories are put together by the same rule (`observe.merged_story`).
+4. `at` is the time for people, in seconds since 1970, to the millisecond. A journal from before
+   there were clocks in it is in time to the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.core.coordinator import io as decided
+from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
+from holdfast.core.node import io as happened
+from holdfast.core.policy import root_cause
+from holdfast.core.protocol import messages as said
+from holdfast.core.protocol.bounds import clean
+from holdfast.core.protocol.model import Assignment, Failure, NodeInfo, Outcome
+from holdfast.core.protocol.naming import host_of
+from holdfast.observe.journal import (
+    AgentStep,
+    ClockPair,
+    ClockRead,
+    CoordinatorBegan,
+    CoordinatorStep,
+    ElectionStep,
+    Gap,
+    JournalHeader,
+    Step,
+)
+from holdfast.observe.recoveries import RecoveryWatch
+from holdfast.observe.report import headline
+
+Kind = Literal[
+    "node_started",
+    "node_joined",
+    "node_left",
+    "node_suspected",
+    "node_back",
+    "node_lost",
+    "contact_lost",
+    "contact_back",
+    "coordinator",
+    "takeover",
+    "imported",
+    "waiting",
+    "standby",
+    "round_formed",
+    "first_step",
+    "worker_failed",
+    "straggler",
+    "hang",
+    "moving_again",
+    "drain",
+    "save",
+    "round_ended",
+    "lease_ended",
+    "decision",
+    "recovered",
+    "workers_done",
+    "job_finished",
+    "gap",
+    "said",
+]
+"""All that an event can be about. Views may rely on it: a new one is a change of the format."""
+Decision = Literal["", "restart", "re-form", "give up"]
+Key = tuple[Kind, int, str, int | None, str]
+
+OF_ROUNDS_KEPT = 4
+"""Of older rounds nothing new is told, so nothing is remembered of what was."""
+
+SAYING: dict[type, Kind] = {
+    happened.SignalReceived: "drain",
+    happened.GroupMoved: "moving_again",
+    happened.StragglerFound: "straggler",
+    happened.DeadlineMissed: "hang",
+    happened.CoordinatorLost: "contact_lost",
+    happened.CoordinatorReached: "contact_back",
+    happened.LeaseRanOut: "lease_ended",
+    said.StandBy: "standby",
+    said.SaveNow: "save",
+    said.TellHang: "hang",
+    said.Welcomed: "waiting",
+}
+"""What it is about when an agent says something, by what it was told."""
+
+
+class StoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that happened, as it is shown to people and told to machines."""
+
+    at: float
+    """Seconds since 1970, to the millisecond, on the clock of the node that tells it."""
+    kind: Kind
+    words: str
+    by: str
+    """The node that tells it; with `seq` the line of its journal."""
+    seq: int = 0
+    """0 where it is told before it is written."""
+    round: int = 0
+    node: str = ""
+    """The node that it is about; empty where it is the whole job."""
+    host: str = ""
+    """The name that this node has in sentences."""
+    rank: int | None = None
+    reason: str = ""
+    decision: Decision = ""
+    parts_s: dict[str, float] = {}
+    """Of a recovery: how long each part took (`observe.recoveries`)."""
+    cause: str = ""
+    """The event that brought it about, as `node:line`, where all journals are at hand."""
+
+    @property
+    def key(self) -> Key:
+        """Equal where two events tell the same; what is only said is always news."""
+        words = self.words if self.kind in ("said", "waiting", "drain", "decision") else ""
+        node = "" if self.kind in OF_THE_JOB else self.node
+        return (self.kind, self.round, node, self.rank, words)
+
+
+OF_THE_JOB = ("round_formed", "round_ended", "first_step", "save", "job_finished", "decision",
+              "waiting")  # fmt: skip
+"""The same wherever it is told."""
+AGAIN = ("said", "gap", "contact_lost", "contact_back", "node_joined", "node_started", "hang",
+         "moving_again", "straggler", "standby", "node_suspected", "node_back", "node_lost",
+         "waiting")  # fmt: skip
+"""Told each time: it may happen twice in one round."""
+
+
+class Storyteller:
+    """Follows the steps of one node."""
+
+    def __init__(self, header: JournalHeader) -> None:
+        self._header = header
+        self._clock = header.clock
+        self._names = {header.node: header.host}
+        self._present: dict[str, None] = {}
+        self._round = 0
+        self._ranks: dict[int, int] = {}
+        """Of this node's workers, by local rank."""
+        self._is_stopping = self._is_over = False
+        self._told: dict[Key, None] = {}
+        self._recovery = RecoveryWatch()
+
+    def feed(self, step: Step) -> list[StoryEvent]:
+        """Take the next step; what is to be told of it, in order."""
+        if isinstance(step, Gap):
+            return [self._gap(step)]
+        if isinstance(step, ClockRead):
+            self._clock = ClockPair(step.at, step.wall)
+            return []
+        if self._clock is None:
+            self._clock = ClockPair(step.at, _started(self._header))
+        events = list(self._events(step))
+        return [event for event in events if self._is_news(event)]
+
+    def time_of(self, at: float) -> float:
+        """A moment on the node's own clock, for people."""
+        return self._clock.time_of(at) if self._clock is not None else _started(self._header)
+
+    def name_of(self, node: str) -> str:
+        """What a node is called in sentences."""
+        return self._names.get(node) or host_of(node)
+
+    def _is_news(self, event: StoryEvent) -> bool:
+        if event.kind in AGAIN:
+            return True
+        if event.key in self._told:
+            return False
+        self._told[event.key] = None
+        if event.kind == "round_formed":
+            old = event.round - OF_ROUNDS_KEPT
+            self._told = {key: None for key in self._told if key[1] > old or not key[1]}
+        return True
+
+    def _event(self, step: Step, kind: Kind, words: str, **fields: Any) -> StoryEvent:
+        at = 0.0 if isinstance(step, Gap) else step.at
+        node = fields.get("node", "")
+        host = self.name_of(node) if node else ""
+        words = clean(words)
+        fields = {"round": self._round, "host": host, **fields}
+        return StoryEvent(self.time_of(at), kind, words, self._header.node, step.seq, **fields)
+
+    def _gap(self, step: Gap) -> StoryEvent:
+        words = f"{step.missing} lines of this journal are gone: it had become too long"
+        at = self._clock.wall if self._clock is not None else _started(self._header)
+        return StoryEvent(round(at, 3), "gap", words, self._header.node, step.seq)
+
+    def _events(self, step: Step) -> Iterator[StoryEvent]:
+        match step:
+            case AgentStep():
+                yield from self._of_agent(step)
+            case CoordinatorStep():
+                yield from self._of_coordinator(step)
+            case CoordinatorBegan():
+                yield from self._began(step)
+            case ElectionStep():
+                yield from self._of_election(step)
+
+    # The node itself.
+
+    def _of_agent(self, step: AgentStep) -> Iterator[StoryEvent]:
+        own = self._header.node
+        recovered = self._recovery.feed(step)
+        texts = [one.text for one in step.effects if isinstance(one, happened.Say)]
+        message = step.event.message if isinstance(step.event, happened.Told) else None
+        told = list(self._of_agent_event(step, texts))
+        yield from told
+        kind = SAYING.get(type(step.event if message is None else message), "said")
+        for text in [] if told else texts:
+            yield self._event(step, kind, text, node=own)
+        if recovered is not None:
+            lasts = recovered.to_round == self._round and not self._is_stopping
+            words = f"round {recovered.to_round}: {recovered.in_words(lasts)}"
+            parts = recovered.parts_s()
+            yield self._event(
+                step, "recovered", words, node=own, round=recovered.to_round, parts_s=parts
+            )
+
+    def _of_agent_event(self, step: AgentStep, texts: list[str]) -> Iterator[StoryEvent]:
+        own, event = self._header.node, step.event
+        match event:
+            case happened.AgentStarted():
+                yield self._event(step, "node_started", f"started on {self._header.host}", node=own)
+                for text in texts:
+                    yield self._event(step, "said", text, node=own)
+            case happened.ZygoteReady(preloaded=modules, took_s=took_s, beside=False) if modules:
+                what = "1 module" if len(modules) == 1 else f"{len(modules)} modules"
+                words = f"{what} imported once for all workers of this node, in {took_s:.1f} s"
+                yield self._event(step, "imported", words, node=own)
+                for text in texts:
+                    yield self._event(step, "said", text, node=own)
+            case happened.WorkerExited():
+                yield from self._worker_ended(step, event)
+            case happened.StepReported(round=number, step=reached) if number == self._round:
+                words = f"round {number}: the first step was {reached}"
+                yield self._event(step, "first_step", words, node=own)
+            case happened.Told(message=message):
+                yield from self._of_word(step, message, texts)
+        for effect in step.effects:
+            match effect:
+                case happened.SignalWorkers(stops=True) | happened.KillEverything():
+                    self._is_stopping = self._is_stopping or not _is_for_one(event)
+                case happened.Finish(outcome=outcome) if outcome.asked == "node":
+                    yield self._event(step, "node_left", headline(outcome), node=own)
+
+    def _worker_ended(self, step: AgentStep, event: happened.WorkerExited) -> Iterator[StoryEvent]:
+        own = self._header.node
+        if event.round != self._round:
+            return
+        rank = self._ranks.get(event.local_rank, event.local_rank)
+        if not event.status.succeeded and not self._is_stopping:
+            failure = Failure(
+                node=own,
+                host=self.name_of(own),
+                local_rank=event.local_rank,
+                rank=rank,
+                role=self._header.config.role,
+                pid=event.pid,
+                status=event.status,
+                observed_at=step.at,
+                error=event.error,
+                out_of_memory=event.out_of_memory,
+            )
+            yield self._failed(step, failure)
+        reports = (one.message for one in step.effects if isinstance(one, happened.Report))
+        if any(isinstance(message, said.WorkersSucceeded) for message in reports):
+            words = f"all workers of {self.name_of(own)} have succeeded"
+            yield self._event(step, "workers_done", words, node=own)
+
+    def _of_word(
+        self, step: AgentStep, message: said.ToNode, texts: list[str]
+    ) -> Iterator[StoryEvent]:
+        own = self._header.node
+        match message:
+            case said.Welcomed(name=name) if name:
+                self._names[own] = name
+            case said.RunRound(assignment=assignment):
+                if any(isinstance(one, happened.StartWorkers) for one in step.effects):
+                    self._ranks = {one.local_rank: one.rank for one in assignment.workers}
+                    yield self._formed(step, assignment)
+            case said.StopRound(round=number) if number == self._round:
+                yield self._stopped(step, message, texts)
+            case said.CloseJob(outcome=outcome):
+                yield self._finished(step, outcome)
+
+    # What both tell.
+
+    def _formed(self, step: Step, assignment: Assignment) -> StoryEvent:
+        self._round, self._is_stopping = assignment.round, False
+        nodes, ranks = assignment.group_size, assignment.world_size
+        size = "1 rank" if ranks == 1 else f"{ranks} ranks"
+        where = f" on {nodes} nodes" if nodes > 1 else ""
+        after = assignment.restart_count
+        again = f", after {after} restart{'s' if after > 1 else ''}" if after else ""
+        words = f"round {assignment.round} begins: {size}{where}{again}"
+        return self._event(step, "round_formed", words)
+
+    def _stopped(self, step: Step, message: said.StopRound, texts: list[str]) -> StoryEvent:
+        self._is_stopping = True
+        words = f"round {message.round} ends: {message.reason}"
+        fields = {"round": message.round, "reason": message.reason}
+        return self._event(step, "round_ended", texts[0] if texts else words, **fields)
+
+    def _finished(self, step: Step, outcome: Outcome) -> StoryEvent:
+        self._is_stopping = self._is_over = True
+        return self._event(step, "job_finished", headline(outcome), reason=outcome.reason)
+
+    def _failed(self, step: Step, failure: Failure) -> StoryEvent:
+        first_line = next(iter(failure.error.message.splitlines()), "")
+        return self._event(
+            step,
+            "worker_failed",
+            root_cause.describe(failure),
+            node=failure.node,
+            rank=failure.rank,
+            reason=clean(first_line) or str(failure.status),
+        )
+
+    # The coordinator.
+
+    def _began(self, step: CoordinatorBegan) -> Iterator[StoryEvent]:
+        begun, own = step.beginning, self._header.node
+        self._present.clear()
+        known = begun.ledger
+        if known is None or not known.round:
+            words = f"{self.name_of(own)} is the coordinator"
+            yield self._event(step, "coordinator", words, node=own)
+            return
+        self._round = max(self._round, known.round)
+        words = f"{self.name_of(own)} is the coordinator now, and goes on from round {known.round}"
+        reason = f"{host_of(begun.dead)} is gone with all its processes" if begun.dead else ""
+        yield self._event(step, "takeover", words, node=own, reason=reason)
+
+    def _of_coordinator(self, step: CoordinatorStep) -> Iterator[StoryEvent]:
+        match step.event:
+            case decided.Heard(node=node, message=message):
+                yield from self._heard(step, node, message)
+            case NodeSuspected(node=node, reason=reason):
+                yield self._about(step, "node_suspected", node, "may be lost", reason)
+            case NodeHeardAgain(node=node):
+                yield self._event(
+                    step, "node_back", f"{self.name_of(node)} is there after all", node=node
+                )
+            case NodeGone(node=node, reason=reason):
+                self._present.pop(node, None)
+                yield self._about(step, "node_lost", node, "was lost", reason)
+            case decided.HeldUp(late_s=late_s):
+                words = f"the coordinator itself stood still for {late_s:.1f} s"
+                yield self._event(step, "said", words, node=self._header.node)
+        yield from self._decided(step)
+
+    def _heard(
+        self, step: CoordinatorStep, node: str, message: said.FromNode
+    ) -> Iterator[StoryEvent]:
+        match message:
+            case said.NodeGreeted(info=info, endpoint=endpoint):
+                self._welcome(step, node, info)
+                if endpoint is not None:
+                    yield from self._joined(step, info)
+            case said.NodeJoined(info=info):
+                yield from self._joined(step, info)
+            case said.WorkersFailed(failures=failures):
+                for failure in failures:
+                    if not failure.stopped_by_us:
+                        yield self._failed(step, failure)
+            case said.NodeLeft(reason=reason):
+                self._present.pop(node, None)
+                if self._header.config.max_nodes > 1 and not self._is_over:
+                    yield self._about(step, "node_left", node, "has left", reason)
+            case said.NodeDraining(reason=reason) if self._header.config.max_nodes > 1:
+                yield self._about(step, "drain", node, "is leaving", reason)
+            case said.WorkersProgressed(round=number, step=reached) if number == self._round:
+                words = f"round {number}: the first step was {reached}"
+                yield self._event(step, "first_step", words, node=node)
+
+    def _welcome(self, step: CoordinatorStep, node: str, info: NodeInfo) -> None:
+        names = [
+            one.message.name
+            for one in step.effects
+            if isinstance(one, decided.Tell) and isinstance(one.message, said.Welcomed)
+        ]
+        self._names[node] = next(filter(None, names), "") or info.host
+
+    def _joined(self, step: CoordinatorStep, info: NodeInfo) -> Iterator[StoryEvent]:
+        if self._header.config.max_nodes == 1 or info.node in self._present:
+            return
+        self._present[info.node] = None
+        here = len(self._present)
+        nodes = "1 node is here" if here == 1 else f"{here} nodes are here"
+        words = f"{self.name_of(info.node)} joined; {nodes}"
+        yield self._event(step, "node_joined", words, node=info.node)
+
+    def _decided(self, step: CoordinatorStep) -> Iterator[StoryEvent]:
+        """What the coordinator tells the nodes, once however many they are, and the user."""
+        seen: set[type] = set()
+        for effect in step.effects:
+            match effect:
+                case decided.Tell(node=node, message=said.StandBy(reason=reason)):
+                    words = f"{self.name_of(node)} stands by: {reason}"
+                    yield self._event(step, "standby", words, node=node)
+                case decided.Tell(message=message) if type(message) not in seen:
+                    seen.add(type(message))
+                    yield from self._tells(step, message)
+                case decided.Write(ledger=ledger) if ledger.outcome is not None:
+                    outcome = ledger.outcome
+                    if outcome.verdict in ("failed", "not_formed"):
+                        words = f"giving up: {outcome.reason}"
+                        fields = {"reason": outcome.reason, "decision": "give up"}
+                        yield self._event(step, "decision", words, **fields)
+                case decided.Explain(text=text, topic=topic):
+                    yield self._explained(step, text, topic)
+                case decided.Resign(reason=reason):
+                    words = f"{self.name_of(self._header.node)} hands over: {reason}"
+                    yield self._event(step, "said", words, node=self._header.node)
+
+    def _tells(self, step: CoordinatorStep, message: said.ToNode) -> Iterator[StoryEvent]:
+        match message:
+            case said.RunRound(assignment=assignment):
+                yield self._formed(step, assignment)
+            case said.StopRound():
+                yield self._stopped(step, message, [])
+            case said.SaveNow(reason=reason, within_s=within_s):
+                words = f"{reason}; all workers are asked to save, within {within_s:.3g} s"
+                yield self._event(step, "save", words, reason=reason)
+            case said.TellHang(round=number):
+                words = f"the job hangs: no worker of round {number} moves"
+                yield self._event(step, "hang", words)
+            case said.CloseJob(outcome=outcome):
+                yield self._finished(step, outcome)
+
+    def _explained(self, step: CoordinatorStep, text: str, topic: decided.Topic) -> StoryEvent:
+        if topic == "waiting":
+            return self._event(step, "waiting", text)
+        if topic:
+            return self._event(step, "decision", text, reason=text, decision=topic)
+        return self._event(step, "said", text)
+
+    def _about(self, step: Step, kind: Kind, node: str, what: str, reason: str) -> StoryEvent:
+        words = f"{self.name_of(node)} {what}: {reason}"
+        return self._event(step, kind, words, node=node, reason=clean(reason))
+
+    def _of_election(self, step: ElectionStep) -> Iterator[StoryEvent]:
+        own = self._header.node
+        for effect in step.effects:
+            # A journal that was read has them as they are written, one that is written as they are.
+            fields = effect if isinstance(effect, dict) else msgspec.to_builtins(effect)
+            if fields["type"] == "Announce":
+                yield self._event(step, "said", fields["text"], node=own)
+            elif fields["type"] == "StepDown":
+                words = f"{self.name_of(own)} is no longer the coordinator: {fields['reason']}"
+                yield self._event(step, "said", words, node=own)
+
+
+def _is_for_one(event: object) -> bool:
+    """Whether a worker was ended for its own sake, and not its round."""
+    message = event.message if isinstance(event, happened.Told) else event
+    return isinstance(message, said.TellHang | happened.DeadlineMissed)
+
+
+def _started(header: JournalHeader) -> float:
+    """When the job started, to the second; 0 where a journal does not say."""
+    from datetime import datetime  # Only for journals that have no clocks in them.
+
+    try:
+        return datetime.strptime(header.started, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except ValueError:
+        return 0.0
