@@ -6,7 +6,7 @@ Rules
 - A test that this machine cannot run is skipped with the reason, never passed.
 
 How the check works: the test process is a *subreaper*, so the kernel hands it every orphan
-below it; a walk over /proc from the test process therefore finds even what daemonised
+below it; a walk from the test process (`process_tree.py`) therefore finds even what daemonised
 itself. What is there after a test and was not there before it has `LEFTOVER_DEADLINE_S` to go;
 then the test fails and the leftovers are killed, so that the next test starts clean. A test that
 failed for its own reasons is cleaned up after in the same way, without a second complaint.
@@ -34,6 +34,8 @@ from typing import NamedTuple
 import hypothesis
 import pytest
 
+from .process_tree import Process, command_of, family, status_of
+
 TESTS = Path(__file__).parent
 SEVERAL_HOSTS = TESTS / "integration" / "nodes"
 LONGEST = (TESTS / "stacks", SEVERAL_HOSTS)
@@ -56,6 +58,11 @@ CHECKED_FOLDERS = frozenset(
 LEFTOVER_DEADLINE_S = 20.0
 PR_SET_CHILD_SUBREAPER = 36
 SETTINGS_PREFIXES = ("HOLDFAST_", "PET_", "TORCHELASTIC_")
+
+# Most tests start processes, thousands in all. Where Python was told to keep no compiled modules,
+# each of these would compile Holdfast anew, which takes several times as long as what it is for.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Tests never judge by time, and a busy machine is no bug. The examples are the same in every run,
 # so that a change passes or fails by itself; `pytest --hypothesis-profile explore` draws new ones.
@@ -104,32 +111,6 @@ def _put_the_longest_first(items: list[pytest.Item]) -> None:
 # --- nothing is left behind ---------------------------------------------------------------
 
 
-class Process(NamedTuple):
-    """A process, told apart from a later one with the same number by its start."""
-
-    pid: int
-    started: int
-
-
-class Status(NamedTuple):
-    """A process as the kernel shows it at one moment."""
-
-    process: Process
-    parent: int
-    state: str
-
-    @property
-    def is_running(self) -> bool:
-        return self.state not in "ZX"
-
-
-class Family(NamedTuple):
-    """The processes below this one: all that run, and its own children that are dead."""
-
-    running: set[Process]
-    dead: set[Process]
-
-
 class Descriptor(NamedTuple):
     """An open file of the test process, told apart by what it points at."""
 
@@ -148,7 +129,7 @@ class Leftovers(NamedTuple):
         return bool(self.processes or self.descriptors)
 
     def __str__(self) -> str:
-        lines = [f"process {p.pid}: {_command_of(p.pid)}" for p in sorted(self.processes)]
+        lines = [f"process {p.pid}: {command_of(p.pid)}" for p in sorted(self.processes)]
         lines += [
             f"file descriptor {d.number}: {_target_of(d.number)}" for d in sorted(self.descriptors)
         ]
@@ -199,7 +180,7 @@ class SharedFixtures:
     ) -> Generator[None, object, object]:
         if fixturedef.scope == "function":
             return (yield)
-        before = Leftovers(_family().running, _descriptors())
+        before = Leftovers(family().running, _descriptors())
         value = yield
         made = _left_since(before)
         shared.processes.update(made.processes)
@@ -224,8 +205,8 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.path.relative_to(TESTS).parts[0] not in CHECKED_FOLDERS:
         yield
         return
-    family = _family()
-    before = Leftovers(family.running, _descriptors())
+    at_first = family()
+    before = Leftovers(at_first.running, _descriptors())
     yield
     _let_idle_zygotes_go()
     passed = request.node.stash.get(passed_key, False)
@@ -233,7 +214,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     report = str(left)
     if left.processes:
         _kill(left.processes)
-    _reap(_family().dead - family.dead - family.running - shared.processes)
+    _reap(family().dead - at_first.dead - at_first.running - shared.processes)
     if left and passed:
         pytest.fail(report, pytrace=False)
 
@@ -248,7 +229,8 @@ def _let_idle_zygotes_go() -> None:
 def _wait_until_gone(before: Leftovers) -> Leftovers:
     """Return what is still left when nothing is, or when the deadline has come."""
     deadline = time.monotonic() + LEFTOVER_DEADLINE_S
-    while left := _left_since(before):
+    # Two looks, because one may pass by a process that changes its parent meanwhile.
+    while left := _left_since(before) or _left_since(before):
         if left.descriptors:
             gc.collect()  # one held by a dead cycle is not a leak
         if time.monotonic() >= deadline:
@@ -258,7 +240,7 @@ def _wait_until_gone(before: Leftovers) -> Leftovers:
 
 
 def _left_since(before: Leftovers) -> Leftovers:
-    processes = _family().running - before.processes - shared.processes
+    processes = family().running - before.processes - shared.processes
     descriptors = _descriptors() - before.descriptors - shared.descriptors
     pids, numbers = _helpers_of_multiprocessing()
     return Leftovers(
@@ -279,7 +261,7 @@ def _helpers_of_multiprocessing() -> tuple[set[int | None], set[int | None]]:
 
 def _kill(processes: set[Process]) -> None:
     """Kill them and whatever they fork meanwhile, and wait until all of it is dead."""
-    known = _family().running - processes
+    known = family().running - processes
     deadline = time.monotonic() + LEFTOVER_DEADLINE_S
     while processes and time.monotonic() < deadline:
         for process in processes:
@@ -288,7 +270,7 @@ def _kill(processes: set[Process]) -> None:
             except ProcessLookupError:
                 pass  # it went by itself since it was seen
         time.sleep(0.02)
-        processes = _family().running - known
+        processes = family().running - known
 
 
 def _reap(dead: set[Process]) -> None:
@@ -300,41 +282,6 @@ def _reap(dead: set[Process]) -> None:
             pass  # whoever started it has waited for it since it was seen
 
 
-def _family() -> Family:
-    """What there is below this process now."""
-    children: dict[int, list[Status]] = {}
-    for status in _all_processes():
-        children.setdefault(status.parent, []).append(status)
-    me = os.getpid()
-    running: set[Process] = set()
-    pending = [me]
-    while pending:
-        for status in children.get(pending.pop(), []):
-            pending.append(status.process.pid)
-            if status.is_running:
-                running.add(status.process)
-    return Family(running, {s.process for s in children.get(me, []) if not s.is_running})
-
-
-def _all_processes() -> Iterator[Status]:
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (status := _status_of(int(name))):
-            yield status
-
-
-def _status_of(pid: int) -> Status | None:
-    """None when there is no such process."""
-    try:
-        # Without a buffer and without decoding, since this is done for all of them, often.
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            text = file.read()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The name, in brackets, may hold anything, brackets and blanks included.
-    state, parent, *fields = text.rpartition(b")")[2].split()
-    return Status(Process(pid, started=int(fields[17])), int(parent), state.decode())
-
-
 def _descriptors() -> set[Descriptor]:
     found = set()
     for name in os.listdir("/proc/self/fd"):
@@ -344,14 +291,6 @@ def _descriptors() -> set[Descriptor]:
             continue  # the one through which the directory was read
         found.add(Descriptor(int(name), status.st_dev, status.st_ino))
     return found
-
-
-def _command_of(pid: int) -> str:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return "gone"
-    return b" ".join(words).decode(errors="replace").strip() or "no command line"
 
 
 def _target_of(number: int) -> str:
@@ -374,7 +313,7 @@ def is_running() -> Callable[[int], bool]:
     """Whether a process is there and not dead: a zombie is dead."""
 
     def running(pid: int) -> bool:
-        status = _status_of(pid)
+        status = status_of(pid)
         return status is not None and status.is_running
 
     return running

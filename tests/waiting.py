@@ -10,17 +10,28 @@ from typing import TypeVar
 
 from holdfast.registers.register import RegisterUnreachable
 
-DEADLINE_S = 60.0
-LOOK_EVERY_S = 0.005
+DEADLINE_S = 100.0
+LOOK_EVERY_S = 0.01
 
 Result = TypeVar("Result")
 
 
-def until(condition: Callable[[], object], what: str = "it never came") -> None:
-    """Return as soon as the condition holds; fail, saying for what we waited, if it never does."""
+def until(
+    condition: Callable[[], object],
+    what: str | Callable[[], str] = "it never came",
+    over: Callable[[], object] = lambda: False,
+) -> None:
+    """Return as soon as the condition holds; fail, saying for what we waited, if it never does.
+
+    `what` may be a function, for what is only worth knowing then. Once it is `over`, the wait is in
+    vain too; but what was done last may show only after the end was seen, so it looks once more.
+    """
     deadline = time.monotonic() + DEADLINE_S
+    is_last = False
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        if is_last or time.monotonic() > deadline:
+            raise AssertionError(f"waited in vain: {what if isinstance(what, str) else what()}")
+        is_last = bool(over())
         time.sleep(LOOK_EVERY_S)
 
 

@@ -1,9 +1,9 @@
 """What the tests of whole jobs share: a job that is marked, watched and cleaned up.
 
 Every process of a job, however deep and however detached, has the job's mark in its
-environment, so a look at /proc finds all of it. A job works in a folder of its own, which is
-the working directory of its agent and of its workers: workers leave files there, and the
-tests wait for them.
+environment, so a look at what descends from the tests finds all of it. A job works in a folder
+of its own, which is the working directory of its agent and of its workers: workers leave files
+there, and the tests wait for them.
 """
 
 from __future__ import annotations
@@ -14,26 +14,18 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-DEADLINE_S = 100.0
+from ..process_tree import family
+from ..waiting import DEADLINE_S, until
+
 MARK = "HOLDFAST_TEST_MARK"
 SPAWNER_NAME = "holdfast-spawn"
 SETTINGS_PREFIXES = ("HOLDFAST_", "PET_", "TORCHELASTIC_", "TORCH_", "OMP_", "CUDA_")
-
-
-def wait_until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Return as soon as the condition holds; fail, saying for what we waited, if it never does."""
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited in vain: {what}")
-        time.sleep(0.002)
 
 
 class Job:
@@ -61,14 +53,8 @@ class Job:
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait for something to happen while the job runs."""
-        ended = False
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            # What it did last may show only after its end was seen: look once more then.
-            if ended or time.monotonic() > deadline:
-                pytest.fail(f"waited in vain: {what}\n{self.stderr}")
-            ended = self.process.poll() is not None
-            time.sleep(0.002)
+        ended = lambda: self.process.poll() is not None  # noqa: E731
+        until(condition, lambda: f"{what}\n{self.stderr}", over=ended)
 
     def until_files(self, *names: str) -> None:
         """Wait until workers have left all of these files."""
@@ -99,7 +85,8 @@ class Job:
     def running(self) -> list[int]:
         """Every process that carries the mark of this job and is not dead."""
         needle = f"{MARK}={self.mark}\0".encode()
-        return [pid for pid in all_pids() if needle in environment_of(pid)]
+        below = (process.pid for process in family().running)
+        return [pid for pid in below if needle in environment_of(pid)]
 
     def expect_nothing_left(self) -> None:
         """Within a deadline, no process of the job is left, and none comes after it."""
@@ -108,7 +95,7 @@ class Job:
             # Two looks, because one may pass by a child that is being born.
             return not self.running() and not self.running()
 
-        wait_until(gone, f"the end of {[(p, name_of(p)) for p in self.running()]}")
+        until(gone, lambda: f"the end of {[(p, name_of(p)) for p in self.running()]}")
 
     def journal(self) -> Path | None:
         return next(iter(sorted(self.folder.glob("logs/*/journal.jsonl"))), None)
@@ -126,10 +113,6 @@ class Job:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass  # it ended between the look and the kill
-
-
-def all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def environment_of(pid: int) -> bytes:
@@ -245,12 +228,6 @@ def run_job(start_job: StartJob) -> StartJob:
         return job
 
     return run
-
-
-@pytest.fixture(scope="session")
-def wait_for() -> Callable[..., None]:
-    """Wait until a condition holds, to a deadline: `wait_for(condition, what)`."""
-    return wait_until
 
 
 def job_environment(changes: Mapping[str, str | None]) -> dict[str, str]:

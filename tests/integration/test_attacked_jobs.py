@@ -21,7 +21,8 @@ from holdfast.transport.frames import FRAME_LIMIT, FrameReader, ProtocolError, e
 from holdfast.transport.handshake import ClientSide, Kind, Proof
 
 from ..free_ports import free_port
-from .conftest import DEADLINE_S, Job, StartJob
+from ..waiting import DEADLINE_S
+from .conftest import Job, StartJob
 
 RUN_ID = "job"
 USUAL_DESCRIPTORS = 1024

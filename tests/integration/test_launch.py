@@ -16,6 +16,8 @@ import pytest
 
 import holdfast
 
+from ..waiting import until
+
 
 def test_each_rank_returns_its_value() -> None:
     def place():
@@ -278,11 +280,11 @@ def test_a_caller_that_leaves_by_an_exception_ends_the_job(start_program) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_caller_that_is_killed_takes_everything_with_it(caller, wait_for, number) -> None:
+def test_a_caller_that_is_killed_takes_everything_with_it(caller, number) -> None:
     caller.send(number)
     assert caller.wait() == -number
     caller.expect_nothing_left()
-    wait_for(lambda: list(caller.folder.glob("tmp/holdfast_call_*")) == [], "the private folder")
+    until(lambda: list(caller.folder.glob("tmp/holdfast_call_*")) == [], "the private folder")
 
 
 def test_a_caller_without_standard_streams_gets_its_values(start_program) -> None:

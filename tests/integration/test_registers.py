@@ -16,7 +16,8 @@ import pytest
 
 from ..etcd_cluster import EtcdCluster, EtcdOptions
 from ..free_ports import free_port
-from .conftest import Job, StartJob, wait_until
+from ..waiting import until
+from .conftest import Job, StartJob
 
 TESTS = Path(__file__).parents[1]
 EXAMPLES = TESTS.parent / "examples"
@@ -192,7 +193,7 @@ def test_a_job_that_is_over_leaves_its_outcome_in_etcd_for_a_minute(
         return [ttl for lease, ttl in leases_s(etcd).items() if lease not in before]
 
     # A server that is busy may be slow to let go of the others.
-    wait_until(lambda: left() == [60], "the end of all leases but one")
+    until(lambda: left() == [60], "the end of all leases but one")
 
 
 def leases_s(cluster: EtcdCluster) -> dict[str, int]:
@@ -246,4 +247,4 @@ def test_a_server_that_comes_later_is_waited_for(two: TwoAgents, tmp_path: Path)
         assert job.wait() == 0, job.stderr
     finally:
         cluster.close()
-    wait_until(lambda: not cluster.servers[0].is_running, "the end of the server")
+    until(lambda: not cluster.servers[0].is_running, "the end of the server")

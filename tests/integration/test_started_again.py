@@ -16,7 +16,8 @@ import pytest
 
 from ..etcd_cluster import EtcdCluster
 from ..free_ports import free_port
-from .conftest import Job, StartJob, all_pids, wait_until
+from ..waiting import until
+from .conftest import Job, StartJob
 
 LEASE = "--lease=600"
 NODES = 3
@@ -96,12 +97,8 @@ class Machines:
         return len(list(self.shared.glob(f"worker.{number}.*"))) == NODES
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        said = lambda: "\n".join(agent.stderr for agent in self.agents)  # noqa: E731
-        try:
-            wait_until(condition, what)
-        except BaseException:
-            print(said())
-            raise
+        said = lambda: "\n".join([what, *(agent.stderr for agent in self.agents)])  # noqa: E731
+        until(condition, said)
 
     def says_that_it_waits(self) -> bool:
         return any(WAITS in agent.stderr for agent in self.agents)
@@ -163,12 +160,14 @@ def test_a_job_that_was_killed_everywhere_goes_on_at_once(machines: Machines) ->
 
 
 @pytest.mark.parametrize("how", ["with descriptors", "without descriptors"])
-def test_but_not_while_a_process_of_the_old_round_is_left(machines: Machines, how: str) -> None:
+def test_but_not_while_a_process_of_the_old_round_is_left(
+    machines: Machines, how: str, is_running: Callable[[int], bool]
+) -> None:
     machines.start()
     machines.until_round(1)
     left = machines.leave_a_child(how)
     machines.kill_all(spare=left)
-    assert left in all_pids()
+    assert is_running(left)
     machines.start()
     machines.until(machines.says_that_it_waits, "the wait")
     assert not machines.has_round(2)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from ..waiting import until
+
 pytestmark = pytest.mark.root
 
 # Rank 0 is to be frozen; rank 1 fails, or ends well, when it is told to.
@@ -37,10 +39,10 @@ class Freezer:
         self.folder = folder
         folder.mkdir()
 
-    def freeze(self, pid: int, wait_for) -> None:
+    def freeze(self, pid: int) -> None:
         (self.folder / "cgroup.procs").write_text(str(pid))
         self._state.write_text("FROZEN")
-        wait_for(lambda: self._state.read_text().strip() == "FROZEN", "the frost")
+        until(lambda: self._state.read_text().strip() == "FROZEN", "the frost")
 
     def thaw(self) -> None:
         self._state.write_text("THAWED")
@@ -55,7 +57,7 @@ class Freezer:
 
 
 @pytest.fixture
-def freezer(wait_for) -> Iterator[Freezer]:
+def freezer() -> Iterator[Freezer]:
     """A fresh group of the first kind of control groups: the second kind lets SIGKILL in."""
     mount = _freezer_mount()
     if mount is None:
@@ -67,7 +69,7 @@ def freezer(wait_for) -> Iterator[Freezer]:
         group.thaw()
         for pid in group.members.split():
             os.kill(int(pid), signal.SIGKILL)
-        wait_for(lambda: not group.members, "the group to be empty")
+        until(lambda: not group.members, "the group to be empty")
         group.folder.rmdir()
 
 
@@ -81,14 +83,14 @@ def _freezer_mount() -> Path | None:
 
 
 @pytest.fixture
-def start_pair(start_job, freezer, wait_for):
+def start_pair(start_job, freezer):
     """Start two workers and freeze the first; returns the job and the frozen process."""
 
     def start(*words):
         job = start_job("--nproc-per-node=2", *words, script=PAIR)
         job.until_files("pid.0", "pid.1")
         frozen = int(job.read("pid.0"))
-        freezer.freeze(frozen, wait_for)
+        freezer.freeze(frozen)
         return job, frozen
 
     return start
@@ -132,9 +134,7 @@ def test_a_second_interrupt_ends_a_job_with_a_stuck_worker(start_pair, freezer) 
     expect_gone_after_thaw(job, freezer, frozen)
 
 
-def test_a_success_with_a_stuck_child_left_behind_is_still_a_success(
-    start_job, freezer, wait_for
-) -> None:
+def test_a_success_with_a_stuck_child_left_behind_is_still_a_success(start_job, freezer) -> None:
     script = """
         import os, signal, time
         child = os.fork()
@@ -149,18 +149,18 @@ def test_a_success_with_a_stuck_child_left_behind_is_still_a_success(
     job = start_job(*PATIENCE, script=script)
     job.until_files("child")
     frozen = int(job.read("child"))
-    freezer.freeze(frozen, wait_for)
+    freezer.freeze(frozen)
     (job.folder / "go").touch()
     assert job.wait() == 0
     assert f"pid {frozen}" in job.stderr
     expect_gone_after_thaw(job, freezer, frozen)
 
 
-def test_a_killed_agent_leaves_nothing_but_what_is_stuck(start_pair, freezer, wait_for) -> None:
+def test_a_killed_agent_leaves_nothing_but_what_is_stuck(start_pair, freezer) -> None:
     job, frozen = start_pair()
     job.process.kill()
     job.wait()
-    wait_for(lambda: job.running() == [frozen], "all others to end", 20)
+    until(lambda: job.running() == [frozen], "all others to end")
     expect_gone_after_thaw(job, freezer, frozen)
 
 

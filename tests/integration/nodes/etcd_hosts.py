@@ -32,7 +32,7 @@ from holdfast.core.protocol.model import Tenure
 from holdfast.observe import journal
 
 from ...etcd_cluster import QUICK_ELECTIONS, EtcdCluster, EtcdOptions, EtcdPlace
-from ..conftest import wait_until
+from ...waiting import until
 from .hosts import Host
 from .nodes_job import Agent, NodesJob
 
@@ -250,7 +250,7 @@ class EtcdJob(NodesJob):
 
     def check_what_is_left_in_etcd(self) -> None:
         """The outcome, for a minute; soon nothing else."""
-        wait_until(lambda: list(self.keys()) == ["document"], "the end of all but the outcome")
+        until(lambda: list(self.keys()) == ["document"], "the end of all but the outcome")
         version = self.version()
         assert version is not None
         assert version.document.ledger.outcome is not None, version

@@ -23,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from ...process_tree import family
+
 KILL_DEADLINE_S = 30.0
 WIRE = Path(__file__).with_name("wire.py")
 DIES_WITH_THE_TEST = ("setpriv", "--pdeathsig", "KILL")
@@ -85,7 +87,8 @@ class Host:
     def processes(self) -> list[int]:
         """Every process that runs on this host; a dead one has no network any more."""
         mine = os.stat(self.spaces[0]).st_ino
-        return [pid for pid in _all_pids() if _network_of(pid) == mine]
+        below = (process.pid for process in family().running)
+        return [pid for pid in below if _network_of(pid) == mine]
 
     def destroy(self) -> None:
         """Kill whatever runs here, and what it forks meanwhile, until nothing does."""
@@ -168,10 +171,6 @@ class Network:
         if not answer:
             raise RuntimeError(f"the wire has ended with status {self._wire.wait()}")
         return answer
-
-
-def _all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def _network_of(pid: int) -> int | None:

@@ -10,19 +10,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-import pytest
-
 from holdfast.observe import journal
 
+from ...waiting import until
 from ..conftest import job_environment, name_of
 from .hosts import Host, Streams
 from .story import Story, Worker
 
-DEADLINE_S = 100.0
 PORT = 29400
 PROGRAM = Path(__file__).with_name("socket_job.py")
 WITH_PYTORCH = Path(__file__).with_name("gloo_job.py")
@@ -128,14 +125,7 @@ class NodesJob:
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait for something to happen, to a deadline; fail with all that is known then."""
-        ended = False
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            # What was done last may show only after the end was seen: look once more then.
-            if ended or time.monotonic() > deadline:
-                pytest.fail(f"waited in vain: {what}\n{self.record()}", pytrace=False)
-            ended = self.has_ended()
-            time.sleep(0.01)
+        until(condition, lambda: f"{what}\n{self.record()}", over=self.has_ended)
 
     def until_stepping(self, world: int, after: int = 0) -> int:
         """Wait for a later round in which so many workers do steps; return its number."""

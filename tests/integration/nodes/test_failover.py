@@ -17,8 +17,9 @@ import pytest
 from holdfast.observe.causes import StepId, story
 from holdfast.observe.journal import CoordinatorBegan
 
+from ...waiting import DEADLINE_S
 from .etcd_hosts import LEADS_NO_MORE, EtcdJob, boot_time, cluster_on
-from .nodes_job import DEADLINE_S, SILENT_STEPS, Agent, kill_worker
+from .nodes_job import SILENT_STEPS, Agent, kill_worker
 
 pytestmark = pytest.mark.root
 
