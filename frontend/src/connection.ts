@@ -6,7 +6,7 @@
  * When the agent is gone, the page tries again for a while, then offers the dashboards of other nodes.
  */
 
-import type { Messages } from "./model";
+import type { Dashboard, Messages } from "./model";
 import { serverEvents } from "./server_events";
 import { store } from "./store";
 
@@ -42,8 +42,8 @@ export function unlock(text: string): void {
 }
 
 /** The same page of another node, with the key that opens it. */
-export function addressOf(url: string): string {
-  return `${url.replace(/\/$/, "")}/#key=${encodeURIComponent(key)}`;
+export function addressOf({ url, key: itsKey }: Dashboard): string {
+  return `${url.replace(/\/$/, "")}/#key=${encodeURIComponent(itsKey)}`;
 }
 
 export async function ask(path: string, options: RequestInit = {}): Promise<Response> {
@@ -92,9 +92,9 @@ export async function listen(): Promise<never> {
         continue;
       }
     }
-    if (store.job?.finished_journal || store.job?.outcome) {
+    if (store.job?.outcome) {
       store.connect({ state: "over" });
-      await sleep(store.job.finished_journal ? Infinity : RETRY_MOST_MS);
+      await sleep(store.job.is_journal ? Infinity : RETRY_MOST_MS);
       continue;
     }
     lost(tries);
@@ -118,7 +118,6 @@ async function listenOnce(): Promise<boolean> {
     for await (const { kind, data } of serverEvents(response.body!)) {
       clearTimeout(silence);
       silence = setTimeout(() => control.abort(), SILENCE_MS);
-      if (!stood) store.beginAnew();
       stood = true;
       if (kind !== "alive") store.take(kind as keyof Messages, JSON.parse(data));
       if (store.connection.state !== "live") store.connect({ state: "live" });

@@ -1,17 +1,11 @@
 /**
  * What the server says, as types: the mirror of `src/holdfast/dashboard/wire.py`.
  *
- * Times are seconds since 1970 on the clock of the coordinator's host; durations are seconds. What is to
- * be read by people comes as words from Python: the page has no second copy of any rule.
+ * Times are seconds since 1970 on the clock of the host that serves the page. What is to be read by people
+ * comes as words from Python: the page has no second copy of any rule.
  */
 
-export type JobState =
-  | "waiting" // for nodes, imports or a lease
-  | "starting" // workers exist, and have not stepped yet
-  | "running"
-  | "stopping" // a round is being ended
-  | "succeeded"
-  | "failed";
+export type JobState = "waiting" | "running" | "stopping" | "succeeded" | "failed";
 
 /** The job as a whole: small, sent whenever it differs. */
 export interface Job {
@@ -24,31 +18,17 @@ export interface Job {
   ranks: number;
   restarts: number;
   restarts_most: number;
-  started: number;
-  ended: number | null;
   step: number | null;
-  /** Steps a second, where workers report steps. */
-  rate: number | null;
-  waiting: Waiting | null;
+  /** What is waited for, or nothing. */
+  waiting: string;
   outcome: Outcome | null;
   coordinator: string;
   /** Who serves this page. */
   served_by: string;
-  /** Where the page can go when its own agent is gone. */
-  dashboards: Dashboard[];
-  goodput: Ledger | null;
   /** What may be asked for here: "drain", "restart", "save", "stop". */
   actions: string[];
-  /** This is a journal that was opened from a disk: nothing will change. */
-  finished_journal: boolean;
-}
-
-export interface Waiting {
-  words: string;
-  since: number;
-  until: number | null;
-  done: number | null;
-  of: number | null;
+  /** It was read from a journal: nothing will change. */
+  is_journal: boolean;
 }
 
 export interface Outcome {
@@ -57,9 +37,11 @@ export interface Outcome {
   exit_status: number;
 }
 
+/** Where the page can go when its own agent is gone, and what opens it there. */
 export interface Dashboard {
   node: string;
   url: string;
+  key: string;
 }
 
 /** Where the time went. The first part is the useful one. */
@@ -74,20 +56,15 @@ export interface LedgerPart {
   seconds: number;
 }
 
-export type NodeState = "here" | "joining" | "standing by" | "leaving" | "silent" | "gone";
-
 export interface Node {
   name: string;
-  host: string;
-  state: NodeState;
+  /** As `Condition` of `core/protocol/questions.py` has it. */
+  state: string;
   words: string;
   slots: number;
   /** The rank of its first worker, or null while it has none. */
   first_rank: number | null;
   coordinator: boolean;
-  heard_s: number | null;
-  cpu: number | null;
-  memory: number | null;
 }
 
 /** In the order of the numbers in which states of workers are sent. */
@@ -136,21 +113,17 @@ export interface Event {
   reason?: string;
 }
 
-export interface Detail {
-  title: string;
-  text: string;
-}
+export type EndedBy = "" | "failure" | "loss" | "change" | "hang" | "success";
 
 export interface Round {
   number: number;
   began: number;
+  words: string;
   /** Null while it runs. */
   ended: number | null;
-  nodes: number;
-  ranks: number;
   /** Why it ended, in words. */
   ending: string;
-  ended_by: "" | "failure" | "loss" | "change" | "hang" | "success" | "wish";
+  ended_by: EndedBy;
 }
 
 export interface Incident {
@@ -159,32 +132,26 @@ export interface Incident {
   round: number;
   /** What happened, in one line. */
   words: string;
-  /** Why: the first observed cause. */
+  /** Why, as far as somebody said so. */
   cause: string;
-  charged: boolean;
+  /** What was decided about it. */
+  decision: string;
+  ranks: number[];
   /** Null while it goes on. */
   recovered_s: number | null;
   phases: LedgerPart[];
-  details: Detail[];
 }
 
-/** What became of the job so far. */
-export interface Story {
-  rounds: Round[];
-  incidents: Incident[];
+/** What changed in a list: which places hold something else, and how long it is now. */
+export interface ListChange<T> {
+  set: [number, T][];
+  count: number;
 }
 
 export interface LogLine {
   at: number | null;
   rank: number;
   stream: "out" | "err";
-  text: string;
-}
-
-export interface Stack {
-  rank: number;
-  node: string;
-  state: string;
   text: string;
 }
 
@@ -197,10 +164,16 @@ export interface StackGroup {
 
 /** What comes down the stream, by the name of its event. */
 export interface Messages {
+  /** A new stream begins: all follows anew. */
+  hello: { at: number };
   job: Job;
-  nodes: { set: [number, Node][]; count: number };
+  nodes: ListChange<Node>;
   ranks: RanksChange;
-  story: Story;
+  rounds: ListChange<Round>;
+  incidents: ListChange<Incident>;
   events: Event[];
-  note: { words: string };
+  ledger: Ledger;
+  dashboards: Dashboard[];
+  /** The job cannot be asked right now, and why; empty when it can again. */
+  trouble: { words: string };
 }

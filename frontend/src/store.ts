@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { History } from "./history";
-import type { Event, Job, Messages, Node, Story } from "./model";
+import type { Dashboard, Event, Incident, Job, Ledger, ListChange, Messages, Node, Round } from "./model";
 import { Workers } from "./workers";
 
 export type Topic = "job" | "nodes" | "ranks" | "story" | "events" | "connection" | "choice" | "note";
@@ -13,7 +13,7 @@ export type Connection =
   | { state: "asleep" } // the page is hidden: nobody watches, so nothing is asked
   | { state: "lost"; since: number; tries: number }
   | { state: "locked"; wrong: boolean }
-  | { state: "over" }; // a finished journal: all has been said
+  | { state: "over" }; // a journal, or a job that has ended: all has been said
 
 const EVENTS_MOST = 5000;
 
@@ -22,7 +22,14 @@ class Store {
   nodes: Node[] = [];
   workers = new Workers();
   history = new History();
-  story: Story = { rounds: [], incidents: [] };
+  rounds: Round[] = [];
+  incidents: Incident[] = [];
+  ledger: Ledger | null = null;
+  dashboards: Dashboard[] = [];
+  /** Why the job cannot be asked right now. */
+  trouble = "";
+  /** Since when the same is waited for. */
+  waitingSince = 0;
   events: Event[] = [];
   connection: Connection = { state: "connecting" };
   /** The worker that was chosen in the grid. */
@@ -45,10 +52,14 @@ class Store {
     this.clockAhead = at - Date.now() / 1000;
   }
 
-  /** A new stream begins with everything. */
-  beginAnew(): void {
-    this.events = [];
-    this.nodes = [];
+  /** When the first thing happened that is known. */
+  started(): number {
+    return this.events[0]?.at ?? this.rounds[0]?.began ?? this.now();
+  }
+
+  ended(): number | null {
+    if (!this.job?.outcome) return null;
+    return this.events.findLast((event) => event.kind === "job_finished")?.at ?? this.workers.at;
   }
 
   connect(connection: Connection): void {
@@ -82,34 +93,59 @@ class Store {
 type Takers = { [K in keyof Messages]: (store: Store, message: Messages[K]) => void };
 
 const TAKERS: Takers = {
+  hello(store, { at }) {
+    store.heardClock(at);
+    store.events = [];
+    store.nodes = [];
+    store.rounds = [];
+    store.incidents = [];
+  },
   job(store, job) {
+    if (job.waiting !== store.job?.waiting) store.waitingSince = store.now();
     store.job = job;
     store.tell("job");
   },
-  nodes(store, { set, count }) {
-    const nodes = store.nodes.slice(0, count);
-    for (const [index, node] of set) nodes[index] = node;
-    store.nodes = nodes;
+  nodes(store, change) {
+    store.nodes = changed(store.nodes, change);
     store.tell("nodes");
   },
   ranks(store, change) {
     store.workers.apply(change);
     store.heardClock(change.at);
-    if (store.job && !store.job.finished_journal) store.history.take(store.job, store.workers);
+    if (store.job && !store.job.is_journal) store.history.take(store.job, store.workers);
     store.tell("ranks");
   },
-  story(store, story) {
-    store.story = story;
+  rounds(store, change) {
+    store.rounds = changed(store.rounds, change);
+    store.tell("story");
+  },
+  incidents(store, change) {
+    store.incidents = changed(store.incidents, change);
     store.tell("story");
   },
   events(store, events) {
     store.events = [...store.events, ...events].slice(-EVENTS_MOST);
     store.tell("events");
   },
-  note(store, { words }) {
-    store.say(words);
+  ledger(store, ledger) {
+    store.ledger = ledger;
+    store.tell("story");
+  },
+  dashboards(store, dashboards) {
+    store.dashboards = dashboards;
+    store.tell("connection");
+  },
+  trouble(store, { words }) {
+    store.trouble = words;
+    store.tell("connection");
   },
 };
+
+function changed<T>(before: T[], { set, count }: ListChange<T>): T[] {
+  const now = before.slice(0, count);
+  for (const [index, item] of set) now[index] = item;
+  return now;
+}
 
 export const store = new Store();
 

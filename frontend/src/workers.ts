@@ -72,6 +72,14 @@ export class Workers {
     return counts;
   }
 
+  /** What some neighbours use together, and the slowest of them. */
+  sums(first: number, size: number): { pace: number | null; cpu: number | null; memory: number | null } {
+    const of = (name: ColumnName) => this.columns[name].subarray(first, first + size).filter((value) => !Number.isNaN(value));
+    const sum = (values: Float64Array) => (values.length ? values.reduce((a, b) => a + b, 0) : null);
+    const paces = of("pace_ms");
+    return { pace: paces.length ? Math.max(...paces) : null, cpu: sum(of("cpu")), memory: sum(of("memory_mb")) };
+  }
+
   /** The fastest, the middle and the slowest step of those who step, in milliseconds. */
   paces(): { fastest: number; middle: number; slowest: number; slowestRank: number } | null {
     const pace = this.columns.pace_ms;

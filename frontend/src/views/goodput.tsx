@@ -3,8 +3,7 @@ import { duration, percent } from "../words";
 
 /** Where the time went. */
 export function Goodput() {
-  const { job } = useStore("job");
-  const ledger = job?.goodput;
+  const { ledger } = useStore("story");
   if (!ledger || ledger.total_s <= 0) return null;
   const parts = ledger.parts.filter((part, k) => k === 0 || part.seconds > 0);
   return (

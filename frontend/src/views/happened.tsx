@@ -1,14 +1,14 @@
 import { useState } from "preact/hooks";
 import type { Event, Incident } from "../model";
 import { store, useStore } from "../store";
-import { duration, moment } from "../words";
+import { duration, moment, rankRange } from "../words";
 import { Icon } from "./icons";
 import { toneOf } from "./kinds";
 
 const SHOWN = 200;
 
 export function Happened() {
-  const { events, story } = useStore("events", "story");
+  const { events, incidents } = useStore("events", "story");
   const [what, setWhat] = useState<"incidents" | "all">("incidents");
   return (
     <section class="card happened" aria-labelledby="happened-title">
@@ -19,7 +19,7 @@ export function Happened() {
           <button aria-pressed={what === "all"} onClick={() => setWhat("all")}>Everything</button>
         </div>
       </div>
-      {what === "incidents" ? <Incidents incidents={story.incidents} /> : <Events events={events} />}
+      {what === "incidents" ? <Incidents incidents={incidents} /> : <Events events={events} />}
     </section>
   );
 }
@@ -40,17 +40,17 @@ export function IncidentItem({ incident }: { incident: Incident }) {
       <p class="meta">
         <time>{moment(incident.at, store.now())}</time>
         <span>round {incident.round}</span>
-        <span>{incident.charged ? "counted" : "free of charge"}</span>
       </p>
       <p class="words"><Icon name="bad" />{incident.words}</p>
       {incident.cause && <p class="cause">{incident.cause}</p>}
       <p class={open ? "result" : "result good"}>
         <Icon name={open ? "waiting" : "good"} />
-        {open ? "not over yet" : `recovered in ${duration(incident.recovered_s!)}`}
+        {open ? (store.job?.outcome ? "not recovered" : "not over yet") : `recovered in ${duration(incident.recovered_s!)}`}
       </p>
-      {incident.details.map((detail) => (
-        <details key={detail.title}><summary>{detail.title}</summary><pre tabIndex={0}>{detail.text}</pre></details>
-      ))}
+      {incident.decision && <p class="cause">{incident.decision}</p>}
+      {incident.ranks.length > 0 && (
+        <p class="cause"><a href={`#logs?ranks=${incident.ranks.slice(0, 8).join(",")}`}>Logs of rank {rankRange(incident.ranks)}</a></p>
+      )}
     </li>
   );
 }

@@ -7,7 +7,6 @@ import { Icon, type IconName, Mark } from "./icons";
 
 const STATES: Record<Job["state"], string> = {
   waiting: "Waiting",
-  starting: "Starting",
   running: "Running",
   stopping: "Recovering",
   succeeded: "Succeeded",

@@ -8,14 +8,17 @@ const SAID_AFTER_S = 1.5;
 const MOVED_AFTER_S = 8;
 
 export function LostLine() {
-  const { connection, job } = useStore("connection", "job");
+  const { connection, job, dashboards, trouble } = useStore("connection", "job");
   useSeconds(connection.state === "lost");
   const gone = connection.state === "lost" ? (Date.now() - connection.since) / 1000 : 0;
-  const others = (job?.dashboards ?? []).filter((other) => other.node !== job?.served_by);
+  const others = dashboards.filter((other) => other.node !== job?.served_by);
   const next = others.find((other) => other.node === job?.coordinator) ?? others[0];
   useEffect(() => {
-    if (gone > MOVED_AFTER_S && next) location.assign(addressOf(next.url));
+    if (gone > MOVED_AFTER_S && next) location.assign(addressOf(next));
   }, [gone > MOVED_AFTER_S, next?.url]);
+  if (connection.state === "live" && trouble) {
+    return <div class="lost calm" role="status" data-test="trouble"><p><b>The job cannot be asked right now:</b> {trouble}. What you see is from before.</p></div>;
+  }
   if (gone < SAID_AFTER_S) return null;
   return (
     <div class="lost" role="alert" data-test="lost">
@@ -29,7 +32,7 @@ export function LostLine() {
       <div class="choices">
         <button class="plain" onClick={() => { store.connect({ state: "connecting" }); tryNow(); }}>Try now</button>
         {others.slice(0, 6).map((other) => (
-          <a key={other.node} class="button" href={addressOf(other.url)}>Go to {other.node}</a>
+          <a key={other.node} class="button" href={addressOf(other)}>Go to {other.node}</a>
         ))}
       </div>
     </div>

@@ -1,8 +1,8 @@
 import { useRef, useState } from "preact/hooks";
 import { want } from "../connection";
 import type { Job, Node } from "../model";
-import { useStore } from "../store";
-import { counted, duration } from "../words";
+import { store, useStore } from "../store";
+import { bytes, counted, duration } from "../words";
 import { Icon } from "./icons";
 
 const SHOWN = 200;
@@ -21,7 +21,7 @@ const OF_THE_JOB: { action: string; name: string; words: string }[] = [
 ];
 
 export function Nodes() {
-  const { nodes, job } = useStore("nodes", "job");
+  const { nodes, job } = useStore("nodes", "job", "ranks");
   const [words, setWords] = useState("");
   const [wish, setWish] = useState<Wish | null>(null);
   const dialog = useRef<HTMLDialogElement>(null);
@@ -30,7 +30,7 @@ export function Nodes() {
     dialog.current?.showModal();
   };
   const known = nodes.filter(Boolean);
-  const fitting = known.filter((node) => `${node.name} ${node.host} ${node.state} ${node.words}`.toLowerCase().includes(words.toLowerCase()));
+  const fitting = known.filter((node) => `${node.name} ${node.state} ${node.words}`.toLowerCase().includes(words.toLowerCase()));
   return (
     <section class="card nodes" aria-labelledby="nodes-title">
       <div class="head">
@@ -45,7 +45,7 @@ export function Nodes() {
       </div>
       <div class="scroll" tabIndex={0} role="region" aria-label="Table of nodes">
         <table data-test="nodes">
-          <thead><tr><th>Node</th><th>State</th><th>Ranks</th><th class="spare">Heard</th><th class="spare">CPU</th><th class="spare">Memory</th><th><span class="hidden">Actions</span></th></tr></thead>
+          <thead><tr><th>Node</th><th>State</th><th>Ranks</th><th class="spare">Slowest step</th><th class="spare">CPU</th><th class="spare">Memory</th><th><span class="hidden">Actions</span></th></tr></thead>
           <tbody>{fitting.slice(0, SHOWN).map((node) => <Row key={node.name} node={node} job={job} confirm={confirm} />)}</tbody>
         </table>
       </div>
@@ -76,6 +76,7 @@ function JobActions({ job, confirm }: { job: Job | null; confirm: (wish: Wish) =
 function Row({ node, job, confirm }: { node: Node; job: Job | null; confirm: (wish: Wish) => void }) {
   const last = node.first_rank === null ? null : node.first_rank + node.slots - 1;
   const ranks = node.first_rank === null ? "–" : last === node.first_rank ? `${last}` : `${node.first_rank}–${last}`;
+  const used = store.workers.sums(node.first_rank ?? 0, node.first_rank === null ? 0 : node.slots);
   const drain: Wish = {
     action: "drain",
     title: `Drain ${node.name}`,
@@ -83,14 +84,14 @@ function Row({ node, job, confirm }: { node: Node; job: Job | null; confirm: (wi
     subject: { node: node.name },
   };
   return (
-    <tr class={`node-${node.state.replace(" ", "-")}`}>
+    <tr class={`node-${node.state.replaceAll(" ", "-")}`}>
       <th scope="row"><span class="name"><Icon name="node" />{node.name}</span>{node.coordinator && <span class="tag">coordinator</span>}{node.name === job?.served_by && <span class="tag">serves this page</span>}</th>
       <td class="state"><b>{node.state}</b>{node.words && <span class="more"> {node.words}</span>}</td>
       <td class="number">{ranks}</td>
-      <td class="number spare">{node.heard_s === null ? "–" : `${duration(node.heard_s)} ago`}</td>
-      <td class="number spare">{node.cpu === null ? "–" : `${Math.round(node.cpu)} %`}</td>
-      <td class="number spare">{node.memory === null ? "–" : `${Math.round(node.memory)} %`}</td>
-      <td>{job?.actions.includes("drain") && node.state === "here" && <button class="plain small" onClick={() => confirm(drain)}>Drain …</button>}</td>
+      <td class="number spare">{used.pace === null ? "–" : duration(used.pace / 1000)}</td>
+      <td class="number spare">{used.cpu === null ? "–" : `${Math.round(used.cpu)} %`}</td>
+      <td class="number spare">{used.memory === null ? "–" : bytes(used.memory)}</td>
+      <td>{job?.actions.includes("drain") && node.state !== "leaving" && <button class="plain small" onClick={() => confirm(drain)}>Drain …</button>}</td>
     </tr>
   );
 }

@@ -5,8 +5,8 @@ const SHOWN = 20;
 
 /** How long each recovery took, and what took it. */
 export function Recoveries() {
-  const { story } = useStore("story");
-  const done = story.incidents.filter((incident) => incident.recovered_s !== null).slice(-SHOWN).reverse();
+  const { incidents } = useStore("story");
+  const done = incidents.filter((incident) => incident.recovered_s !== null).slice(-SHOWN).reverse();
   const longest = Math.max(...done.map((incident) => incident.recovered_s!), 0.001);
   const names = [...new Map(done.flatMap((incident) => incident.phases.map((phase) => [phase.name, phase.words]))).entries()];
   return (

@@ -14,7 +14,7 @@ export function Speed() {
         <div class="head"><h2 id="rate-title">Steps a second</h2><span class="more">since this page was opened</span></div>
         {!steps ? <NoSteps /> : some ? (
           <Plot at={history.at} lines={[{ name: "steps a second", colour: "accent", values: history.rate }]} show={rate} label="Steps a second over time" />
-        ) : <p class="empty">{job?.finished_journal ? "A journal has no steps: only a live job shows them." : "The first figures come in a moment."}</p>}
+        ) : <p class="empty">{job?.is_journal ? "A journal has no steps: only a live job shows them." : "The first figures come in a moment."}</p>}
       </section>
       {steps && some && (
         <section class="card" aria-labelledby="spread-title">

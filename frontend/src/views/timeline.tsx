@@ -22,21 +22,21 @@ const ENDINGS: Record<Round["ended_by"], { sign: string; words: string }> = {
   loss: { sign: "M0-6L6 0L0 6L-6 0z", words: "a node was lost" },
   hang: { sign: "M-5-5h3.4v10h-3.4zM1.6-5h3.4v10h-3.4z", words: "all stood still" },
   change: { sign: "M-1.2-5h2.4v10h-2.4z", words: "nodes came or left" },
-  wish: { sign: "M-1.2-5h2.4v10h-2.4z", words: "somebody asked for it" },
   success: { sign: "", words: "all workers were done" },
 };
 
 /** The job as a line of rounds, with what ended them. */
 export function Timeline() {
-  const { story, job } = useStore("story", "job");
+  const { rounds, incidents, job } = useStore("story", "job", "events");
   const [span, setSpan] = useState<number>(Infinity);
   const box = useRef<HTMLDivElement>(null);
   const width = useWidth(box);
-  useSeconds(!job?.ended);
+  useSeconds(!job?.outcome);
   if (!job) return null;
-  const to = job.ended ?? store.now();
-  const from = Math.max(job.started, to - span);
-  const long = to - job.started;
+  const to = store.ended() ?? store.now();
+  const began = store.started();
+  const from = Math.max(began, to - span);
+  const long = to - began;
   return (
     <section class="card timeline" aria-labelledby="timeline-title">
       <div class="head">
@@ -48,9 +48,9 @@ export function Timeline() {
         </div>
       </div>
       <div ref={box} class="strip">
-        {width > 0 && <Strip rounds={story.rounds} incidents={story.incidents} from={from} to={to} width={width} />}
+        {width > 0 && <Strip rounds={rounds} incidents={incidents} from={from} to={to} width={width} />}
       </div>
-      <Key rounds={story.rounds} />
+      <Key rounds={rounds} />
     </section>
   );
 }
@@ -127,7 +127,7 @@ function Band({ round, left, right }: { round: Round; left: number; right: numbe
     <g class={`band ${round.ended === null ? "current" : ""}`}>
       <rect x={left} y={BAND.top} width={width} height={BAND.height} rx={Math.min(4, width / 3)}>
         <title>
-          {`Round ${round.number}: ${round.ranks} workers on ${round.nodes} nodes, from ${clock(round.began)}. ` +
+          {`${clock(round.began)}: ${round.words}. ` +
             (round.ended === null ? "It runs." : `It ended after ${duration(round.ended - round.began)}: ${round.ending || ENDINGS[round.ended_by].words}.`)}
         </title>
       </rect>
@@ -155,7 +155,6 @@ function Axis({ from, to, width, x }: { from: number; to: number; width: number;
 /** Only the signs that are there are explained. */
 function Key({ rounds }: { rounds: Round[] }) {
   const used = new Map(rounds.filter((round) => ENDINGS[round.ended_by].sign).map((round) => [round.ended_by, 0]));
-  if (used.has("wish") && used.has("change")) used.delete("wish");
   return (
     <ul class="key">
       {[...used.keys()].map((name) => (

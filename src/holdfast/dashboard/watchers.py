@@ -1,0 +1,73 @@
+"""The pages that are open, and a sign of life for each.
+
+A page that hears nothing for some seconds takes its line for dead, and tries another one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from holdfast.dashboard.shown import Shown, Watcher
+from holdfast.dashboard.wire import message
+from holdfast.runtime.loop import Cancellable, Clock
+
+ALIVE_S = 5.0
+_ALIVE = message("alive", {})
+
+
+class Watchers:
+    """All pages of one server. Without any, nothing here runs."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        shown: Shown,
+        on_first: Callable[[], None] = lambda: None,
+        on_none: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_first` is called when somebody watches, `on_none` when nobody does any more."""
+        self._clock, self._shown = clock, shown
+        self._on_first, self._on_none = on_first, on_none
+        self._open: set[Watcher] = set()
+        self._timer: Cancellable | None = None
+
+    def add(self, watcher: Watcher) -> None:
+        """Tell this page, from now on; it has a stream."""
+        self._open.add(watcher)
+        watcher.send(message("hello", {"at": time.time()}))
+        watcher.tell(self._shown)
+        if len(self._open) == 1:
+            self._stay_alive()
+            self._on_first()
+
+    def remove(self, watcher: Watcher) -> None:
+        if watcher in self._open:
+            self._open.remove(watcher)
+            self._end_if_none()
+
+    def tell(self) -> None:
+        """Something is new."""
+        for watcher in self._open:
+            watcher.tell(self._shown)
+
+    def close(self) -> None:
+        for watcher in self._open:
+            if watcher.stream is not None:
+                watcher.stream.close()
+        if self._open:
+            self._open.clear()
+            self._end_if_none()
+
+    def _end_if_none(self) -> None:
+        if self._open:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._on_none()
+
+    def _stay_alive(self) -> None:
+        for watcher in self._open:
+            watcher.send(_ALIVE)
+        self._timer = self._clock.call_later(ALIVE_S, self._stay_alive)
