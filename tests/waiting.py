@@ -35,6 +35,20 @@ def until(
         time.sleep(LOOK_EVERY_S)
 
 
+def once(look: Callable[[], Result | None], what: str = "it never came") -> Result:
+    """What the look finds, as soon as it finds something; fail if it never does."""
+    found: list[Result] = []
+
+    def has_found() -> bool:
+        seen = look()
+        if seen is not None:
+            found.append(seen)
+        return bool(found)
+
+    until(has_found, what)
+    return found[0]
+
+
 def persistently(call: Callable[[], Result]) -> Result:
     """What the call returns once the register can be reached."""
     deadline = time.monotonic() + DEADLINE_S

@@ -19,6 +19,7 @@ from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Outcome
 from holdfast.node.engine import Engine
+from holdfast.node.front_door import FrontDoor
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, read_clocks
@@ -74,7 +75,9 @@ class Agent:
             self._write_journal,
             clocks=partial(read_clocks, loop.now),
         )
+        self._front_door = FrontDoor(loop, self._disk, self.workplace)
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
+        self._front_door.engine = self._engine
 
     def _ports(self, secrets: Secrets) -> Ports:
         ports = Ports(
@@ -82,11 +85,13 @@ class Agent:
             processes=self.workplace,
             journal=self._journal,
             say=self._say,
+            answer=self._front_door.answer,
         )
         if self.config.max_nodes > 1:
             from holdfast.node.meeting import Means, add_network
 
-            add_network(ports, self.config, self.node, Means(self._loop, self._disk, secrets))
+            means = Means(self._loop, self._disk, secrets)
+            add_network(ports, self.config, self.node, means, self._front_door)
         return ports
 
     def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
@@ -111,6 +116,7 @@ class Agent:
         self._engine.leave()
         # The coordinator's host leaves last: the others learn the outcome from it.
         self._loop.run_until(lambda: self._hurried or not self._engine.is_needed)
+        self._front_door.close()
         self._engine.close()
         self._take_leave(outcome)
         return outcome

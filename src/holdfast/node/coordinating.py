@@ -105,7 +105,7 @@ class Coordinating:
     def __init__(
         self, state: CoordinatorState, host: Host, keeper: Keeper, exchange: Exchange | None = None
     ) -> None:
-        self.liveness = liveness.liveness_of(state)
+        self.liveness = liveness.liveness_of(state, host.node)
         self._host, self._keeper, self._exchange = host, keeper, exchange
         self._timers = Timers(host.clock, self._on_timer)
         self._inbox: Inbox[Callable[[float], list[CoordinatorEffect]]] = Inbox(self._step)
@@ -143,6 +143,9 @@ class Coordinating:
             # What can be read now is read first, in the next turn: `core.coordinator.leases`.
             clock = self._host.clock
             clock.call_soon(clock.call_soon, self._check_leases)
+            return
+        if name == liveness.QUESTIONS_TIMER:
+            self._take(lambda now: liveness.check_questions(self.liveness, now))
             return
         self._take(lambda now: liveness.decide(self.liveness, CoordinatorTimerFired(name), now))
 

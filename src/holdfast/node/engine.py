@@ -4,6 +4,8 @@
                                                  ├─▶ processes: workers and all that is theirs
                                                  └─▶ timers, words, the end
 
+Questions of outsiders go past the machines, for they decide nothing (`node.questions`).
+
 The coordinator is behind the node's *place* (`Alone`, `Embedded`, `Elected`): how it is found, and
 that it may be this very node. What it says arrives in the same inbox as everything else.
 
@@ -19,21 +21,25 @@ from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
     AgentTimerFired,
+    CoordinatorLost,
+    CoordinatorReached,
     Dial,
     Finish,
     HangUp,
     KnowEnded,
     Report,
     Say,
+    Told,
     WakeAgent,
 )
 from holdfast.core.node.state import AgentState
 from holdfast.core.policy.config import JobConfig
-from holdfast.core.protocol.messages import FromNode
+from holdfast.core.protocol.messages import FromNode, OfQuestions
 from holdfast.core.protocol.model import Endpoint, Outcome
 from holdfast.node.alone import Alone
 from holdfast.node.coordinating import Coordinating
 from holdfast.node.ports import JournalPort, Ports
+from holdfast.node.questions import Questions
 from holdfast.runtime.loop import Clock, Inbox
 from holdfast.runtime.timers import Timers
 
@@ -90,6 +96,7 @@ class Engine:
         self.outcome: Outcome | None = None
         self._inbox: Inbox[AgentEvent] = Inbox(self._take)
         self._timers = Timers(ports.clock, lambda name: self.post(AgentTimerFired(name)))
+        self.questions = Questions(ports, self._send)
         self.place: CoordinatorPlace = _place(self)
         self.place.begin()
 
@@ -110,8 +117,19 @@ class Engine:
         self.ports.say(text)
 
     def post(self, event: AgentEvent) -> None:
-        """Take an event, after those that came before it."""
+        """Take an event, after those that came before it. A question decides nothing, and waits for
+        nobody."""
+        if isinstance(event, Told) and isinstance(event.message, OfQuestions):
+            self.questions.told(event.message)
+            return
+        if isinstance(event, CoordinatorReached):
+            self.questions.reached()
+        elif isinstance(event, CoordinatorLost):
+            self.questions.lost(event.reason)
         self._inbox.put(event)
+
+    def _send(self, message: FromNode) -> None:
+        self.place.send(message)
 
     def leave(self) -> None:
         """The node has finished: whatever others need of it is handed over."""
@@ -120,6 +138,7 @@ class Engine:
     def close(self) -> None:
         """Let go of everything."""
         self._timers.cancel()
+        self.questions.close()
         self.place.close()
 
     def _take(self, event: AgentEvent) -> None:

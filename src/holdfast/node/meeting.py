@@ -18,6 +18,7 @@ from holdfast.node.secrets import Secrets, security_of
 from holdfast.registers.register import Register, RegisterSettings
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
+from holdfast.transport.server import VisitService
 
 CALL_SHARE, ENDPOINT_SHARE = 0.85, 0.27
 """How much of a tenure one call of the register may take, and one endpoint of it."""
@@ -33,10 +34,14 @@ class Means(Struct):
     """Used in place of the one that the configuration names."""
 
 
-def add_network(ports: Ports, config: JobConfig, node: str, means: Means) -> None:
-    """Fill in the ports that lead to other nodes."""
+def add_network(
+    ports: Ports, config: JobConfig, node: str, means: Means, visits: VisitService | None = None
+) -> None:
+    """Fill in the ports that lead to other nodes, and that let outsiders in, to `visits`."""
     security = security_of(config, means.secrets.token)
-    ports.network = RealNetwork(means.loop, config, node, security, means.disk)
+    network = RealNetwork(means.loop, config, node, security, means.disk)
+    network.visits = visits
+    ports.network = network
     if means.register is None and config.rendezvous.is_embedded:
         from holdfast.node.endpoint_claim import EndpointClaim
         from holdfast.node.record_file import RecordFile

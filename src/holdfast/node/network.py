@@ -17,7 +17,7 @@ from holdfast.store.key_spaces import KeySpaces
 from holdfast.transport.addresses import address_towards
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.dialling import Identity
-from holdfast.transport.server import Server
+from holdfast.transport.server import Server, VisitService
 from holdfast.transport.tether_end import TetherEnd
 
 DESCRIPTORS_PER_NODE, DESCRIPTORS_BESIDES = 3, 256
@@ -40,6 +40,8 @@ class RealNetwork:
         self, loop: Loop, config: JobConfig, node: str, security: ConnectionSecurity, disk: Disk
     ) -> None:
         self._loop, self._config, self._disk = loop, config, disk
+        self.visits: VisitService | None = None
+        """Who answers outsiders, if anybody does."""
         self._who = Identity(config.run_id, node, security)
 
     def line(self, handlers: LineHandlers) -> RealLine:
@@ -47,7 +49,9 @@ class RealNetwork:
 
     def exchange(self, handlers: ExchangeHandlers) -> RealExchange:
         allow_many_connections(self._config.max_nodes)
-        return RealExchange(self._loop, self._who, handlers)
+        exchange = RealExchange(self._loop, self._who, handlers)
+        exchange.visits = self.visits
+        return exchange
 
     def listen(self, exchange: Exchange) -> Endpoint:
         """On a port of its own, at the address by which the register's machines would see us."""

@@ -243,6 +243,11 @@ def new_instance() -> int:
     return time.time_ns() // 1000
 
 
+def answer_nothing(question: bytes, reply: Callable[[bytes], None]) -> None:
+    """Of a node that knows nothing of what outsiders ask."""
+    reply(b"")
+
+
 class Ports(Struct):
     """All of them. A job of one node needs no network; of `register` and `claim` there is one."""
 
@@ -254,6 +259,8 @@ class Ports(Struct):
     """The number of a job's life of which nothing is known: a later one is larger."""
     finished: Callable[[Outcome], None] = lambda outcome: None
     """Told how it ended, once nothing of the job is left on this node."""
+    answer: Callable[[bytes, Callable[[bytes], None]], None] = answer_nothing
+    """What this node answers to a question (`core.protocol.questions`), once it is known."""
     network: Network | None = None
     register: RegisterPort | None = None
     claim: Claim | None = None

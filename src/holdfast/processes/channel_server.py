@@ -6,7 +6,7 @@ Rules
 3. No client can hold up the loop: a few packets are taken from each in turn.
 4. What `on_message` returns is the answer, or will give it when it is known. Nobody waits for a
    client that does not take it, and one that has gone meanwhile gets none. One whose answer carries
-   a descriptor is told news from then on (`tell_news`).
+   a descriptor is told news from then on (`tell_news`), unless the descriptor was made for it.
 5. What a process said before its end can be had before that end is told (`take_all`): the news of
    it comes by another way, and may overtake.
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from holdfast.runtime.loop import Cancellable, Loop
 
-    Later = Callable[[Callable[[bytes], None]], None]
-    """Takes whoever is to be given the answer."""
 
 PACKETS_PER_TURN = 64
 PACKETS_AT_THE_END = 1024
@@ -48,6 +46,13 @@ class Answer(msgspec.Struct, frozen=True):
 
     packet: bytes
     descriptor: int
+    is_handed_over: bool = False
+    """The client alone is to have it, and it is all that the client wants."""
+
+
+if TYPE_CHECKING:
+    Later = Callable[[Callable[[bytes | Answer], None]], None]
+    """Takes whoever is to be given the answer."""
 
 
 class ChannelServer:
@@ -141,15 +146,21 @@ class ChannelServer:
                 answer(partial(self._answer, client))
 
     def _answer(self, client: socket.socket, answer: bytes | Answer) -> None:
-        if client not in self._clients:
-            return  # It has gone meanwhile.
-        with suppress(OSError):
-            if isinstance(answer, Answer):
+        if isinstance(answer, Answer):
+            self._answer_with_descriptor(client, answer)
+        elif client in self._clients:  # Else it has gone meanwhile.
+            with suppress(OSError):
+                client.send(answer, socket.MSG_NOSIGNAL)
+
+    def _answer_with_descriptor(self, client: socket.socket, answer: Answer) -> None:
+        if client in self._clients:
+            if not answer.is_handed_over:
                 self._subscribed.add(client)
+            with suppress(OSError):
                 passed = [answer.descriptor]
                 socket.send_fds(client, [answer.packet], passed, socket.MSG_NOSIGNAL)
-            else:
-                client.send(answer, socket.MSG_NOSIGNAL)
+        if answer.is_handed_over:
+            os.close(answer.descriptor)
 
     def _drop(self, client: socket.socket) -> None:
         self._clients.pop(client, None)

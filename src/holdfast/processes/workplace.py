@@ -50,7 +50,7 @@ from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
 from holdfast.processes import environment
 from holdfast.processes.bare import private_messages as messages
-from holdfast.processes.bare.wire import NO, STACKS, STORE, WAS_TOLD_TO_STOP, YES
+from holdfast.processes.bare.wire import NO, STACKS, STORE, VISIT, WAS_TOLD_TO_STOP, YES
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.commands import (
     STORE_HOST,
@@ -97,6 +97,9 @@ if TYPE_CHECKING:
     from holdfast.processes.lookout.lookout import OnStacks
     from holdfast.processes.note_keeper import NoteKeeper
 
+    OnVisit = Callable[[dict[str, Any], Callable[[bytes | Answer], None]], None]
+    """Takes what was asked, and whoever is to be given the answer."""
+
 LOOPBACK = "127.0.0.1"
 ADDRESS_TO_COME = ""
 """Which of its addresses a node's peers should use is known once it has reached the coordinator."""
@@ -141,6 +144,8 @@ class Workplace:
         self._workers: dict[str, Running] = {}
         self._by_pid: dict[int, Running] = {}
         self.layout: Layout = LayoutByOptions(config.output)
+        self.on_visit: OnVisit | None = None
+        """Who lets outsiders in that have questions about the job."""
         """Where workers write; another one may be put here before the job starts."""
         self._output: RoundOutput | None = None
         self._lookout: Lookout | None = None
@@ -509,6 +514,8 @@ class Workplace:
         """Take what a worker says; what it, or another program of this user, asks is answered."""
         if STACKS in message:
             return partial(self._answer_stacks, message)
+        if VISIT in message and self.on_visit is not None:
+            return partial(self.on_visit, message)
         if WAS_TOLD_TO_STOP in message:
             asking = self._by_pid.get(pid)
             return YES if asking is not None and asking.told_to_stop else NO

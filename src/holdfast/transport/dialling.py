@@ -33,7 +33,7 @@ from holdfast.transport.connection import (
     words_for,
 )
 from holdfast.transport.frames import FRAME_LIMIT, ProtocolError
-from holdfast.transport.handshake import ClientSide
+from holdfast.transport.handshake import ClientSide, Kind
 from holdfast.transport.resolving import Address, Lookup, numeric
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Identity(Struct, frozen=True):
     security: ConnectionSecurity
     secret: bytes = b""
     """By which a coordinator knows the node again; in no log. Who only looks needs none."""
+    kind: Kind = "control"
+    """As what it dials: a node, or a visitor that only asks."""
 
     def __repr__(self) -> str:
         return f"Identity({self.job!r}, {self.node!r})"
@@ -107,7 +109,7 @@ class DialAttempt:
     def __init__(self, owner: Dialler, address: Address) -> None:
         self.address = address
         who = owner.identity
-        self.handshake = ClientSide(who.job, who.node, "control", who.security, who.secret)
+        self.handshake = ClientSide(who.job, who.node, who.kind, who.security, who.secret)
         self.connection: FramedConnection | None = None
         self.local_address = ""
         self._owner = owner

@@ -32,6 +32,8 @@ from holdfast.core.protocol.messages import (
     NodeGreeted,
     NodeJoined,
     NodeLeft,
+    QuestionAnswered,
+    QuestionAsked,
     RoundStopped,
     Seen,
     Standing,
@@ -58,7 +60,7 @@ def objection(
     """What is wrong with this, from that node; None where nothing is."""
     if isinstance(message, NodeGreeted):
         return _in_greeting(state, node, message)
-    if isinstance(message, Heartbeat):
+    if isinstance(message, Heartbeat | QuestionAsked | QuestionAnswered):
         return None  # Whom nobody knows has no lease, and gets no answer.
     if not (has_greeted and node in state.members) and state.outcome is None:
         return Objection("greeting", "a node has to greet before it says anything else")

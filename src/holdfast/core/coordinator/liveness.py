@@ -13,7 +13,8 @@ Rules
 3. A greeting begins anew: what was to be told to that node before and has not been sent is
    forgotten by whoever sends, because the coordinator takes it for lost, and answers with all
    that the node has to know.
-4. What a node may not say (`core.coordinator.hearing`) goes nowhere: it renews no lease and is no
+4. Questions about the job (`question_desk`) are seen to here as well: they decide nothing.
+5. What a node may not say (`core.coordinator.hearing`) goes nowhere: it renews no lease and is no
    step.
 """
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from holdfast.core.coordinator import hearing
+from holdfast.core.coordinator import hearing, question_desk
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
@@ -36,6 +37,7 @@ from holdfast.core.coordinator.io import (
     WakeCoordinator,
 )
 from holdfast.core.coordinator.leases import LeaseBook
+from holdfast.core.coordinator.question_desk import QuestionDesk
 from holdfast.core.coordinator.round import FormingRound, RunningRound
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.protocol.messages import (
@@ -44,9 +46,12 @@ from holdfast.core.protocol.messages import (
     HeartbeatAnswered,
     NodeGreeted,
     NodeLeft,
+    QuestionAnswered,
+    QuestionAsked,
 )
 
 LEASES_TIMER = "leases"
+QUESTIONS_TIMER = "questions"
 
 
 class Taken(Struct, frozen=True):
@@ -68,10 +73,12 @@ class Liveness(Struct):
     """The check that was found to be overdue: the coordinator has been told once."""
     taken: list[Taken] = field(default_factory=list)
     """Steps since somebody last emptied this."""
+    desk: QuestionDesk = field(default_factory=QuestionDesk)
 
 
-def liveness_of(state: CoordinatorState) -> Liveness:
-    return Liveness(state, LeaseBook(state.config.leases))
+def liveness_of(state: CoordinatorState, own_node: str = "") -> Liveness:
+    """`own_node` is the one that the coordinator lives on."""
+    return Liveness(state, LeaseBook(state.config.leases), desk=QuestionDesk(own_node))
 
 
 def receive(
@@ -86,12 +93,15 @@ def receive(
         liveness.greeted.add(node)
     if isinstance(message, Heartbeat):
         return effects + _heartbeat(liveness, node, message, now)
+    if isinstance(message, QuestionAsked | QuestionAnswered):
+        return effects + _question(liveness, node, message, now)
     if isinstance(message, NodeGreeted) and liveness.state.config.max_nodes > 1:
         liveness.book.connected(node, now)
         effects += _heartbeat(liveness, node, Heartbeat(message.heartbeat), now)
     if isinstance(message, NodeLeft):
         liveness.greeted.discard(node)
         liveness.book.forget(node)
+        effects += question_desk.gone(liveness.desk, liveness.state, node)
     return effects + decide(liveness, Heard(node, message), now)
 
 
@@ -106,11 +116,33 @@ def _heartbeat(
     return effects
 
 
+def _question(
+    liveness: Liveness, node: str, message: QuestionAsked | QuestionAnswered, now: float
+) -> list[CoordinatorEffect]:
+    desk, state = liveness.desk, liveness.state
+    if isinstance(message, QuestionAnswered):
+        return question_desk.answered(desk, state, node, message)
+    effects = question_desk.asked(desk, state, node, message, now)
+    return effects + _check_questions_again(desk, now)
+
+
+def check_questions(liveness: Liveness, now: float) -> list[CoordinatorEffect]:
+    """The timer of the questions has fired."""
+    effects = question_desk.expire(liveness.desk, liveness.state, now)
+    return effects + _check_questions_again(liveness.desk, now)
+
+
+def _check_questions_again(desk: QuestionDesk, now: float) -> list[CoordinatorEffect]:
+    due = desk.next_check()
+    return [] if due is None else [WakeCoordinator(QUESTIONS_TIMER, max(0.0, due - now))]
+
+
 def disconnected(liveness: Liveness, node: str, now: float) -> list[CoordinatorEffect]:
     """A node's connection ended, in whatever way."""
     liveness.greeted.discard(node)
     liveness.book.disconnected(node, now)
-    return _check_again(liveness, now)
+    lost = question_desk.gone(liveness.desk, liveness.state, node)
+    return lost + _check_again(liveness, now)
 
 
 def tether_ended(liveness: Liveness, node: str, clean: bool, now: float) -> list[CoordinatorEffect]:

@@ -90,6 +90,8 @@ from holdfast.core.protocol.messages import (
     NodeGreeted,
     NodeJoined,
     NodeLeft,
+    QuestionAnswered,
+    QuestionAsked,
     RoundStopped,
     SaveHeard,
     Seen,
@@ -268,6 +270,8 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
             return ended_members.heard(state, message.ended, now)
         case Heartbeat():
             return []  # Leases are kept beside the coordinator: see `core.coordinator.leases`.
+        case QuestionAsked() | QuestionAnswered():
+            return []  # So are questions: see `core.coordinator.question_desk`.
 
 
 # Arrivals.

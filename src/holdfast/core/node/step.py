@@ -106,9 +106,12 @@ from holdfast.core.protocol.messages import (
     DescribeFailures,
     FailuresDescribed,
     HeartbeatAnswered,
+    PassAnswer,
+    PutQuestion,
     RoundStopped,
     RunRound,
     SaveNow,
+    SettleQuestion,
     StandBy,
     StopRound,
     TellHang,
@@ -207,6 +210,8 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
         case StandBy():
             state.goes_on = True  # Without this node, so far.
             return [Say(message.reason)]
+        case PutQuestion() | PassAnswer() | SettleQuestion():
+            return []  # They decide nothing: `node.questions` has seen to it.
 
 
 def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:

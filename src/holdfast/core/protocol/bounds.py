@@ -27,6 +27,8 @@ HOST_MOST = 255
 PORT_MOST = 65535
 LINE_MOST = 2000
 TEXT_MOST = 1 << 17
+PACKED_MOST = 1 << 19
+"""Half of what a frame holds."""
 PATH_MOST = 4096
 SECONDS_MOST = 1e15
 
@@ -65,6 +67,8 @@ Line = Annotated[str, Meta(max_length=LINE_MOST)]
 """A reason, in a sentence or two. Shown only after `clean`."""
 Text = Annotated[str, Meta(max_length=TEXT_MOST)]
 """What a program wrote: many lines. Shown only after `clean_lines`."""
+Packed = Annotated[bytes, Meta(max_length=PACKED_MOST)]
+"""What is passed on unread, and has bounds of its own where it is read."""
 
 
 def cut(text: str, most: int = LINE_MOST) -> str:

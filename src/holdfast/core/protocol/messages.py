@@ -23,6 +23,7 @@ from holdfast.core.protocol.bounds import (
     Name,
     NameOrNone,
     Number,
+    Packed,
     Patience,
     SignalNumber,
     Text,
@@ -42,6 +43,8 @@ FEW = 16
 """More successors than a coordinator ever names."""
 ENDED_TOLD = 64
 """Nodes that may have ended on one machine, and are told of."""
+NAMED_MOST = 64
+"""Nodes that are named in a question, or as those who did not answer it."""
 Condition = Literal["running", "failed", "succeeded", "stopping", "stopped"]
 
 
@@ -300,6 +303,56 @@ class CloseJob(Record, frozen=True):
     outcome: Outcome
 
 
+# Questions about the job, and their answers (`core.coordinator.question_desk`). What is asked and
+# what is answered are packed: who passes them on need not know what they say.
+
+
+class QuestionAsked(Record, frozen=True):
+    """Somebody on this node's machine asks something of the job (`core.protocol.questions`)."""
+
+    number: Number
+    """By which the answers are told apart, here."""
+    question: Packed
+    of: Literal["coordinator", "all", "some"] = "coordinator"
+    """Whose answer is wanted: that of the coordinator's node, of all, or of `nodes`."""
+    nodes: Annotated[tuple[Name, ...], Meta(max_length=NAMED_MOST)] = ()
+    """By their names, or their identities."""
+
+
+class QuestionAnswered(Record, frozen=True):
+    """What this node answers to `PutQuestion`."""
+
+    number: Number
+    answer: Packed
+
+
+class PutQuestion(Record, frozen=True):
+    """Answer this, with `QuestionAnswered`."""
+
+    number: Number
+    question: Packed
+
+
+class PassAnswer(Record, frozen=True):
+    """What a node answered to a question that was asked here."""
+
+    number: Number
+    node: Name
+    """What it is called."""
+    answer: Packed
+
+
+class SettleQuestion(Record, frozen=True):
+    """No further answer comes."""
+
+    number: Number
+    refused: Line = ""
+    """Why nobody was asked, if so."""
+    missing: Annotated[tuple[Name, ...], Meta(max_length=NAMED_MOST)] = ()
+    """Who did not answer; the first of them, if there are many."""
+    missing_count: Count = 0
+
+
 FromNode = (
     NodeGreeted
     | Heartbeat
@@ -317,6 +370,8 @@ FromNode = (
     | NodeLeft
     | ClosingWanted
     | MembersEnded
+    | QuestionAsked
+    | QuestionAnswered
 )
 ToNode = (
     Welcomed
@@ -328,4 +383,9 @@ ToNode = (
     | DescribeFailures
     | TellHang
     | CloseJob
+    | PutQuestion
+    | PassAnswer
+    | SettleQuestion
 )
+OfQuestions = PutQuestion | PassAnswer | SettleQuestion
+"""What a node's machine does not hear of: it decides nothing."""

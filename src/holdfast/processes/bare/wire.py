@@ -32,6 +32,8 @@ WAS_TOLD_TO_STOP = "was_told_to_stop"
 """What a worker asks its agent, on the channel, when its program is over."""
 STACKS = "stacks"
 """What `holdfast stacks` asks an agent there (`processes.lookout.asking`)."""
+VISIT = "visit"
+"""What another program asks there that has questions about the job (`node.visits`)."""
 YES, NO = b"yes", b"no"
 HEADER = struct.Struct("!II")
 MAX_DESCRIPTORS = 240

@@ -30,7 +30,7 @@ _LISTENER = re.compile(r" (@holdfast-(\d+)-[0-9a-f]{16})$")
 Take = Callable[[str, Callable[[StackSnapshot | None], None]], None]
 
 
-class StacksTold(Struct):
+class StacksHere(Struct):
     """What one agent answers."""
 
     run_id: str
@@ -45,12 +45,12 @@ def asked_for_stacks(
 ) -> None:
     """In the agent: answer, as soon as that is known."""
     if message[STACKS] not in ("", run_id):
-        answer(msgspec.json.encode(StacksTold(run_id, is_meant=False)))
+        answer(msgspec.json.encode(StacksHere(run_id, is_meant=False)))
         return
 
     def tell(snapshot: StackSnapshot | None) -> None:
         found = StackSnapshot(()) if snapshot is None else snapshot
-        told = StacksTold(run_id, True, cut(found.in_words(), WORDS_MOST), found.file)
+        told = StacksHere(run_id, True, cut(found.in_words(), WORDS_MOST), found.file)
         answer(msgspec.json.encode(told))
 
     take("somebody asked (holdfast stacks)", tell)
@@ -66,7 +66,7 @@ def listening_agents() -> dict[int, str]:
         return {int(one[2]): one[1] for one in found if one is not None}
 
 
-def ask(channel: str, run_id: str) -> StacksTold | None:
+def ask(channel: str, run_id: str) -> StacksHere | None:
     """None where it is somebody else's agent, has ended, or does not answer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
         asking.settimeout(PATIENCE_S)
@@ -74,6 +74,6 @@ def ask(channel: str, run_id: str) -> StacksTold | None:
             asking.connect(address_of(channel))
             asking.send(msgspec.json.encode({STACKS: run_id}))
             packet = asking.recv(PACKET_LIMIT)
-            return msgspec.json.decode(packet, type=StacksTold) if packet else None
+            return msgspec.json.decode(packet, type=StacksHere) if packet else None
         except (OSError, msgspec.DecodeError):
             return None

@@ -1,0 +1,161 @@
+"""What outsiders ask of a job, and what nodes answer: the verbs and the dashboard speak in these.
+
+A question goes to the coordinator's node, to all nodes or to some (`messages.QuestionAsked.of`);
+each of these gives one answer. They are packed into the messages that carry them, so that who
+passes them on does not load this, and a job that nobody asks never does.
+
+Rules
+1. A question has one bounded answer. Who wants more asks again, from where the answer ended.
+2. News are asked for with `wait_s`: the answer comes when there are some, or after that time.
+   So nobody asks again and again, and nobody is sent what it did not ask for.
+3. A node that cannot answer says why (`NotKnown`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from holdfast.core.protocol.bounds import (
+    SLOTS_MOST,
+    Count,
+    Host,
+    Line,
+    Name,
+    NameOrNone,
+    Number,
+    Rank,
+    Seconds,
+    Text,
+)
+from holdfast.core.protocol.model import Outcome, Record
+
+NODES_TOLD_MOST = 2000
+"""In one answer; of a larger job the next are asked for."""
+Condition = Literal[
+    "in the round", "finished", "standing by", "ready", "getting ready", "leaving", "silent"
+]
+Stage = Literal["waiting", "running", "stopping", "over"]
+
+
+# What the coordinator knows.
+
+
+class JobAsked(Record, frozen=True):
+    """How is the job? Of the coordinator."""
+
+    first_node: Count = 0
+    """Where in the list of nodes the answer is to begin."""
+
+
+class NodeOverview(Struct, frozen=True, array_like=True):
+    """One node, as the coordinator knows it."""
+
+    node: Name
+    name: NameOrNone
+    host: Host
+    condition: Condition
+    group_rank: Count | None = None
+    first_rank: Rank | None = None
+    workers: Count = 0
+    heard_s: Seconds = 0.0
+    """How long ago it was last heard of; 0 where there is one node only."""
+    note: Line = ""
+    """Why it leaves, or is silent."""
+
+
+class JobTold(Record, frozen=True):
+    """How the job is."""
+
+    run_id: NameOrNone
+    stage: Stage
+    round: Number
+    """0 before the first one."""
+    world_size: Rank
+    round_age_s: Seconds
+    """How long the present round has lasted."""
+    coordinator: NameOrNone
+    """The node that is the coordinator."""
+    min_nodes: Count
+    max_nodes: Count
+    restarts: Count
+    """How many were counted against `--max-restarts`."""
+    max_restarts: Count
+    step: Number | None
+    """The furthest that any worker reported in this round."""
+    waiting: Text
+    """What is waited for, if anything is."""
+    nodes: Annotated[tuple[NodeOverview, ...], Meta(max_length=NODES_TOLD_MOST)]
+    node_count: Count
+    """How many there are in all."""
+    outcome: Outcome | None = None
+
+
+# What each node knows.
+
+
+class StacksAsked(Record, frozen=True):
+    """Where are your workers? Of nodes."""
+
+    reason: Line = "somebody asked"
+
+
+class FrameTold(Struct, frozen=True, array_like=True):
+    file: Line
+    line: Count
+    function: Line
+
+
+class StackTold(Struct, frozen=True, array_like=True):
+    """Where one worker is."""
+
+    rank: Rank
+    frames: Annotated[tuple[FrameTold, ...], Meta(max_length=128)]
+    """Of its main thread, innermost first; empty where it gave none."""
+    kernel: Line = ""
+
+
+class StacksTold(Record, frozen=True):
+    """Where its workers are."""
+
+    stacks: Annotated[tuple[StackTold, ...], Meta(max_length=SLOTS_MOST)]
+    file: Line = ""
+    """Where all of it is written, on that node."""
+
+
+class NotKnown(Record, frozen=True):
+    """This node cannot answer that, and why."""
+
+    reason: Line
+
+
+Question = JobAsked | StacksAsked
+Answer = JobTold | StacksTold | NotKnown
+
+_questions: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Question)
+_answers: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Answer)
+_pack = msgspec.msgpack.Encoder().encode
+
+
+def pack(said: Question | Answer) -> bytes:
+    return _pack(said)
+
+
+def read_question(packed: bytes) -> Question | None:
+    """None for what is none of these: an outsider, or another version, may have made it."""
+    try:
+        question: Question = _questions.decode(packed)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return question
+
+
+def read_answer(packed: bytes) -> Answer:
+    """What a node answered; one that cannot be read is an answer too."""
+    try:
+        answer: Answer = _answers.decode(packed)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return NotKnown("it answered what this version of Holdfast cannot read")
+    return answer

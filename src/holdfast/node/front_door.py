@@ -1,0 +1,102 @@
+"""Where outsiders with questions come in, on each agent.
+
+Through the channel, another program of this user asks to be let in and gets a connection of its
+own; over the network one comes with the job's token. What serves them (`node.visits`,
+`node.answering`) is loaded beside the loop when the first one comes: a job that nobody asks has
+nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.processes.bare.wire import VISIT
+from holdfast.processes.channel_server import Answer
+from holdfast.processes.workplace import Workplace
+from holdfast.runtime.disk import Disk
+from holdfast.runtime.loop import Loop
+
+if TYPE_CHECKING:
+    from holdfast.node.answering import Answering
+    from holdfast.node.engine import Engine
+    from holdfast.node.visits import Visits
+    from holdfast.transport.connection import FramedConnection
+
+
+class FrontDoor:
+    """Lets visitors in, and has what is asked of this node answered."""
+
+    engine: Engine
+    """Of the node; there is none yet when its ports are made."""
+
+    def __init__(self, loop: Loop, disk: Disk, workplace: Workplace) -> None:
+        self._loop, self._disk, self._workplace = loop, disk, workplace
+        self._visits: Visits | None = None
+        self._answering: Answering | None = None
+        workplace.on_visit = self.knocked
+
+    def knocked(self, message: dict[str, Any], give: Callable[[bytes | Answer], None]) -> None:
+        """Somebody asks on the channel: say whose job this is, and let in who means it."""
+        self._when_loaded(lambda: give(self._open(message)))
+
+    def _open(self, message: dict[str, Any]) -> bytes | Answer:
+        run_id = self.engine.config.run_id
+        is_meant = message.get(VISIT) == run_id
+        answer = {"run_id": run_id, "node": self.engine.node, "is_open": is_meant}
+        packet = msgspec.json.encode(answer)
+        if not is_meant or self._visits is None:
+            return packet
+        return Answer(packet, self._visits.admit_here(), is_handed_over=True)
+
+    def admit(self, connection: FramedConnection) -> None:
+        """Somebody came over the network, and proved that it may."""
+        connection.pause()  # Nothing is read before somebody is there to take it.
+
+        def go_on() -> None:
+            assert self._visits is not None, "it is made when it is loaded"
+            if connection.is_open:
+                self._visits.admit(connection)
+                connection.resume()
+
+        self._when_loaded(go_on)
+
+    def ended(self, connection: FramedConnection) -> None:
+        if self._visits is not None:
+            self._visits.ended(connection)
+
+    def answer(self, question: bytes, reply: Callable[[bytes], None]) -> None:
+        """Something is asked of this node."""
+
+        def go_on() -> None:
+            assert self._answering is not None, "it is made when it is loaded"
+            self._answering.answer(question, reply)
+
+        self._when_loaded(go_on)
+
+    def close(self) -> None:
+        if self._visits is not None:
+            self._visits.close()
+
+    def _when_loaded(self, then: Callable[[], None]) -> None:
+        if self._answering is not None:
+            then()
+        else:
+            self._disk.lane("questions").do(_load, lambda is_loaded: self._on_loaded(then))
+
+    def _on_loaded(self, then: Callable[[], None]) -> None:
+        from holdfast.node.answering import Answering
+        from holdfast.node.visits import Visits
+
+        self._answering = self._answering or Answering(self.engine, self._workplace)
+        self._visits = self._visits or Visits(self._loop, self.engine.questions)
+        then()
+
+
+def _load() -> bool:
+    import holdfast.node.answering
+    import holdfast.node.visits  # noqa: F401 - both, for whoever comes after
+
+    return True

@@ -1,0 +1,184 @@
+"""Questions about the job: who is asked, and when all have answered."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.coordinator.io import CoordinatorEffect, Tell, WakeCoordinator
+from holdfast.core.coordinator.liveness import (
+    Liveness,
+    check_questions,
+    disconnected,
+    liveness_of,
+    receive,
+)
+from holdfast.core.coordinator.question_desk import (
+    PATIENCE_S,
+    QUESTIONS_MOST,
+    QUESTIONS_OF_ONE_MOST,
+)
+from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.policy.config import JobConfig, Program
+from holdfast.core.protocol.messages import (
+    NodeGreeted,
+    NodeLeft,
+    PassAnswer,
+    PutQuestion,
+    QuestionAnswered,
+    QuestionAsked,
+    SettleQuestion,
+)
+from holdfast.core.protocol.model import NodeInfo
+
+ALL = QuestionAsked(7, b"how?", "all")
+
+
+def job(*nodes: str) -> Liveness:
+    """A coordinator on the first of these nodes, which all have greeted it."""
+    config = JobConfig("job", Program("script", "train.py"), min_nodes=1, max_nodes=9)
+    liveness = liveness_of(CoordinatorState(config), nodes[0])
+    for node in nodes:
+        receive(liveness, node, NodeGreeted(NodeInfo(node, f"host-{node}", slots=1)), 0.0)
+    liveness.taken.clear()
+    return liveness
+
+
+def told(effects: list[CoordinatorEffect]) -> list[tuple[str, object]]:
+    return [(one.node, one.message) for one in effects if isinstance(one, Tell)]
+
+
+def test_a_question_of_all_is_put_to_all_and_settled_when_the_last_has_answered() -> None:
+    liveness = job("a", "b")
+    put = PutQuestion(1, b"how?")
+    assert told(receive(liveness, "b", ALL, 1.0)) == [("a", put), ("b", put)]
+    assert told(receive(liveness, "a", QuestionAnswered(1, b"well"), 1.1)) == [
+        ("b", PassAnswer(7, "host-a", b"well"))
+    ]
+    assert told(receive(liveness, "b", QuestionAnswered(1, b"so so"), 1.2)) == [
+        ("b", PassAnswer(7, "host-b", b"so so")),
+        ("b", SettleQuestion(7)),
+    ]
+
+
+def test_a_question_is_no_step_of_the_coordinator() -> None:
+    liveness = job("a")
+    receive(liveness, "a", ALL, 1.0)
+    receive(liveness, "a", QuestionAnswered(1, b"well"), 1.0)
+    assert liveness.taken == []
+
+
+def test_the_coordinators_own_node_is_asked_what_the_coordinator_knows() -> None:
+    asked = receive(job("a", "b"), "b", QuestionAsked(1, b"?"), 1.0)
+    assert told(asked) == [("a", PutQuestion(1, b"?"))]
+
+
+@pytest.mark.parametrize("wanted", ["b", "host-b"])
+def test_some_are_found_by_name_and_by_identity(wanted: str) -> None:
+    asked = receive(job("a", "b"), "a", QuestionAsked(1, b"?", "some", (wanted, wanted)), 1.0)
+    assert told(asked) == [("b", PutQuestion(1, b"?"))]
+
+
+def test_a_name_that_nobody_has_is_refused() -> None:
+    asked = receive(job("a"), "a", QuestionAsked(1, b"?", "some", ("a", "x")), 1.0)
+    assert told(asked) == [("a", SettleQuestion(1, "no node is called x"))]
+
+
+def test_a_node_that_has_not_greeted_is_told_so_and_not_hung_up_on() -> None:
+    effects = receive(job("a"), "z", ALL, 1.0)
+    assert told(effects) == [("z", SettleQuestion(7, "this node has not joined the job yet"))]
+
+
+def test_who_is_lost_is_named_and_not_waited_for() -> None:
+    liveness = job("a", "b", "c")
+    receive(liveness, "a", ALL, 1.0)
+    receive(liveness, "a", QuestionAnswered(1, b"well"), 1.1)
+    assert told(disconnected(liveness, "b", 1.2)) == []
+    effects = receive(liveness, "c", NodeLeft("it was asked to"), 1.3)
+    settled = SettleQuestion(7, "", ("host-b", "host-c"), 2)
+    assert ("a", settled) in told(effects)
+
+
+def test_who_has_not_answered_in_time_is_named() -> None:
+    liveness = job("a", "b")
+    effects = receive(liveness, "a", ALL, 1.0)
+    assert WakeCoordinator("questions", PATIENCE_S) in effects
+    receive(liveness, "a", QuestionAnswered(1, b"well"), 1.1)
+    assert told(check_questions(liveness, 1.0 + PATIENCE_S - 0.1)) == []
+    settled = told(check_questions(liveness, 1.0 + PATIENCE_S))
+    assert settled == [("a", SettleQuestion(7, "", ("host-b",), 1))]
+    assert told(receive(liveness, "b", QuestionAnswered(1, b"late"), 42.0)) == []
+
+
+def test_an_answer_counts_once_and_only_from_who_was_asked() -> None:
+    liveness = job("a", "b")
+    receive(liveness, "a", QuestionAsked(1, b"?", "some", ("b",)), 1.0)
+    assert receive(liveness, "a", QuestionAnswered(1, b"forged"), 1.1) == []
+    assert receive(liveness, "b", QuestionAnswered(2, b"of another"), 1.1) == []
+    assert len(told(receive(liveness, "b", QuestionAnswered(1, b"well"), 1.2))) == 2
+    assert receive(liveness, "b", QuestionAnswered(1, b"again"), 1.3) == []
+
+
+def test_a_lost_asker_is_told_nothing() -> None:
+    liveness = job("a", "b")
+    receive(liveness, "b", ALL, 1.0)
+    disconnected(liveness, "b", 1.1)
+    assert told(receive(liveness, "a", QuestionAnswered(1, b"well"), 1.2)) == []
+
+
+def test_one_asker_cannot_ask_without_end_and_neither_can_all_together() -> None:
+    nodes = [f"n{number}" for number in range(9)]
+    liveness = job(*nodes)
+    refused = {}
+    for node in nodes:
+        for number in range(QUESTIONS_OF_ONE_MOST + 1):
+            effects = told(receive(liveness, node, QuestionAsked(number, b"?"), 1.0))
+            refused[node, number] = any(isinstance(one, SettleQuestion) for _, one in effects)
+    assert not refused["n0", QUESTIONS_OF_ONE_MOST - 1]
+    assert refused["n0", QUESTIONS_OF_ONE_MOST]
+    assert len(liveness.desk.open) == QUESTIONS_MOST
+    assert refused["n8", 0]
+
+
+NODES = ("a", "b", "c")
+happenings = st.one_of(
+    st.tuples(st.just("ask"), st.sampled_from(NODES), st.sampled_from(("all", "coordinator"))),
+    st.tuples(st.just("answer"), st.sampled_from(NODES), st.integers(1, 6)),
+    st.tuples(st.just("lose"), st.sampled_from(NODES), st.none()),
+    st.tuples(st.just("wait"), st.sampled_from(NODES), st.floats(0.0, 30.0)),
+)
+
+
+@given(st.lists(happenings, max_size=30))
+def test_whatever_happens_each_question_is_settled_at_most_once_and_in_the_end(
+    story: list[tuple[str, str, object]],
+) -> None:
+    liveness, now, asked = job(*NODES), 1.0, 0
+    settled: list[int] = []
+    unheard: set[int] = set()
+    by: dict[int, str] = {}
+
+    def take(effects: list[CoordinatorEffect]) -> None:
+        for node, message in told(effects):
+            if isinstance(message, SettleQuestion):
+                assert by[message.number] == node
+                settled.append(message.number)
+
+    for what, node, detail in story:
+        if what == "ask":
+            asked += 1
+            by[asked] = node
+            take(receive(liveness, node, QuestionAsked(asked, b"?", detail), now))  # type: ignore[arg-type]
+        elif what == "answer":
+            take(receive(liveness, node, QuestionAnswered(detail, b"!"), now))  # type: ignore[arg-type]
+        elif what == "lose":
+            unheard |= {number for number, asker in by.items() if asker == node}
+            take(disconnected(liveness, node, now))
+        else:
+            now += detail  # type: ignore[operator]
+            take(check_questions(liveness, now))
+    take(check_questions(liveness, now + PATIENCE_S))
+    assert len(settled) == len(set(settled))
+    assert set(by) - set(settled) <= unheard
+    assert not liveness.desk.open
