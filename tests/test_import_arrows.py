@@ -43,17 +43,20 @@ LAYERS = {
     "transport": {"core", "runtime"},
     "registers": {"core", "runtime", "transport"},
     "store": {"core", "runtime", "transport"},
+    "dashboard": {"core", "runtime", "observe", "transport"},
     "processes": {"core", "runtime", "worker"},
     "node": {
         "core", "runtime", "worker", "observe", "placement", "transport", "registers", "store",
-        "processes",
+        "processes", "dashboard",
     },
     "testing": {"core", "runtime", "observe", "node", "registers", "transport"},
     "elastic": {
         "core", "runtime", "worker", "observe", "transport", "registers", "store", "processes",
         "node",
     },
-    "cli": {"core", "runtime", "worker", "observe", "placement", "processes", "node"},
+    "cli": {
+        "core", "runtime", "worker", "observe", "placement", "processes", "node", "dashboard",
+    },
 }  # fmt: skip
 STANDARD_LIBRARY_ONLY = (
     "holdfast.worker",

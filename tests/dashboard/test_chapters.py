@@ -102,4 +102,5 @@ def test_one_recovery_ends_all_that_it_followed() -> None:
 
 
 def test_a_round_that_two_nodes_tell_is_one() -> None:
-    assert len(told(event(1, "round_formed", round=1), event(1, "round_formed", round=1)).rounds) == 1
+    formed = event(1, "round_formed", round=1)
+    assert len(told(formed, formed).rounds) == 1

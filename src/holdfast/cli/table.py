@@ -18,7 +18,13 @@ from msgspec import Struct
 
 from holdfast.cli import rendezvous, values
 from holdfast.core.policy import texts
-from holdfast.core.policy.config import DEFAULT_PORT, STATIC_MASTER, JobConfig, Program
+from holdfast.core.policy.config import (
+    DASHBOARD_PORT,
+    DEFAULT_PORT,
+    STATIC_MASTER,
+    JobConfig,
+    Program,
+)
 from holdfast.core.protocol.bounds import PORT_MOST
 from holdfast.core.protocol.endpoint import host
 
@@ -29,9 +35,10 @@ FAILURE = "When something fails"
 HANGS = "When a job hangs"
 LOSS = "When machines come and go"
 SECURITY = "Who may join"
+WATCHING = "Watching it"
 WARM = "Faster starts"
 TORCHRUN = "Compatibility with torchrun"
-GROUPS = (MACHINES, PROGRAM, OUTPUT, FAILURE, HANGS, LOSS, SECURITY, WARM, TORCHRUN)
+GROUPS = (MACHINES, PROGRAM, OUTPUT, FAILURE, HANGS, LOSS, SECURITY, WATCHING, WARM, TORCHRUN)
 
 EVENT_HANDLERS = ("null", "console", "dynamic_rendezvous")
 """Those that need no package: the last one is torchrun's own, and keeps nothing either."""
@@ -53,6 +60,8 @@ class Option(Struct, frozen=True):
     shown: str = ""
     """The default in words, where it is worked out and not a field's plain default."""
     short: str = ""
+    alone: str = ""
+    """What it means where the value, a number, is left out."""
     also_from: tuple[str, ...] = ()
     """Older names in the environment, asked last."""
     note: str = ""
@@ -228,6 +237,14 @@ OPTIONS: tuple[Option, ...] = (
            values.optional_text, metavar="FILE", fields=("security.tls_key",), ours=True),
     Option("tls-ca", SECURITY, "who signed the certificates of all nodes",
            values.optional_text, metavar="FILE", fields=("security.tls_authority",), ours=True),
+
+    Option("dashboard", WATCHING, "serve the job's page to a browser",
+           texts.whole_number(0, PORT_MOST), metavar="[PORT]", fields=("dashboard.port",),
+           shown=f"off; alone: port {DASHBOARD_PORT}", alone=str(DASHBOARD_PORT), ours=True,
+           note="on this machine only, and with the key that is printed with its address"),
+    Option("dashboard-host", WATCHING, "at this address of the machine",
+           values.numeric_address, metavar="ADDRESS", fields=("dashboard.host",), ours=True,
+           note="0.0.0.0 or ::, all of them; without TLS, what is shown can be read on the way"),
 
     Option("no-warm", WARM, "start every worker cold",
            values.inverted_flag, fields=("warm.enabled",), ours=True),

@@ -37,6 +37,20 @@ def optional_text(value: str) -> str | None:
     return value or None
 
 
+def numeric_address(value: str) -> str:
+    """An IPv4 or IPv6 address, with or without its brackets; `localhost` is 127.0.0.1."""
+    from ipaddress import ip_address
+
+    address = value.strip().removeprefix("[").removesuffix("]")
+    if address == "localhost":
+        return "127.0.0.1"
+    try:
+        return str(ip_address(address))
+    except ValueError:
+        hint = "write a number such as 10.0.0.5 or ::1; names are not looked up"
+        raise UsageError(f"{value!r} is not a numeric address", hint) from None
+
+
 def run_id(value: str) -> str:
     """The name of a job, which is part of a directory's name too."""
     name = text(value)

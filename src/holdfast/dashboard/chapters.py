@@ -102,9 +102,7 @@ class Chapters:
             ranks = [] if event.rank is None else [event.rank]
             number = len(self.incidents) + 1
             self.incidents.append(
-                IncidentShown(
-                    number, event.at, event.round, event.words, event.reason, ranks=ranks
-                )
+                IncidentShown(number, event.at, event.round, event.words, event.reason, ranks=ranks)
             )
         elif event.rank is not None and event.rank not in last.ranks:
             self.incidents[-1] = replace(last, ranks=sorted([*last.ranks, event.rank]))

@@ -1,4 +1,4 @@
-"""The page, as it was built from `frontend/` (`make page`). Read once, when somebody first wants it."""
+"""The page, as it was built from `frontend/` (`make page`)."""
 
 from __future__ import annotations
 

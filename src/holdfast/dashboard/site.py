@@ -1,9 +1,9 @@
 """The paths of a dashboard.
 
-    GET  /              the page; /page.js, /page.css
-    GET  /api/stream    how the job is, as server-sent events
-    GET  /api/…         what is asked of the job besides
-    POST /api/actions   something is wanted of it
+GET  /              the page; /page.js, /page.css
+GET  /api/stream    how the job is, as server-sent events
+GET  /api/…         what is asked of the job besides
+POST /api/actions   something is wanted of it
 """
 
 from __future__ import annotations
@@ -66,3 +66,6 @@ class Site:
         )
         if watcher.stream is not None:
             self._watchers.add(watcher)
+
+    def close(self) -> None:
+        self._watchers.close()

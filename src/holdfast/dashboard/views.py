@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from msgspec import Struct
-
+from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.questions import JobTold, NodeOverview
-from holdfast.dashboard.changes import Column
+from holdfast.dashboard.source import Source
 from holdfast.dashboard.wire import JobShown, JobState, NodeShown, OutcomeShown
 
-ACTIONS: tuple[str, ...] = ()
 
-
-class Snapshot(Struct):
-    """The job at one moment, as the page is to see it."""
-
-    at: float
-    job: JobShown
-    nodes: list[NodeShown]
-    base_step: int
-    count: int
-    columns: Mapping[str, Column]
-
-
-def job_shown(told: JobTold, served_by: str, actions: Sequence[str]) -> JobShown:
+def job_shown(told: JobTold, source: Source) -> JobShown:
     names = {one.node: one.name or one.host for one in told.nodes}
     outcome = told.outcome
     return JobShown(
@@ -38,12 +24,18 @@ def job_shown(told: JobTold, served_by: str, actions: Sequence[str]) -> JobShown
         restarts_most=told.max_restarts,
         step=told.step,
         waiting=told.waiting if outcome is None else "",
-        outcome=outcome and OutcomeShown(outcome.verdict, outcome.reason, outcome.exit_status),
+        outcome=_outcome_shown(outcome),
         coordinator=names.get(told.coordinator, told.coordinator),
-        served_by=names.get(served_by, served_by),
-        actions=tuple(actions) if outcome is None else (),
+        served_by=names.get(source.node, source.node),
+        actions=source.actions if outcome is None else (),
         is_journal=False,
     )
+
+
+def _outcome_shown(outcome: Outcome | None) -> OutcomeShown | None:
+    if outcome is None:
+        return None
+    return OutcomeShown(outcome.verdict, outcome.reason, outcome.exit_status)
 
 
 def _state(told: JobTold) -> JobState:

@@ -19,16 +19,12 @@ _ALIVE = message("alive", {})
 class Watchers:
     """All pages of one server. Without any, nothing here runs."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        shown: Shown,
-        on_first: Callable[[], None] = lambda: None,
-        on_none: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`on_first` is called when somebody watches, `on_none` when nobody does any more."""
+    def __init__(self, clock: Clock, shown: Shown) -> None:
         self._clock, self._shown = clock, shown
-        self._on_first, self._on_none = on_first, on_none
+        self.on_first: Callable[[], None] = _nothing
+        """Somebody watches."""
+        self.on_none: Callable[[], None] = _nothing
+        """Nobody does any more."""
         self._open: set[Watcher] = set()
         self._timer: Cancellable | None = None
 
@@ -39,7 +35,7 @@ class Watchers:
         watcher.tell(self._shown)
         if len(self._open) == 1:
             self._stay_alive()
-            self._on_first()
+            self.on_first()
 
     def remove(self, watcher: Watcher) -> None:
         if watcher in self._open:
@@ -65,9 +61,13 @@ class Watchers:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
-        self._on_none()
+        self.on_none()
 
     def _stay_alive(self) -> None:
         for watcher in self._open:
             watcher.send(_ALIVE)
         self._timer = self._clock.call_later(ALIVE_S, self._stay_alive)
+
+
+def _nothing() -> None:
+    """Nobody needs to know."""

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -33,6 +34,9 @@ from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
+
+if TYPE_CHECKING:
+    from holdfast.node.dashboard import AgentDashboard
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
@@ -78,6 +82,7 @@ class Agent:
         self._front_door = FrontDoor(loop, self._disk, self.workplace)
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
         self._front_door.engine = self._engine
+        self._dashboard: AgentDashboard | None = None
 
     def _ports(self, secrets: Secrets) -> Ports:
         ports = Ports(
@@ -106,6 +111,8 @@ class Agent:
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue  # Started by `nohup`: it is to go on without its terminal.
             self._loop.add_signal_handler(number, self.post, SignalReceived(number))
+        if self.config.dashboard.port is not None:
+            self._open_dashboard()
         try:
             self.post(started)
             self._loop.run_until(lambda: self._engine.outcome is not None)
@@ -116,10 +123,29 @@ class Agent:
         self._engine.leave()
         # The coordinator's host leaves last: the others learn the outcome from it.
         self._loop.run_until(lambda: self._hurried or not self._engine.is_needed)
+        if self._dashboard is not None:
+            self._dashboard.close()
         self._front_door.close()
         self._engine.close()
         self._take_leave(outcome)
         return outcome
+
+    def _open_dashboard(self) -> None:
+        """What it needs is loaded beside the loop, while the workers start."""
+
+        def load() -> bool:
+            from holdfast.node import dashboard
+
+            return dashboard.load()
+
+        def then(is_loaded: bool) -> None:
+            from holdfast.node.dashboard import AgentDashboard
+
+            self._dashboard = AgentDashboard(self._engine, self._loop, self._say)
+            self._front_door.dashboard = self._dashboard
+            self._dashboard.open(self.config.dashboard)
+
+        self._disk.lane("dashboard").do(load, then)
 
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it."""

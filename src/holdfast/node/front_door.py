@@ -21,6 +21,7 @@ from holdfast.runtime.loop import Loop
 
 if TYPE_CHECKING:
     from holdfast.node.answering import Answering
+    from holdfast.node.dashboard import AgentDashboard
     from holdfast.node.engine import Engine
     from holdfast.node.visits import Visits
     from holdfast.transport.connection import FramedConnection
@@ -31,6 +32,8 @@ class FrontDoor:
 
     engine: Engine
     """Of the node; there is none yet when its ports are made."""
+    dashboard: AgentDashboard | None = None
+    """Of this agent, if it has one."""
 
     def __init__(self, loop: Loop, disk: Disk, workplace: Workplace) -> None:
         self._loop, self._disk, self._workplace = loop, disk, workplace
