@@ -38,6 +38,7 @@ from .process_tree import Process, command_of, family, status_of
 
 TESTS = Path(__file__).parent
 SEVERAL_HOSTS = TESTS / "integration" / "nodes"
+PLANTED = TESTS / "planted"
 LONGEST = (TESTS / "stacks", SEVERAL_HOSTS)
 LONG_TIMEOUT_S = 300
 """For tests of several hosts or with PyTorch, whose import takes a busy machine a minute."""
@@ -48,6 +49,7 @@ CHECKED_FOLDERS = frozenset(
         "elastic",
         "integration",
         "node",
+        "planted",
         "processes",
         "registers",
         "stacks",
@@ -91,7 +93,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if importlib.util.find_spec("torch") is None:
         missing["torch"] = "needs PyTorch, which is not installed here (make test installs it)"
     for item in items:
-        is_long = item.path.is_relative_to(SEVERAL_HOSTS) or item.get_closest_marker("torch")
+        is_long = any(map(item.path.is_relative_to, (SEVERAL_HOSTS, PLANTED)))
+        is_long = is_long or item.get_closest_marker("torch") is not None
         if is_long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
         for marker, reason in missing.items():

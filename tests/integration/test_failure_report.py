@@ -130,8 +130,9 @@ def test_a_worker_that_ended_well_too_early_is_named_beside_the_peer_that_missed
 ) -> None:
     job = run_job("--nproc-per-node=2", start, script=EARLY)
     assert job.process.returncode == 1
-    said = "rank 1 (at step 4) had already ended with exit code 0"
-    assert f"(RuntimeError: Connection closed by peer), after {said}; no restarts" in job.stderr
+    said = f"rank 1 on {HOST} (at step 4) had ended with exit code 0"
+    assert f"{said}, while others still ran; then rank 0 on {HOST} ended with" in job.stderr
+    assert "  Cause: ended too early, most likely\n" in job.stderr
     assert f"    before   {said}\n" in job.stderr
 
 

@@ -284,7 +284,7 @@ def test_the_last_of_several_is_taken() -> None:
 @pytest.mark.parametrize("harmless", [IN_THREAD, IGNORED], ids=["thread", "finaliser"])
 def test_one_that_ends_no_process_is_taken_only_for_want_of_another(harmless: str) -> None:
     alone = traceback_from_stderr(harmless)
-    assert alone.startswith("Traceback")
+    assert alone.splitlines()[1].startswith("Traceback"), "whose it is stands before it"
     assert harmless.endswith(alone)
     assert traceback_from_stderr(PLAIN + harmless) == PLAIN
 

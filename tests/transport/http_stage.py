@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.http_model import (
     EVENTS,
-    HttpRequest,
+    HttpReply,
     HttpResponse,
     HttpStream,
-    Reply,
+    PageRequest,
     Route,
     at_once,
 )
@@ -90,8 +90,8 @@ class HttpStage:
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.loop = EventLoop()
         self.problems: list[str] = []
-        self.requests: list[HttpRequest] = []
-        self.replies: list[Reply] = []
+        self.requests: list[PageRequest] = []
+        self.replies: list[HttpReply] = []
         self.streams: list[HttpStream | None] = []
         self.rooms = self.closings = 0
         self.clients: list[HttpClient] = []
@@ -108,14 +108,14 @@ class HttpStage:
         self.server = HttpServer(self.loop, self.routes, self.problems.append)
         self.address = self.server.listen(host)
 
-    def _hello(self, request: HttpRequest) -> HttpResponse:
+    def _hello(self, request: PageRequest) -> HttpResponse:
         self.requests.append(request)
         return HttpResponse(b"hello\n")
 
-    def _broken(self, request: HttpRequest) -> HttpResponse:
+    def _broken(self, request: PageRequest) -> HttpResponse:
         raise KeyError("planted")
 
-    def _live(self, request: HttpRequest, reply: Reply) -> None:
+    def _live(self, request: PageRequest, reply: HttpReply) -> None:
         head = HttpResponse(content_type=EVENTS)
         self.streams.append(reply.stream(head, self._on_room, self._on_closed))
 

@@ -32,7 +32,9 @@ def run(words: list[str]) -> int:
     secrets = take_secrets()  # Whatever is started from here on must not find them.
     spawner = start_spawner(zygote=not any(word in COLD for word in words))
     # Imported while the spawner's interpreter starts: these take most of our own start.
-    _import_msgspec()
+    from holdfast.cli.light_imports import import_lightly
+
+    import_lightly()
     from holdfast.cli import options
     from holdfast.core.protocol.errors import UsageError
 
@@ -55,22 +57,6 @@ def run(words: list[str]) -> int:
         return exit_status.FAILED
     finally:
         spawner.socket.close()
-
-
-def _import_msgspec() -> None:
-    """Import it without `typing_extensions`, which it can use but does not need.
-
-    That one is installed wherever PyTorch is, and pulls in `inspect` and what that needs:
-    a tenth of the time in which we start. Whoever imports it later gets it as usual.
-    """
-    name = "typing_extensions"
-    hidden = name not in sys.modules
-    if hidden:
-        sys.modules[name] = None  # type: ignore[assignment]
-    import msgspec  # noqa: F401 - for those who come after
-
-    if hidden:
-        del sys.modules[name]
 
 
 def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from holdfast.core.policy.root_cause import early_ends, lost_a_peer, shortened
 from holdfast.core.protocol.bounds import clean, clean_lines
-from holdfast.core.protocol.model import Failure, Outcome
+from holdfast.core.protocol.model import Blame, Failure, Outcome
 from holdfast.observe.recoveries import Recovery
 
 MAX_TRACEBACK_LINES = 40
@@ -22,7 +22,7 @@ MAX_OTHERS = 8
 MAX_RECOVERIES = 8
 MAX_LINE = 500
 
-RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+RANK_PREFIX = r"^\[rank\d+\]: ?"
 """What PyTorch puts before each line of a traceback, from `init_process_group` on."""
 
 
@@ -37,6 +37,8 @@ def render(
     if quiet and outcome.verdict == "succeeded" and not history:
         return ""
     lines = [f"holdfast: {headline(outcome)}"]
+    if outcome.blame is not None:
+        lines += _blame(outcome.blame)
     if outcome.cause is not None:
         lines += _cause(outcome.cause)
     lines += _others(outcome.others, outcome.others_untold)
@@ -70,6 +72,19 @@ def headline(outcome: Outcome) -> str:
     return f"{verdict}: {clean(outcome.reason)}"
 
 
+def _blame(blame: Blame) -> list[str]:
+    """In short: what it was, whose doing, how sure that is, what to do next."""
+    from holdfast.core.policy.kinds import advice_for
+
+    lines = ["", f"  Cause: {clean(blame.kind)}, {blame.sure}"]
+    lines.append(f"    who      {clean(blame.who)}")
+    if blame.why:
+        lines.append(f"    why      {shortened(clean(blame.why), MAX_LINE)}")
+    if advice := advice_for(blame.kind):
+        lines.append(f"    next     {advice}")
+    return lines
+
+
 def _cause(cause: Failure) -> list[str]:
     lines = ["", "  First observed failure"]
     lines.append(f"    who      rank {cause.rank} (local rank {cause.local_rank}, {cause.role})")
@@ -97,7 +112,7 @@ def _without(tail: str, traceback: str) -> str:
     return "\n".join(
         line
         for line in tail.splitlines()
-        if line.strip() and line not in shown and RANK_PREFIX.sub("", line) not in shown
+        if line.strip() and line not in shown and re.sub(RANK_PREFIX, "", line) not in shown
     )
 
 

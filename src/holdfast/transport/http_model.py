@@ -1,6 +1,6 @@
 """What is asked and answered over HTTP, in words of our own.
 
-A handler takes a request and a `Reply`, which it uses once, now or later: for an answer that is
+A handler takes a request and a `HttpReply`, which it uses once, now or later: for an answer that is
 whole, or for a stream that goes on until one side ends it.
 """
 
@@ -21,7 +21,7 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
 
-class HttpRequest(Struct, frozen=True):
+class PageRequest(Struct, frozen=True):
     """One request, whole. The path is decoded; names of headers are in lower case."""
 
     method: str
@@ -65,7 +65,7 @@ class HttpStream(Protocol):
         ...
 
 
-class Reply(Protocol):
+class HttpReply(Protocol):
     """One answer that is owed. Nothing comes of using it twice, or for a client that has gone."""
 
     def __call__(self, response: HttpResponse) -> None: ...
@@ -83,7 +83,7 @@ class Reply(Protocol):
         ...
 
 
-Handler = Callable[[HttpRequest, Reply], None]
+Handler = Callable[[PageRequest, HttpReply], None]
 
 
 class Route(Struct, frozen=True):
@@ -102,7 +102,7 @@ class Route(Struct, frozen=True):
         return {"GET": self.get, "HEAD": self.get, "POST": self.post}.get(method)
 
 
-def at_once(answer: Callable[[HttpRequest], HttpResponse]) -> Handler:
+def at_once(answer: Callable[[PageRequest], HttpResponse]) -> Handler:
     """A handler of what is known already."""
     return lambda request, reply: reply(answer(request))
 

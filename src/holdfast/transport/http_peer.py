@@ -25,7 +25,7 @@ import h11
 from holdfast.runtime.loop import Loop
 from holdfast.transport.connection import OUTPUT_LIMIT, RECEIVE_BYTES
 from holdfast.transport.frames import ProtocolError
-from holdfast.transport.http_model import HttpRequest, HttpResponse, Route, date, said
+from holdfast.transport.http_model import HttpResponse, PageRequest, Route, date, said
 from holdfast.transport.http_replies import PeerReply, PeerStream
 
 if TYPE_CHECKING:
@@ -432,7 +432,7 @@ class _Asked:
             return 0
         return self.route.body_most if self.method == "POST" else 0
 
-    def request(self) -> HttpRequest:
-        return HttpRequest(
+    def request(self) -> PageRequest:
+        return PageRequest(
             self.method, self.path, self._query, self._headers, bytes(self.body), self._address
         )

@@ -55,7 +55,10 @@ def test_a_node_that_had_succeeded_is_named_where_its_peers_missed_it() -> None:
     job.fail("a", missed)
     job.stop("a", missed)
     ended = outcome(job.stop("b"))
-    assert "after rank 2 and rank 3 had already ended with exit code 0" in ended.reason
+    early = "rank 2 on host-b and rank 3 on host-b had ended with exit code 0"
+    assert ended.reason.startswith(f"{early}, while others still ran; then rank 0 on host-a")
+    assert ended.blame is not None
+    assert (ended.blame.kind, ended.blame.who) == ("ended too early", "rank 2 on host-b")
     assert ended.cause is not None
     assert [end.rank for end in ended.cause.ended_before] == [2, 3]
 

@@ -98,7 +98,8 @@ def test_the_orderly_end_of_a_tether_is_proof_after_a_moment() -> None:
     watched.disconnected("a", 1.0)
     watched.tether_ended("a", 1.0)
     assert watched.check(1.2, 1.2) == []
-    assert watched.check(1.3, 1.3) == [NodeGone("a", "all its processes have ended", 1.3)]
+    gone = NodeGone("a", "all its processes have ended", 1.3, ended=True)
+    assert watched.check(1.3, 1.3) == [gone]
 
 
 def test_a_suspected_node_that_is_heard_again_is_there() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.policy.root_cause import describe, lost_a_peer, name
-from holdfast.core.protocol.model import EarlyEnd, ErrorDetail, ExitStatus, Failure
+from holdfast.core.policy.root_cause import blame, describe, lost_a_peer, name
+from holdfast.core.protocol.model import Blame, EarlyEnd, ErrorDetail, ExitStatus, Failure
 
 LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:4096"
 OWN = "ValueError: bad batch"
@@ -172,8 +173,9 @@ def test_a_description_is_one_line_whatever_the_error_says(message: str) -> None
 
 def test_who_had_ended_well_is_named_beside_a_failure_that_missed_a_peer() -> None:
     early = (EarlyEnd(1, step=4), EarlyEnd(2))
-    assert describe(failure(message=LOST, ended_before=early)).endswith(
-        "4096), after rank 1 (at step 4) and rank 2 had already ended with exit code 0"
+    assert describe(failure(message=LOST, ended_before=early)).startswith(
+        "rank 1 (at step 4) and rank 2 had ended with exit code 0, while others still ran; then "
+        "rank 0 on here ended with exit code 1 (RuntimeError: Connection closed by peer"
     )
     assert "ended with exit code 0" not in describe(failure(message=OWN, ended_before=early))
 
@@ -181,3 +183,81 @@ def test_who_had_ended_well_is_named_beside_a_failure_that_missed_a_peer() -> No
 def test_a_long_error_is_cut_at_the_end_of_a_word_and_says_so() -> None:
     described = describe(failure(message="ValueError: " + "nothing fits " * 30))
     assert described.endswith(("nothing fits…)", "nothing…)"))
+
+
+# How sure it is.
+
+
+def blame_of(*failures: Failure) -> Blame:
+    cause = name(failures)
+    assert cause is not None
+    return blame(cause)
+
+
+STOPPED = {"status": ExitStatus(signal=15), "message": "", "stopped": True}
+
+
+def test_who_alone_failed_is_surely_the_cause() -> None:
+    found = blame_of(failure(1, 1.0), failure(0, 2.0, **STOPPED), failure(2, 2.0, **STOPPED))
+    why = "nobody else failed before it; ranks 0 and 2 ran until stopped"
+    assert found == Blame("exception", "rank 1 on here", "surely", why)
+
+
+def test_victims_after_it_make_it_no_less_sure() -> None:
+    found = blame_of(failure(1, 1.0), failure(0, 2.0, message=LOST))
+    why = "nobody else failed before it; rank 0 lost a connection"
+    assert (found.sure, found.why) == ("surely", why)
+
+
+def test_a_victim_that_was_seen_first_makes_it_most_likely() -> None:
+    found = blame_of(failure(1, 1.2), failure(0, 1.0, message=LOST))
+    assert (found.who, found.sure) == ("rank 1 on here", "most likely")
+    assert found.why == "it is the only one that failed by itself; rank 0 lost a connection"
+
+
+def test_all_that_fail_in_the_same_way_are_one_cause() -> None:
+    found = blame_of(*(failure(n, 1.0 + n, message=f"E: {n} of 4") for n in range(4)))
+    assert (found.sure, found.why) == ("surely", "ranks 1, 2 and 3 failed in the same way")
+
+
+def test_the_first_of_several_on_one_node_is_most_likely_the_cause() -> None:
+    found = blame_of(failure(1, 1.0), failure(0, 3.0, message="KeyError: 'x'"))
+    assert (found.who, found.sure) == ("rank 1 on here", "most likely")
+    assert found.why == "2 ranks failed within 2.0 s, each in its own way, and it was the first"
+
+
+def test_words_of_two_nodes_that_come_together_prove_no_order() -> None:
+    there = failure(0, 1.1, message="KeyError: 'x'")
+    found = blame_of(failure(1, 1.0), msgspec.structs.replace(there, node="m"))
+    assert found.sure == "perhaps"
+    later = msgspec.structs.replace(there, node="m", observed_at=9.0)
+    assert blame_of(failure(1, 1.0), later).sure == "most likely"
+
+
+def test_where_all_lost_a_peer_nobody_is_sure() -> None:
+    found = blame_of(failure(1, 1.0, message=LOST), failure(0, 2.0, message=LOST))
+    assert (found.kind, found.sure) == ("lost connection", "perhaps")
+
+
+def test_who_ended_too_early_is_named_and_not_who_missed_it() -> None:
+    early = (EarlyEnd(3, step=4, host="there"),)
+    found = blame_of(failure(0, 1.0, message=LOST, ended_before=early))
+    assert (found.kind, found.who, found.sure) == (
+        "ended too early",
+        "rank 3 on there",
+        "most likely",
+    )
+    clean = blame_of(failure(0, 1.0, ended_before=early))
+    assert clean.who == "rank 0 on here", "it has an error of its own"
+
+
+def test_what_we_ended_is_surely_of_that_kind() -> None:
+    ours = failure(2, 1.0, message="the deadline of x ran out", ended_for="deadline")
+    assert blame_of(ours) == Blame(
+        "deadline", "rank 2 on here", "surely", "Holdfast ended it for this"
+    )
+
+
+def test_workers_of_others_are_believed_with_a_reservation() -> None:
+    found = blame_of(failure(0, 1.0, message="rank 9 failed", status=ExitStatus()))
+    assert (found.who, found.sure) == ("here", "perhaps")

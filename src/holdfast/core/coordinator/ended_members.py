@@ -56,7 +56,7 @@ def _ended(
     about = f"a node of round {current.number}, on {host_of(one.node)}, has ended"
     match current.seats.by_rank[one.seat]:
         case NodeSeat(node=node) if node in state.members:
-            return ending.gone(state, node, WHY, now)
+            return ending.gone(state, node, WHY, now, ended=True)
         case NodeSeat(node=node) if isinstance(current, StoppingRound):
             if node not in current.accounted:  # It died with the last coordinator.
                 current.accounted[node] = "gone"

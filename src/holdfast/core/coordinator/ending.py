@@ -13,6 +13,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator import losses as losses
 from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator import standstill as standstill
 from holdfast.core.coordinator.io import (
@@ -60,7 +61,7 @@ from holdfast.core.protocol.messages import (
     WorkersFailed,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import Failure, Outcome
+from holdfast.core.protocol.model import Blame, Failure, Outcome
 
 DESCRIBED_NODES = 3
 """How many nodes are asked for all that they know of their failures."""
@@ -236,6 +237,7 @@ def suspected(
     current = state.round
     if current is None or node not in current.seats or _has_succeeded(current, node):
         return []
+    losses.suspected(state, current, node, reason)
     effects = _end_for(state, current, "loss", (member.name, f"may be lost: {reason}"), now)
     return effects + _resign(state, current)
 
@@ -256,14 +258,17 @@ def _resign(state: CoordinatorState, current: AnyRound) -> list[CoordinatorEffec
     return [Resign(f"{silent} of {size} nodes of the round are out of reach")]
 
 
-def gone(state: CoordinatorState, node: str, reason: str, now: float) -> list[CoordinatorEffect]:
-    """Proof that nothing of the node runs any more."""
+def gone(
+    state: CoordinatorState, node: str, reason: str, now: float, *, ended: bool = False
+) -> list[CoordinatorEffect]:
+    """Proof that nothing of the node runs any more; `ended` where its own machine told it."""
     member = forget(state, node)
     if member is None:
         return []
     current = state.round
     if current is not None and node in current.seats and not _has_succeeded(current, node):
         _penalise(state, member.info.host, now)
+        losses.gone(state, current, (node, member.name), ended)
     lost = _without(state, node, (member.name, f"was lost: {reason}"), now)
     return [Disconnect(node), *lost]
 
@@ -275,21 +280,29 @@ def left(
     if member is None or state.outcome is not None:
         return []
     if state.config.max_nodes == 1 and not state.members:
-        effects = judging.close(state, _outcome_of_the_last(message))
+        effects = judging.close(state, _outcome_of_the_last(message, member.name))
         if message.signal is None and state.end is not None:
             state.end.unaware.add(node)  # It waits to be told how its job ended.
         return effects
     current = state.round
     if not isinstance(current, FormingRound | None) and node in current.seats:
         _note(current.course, message.failures, now)
+        if not _has_succeeded(current, node):
+            told = Blame(message.kind, "", "surely", message.reason)
+            losses.left(state, current, (node, member.name), told)
     return _without(state, node, (member.name, f"has left: {message.reason}"), now)
 
 
-def _outcome_of_the_last(message: NodeLeft) -> Outcome:
+def _outcome_of_the_last(message: NodeLeft, name: str) -> Outcome:
     """A job of one node ends with its node."""
     if message.signal is not None:
         return Outcome("interrupted", message.reason, exit_status.BY_SIGNAL + message.signal)
-    return judging.failed_outcome(message.reason, rootcause.name(message.failures))
+    outcome = judging.failed_outcome(message.reason, rootcause.name(message.failures))
+    if not message.kind:
+        return outcome
+    # What it says of itself explains what its workers died of.
+    told = Blame(message.kind, name, "surely", message.reason)
+    return replace(outcome, blame=told)
 
 
 def _without(

@@ -83,7 +83,16 @@ def _form(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
             return _explain_wait(state, decision.reason + missing, now)
         case rounds.Fail():
             reason = decision.reason + _missing_ranks(state, "; missing: ", now)
-            return judging.close(state, Outcome("not_formed", reason, exit_status.NOT_FORMED))
+            return judging.close(state, _never_formed(state, reason))
+
+
+def _never_formed(state: CoordinatorState, reason: str) -> Outcome:
+    """Too few were there: because one was lost, if one was."""
+    if state.loss is None:
+        return Outcome("not_formed", reason, exit_status.NOT_FORMED)
+    found = state.loss.blame
+    reason = f"{reason}, after {found.who} was lost"
+    return Outcome("not_formed", reason, exit_status.NOT_FORMED, blame=found)
 
 
 def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]:
@@ -243,6 +252,7 @@ def written(state: CoordinatorState, version: int, now: float) -> list[Coordinat
 
 def _announce(state: CoordinatorState, formed: FormingRound, now: float) -> list[CoordinatorEffect]:
     state.round = formed.announced(now)
+    state.loss = None
     effects: list[CoordinatorEffect] = [
         Tell(name, announcement(formed, name)) for name in formed.seats.nodes()
     ]

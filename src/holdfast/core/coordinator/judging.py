@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain
 from holdfast.core.coordinator.round import StoppingRound, ToldRound
-from holdfast.core.coordinator.state import CoordinatorState, JobEnd, Unrecorded
+from holdfast.core.coordinator.state import CoordinatorState, JobEnd, Unrecorded, name_of
 from holdfast.core.policy import restarts, rounds
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.protocol import exit_status
@@ -46,15 +46,16 @@ def _judge(state: CoordinatorState, ended: StoppingRound, now: float) -> list[Co
         present = (state.members.get(name) for name in state.former)
         state.holders = tuple(member.info for member in present if member is not None)
     progressed = _note_progress(state, ended, now)
-    cause = _with_early_ends(rootcause.name(ended.course.failures.values()), ended)
+    cause = _with_early_ends(state, rootcause.name(ended.course.failures.values()), ended)
     if state.closing is not None:
         reason = f"{ended.cause.reason}; {state.closing.reason}"
-        return close(state, failed_outcome(reason, cause))
+        return close(state, _failed_or_lost(state, ended, reason, cause))
     if ended.cause.kind == "failure" and cause is not None and not ended.lost:
         return _charge(state, ended, cause, progressed, now)
     reason = _fruitless_for_too_long(state)
     if reason:
-        return close(state, failed_outcome(f"{ended.cause.reason}; {reason}", cause))
+        reason = f"{ended.cause.reason}; {reason}"
+        return close(state, _failed_or_lost(state, ended, reason, cause))
     if state.config.max_nodes == 1 or not state.members:
         return []  # Nobody is left who could form another one.
     free = "re-forming, not counted against --max-restarts"
@@ -64,7 +65,9 @@ def _judge(state: CoordinatorState, ended: StoppingRound, now: float) -> list[Co
     return [Explain(f"{ended.cause.reason}; {free}", ended.cause.about, "re-form")]
 
 
-def _with_early_ends(cause: rootcause.Cause | None, ended: StoppingRound) -> rootcause.Cause | None:
+def _with_early_ends(
+    state: CoordinatorState, cause: rootcause.Cause | None, ended: StoppingRound
+) -> rootcause.Cause | None:
     """Name beside the first failure who had ended well before, on whichever node."""
     if cause is None:
         return None
@@ -72,7 +75,7 @@ def _with_early_ends(cause: rootcause.Cause | None, ended: StoppingRound) -> roo
     for node in ended.course.succeeded:
         assignment = ended.assignments.get(node)
         for ranks in assignment.workers if assignment is not None else ():
-            known.setdefault(ranks.rank, EarlyEnd(ranks.rank))
+            known.setdefault(ranks.rank, EarlyEnd(ranks.rank, host=name_of(state, node)))
     first = tuple(known[rank] for rank in sorted(known)[: rootcause.EARLY_ENDS_TOLD])
     return replace(cause, first=replace(cause.first, ended_before=first))
 
@@ -185,8 +188,19 @@ def say_unrecorded(state: CoordinatorState, now: float) -> list[CoordinatorEffec
     return [Explain(f"{what}; waiting for the register to record it", topic="waiting")]
 
 
+def _failed_or_lost(
+    state: CoordinatorState, ended: StoppingRound, reason: str, cause: rootcause.Cause | None
+) -> Outcome:
+    """The peers of a node that is lost fail, too: it is to blame, and not they."""
+    outcome = failed_outcome(reason, cause)
+    if state.loss is None or state.loss.round != ended.number or not ended.lost:
+        return outcome
+    return replace(outcome, blame=state.loss.blame)
+
+
 def failed_outcome(reason: str, cause: rootcause.Cause | None) -> Outcome:
     if cause is None:
         return Outcome("failed", reason, exit_status.FAILED)
     others = cause.also_failed + cause.victims + cause.stopped
-    return Outcome("failed", reason, exit_status.FAILED, cause.first, others)
+    found = rootcause.blame(cause)
+    return Outcome("failed", reason, exit_status.FAILED, cause.first, others, blame=found)

@@ -100,6 +100,8 @@ class NodeGone(Record, frozen=True):
     node: str
     reason: str
     silent_s: float = 0.0
+    ended: bool = False
+    """All its processes have ended, which its machine was there to tell; else it was silent."""
 
 
 Verdict = NodeSuspected | NodeHeardAgain | NodeGone
@@ -243,7 +245,7 @@ class LeaseBook(Struct):
         silent_s = now - watch.heard_at
         ended_at, lost_at = watch.tether_ended_at, watch.lost_at
         if ended_at is not None and now >= ended_at + self.terms.tether_s:
-            verdicts.append(NodeGone(node, "all its processes have ended", silent_s))
+            verdicts.append(NodeGone(node, "all its processes have ended", silent_s, ended=True))
         elif now >= watch.heard_at + self.terms.gone_after_s:
             verdicts.append(NodeGone(node, f"it was silent for {silent_s:.1f} s", silent_s))
         elif watch.suspected:

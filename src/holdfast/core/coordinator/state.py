@@ -16,7 +16,7 @@ from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol import marks
 from holdfast.core.protocol.document import DONE_KEPT, Ledger, brief
-from holdfast.core.protocol.model import Endpoint, NodeInfo, Outcome, Tenure
+from holdfast.core.protocol.model import Blame, Endpoint, NodeInfo, Outcome, Tenure
 from holdfast.core.protocol.naming import Names, host_of
 
 Look = Literal[
@@ -129,6 +129,14 @@ class Succession(Struct):
     """The leader's own seat in the round, as it was written down."""
 
 
+class NodeLoss(Struct, frozen=True):
+    """With which node a round was lost (`core.coordinator.losses`)."""
+
+    round: int
+    node: str
+    blame: Blame
+
+
 class CoordinatorState(Struct):
     """Everything the coordinator remembers."""
 
@@ -152,6 +160,8 @@ class CoordinatorState(Struct):
     """Who last held each seat: a spare takes the seat of its own role only."""
     budget: RestartBudget = field(default_factory=RestartBudget)
     penalties: dict[str, Penalty] = field(default_factory=dict)
+    loss: NodeLoss | None = None
+    """Why the last round was lost, until another one runs."""
     wait: FormingWait = field(default_factory=FormingWait)
     closing: Outcome | None = None
     """A node wants no further round: how the job ends unless the present one succeeds."""

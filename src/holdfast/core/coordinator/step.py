@@ -218,7 +218,7 @@ def _take(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[
         case NodeHeardAgain():
             return _heard_again(state, event.node)
         case NodeGone():
-            return ending.gone(state, event.node, event.reason, now)
+            return ending.gone(state, event.node, event.reason, now, ended=event.ended)
         case HandOverAsked():
             return _hand_over(state)
         case HeldUp() | CoordinatorTimerFired():

@@ -80,7 +80,10 @@ def _end_suspect(state: AgentState, event: GroupStood) -> list[AgentEffect]:
     if rank is None:
         return []
     place = f" {event.place}" if rank == event.suspect and event.place else ""
-    state.workers[running[rank]].ended_for = f"the job stood still, and it was ended{place}"
+    from holdfast.core.policy.kinds import HANG
+
+    worker = state.workers[running[rank]]
+    worker.ended_for, worker.ended_kind = f"the job stood still, and it was ended{place}", HANG
     said = Say(f"ending rank {rank} for it (--hang restart)")
     return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
 
@@ -91,7 +94,9 @@ def missed(state: AgentState, event: DeadlineMissed) -> list[AgentEffect]:
     if worker is None or worker.status is not None or not _is_current(state, event.round):
         return []
     where = f" while it was {event.place}" if event.place else ""
-    worker.ended_for = f"{event.deadline} ran out{where}"
+    from holdfast.core.policy.kinds import DEADLINE
+
+    worker.ended_for, worker.ended_kind = f"{event.deadline} ran out{where}", DEADLINE
     kept = f"; its stack: {event.file}" if event.file else ""
     said = Say(f"rank {worker.rank}: {worker.ended_for}; ending it{kept}")
     return [said, SignalWorkers(signal.SIGKILL, (event.local_rank,))]

@@ -69,6 +69,8 @@ class WorkerLife(Struct):
     """It ended well while its round still ran."""
     ended_for: str = ""
     """Why it was ended, in words, where it was because it hung or missed a deadline."""
+    ended_kind: str = ""
+    """The same as a kind of cause (`core.policy.kinds`)."""
     listens: bool = False
     """It asks whether it is to save."""
     waits_at: int | None = None

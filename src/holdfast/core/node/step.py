@@ -302,6 +302,7 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
         error_file=event.error_file,
         wall_time=event.wall_time,
+        ended_for=worker.ended_kind,
         ended_before=_ended_early(state),
     )
 
@@ -313,7 +314,8 @@ def _error_of(worker: WorkerLife, event: WorkerExited) -> ErrorDetail:
 
 def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:
     """The first few that had ended well before anything failed here, or was stopped."""
-    early = [EarlyEnd(one.rank, one.step) for one in state.workers.values() if one.ended_early]
+    ended = (one for one in state.workers.values() if one.ended_early)
+    early = [EarlyEnd(one.rank, one.step, state.name) for one in ended]
     return tuple(early[: rootcause.EARLY_ENDS_TOLD])
 
 

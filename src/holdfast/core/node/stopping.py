@@ -39,7 +39,7 @@ from holdfast.core.node.state import (
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import cut
 from holdfast.core.protocol.messages import ClosingWanted, NodeDraining, NodeLeft
-from holdfast.core.protocol.model import Outcome, signal_name
+from holdfast.core.protocol.model import Blame, Outcome, signal_name
 
 DRAIN_MARGIN_S = 2.0
 """How much longer than the coordinator's patience a node waits to be let out."""
@@ -90,11 +90,15 @@ def stuck(state: AgentState, processes: tuple[str, ...]) -> list[AgentEffect]:
     state.phase = Phase.CLOSING
     state.given_up = True
     reason = f"{named} on {state.name} cannot be killed, so what it holds cannot be reused"
-    left = Report(NodeLeft(cut(reason), failures=in_full(state, state.failures.values())))
+    from holdfast.core.policy.kinds import STUCK
+
+    failures = in_full(state, state.failures.values())
+    left = Report(NodeLeft(cut(reason), failures=failures, kind=STUCK))
     if state.lease is None:
         return [said, left]
     # The others go on; nobody will tell us of an end that is ours alone.
-    state.outcome = Outcome("failed", reason, 1)
+    found = Blame(STUCK, state.name, "surely", cut(reason))
+    state.outcome = Outcome("failed", reason, 1, blame=found)
     return [said, left, *finish(state)]
 
 
@@ -213,7 +217,10 @@ def launcher_lost(state: AgentState) -> list[AgentEffect]:
 def spawner_lost(state: AgentState, reason: str) -> list[AgentEffect]:
     if state.outcome is None:
         text = f"the spawner on {state.name} {reason}; its workers were killed with it"
-        state.outcome = Outcome("failed", text, 1)
+        from holdfast.core.policy.kinds import SPAWNER_ENDED
+
+        found = Blame(SPAWNER_ENDED, state.name, "surely", cut(text))
+        state.outcome = Outcome("failed", text, 1, blame=found)
     return finish(state)
 
 
@@ -223,5 +230,7 @@ def finish(state: AgentState) -> list[AgentEffect]:
     state.phase = Phase.FINISHED
     effects = agent_warming.untold(state)
     if state.interrupted_by is not None or (state.lease is not None and not state.given_up):
-        effects.append(Report(NodeLeft(cut(state.outcome.reason), signal=state.interrupted_by)))
+        kind = state.outcome.blame.kind if state.outcome.blame is not None else ""
+        reason = cut(state.outcome.reason)
+        effects.append(Report(NodeLeft(reason, signal=state.interrupted_by, kind=kind)))
     return [*effects, Finish(state.outcome)]

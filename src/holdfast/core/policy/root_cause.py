@@ -6,6 +6,11 @@ Rules
    that symptom if there is one, else of the first that was observed.
 3. Of what remains, the one that was observed first is named. It is "first observed", not
    "guilty": that is all that an observer can know.
+4. Where all that failed lost a peer, and somebody had ended well before, it is that one that they
+   missed.
+5. How sure it is, is said, with the reason: *surely* where nobody else failed on its own, or all in
+   the same way; *most likely* where one was first of several, or was the only one with an error of
+   its own; *perhaps* where all that is known are symptoms.
 
 The symptom is read from the text that the worker left, because there is no other place
 to read it from: libraries report a peer's death as a connection error of their own.
@@ -18,7 +23,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from holdfast.core.protocol.model import Failure
+from holdfast.core.protocol.bounds import cut
+from holdfast.core.protocol.model import Blame, EarlyEnd, Failure, Sureness
 
 LOST_PEER = (
     r"connection (?:was )?(?:reset|closed|refused|aborted|lost)"
@@ -28,6 +34,9 @@ LOST_PEER = (
 )
 
 EARLY_ENDS_TOLD = 3
+RANKS_NAMED = 4
+TOGETHER_S = 0.5
+"""Words of two nodes that come so close together may have been sent in the other order."""
 
 
 class Cause(Struct, frozen=True):
@@ -61,7 +70,9 @@ def lost_a_peer(failure: Failure) -> bool:
 
 def describe(failure: Failure) -> str:
     """One failure in a few words: who, where, how."""
-    words = shortened(next(iter(failure.error.message.splitlines()), ""), 200)
+    from holdfast.core.policy.kinds import telling_line
+
+    words = shortened(telling_line(failure), 200)
     if not failure.status.is_known:
         return f"{failure.host}: {words}"
     how = f"was killed by {_signal_words(failure)}"
@@ -69,18 +80,96 @@ def describe(failure: Failure) -> str:
         how = f"ended with exit code {failure.status.code}"
     if words:
         how += f" ({words})"
-    if failure.ended_before and lost_a_peer(failure):
-        how += f", after {early_ends(failure)}"
-    return f"rank {failure.rank} on {failure.host} {how}"
+    said = f"rank {failure.rank} on {failure.host} {how}"
+    if _missed_somebody(failure):
+        return f"{early_ends(failure)}, while others still ran; then {said}"
+    return said
 
 
 def early_ends(failure: Failure) -> str:
     """Who had ended well before a worker failed: the peer that it missed may be one of them."""
-    ends = [
-        f"rank {end.rank}" + ("" if end.step is None else f" (at step {end.step})")
-        for end in failure.ended_before
-    ]
-    return f"{' and '.join(ends)} had already ended with exit code 0"
+    return f"{' and '.join(map(_early_end, failure.ended_before))} had ended with exit code 0"
+
+
+def _early_end(end: EarlyEnd) -> str:
+    at = "" if end.step is None else f" (at step {end.step})"
+    return f"rank {end.rank}{f' on {end.host}' if end.host else ''}{at}"
+
+
+def _missed_somebody(failure: Failure) -> bool:
+    """Rule 4."""
+    return bool(failure.ended_before) and lost_a_peer(failure)
+
+
+# How sure it is.
+
+
+def blame(cause: Cause) -> Blame:
+    """What it was, whose doing, how sure that is, and why (rule 5)."""
+    from holdfast.core.policy import kinds
+
+    first = cause.first
+    who = f"rank {first.rank} on {first.host}"
+    if not first.status.is_known:
+        return Blame(kinds.EXCEPTION, first.host, "perhaps", "whoever runs the workers says so")
+    if _missed_somebody(first):
+        end = first.ended_before[0]
+        why = f"{early_ends(first)}, and {_ranks([first, *cause.victims])} lost a connection then"
+        who = f"rank {end.rank}{f' on {end.host}' if end.host else ''}"
+        return Blame(kinds.ENDED_EARLY, who, "most likely", cut(why))
+    if lost_a_peer(first):
+        why = "all that failed only lost a connection; it was the first that was seen"
+        return Blame(kinds.LOST_PEER, who, "perhaps", why)
+    sure, why = _how_sure(cause)
+    return Blame(kinds.kind_of(first), who, sure, cut(why))
+
+
+def _how_sure(cause: Cause) -> tuple[Sureness, str]:
+    first, others = cause.first, cause.also_failed
+    if first.ended_for:
+        return "surely", "Holdfast ended it for this"
+    if others:
+        return _first_of_several(first, others)
+    then = _what_then(cause)
+    was_first = all(first.observed_at <= one.observed_at for one in cause.victims)
+    if was_first:
+        return "surely", f"nobody else failed before it{then}"
+    return "most likely", f"it is the only one that failed by itself{then}"
+
+
+def _first_of_several(first: Failure, others: tuple[Failure, ...]) -> tuple[Sureness, str]:
+    if all(_likeness(one) == _likeness(first) for one in others):
+        return "surely", f"{_ranks(list(others))} failed in the same way"
+    last = max(one.observed_at for one in others)
+    nearest = min(one.observed_at for one in others) - first.observed_at
+    several = f"{len(others) + 1} ranks failed within {max(last - first.observed_at, 0.1):.1f} s"
+    if nearest < TOGETHER_S and any(one.node != first.node for one in others):
+        return "perhaps", f"{several}, on several nodes and almost at once: it was seen first"
+    return "most likely", f"{several}, each in its own way, and it was the first"
+
+
+def _what_then(cause: Cause) -> str:
+    """What became of the others."""
+    parts = []
+    if cause.victims:
+        parts.append(f"{_ranks(list(cause.victims))} lost a connection")
+    if cause.stopped:
+        parts.append(f"{_ranks(list(cause.stopped))} ran until stopped")
+    return f"; {' and '.join(parts)}" if parts else ""
+
+
+def _likeness(failure: Failure) -> tuple[object, ...]:
+    line = next(iter(failure.error.message.splitlines()), "")
+    return failure.status, re.sub(r"\d+", "#", line)
+
+
+def _ranks(failures: list[Failure]) -> str:
+    ranks = sorted(one.rank for one in failures)
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) > RANKS_NAMED:
+        return f"{len(ranks)} others"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
 def shortened(text: str, limit: int) -> str:

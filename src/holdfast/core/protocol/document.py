@@ -142,7 +142,12 @@ def brief(outcome: Outcome | None) -> Outcome | None:
     if cause is not None:
         # Its error file is a path on its own node, which knows more anyway.
         cause = msgspec.structs.replace(digest(cause), error_file="", role=cause.role[:NAME_KEPT])
-    return msgspec.structs.replace(outcome, reason=_cut(outcome.reason), cause=cause, others=())
+    blame = outcome.blame
+    if blame is not None:
+        why = _cut(blame.why) if blame.why != outcome.reason else ""
+        blame = msgspec.structs.replace(blame, who=_cut(blame.who), why=why)
+    reason = _cut(outcome.reason)
+    return msgspec.structs.replace(outcome, reason=reason, cause=cause, others=(), blame=blame)
 
 
 def _cut(text: str, *, end: bool = False) -> str:

@@ -206,6 +206,8 @@ class NodeLeft(Record, frozen=True):
     reason: Line
     signal: SignalNumber | None = None
     failures: Failures = ()
+    kind: NameOrNone = ""
+    """Of `core.policy.kinds`, where it leaves because something went wrong on it."""
 
 
 class ClosingWanted(Record, frozen=True):

@@ -22,6 +22,7 @@ from holdfast.core.protocol.bounds import (
     ExitCode,
     ExitStatusOfJob,
     Host,
+    Line,
     Name,
     NameOrNone,
     Number,
@@ -154,6 +155,7 @@ class EarlyEnd(Struct, frozen=True, omit_defaults=True):
     rank: Rank
     step: Number | None = None
     """The last that it reported, if it reported any."""
+    host: Host = ""
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
@@ -175,6 +177,8 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     error_file: Path = ""
     wall_time: Seconds = 0.0
     """Seconds since 1970 on that host's clock: for people, compared with nothing."""
+    ended_for: NameOrNone = ""
+    """The kind of cause (`core.policy.kinds`) for which we ended it ourselves, if we did."""
     ended_before: Annotated[tuple[EarlyEnd, ...], Meta(max_length=8)] = ()
     """Workers that had ended well by then, the first few: a peer that is missed may be one."""
     brief: bool = False
@@ -183,6 +187,20 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
 Failures = Annotated[tuple[Failure, ...], Meta(max_length=SLOTS_MOST)]
 """Of one node, or as many of all as one message holds."""
+
+
+Sureness = Literal["surely", "most likely", "perhaps"]
+
+
+class Blame(Struct, frozen=True, omit_defaults=True):
+    """What ended a round, as far as that can be told: who, how, how sure it is, and why."""
+
+    kind: NameOrNone
+    """Of `core.policy.kinds`."""
+    who: Line
+    """"rank 1 on host2", or "host2 (ranks 4 to 7)"."""
+    sure: Sureness
+    why: Line = ""
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):
@@ -197,6 +215,8 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     """How many more there were, in a job of so many that nobody is told of all of them."""
     asked: Literal["", "node", "job"] = ""
     """Who was asked to leave, if that is how it ended: this node alone, or all of them."""
+    blame: Blame | None = None
+    """Of a job that did not end well: what it was, and whose doing."""
 
     def __post_init__(self) -> None:
         """Whoever reads one from outside must never leave with 0 because of a failure."""

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-KILLED = re.compile(r"Killed process (\d+)\b(?:[^\n]*?anon-rss:\w+|[^\n]*)")
+KILLED = r"Killed process (\d+)\b(?:[^\n]*?anon-rss:\w+|[^\n]*)"
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # the kernel's own fixed number for it
 RECORD_LIMIT = 8192  # the longest record that the kernel hands out
 
@@ -102,7 +102,7 @@ class _KernelLog:
         """The processes killed since `skip()`, each with the kernel's words for it."""
         while (record := self._next()) is not None:
             priority, _, rest = record.partition(",")
-            found = KILLED.search(rest)
+            found = re.search(KILLED, rest)
             # A priority of 8 and more is a record that a process wrote, not the kernel.
             if found and priority.isdecimal() and int(priority) < 8:
                 self._killed[int(found[1])] = found[0]

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from string import Template
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from holdfast.core.policy.config import Output
 from holdfast.processes.output.log_layout import STREAM_FILES
+
+if TYPE_CHECKING:
+    from string import Template
 
 STDOUT, STDERR = 1, 2
 PIPE_BYTES_MAX = 1024 * 1024
@@ -64,18 +67,30 @@ class StreamPlan(Struct, frozen=True):
     identity: WorkerIdentity
 
     @property
+    def is_prefixed(self) -> bool:
+        """Whether the prefix is written anywhere."""
+        return self.prefix_on_console or bool(self.filters)
+
+    @property
     def prefix_needs_pid(self) -> bool:
-        return "pid" in Template(self.prefix_template).get_identifiers()
+        return self.is_prefixed and "pid" in self._template().get_identifiers()
 
     def prefix(self, pid: str) -> bytes:
         """The template with its names replaced; names that we do not know stay as they are."""
+        if not self.is_prefixed:
+            return b""
         names = {
             "role_name": self.identity.role,
             "local_rank": self.identity.local_rank,
             "rank": self.identity.rank,
             "pid": pid,
         }
-        return os.fsencode(Template(self.prefix_template).safe_substitute(names))
+        return os.fsencode(self._template().safe_substitute(names))
+
+    def _template(self) -> Template:
+        from string import Template  # Most jobs have no prefix, and do not wait for it.
+
+        return Template(self.prefix_template)
 
 
 def place_by_options(

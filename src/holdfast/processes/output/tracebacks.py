@@ -7,7 +7,7 @@ Rules
    One whose beginning or end is not in the text is not there.
 2. The last one is taken, together with those it is chained to. One that the interpreter
    printed for a thread or a finaliser, which ends no process, is taken only for want of
-   another.
+   another; the line that says whose it is comes with it.
 3. Whatever stands before the heading on its line, and before all lines that follow it too
    (`[rank0]: `), is a prefix, and is taken away.
 """
@@ -71,9 +71,10 @@ def _block_at(lines: list[str], first: int) -> Block | None:
     for prefix in dict.fromkeys((group[1] if group else before, "")):
         end = (_end_of_group if group else _end_of_plain)(lines, first, prefix)
         if end:
+            whose = [lines[first - 1].removeprefix(prefix)] if is_harmless else []
             heading = f"{group[2] if group else ''}{HEADING}"
             rest = [line.removeprefix(prefix) for line in lines[first + 1 : end]]
-            return Block(first, end, (heading, *rest), is_harmless)
+            return Block(first, end, (*whose, heading, *rest), is_harmless)
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,11 @@ def test_what_is_found_last_does_not_hide(tmp_path: Path) -> None:
     text = "import sys\nsys.path.append('elsewhere')\nimport json"
     steps = steps_of(tmp_path, text)
     assert steps == (f"path -1 {os.getcwd()}/elsewhere", "import json")
+
+
+def test_installed_folders_are_those_that_sysconfig_names() -> None:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    assert {sysconfig.get_paths()[name] for name in names} <= installed_folders()
 
 
 def test_installed_folders_are_not_the_programs(tmp_path: Path) -> None:

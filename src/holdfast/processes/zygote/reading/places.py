@@ -30,9 +30,9 @@ LOADED_AT_START = frozenset({
 })  # fmt: skip
 """The interpreter has them before the program runs: a file beside the program hides none."""
 
-LAZY = re.compile(
-    rb"^ *def __getattr__\((?!self|cls)|_LazyModule\(|lazy_loader|^ *sys\.modules\[__name__\] *=",
-    re.MULTILINE,
+LAZY = (
+    rb"(?m)^ *def __getattr__\((?!self|cls)|_LazyModule\(|lazy_loader|"
+    rb"^ *sys\.modules\[__name__\] *="
 )
 """In a package whose names are loaded when they are taken."""
 
@@ -45,7 +45,7 @@ LOADED_LATE = {
 }  # fmt: skip
 """Packages of which only these names are loaded late; all others are there."""
 
-MADE_UP = re.compile(rb"sys\.modules|__path__|meta_path|_LazyModule\(")
+MADE_UP = rb"sys\.modules|__path__|meta_path|_LazyModule\("
 """In a package that may have modules of which there is no file."""
 
 KNOWN_FINDERS = ("_frozen_importlib", "_distutils_hack", "__editable__", "_pytest", "six")
@@ -151,7 +151,7 @@ class ModulePath:
         origins = {getattr(finder, "__module__", "").partition(".")[0] for finder in sys.meta_path}
         return not all(origin.startswith(KNOWN_FINDERS) for origin in origins)
 
-    def _says(self, spec: ModuleSpec, pattern: re.Pattern[bytes]) -> bool:
+    def _says(self, spec: ModuleSpec, pattern: bytes) -> bool:
         path = spec.origin or ""
         if not path.endswith(".py"):
             return False
@@ -161,7 +161,7 @@ class ModulePath:
                     self._texts[path] = file.read(TEXT_LIMIT)
             except OSError:
                 self._texts[path] = b""
-        return pattern.search(self._texts[path]) is not None
+        return re.search(pattern, self._texts[path]) is not None
 
 
 def prefixes(module: str) -> list[str]:
@@ -250,11 +250,25 @@ def _find_editable(name: str) -> ModuleSpec | None:
     return None
 
 
+_BASES = {
+    "base": sys.prefix,
+    "platbase": sys.exec_prefix,
+    "installed_base": sys.base_prefix,
+    "installed_platbase": sys.base_exec_prefix,
+    "platlibdir": sys.platlibdir,
+    "implementation_lower": "python"
+    if sys.implementation.name == "cpython"
+    else sys.implementation.name,
+    "py_version_short": "{}.{}".format(*sys.version_info),
+    "abi_thread": "t" if "t" in sys.abiflags else "",
+}
+"""What `sysconfig` has in its places, as far as it is known without having it loaded."""
+
+
 def installed_folders() -> frozenset[str]:
     """Where packages are installed, and the standard library."""
-    names = sysconfig.get_paths()
-    known = [names[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    known.append(os.path.join(names["stdlib"], "lib-dynload"))
+    known = [_place(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    known.append(os.path.join(known[0], "lib-dynload"))
     resolved = {os.path.realpath(place) for place in known}
     on_path = {
         entry
@@ -262,3 +276,15 @@ def installed_folders() -> frozenset[str]:
         if os.path.realpath(entry) in resolved or entry.endswith(("site-packages", "dist-packages"))
     }
     return frozenset(on_path.union(known))
+
+
+def _place(name: str) -> str:
+    """One of `sysconfig`'s places, filled in here where that can be done.
+
+    To fill them in itself, `sysconfig` loads all that is known of how Python was built: a
+    thousand values, of which these need none.
+    """
+    try:
+        return sysconfig.get_paths(expand=False)[name].format_map(_BASES)
+    except KeyError:  # This Python has further names in them.
+        return sysconfig.get_path(name)

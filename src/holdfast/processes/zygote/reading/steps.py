@@ -24,7 +24,7 @@ from holdfast.processes.environment import PER_WORKER
 from holdfast.processes.zygote.reading.places import ModulePath, prefixes
 from holdfast.processes.zygote.reading.values import BUILT_IN, Known, Unforeseeable, Value
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 class Certainty(enum.Enum):
@@ -133,7 +133,7 @@ class Steps:
     def _name_of_variable(self, name: Value) -> str:
         self._require_certainty()
         key = name.value if isinstance(name, Known) else None
-        if not isinstance(key, str) or not NAME.fullmatch(key) or key in PER_WORKER:
+        if not isinstance(key, str) or not re.fullmatch(NAME, key) or key in PER_WORKER:
             raise Unforeseeable("not a variable that is the same for all workers")
         return key
 

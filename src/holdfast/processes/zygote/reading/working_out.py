@@ -108,7 +108,7 @@ COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
     ast.In: lambda one, many: one in many,
     ast.NotIn: lambda one, many: one not in many,
 }
-SIMPLE_TEMPLATE = re.compile(r"(?:[^%]|%[sdr%])*")
+SIMPLE_TEMPLATE = r"(?:[^%]|%[sdr%])*"
 
 
 def is_path(value: object) -> bool:
@@ -176,7 +176,7 @@ def binary(kind: ast.operator, left: object, right: object) -> Value:
         return work_out(operator.add, left, right)
     if isinstance(kind, ast.Div) and is_path(left):
         return work_out(operator.truediv, left, right)
-    if isinstance(kind, ast.Mod) and isinstance(left, str) and SIMPLE_TEMPLATE.fullmatch(left):
+    if isinstance(kind, ast.Mod) and isinstance(left, str) and re.fullmatch(SIMPLE_TEMPLATE, left):
         return work_out(operator.mod, left, right)
     return BUILT_IN
 

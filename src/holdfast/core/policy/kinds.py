@@ -1,0 +1,206 @@
+"""What kind of failure it was, and what to do next.
+
+Rules
+1. What we ended ourselves (a deadline, a hang) is of the kind that we ended it for.
+2. What the kernel says it did (out of memory) comes before anything that a program says.
+3. A program's own words come next: its exception, or, where there is none, its last lines. They are
+   looked through for what every system says in the same way: errors of the operating system, of
+   Python's imports, of collectives.
+4. Where nobody says anything, the way in which the process ended is the kind.
+
+The words are foreign, and there is no other place to read them from. A word that is not known
+leads to a kind that says less ("exception", "exit code"), never to a wrong one.
+
+It is imported when something has failed: a job that goes well never needs it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from holdfast.core.protocol.model import Failure
+
+EXCEPTION = "exception"
+IN_A_THREAD = "exception in a thread"
+IN_A_LOADER = "exception in a data loader"
+EXIT_CODE = "exit code"
+ENDED_EARLY = "ended too early"
+LOST_PEER = "lost connection"
+KILLED = "killed from outside"
+OUT_OF_MEMORY = "out of memory"
+NOT_STARTED = "could not be started"
+HANG = "hang"
+DEADLINE = "deadline"
+STUCK = "stuck in the kernel"
+AGENT_ENDED = "killed agent"
+SPAWNER_ENDED = "killed spawner"
+LOST_NODE = "lost host or network"
+NODE_LEFT = "node left"
+VERSIONS = "different versions"
+
+
+class WordsOfKind(Struct, frozen=True):
+    """By which words a kind is known, and what to do about it."""
+
+    kind: str
+    words: str
+    advice: str
+
+
+# The first whose words are found counts, so what is more special comes first.
+# fmt: off
+BY_WORDS = (
+    WordsOfKind("accelerator out of memory",
+                r"(?:cuda|hip|xpu|mps)\b.{0,40}out of memory|OutOfMemoryError|ALLOC_FAILED",
+                "use a smaller batch, or more memory on each accelerator"),
+    WordsOfKind("full shared memory",
+                r"shared memory.{0,80}(?:shm|limit|No space)|DataLoader worker.{0,60}Bus error"
+                r"|unable to (?:allocate|write|resize).{0,30}shared memory",
+                "give the container a larger /dev/shm (docker: --shm-size), or use fewer loaders"),
+    WordsOfKind(OUT_OF_MEMORY,
+                r"\bMemoryError\b|Cannot allocate memory|bad_alloc|DefaultCPUAllocator",
+                "it needs more memory than this machine, or its control group, has"),
+    WordsOfKind("full disk",
+                r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]",
+                "make room on that disk, or write somewhere else"),
+    WordsOfKind("too many open files",
+                r"Too many open files|\[Errno (?:23|24)\]",
+                "raise the limit (ulimit -n), or close what is not used any more"),
+    WordsOfKind("too many processes",
+                r"can't start new thread|pthread_create|libgomp: Thread creation failed"
+                r"|BlockingIOError: \[Errno 11\]|fork: .{0,20}Resource temporarily unavailable",
+                "raise the limit of processes (ulimit -u, pids.max of the container)"),
+    WordsOfKind("port taken",
+                r"Address already in use|EADDRINUSE|\[Errno 98\]",
+                "another program has that port: choose another one, or end that program"),
+    WordsOfKind("collectives that differ",
+                r"mismatch between collectives|op\.preamble\.length|collective.{0,40}mismatch"
+                r"|mismatched collective",
+                "all ranks have to call the same collectives in the same order, with the same "
+                "shapes; TORCH_DISTRIBUTED_DEBUG=DETAIL has PyTorch say which differ"),
+    WordsOfKind("collective timed out",
+                r"(?:collective|watchdog|barrier).{0,80}time(?:d )?out|wait timeout after \d+ ?ms"
+                r"|Timed out waiting \d+ ?ms for (?:send|recv)",
+                "somebody did not come to a collective: holdfast stacks shows where each rank is"),
+    WordsOfKind("accelerator error",
+                r"CUDA error|HIP error|device-side assert|uncorrectable ECC|Xid|NVML_ERROR",
+                "run it with CUDA_LAUNCH_BLOCKING=1 to see where; if it comes back on one machine "
+                "only, take that one out"),
+    WordsOfKind("stack overflow",
+                r"RecursionError|stack overflow",
+                "a function calls itself without end"),
+    WordsOfKind("missing module",
+                r"ModuleNotFoundError|ImportError|No module named",
+                "install it there as on the other machines, in the environment that runs the job"),
+    WordsOfKind("damaged file",
+                r"UnpicklingError|Ran out of input|PytorchStreamReader|BadZipFile|SafetensorError"
+                r"|pickle data was truncated|invalid load key|HeaderTooLarge|bad magic number",
+                "a file that it reads is cut short or damaged: go back to one before it"),
+    WordsOfKind("missing file",
+                r"FileNotFoundError|No such file or directory|\[Errno 2\]",
+                "is that file there on every machine, under the same path?"),
+    WordsOfKind("no permission",
+                r"PermissionError|Permission denied|Read-only file system|\[Errno (?:13|30|1)\]",
+                "the user who runs the job may not do that there"),
+)
+
+BY_SIGNAL = {
+    4: ("crash", "a wrong instruction: was it built for another processor?"),
+    6: ("abort", "a library gave up: its last lines say why"),
+    7: ("bus error", "a file that is mapped into memory ended too soon: is /dev/shm full?"),
+    8: ("crash", "it divided by zero in native code"),
+    9: (KILLED, "nothing of Holdfast's did it: ask whoever else can end processes there"),
+    11: ("crash", "native code went wrong: the stack, if there is one, says in which call"),
+    24: ("processor time used up", "raise the limit (ulimit -t)"),
+    25: ("file too large", "raise the limit (ulimit -f)"),
+    31: ("forbidden system call", "a sandbox does not let it do that"),
+}
+
+ADVICE = {
+    EXCEPTION: "",
+    IN_A_THREAD: "an exception in a thread does not end a process: let the main thread look",
+    IN_A_LOADER: "",
+    EXIT_CODE: "the program ended itself: its last lines may say why",
+    ENDED_EARLY: "all ranks have to do the same number of steps: does each get as much data?",
+    LOST_PEER: "it lost a connection to another rank, of which nothing is known",
+    OUT_OF_MEMORY: "it needs more memory than this machine, or its control group, has",
+    NOT_STARTED: "",
+    HANG: "the file of stacks says where each rank was",
+    DEADLINE: "the file of stacks says where it was",
+    STUCK: "a disk or a device does not answer: look at that machine's kernel log",
+    AGENT_ENDED: "somebody killed `holdfast run` there, or the machine started anew",
+    SPAWNER_ENDED: "somebody killed a process of Holdfast's there, or memory ran out",
+    LOST_NODE: "is that machine up, and can it be reached from the coordinator's?",
+    VERSIONS: "install the same versions on all machines",
+    **{row.kind: row.advice for row in BY_WORDS},
+    **dict(BY_SIGNAL.values()),
+}
+# fmt: on
+
+_THREAD = re.compile(r"^Exception in thread ", re.MULTILINE)
+_LOADER = re.compile(r"in DataLoader worker process (\d+)|DataLoader worker \(pid")
+_DEEP = 90
+"""Lines of a stack from which on a crash is taken for an overflow: `faulthandler` writes 100."""
+_SHELLS_SIGNAL = 128
+"""What a shell adds to the signal that ended its command."""
+NOT_MADE = 126
+
+
+def kind_of(failure: Failure) -> str:
+    """The kind of one failure, by the rules above."""
+    if failure.ended_for:
+        return failure.ended_for
+    if failure.out_of_memory:
+        return OUT_OF_MEMORY
+    by_words = _by_words(_own_words(failure))
+    if failure.error.message:
+        return by_words or _kind_of_exception(failure)
+    if failure.status.signal is not None:
+        return by_words or _kind_of_signal(failure, failure.status.signal)
+    beyond = (failure.status.code or 0) - _SHELLS_SIGNAL
+    if beyond in BY_SIGNAL:
+        return by_words or BY_SIGNAL[beyond][0]
+    return by_words or EXIT_CODE
+
+
+def advice_for(kind: str) -> str:
+    """What to do next, in a sentence; empty where there is nothing that the error does not say."""
+    return ADVICE.get(kind, "")
+
+
+def telling_line(failure: Failure) -> str:
+    """The line that says most: of an exception, or, for want of one, the last of its output."""
+    lines = [line.strip() for line in failure.error.message.splitlines() if line.strip()]
+    if not lines:
+        tail = [line.strip() for line in failure.stderr_tail.splitlines() if line.strip()]
+        return f"last line: {tail[-1]}" if tail and not failure.ended_for else ""
+    loader = _LOADER.search(failure.error.message)
+    if loader and loader[1] and len(lines) > 1:
+        return f"{lines[-1]}, in data loader {loader[1]}"
+    return lines[0]
+
+
+def _own_words(failure: Failure) -> str:
+    """Its exception; where there is none, what it wrote last."""
+    return failure.error.message or failure.stderr_tail
+
+
+def _by_words(text: str) -> str:
+    found = (row.kind for row in BY_WORDS if re.search(row.words, text, re.IGNORECASE))
+    return next(found, "")
+
+
+def _kind_of_exception(failure: Failure) -> str:
+    if failure.status.code == NOT_MADE and not failure.pid:
+        return NOT_STARTED
+    if _THREAD.search(failure.error.traceback):
+        return IN_A_THREAD
+    return IN_A_LOADER if _LOADER.search(failure.error.message) else EXCEPTION
+
+
+def _kind_of_signal(failure: Failure, number: int) -> str:
+    if number == 11 and failure.error.traceback.count("\n") >= _DEEP:
+        return "stack overflow"
+    return BY_SIGNAL.get(number, ("signal", ""))[0]

@@ -1,0 +1,115 @@
+"""What a planted failure needs around it: a small disk, a control group, a file that is missing.
+
+Each is a context manager that is given the stage before its job starts, and takes away what it
+made. What this machine cannot make is said with `NotHere`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from .staging import Stage
+
+Surroundings = AbstractContextManager[None]
+GROUPS = Path("/sys/fs/cgroup")
+LITTLE = 64 << 20
+
+
+class NotHere(Exception):
+    """This machine cannot make it, and why."""
+
+
+@contextmanager
+def no_surroundings(stage: Stage) -> Iterator[None]:
+    yield
+
+
+def on_others_only(path: str) -> Callable[[Stage], Surroundings]:
+    """A file that every host has but the culprit's."""
+
+    @contextmanager
+    def make(stage: Stage) -> Iterator[None]:
+        for name, home in stage.homes.items():
+            if name != stage.culprit_host:
+                (home / path).parent.mkdir(exist_ok=True)
+                (home / path).write_text("")
+        yield
+
+    return make
+
+
+@contextmanager
+def small_disk(stage: Stage) -> Iterator[None]:
+    """A file system of 64 KiB on the culprit's host."""
+    place = stage.culprit_home / "disk"
+    place.mkdir()
+    _run("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place))
+    stage.variables["PLANTED_DISK"] = str(place)
+    try:
+        yield
+    finally:
+        _run("umount", "-l", str(place))
+
+
+@contextmanager
+def full_shared_memory(stage: Stage) -> Iterator[None]:
+    """A /dev/shm of 1 MiB, as in a container, for everything below each agent."""
+    mount = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
+    if shutil.which("unshare") is None:
+        raise NotHere("needs unshare")
+    stage.prefix = ("unshare", "--mount", "sh", "-c", mount, "sh")
+    yield
+
+
+@contextmanager
+def little_memory(stage: Stage) -> Iterator[None]:
+    """A control group of 64 MiB, for the culprit to go into."""
+    with _group("memory", "memory.limit_in_bytes", "memory.max", str(LITTLE)) as group:
+        stage.variables["PLANTED_GROUP"] = str(group)
+        yield
+
+
+@contextmanager
+def few_processes(stage: Stage) -> Iterator[None]:
+    with _group("pids", "pids.max", "pids.max", "8") as group:
+        stage.variables["PLANTED_PIDS"] = str(group)
+        yield
+
+
+@contextmanager
+def _group(controller: str, first: str, second: str, value: str) -> Iterator[Path]:
+    """A control group with a limit, in either version of them."""
+    if (GROUPS / controller).is_dir():
+        group, limit = GROUPS / controller, first
+    elif controller in _delegated():
+        group, limit = GROUPS, second
+    else:
+        raise NotHere(f"needs control groups with {controller}")
+    group = group / f"holdfast-planted-{uuid.uuid4().hex[:8]}"
+    try:
+        group.mkdir()
+        (group / limit).write_text(value)
+    except OSError as error:
+        raise NotHere(f"control groups cannot be made here: {error}") from None
+    try:
+        yield group
+    finally:
+        group.rmdir()
+
+
+def _delegated() -> list[str]:
+    try:
+        return (GROUPS / "cgroup.subtree_control").read_text().split()
+    except OSError:
+        return []
+
+
+def _run(*words: str) -> None:
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise NotHere(f"{' '.join(words)}: {ended.stderr.strip()}")

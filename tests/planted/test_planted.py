@@ -1,0 +1,43 @@
+"""Every planted failure is told as what it is: the right host, the right rank, the right kind."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..integration.nodes.conftest import skip_without_hosts
+from ..integration.nodes.hosts import Network
+from .failures import PLANTED, THREE, Planted
+from .playing import mistakes, played
+from .surroundings import NotHere
+
+ROWS = [(row, nodes) for row in PLANTED for nodes in row.nodes]
+
+
+@pytest.fixture(scope="module")
+def three_hosts() -> Iterator[Network]:
+    """For all failures of this module: each has them to itself."""
+    skip_without_hosts()
+    network = Network(THREE)
+    yield network
+    network.close()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("row", "nodes"), ROWS, ids=[f"{row.name} ({nodes})" for row, nodes in ROWS]
+)
+def test_the_culprit_is_named(
+    row: Planted, nodes: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    network = request.getfixturevalue("three_hosts") if nodes == THREE else None
+    try:
+        said = played(row, network, tmp_path)
+    except NotHere as reason:
+        pytest.skip(str(reason))
+    where = "host2" if nodes == THREE else socket.gethostname()
+    wrong = mistakes(row, said, where)
+    assert not wrong, "\n".join([*wrong, said.text])
