@@ -19,7 +19,7 @@ import ipaddress
 import secrets
 from collections.abc import Iterable
 
-from holdfast.transport.http_model import HttpRequest, HttpResponse, said
+from holdfast.transport.http_model import HttpResponse, PageRequest, said
 
 KEY_BYTES = 24
 OWN_HEADER = "x-holdfast"
@@ -52,7 +52,7 @@ class Guard:
         self._key = key.encode()
         self._names = {"localhost", *(name.lower() for name in names)}
 
-    def refusal(self, request: HttpRequest, *, open_to_all: bool = False) -> HttpResponse | None:
+    def refusal(self, request: PageRequest, *, open_to_all: bool = False) -> HttpResponse | None:
         """Why this is not answered, if so. `open_to_all`: the page itself, which says nothing."""
         if not self._is_our_name(request.headers.get("host", "")):
             return said(421, "this dashboard does not answer under that name: use its address")

@@ -17,9 +17,9 @@ from holdfast.dashboard.watchers import Watchers
 from holdfast.transport.http_model import (
     EVENTS,
     Handler,
-    HttpRequest,
+    HttpReply,
     HttpResponse,
-    Reply,
+    PageRequest,
     Route,
 )
 
@@ -46,7 +46,7 @@ class Site:
             )
 
     def guarded(self, handler: Handler, *, open_to_all: bool = False) -> Handler:
-        def handle(request: HttpRequest, reply: Reply) -> None:
+        def handle(request: PageRequest, reply: HttpReply) -> None:
             refusal = self._guard.refusal(request, open_to_all=open_to_all)
             if refusal is None:
                 handler(request, reply)
@@ -55,10 +55,10 @@ class Site:
 
         return handle
 
-    def _give_page(self, request: HttpRequest, reply: Reply) -> None:
+    def _give_page(self, request: PageRequest, reply: HttpReply) -> None:
         reply(self._page[request.path])
 
-    def _stream(self, request: HttpRequest, reply: Reply) -> None:
+    def _stream(self, request: PageRequest, reply: HttpReply) -> None:
         watcher = Watcher()
         begin = HttpResponse(content_type=EVENTS, headers=SAFE_HEADERS)
         watcher.stream = reply.stream(
