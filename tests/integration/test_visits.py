@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.core.protocol.model import Endpoint
-from holdfast.core.protocol.questions import JobAsked, JobTold, NotKnown, StacksAsked, StacksTold
+from holdfast.core.protocol.questions import (
+    Answer,
+    EventsAsked,
+    EventsTold,
+    JobAsked,
+    JobTold,
+    NotKnown,
+    RanksAsked,
+    RanksTold,
+    StacksAsked,
+    StacksTold,
+)
 from holdfast.node.visiting import Visit, VisitError, doors_here, enter, visit_at, visit_here
+from holdfast.observe.story import StoryEvent
 from holdfast.transport.auth import ConnectionSecurity
 
 from ..free_ports import free_port
@@ -92,6 +106,42 @@ def test_a_job_of_one_node_is_asked_on_its_machine(start: Start, job: str) -> No
         assert visit.missing == ()
         with pytest.raises(VisitError, match="no node is called nowhere"):
             list(visit.ask(StacksAsked(), of="some", nodes=("nowhere",)))
+
+
+def test_workers_are_seen_one_by_one(start: Start, job: str) -> None:
+    start("--nproc-per-node=2")
+    with visit_when_there(job) as visit:
+        running(visit, workers=2)
+        ((node, told),) = visit.ask(RanksAsked(), of="all")
+        assert isinstance(told, RanksTold), told
+        assert [one.rank for one in told.ranks] == [0, 1]
+        assert all(one.memory_bytes and one.step is not None for one in told.ranks)
+        assert node == told.host
+
+
+def kinds(told: Answer) -> list[str]:
+    assert isinstance(told, EventsTold), told
+    return [msgspec.msgpack.decode(one, type=StoryEvent).kind for one in told.events]
+
+
+def test_events_are_told_from_the_beginning_and_as_they_come(start: Start, job: str) -> None:
+    start("--nproc-per-node=1", "--max-restarts=1")
+    with visit_when_there(job) as visit:
+        running(visit, workers=1)
+        told = visit.ask_coordinator(EventsAsked())
+        assert isinstance(told, EventsTold)
+        assert kinds(told)[:2] == ["node_started", "round_formed"]
+        ((_, ranks),) = visit.ask(RanksAsked(), of="all")
+        assert isinstance(ranks, RanksTold)
+        os.kill(ranks.ranks[0].pid, signal.SIGKILL)
+        seen: list[str] = []
+        last = told.last
+        while "recovered" not in seen:
+            told = visit.ask_coordinator(EventsAsked(last, wait_s=25.0))
+            assert isinstance(told, EventsTold)
+            assert told.last > last, "the answer waits for news"
+            seen, last = seen + kinds(told), told.last
+        assert {"worker_failed", "round_ended", "decision", "round_formed"} <= set(seen)
 
 
 def test_the_end_of_a_job_ends_the_visit_in_words(start: Start, job: str) -> None:

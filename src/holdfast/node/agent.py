@@ -36,6 +36,7 @@ from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
 
 if TYPE_CHECKING:
+    from holdfast.node.answering import Records
     from holdfast.node.dashboard import AgentDashboard
 
 CONSOLE_PATIENCE_S = 10.0
@@ -72,9 +73,10 @@ class Agent:
         self._journal_lane = self._disk.lane("journal", str(self.logs.root or ""))
         if config.event_log_handler == "console":
             echo = self._echo
+        header = self._journal_header = self._header()
         self._journal = Journal(
             self.logs.journal,
-            self._header(),
+            header,
             echo,
             self._write_journal,
             clocks=partial(read_clocks, loop.now),
@@ -82,6 +84,7 @@ class Agent:
         self._front_door = FrontDoor(loop, self._disk, self.workplace)
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
         self._front_door.engine = self._engine
+        self._front_door.make_records = self._records
         self._dashboard: AgentDashboard | None = None
 
     def _ports(self, secrets: Secrets) -> Ports:
@@ -152,6 +155,11 @@ class Agent:
         if self._engine.outcome is not None and isinstance(event, SignalReceived):
             self._hurried = True
         self._engine.post(event)
+
+    def _records(self) -> Records:
+        from holdfast.node.answering import Records
+
+        return Records(self._journal, self._journal_header, self._journal_lane)
 
     def _echo(self, line: bytes) -> None:
         self.console.write(2, line)

@@ -6,15 +6,25 @@ Views, all of them: nothing is kept for them, and nothing is decided here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec import Struct
+
 from holdfast.core.coordinator.overview import overview
-from holdfast.core.protocol.bounds import cut
+from holdfast.core.protocol.bounds import NAME_MOST, cut
 from holdfast.core.protocol.questions import (
+    EVENTS_TOLD_MOST,
     Answer,
+    EventsAsked,
+    EventsTold,
     FrameTold,
     JobAsked,
     NotKnown,
+    RankOverview,
+    RanksAsked,
+    RanksTold,
     StacksAsked,
     StacksTold,
     StackTold,
@@ -22,22 +32,45 @@ from holdfast.core.protocol.questions import (
     read_question,
 )
 from holdfast.node.engine import Engine
+from holdfast.node.event_feed import EventFeed, read_steps
+from holdfast.observe.journal import Journal, JournalHeader
+from holdfast.observe.story import StoryEvent
+from holdfast.processes.lookout.usage import (
+    MachineUsage,
+    ProcessUsage,
+    UsageWatch,
+    look_at_machine,
+)
 from holdfast.processes.workplace import Workplace
+from holdfast.runtime.disk import DiskLane
 
 if TYPE_CHECKING:
+    from holdfast.core.policy.standings import WorkerStanding
     from holdfast.processes.lookout.stacks import StackSnapshot
 
     Reply = Callable[[Answer], None]
 
 NOT_THE_COORDINATOR = "this node is not the coordinator any more; ask again"
+_pack = msgspec.msgpack.Encoder().encode
 NO_WORKERS = "no worker runs on this node now"
+
+
+class Records(Struct, frozen=True):
+    """Where it is written what happened."""
+
+    journal: Journal
+    header: JournalHeader
+    lane: DiskLane
+    """In which the journal is written."""
 
 
 class Answering:
     """Answers for one node."""
 
-    def __init__(self, engine: Engine, workplace: Workplace) -> None:
-        self._engine, self._workplace = engine, workplace
+    def __init__(self, engine: Engine, workplace: Workplace, records: Records) -> None:
+        self._engine, self._workplace, self._records = engine, workplace, records
+        self._usage = UsageWatch()
+        self._feed: EventFeed | None = None
 
     def answer(self, packed: bytes, reply: Callable[[bytes], None]) -> None:
         """`reply` gets the answer as soon as it is known, maybe from within."""
@@ -50,6 +83,10 @@ class Answering:
                 tell(self._job(question))
             case StacksAsked() as question:
                 self._workplace.take_stacks(question.reason, lambda found: tell(_stacks(found)))
+            case RanksAsked():
+                self._look_at_ranks(tell)
+            case EventsAsked() as question:
+                self._events_after(question, tell)
             case None:
                 tell(NotKnown("this version of Holdfast does not know that question"))
 
@@ -58,6 +95,49 @@ class Answering:
         if coordinating is None:
             return NotKnown(NOT_THE_COORDINATOR)
         return overview(coordinating.liveness, question, self._engine.clock.now())
+
+    def _look_at_ranks(self, tell: Reply) -> None:
+        standings = self._workplace.standings()
+        pids = [one.pid for one in standings]
+        host = self._engine.state.host
+
+        def look() -> tuple[dict[int, ProcessUsage], MachineUsage]:
+            return self._usage.look(pids), look_at_machine()
+
+        def looked(found: tuple[dict[int, ProcessUsage], MachineUsage]) -> None:
+            used, machine = found
+            ranks = tuple(_rank(one, used[one.pid]) for one in standings if one.pid in used)
+            free, devices = machine.memory_free_bytes, machine.accelerators
+            tell(RanksTold(host, ranks, machine.load, free, devices))
+
+        self._workplace.file_lane.do(look, looked)
+
+    def _events_after(self, question: EventsAsked, tell: Reply) -> None:
+        records = self._records
+        if self._feed is None:
+            self._feed = EventFeed(records.journal, records.header, self._engine.clock)
+            read = partial(read_steps, records.journal.path)
+            records.lane.do(read, self._feed.caught_up)
+
+        def told(events: list[StoryEvent], last: int) -> None:
+            tell(EventsTold(tuple(map(_pack, events)), last))
+
+        self._feed.after(question.after, EVENTS_TOLD_MOST, question.wait_s, told)
+
+
+def _rank(standing: WorkerStanding, used: ProcessUsage) -> RankOverview:
+    return RankOverview(
+        standing.rank,
+        standing.local_rank,
+        standing.pid,
+        used.state,
+        standing.step,
+        standing.step_age_s,
+        standing.steps_a_second,
+        cut(standing.phase, NAME_MOST),
+        used.cpu,
+        used.memory_bytes,
+    )
 
 
 def _stacks(snapshot: StackSnapshot | None) -> Answer:

@@ -20,7 +20,7 @@ from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
 
 if TYPE_CHECKING:
-    from holdfast.node.answering import Answering
+    from holdfast.node.answering import Answering, Records
     from holdfast.node.dashboard import AgentDashboard
     from holdfast.node.engine import Engine
     from holdfast.node.visits import Visits
@@ -32,6 +32,8 @@ class FrontDoor:
 
     engine: Engine
     """Of the node; there is none yet when its ports are made."""
+    make_records: Callable[[], Records]
+    """Where it is written what happened."""
     dashboard: AgentDashboard | None = None
     """Of this agent, if it has one."""
 
@@ -93,7 +95,9 @@ class FrontDoor:
         from holdfast.node.answering import Answering
         from holdfast.node.visits import Visits
 
-        self._answering = self._answering or Answering(self.engine, self._workplace)
+        self._answering = self._answering or Answering(
+            self.engine, self._workplace, self.make_records()
+        )
         self._visits = self._visits or Visits(self._loop, self.engine.questions)
         then()
 

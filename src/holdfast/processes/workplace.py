@@ -93,6 +93,7 @@ from holdfast.runtime.private_folder import own_folder
 from holdfast.worker.draining import KEY
 
 if TYPE_CHECKING:
+    from holdfast.core.policy.standings import WorkerStanding
     from holdfast.processes.channel_server import Later
     from holdfast.processes.lookout.lookout import OnStacks
     from holdfast.processes.note_keeper import NoteKeeper
@@ -367,6 +368,10 @@ class Workplace:
         )
         means = LookMeans(self._loop, self.file_lane, self._crew.spawner_pid)
         return Lookout(watched, means, self._post)
+
+    def standings(self) -> list[WorkerStanding]:
+        """How far each worker of this node is, and how fast; none while no round runs."""
+        return [] if self._lookout is None else self._lookout.standings()
 
     def take_stacks(self, reason: str, then: OnStacks) -> None:
         """Where all workers of this node are; `then` is told in a second or two, on the loop."""

@@ -27,18 +27,20 @@ if TYPE_CHECKING:
 VARIABLE = "HOLDFAST_PAGE"
 SIZE = 4096
 
-# Words of 8 bytes, by their index. `AT` is a float; all others are whole numbers. The first two are
-# for what an agent wants to say to its worker.
+# Words of 8 bytes, by their index. `AT` and `MOVED_AT` are floats; all others are whole numbers.
+# The first two are for what an agent wants to say to its worker.
 BEGUN = 2
 """How many signs were begun."""
 STEP = 3
 AT = 4
-"""When the last sign was given: a step, or a change of phase."""
+"""When the last step was said."""
 PHASE = 5
 """Which row of the table of phases is the present one."""
 DONE = 6
 HAS_STEP = 7
 """Whether any step was ever said."""
+MOVED_AT = 8
+"""When the phase last changed. The later of the two is when the last sign was given."""
 
 PHASES_FROM = 512
 PHASE_ROW = 64

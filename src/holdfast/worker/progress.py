@@ -28,6 +28,7 @@ from holdfast.worker.page import (
     HAS_STEP,
     LONGEST_EACH,
     LONGEST_FROM,
+    MOVED_AT,
     PHASE,
     STEP,
     Page,
@@ -110,7 +111,7 @@ class Signs:
         words = self._words
         words[BEGUN] = count
         words[PHASE] = row
-        self._times[AT] = now
+        self._times[MOVED_AT] = now
         words[DONE] = count
         if self._longest != NEVER:
             self._longest = self._times[LONGEST_FROM + LONGEST_EACH * row] or SOME

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from holdfast.core.node.io import AgentEvent, StepReported
+from holdfast.core.policy.standings import WorkerStanding
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.lookout.lookout import Lookout, WatchedRound
 from holdfast.processes.lookout.stack_files import LookMeans
@@ -32,7 +34,7 @@ class Scene:
         page = open_page(self.lookout.variables(local_rank))
         page.words[HAS_STEP] = 1
         page.words[STEP] = step
-        page.times[AT] = 1.0
+        page.times[AT] = time.monotonic()
         page.words[DONE] = page.words[DONE - 4] = page.words[DONE] + 1
 
     def until(self, condition: Callable[[], bool]) -> None:
@@ -99,3 +101,28 @@ def test_after_the_end_of_the_round_nothing_is_left(scene: Scene) -> None:
 def test_each_worker_is_told_its_own_place(scene: Scene) -> None:
     places = {scene.lookout.variables(rank)[VARIABLE] for rank in range(2)}
     assert len(places) == 2
+
+
+def test_whoever_shows_it_is_told_how_far_each_is_and_how_fast(scene: Scene) -> None:
+    assert scene.lookout.standings() == []
+    scene.lookout.born(WORKERS[1], 101)
+    scene.lookout.born(WORKERS[0], 100)
+    assert scene.lookout.standings() == [WorkerStanding(0, 0, 100), WorkerStanding(1, 1, 101)]
+    scene.say(0, 5)
+    first = scene.lookout.standings()[0]
+    assert (first.step, first.steps_a_second) == (5, None)
+    scene.say(0, 6)
+    second = scene.lookout.standings()[0]
+    assert second.step == 6
+    assert second.step_age_s is not None
+    assert second.steps_a_second is not None
+    assert second.steps_a_second > 0
+    scene.lookout.ended(0)
+    assert [one.rank for one in scene.lookout.standings()] == [1]
+
+
+def test_what_came_over_the_channel_has_a_standing_too(scene: Scene) -> None:
+    scene.lookout.born(WORKERS[0], 100)
+    for step in (3, 4, 5):
+        scene.lookout.heard(0, step)
+    assert scene.lookout.standings()[0].step == 5

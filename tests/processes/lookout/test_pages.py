@@ -72,6 +72,15 @@ def test_a_phase_lasts_until_the_end_of_its_block(pages: RoundPages) -> None:
     assert (sign.phase, sign.step) == ("warm-up", None)
 
 
+def test_a_change_of_phase_is_a_sign_and_no_step(pages: RoundPages) -> None:
+    code = "import time, holdfast\nholdfast.progress(7)\ntime.sleep(0.3)\nholdfast.phase('eval')"
+    run(pages, code)
+    sign = pages.read(0)
+    assert sign is not None
+    assert sign.step == 7
+    assert sign.step_age_s >= sign.age_s + 0.3
+
+
 def test_the_wait_in_one_phase_says_nothing_of_another(pages: RoundPages) -> None:
     code = """
 import time, holdfast

@@ -26,6 +26,7 @@ from holdfast.core.protocol.bounds import (
     Name,
     NameOrNone,
     Number,
+    Packed,
     Rank,
     Seconds,
     Text,
@@ -34,6 +35,10 @@ from holdfast.core.protocol.model import Outcome, Record
 
 NODES_TOLD_MOST = 2000
 """In one answer; of a larger job the next are asked for."""
+EVENTS_TOLD_MOST = 500
+WAIT_MOST_S = 25.0
+Waiting = Annotated[float, Meta(ge=0.0, le=WAIT_MOST_S)]
+"""How long an answer may wait for something to tell."""
 Condition = Literal[
     "in the round", "finished", "standing by", "ready", "getting ready", "leaving", "silent"
 ]
@@ -96,6 +101,40 @@ class JobTold(Record, frozen=True):
 # What each node knows.
 
 
+class RanksAsked(Record, frozen=True):
+    """How are your workers? Of nodes."""
+
+
+class RankOverview(Struct, frozen=True, array_like=True):
+    """One worker, as its node knows it."""
+
+    rank: Rank
+    local_rank: Count
+    pid: Number
+    state: NameOrNone
+    """In words, as the kernel has it: "running", "stopped", "stuck in the kernel"."""
+    step: Number | None = None
+    step_age_s: Seconds | None = None
+    """How long ago it reported that."""
+    steps_per_s: Seconds | None = None
+    phase: NameOrNone = ""
+    cpu: Seconds | None = None
+    """Processors that it and its children use, since somebody last asked; None at first."""
+    memory_bytes: Number | None = None
+    """Resident, of it and its children."""
+
+
+class RanksTold(Record, frozen=True):
+    """How its workers are."""
+
+    host: Host
+    ranks: Annotated[tuple[RankOverview, ...], Meta(max_length=SLOTS_MOST)]
+    load: Seconds | None = None
+    """Of the machine, over a minute, for each of its processors."""
+    memory_free_bytes: Number | None = None
+    accelerators: Annotated[tuple[Line, ...], Meta(max_length=64)] = ()
+
+
 class StacksAsked(Record, frozen=True):
     """Where are your workers? Of nodes."""
 
@@ -125,14 +164,29 @@ class StacksTold(Record, frozen=True):
     """Where all of it is written, on that node."""
 
 
+class EventsAsked(Record, frozen=True):
+    """What has happened? Of the coordinator's node, which knows most, or of any."""
+
+    after: Number = 0
+    """The number of the last event that is known."""
+    wait_s: Waiting = 0.0
+
+
+class EventsTold(Record, frozen=True):
+    events: Annotated[tuple[Packed, ...], Meta(max_length=EVENTS_TOLD_MOST)]
+    """Each an `observe.story.StoryEvent`."""
+    last: Number
+    """The number of the last of them, to go on from."""
+
+
 class NotKnown(Record, frozen=True):
     """This node cannot answer that, and why."""
 
     reason: Line
 
 
-Question = JobAsked | StacksAsked
-Answer = JobTold | StacksTold | NotKnown
+Question = JobAsked | RanksAsked | StacksAsked | EventsAsked
+Answer = JobTold | RanksTold | StacksTold | EventsTold | NotKnown
 
 _questions: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Question)
 _answers: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Answer)

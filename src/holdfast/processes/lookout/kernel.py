@@ -40,6 +40,8 @@ class KernelView(Struct, frozen=True):
     io_bytes: int = 0
     """What it has read and written so far."""
     written_bytes: int = 0
+    memory_bytes: int = 0
+    """What of it is in memory."""
     tracer: int = 0
     """The process that traces it, if one does."""
     catches: int = 0
@@ -82,6 +84,7 @@ def look(pid: int) -> KernelView | None:
         switches=_number(status.get("voluntary_ctxt_switches", "")),
         io_bytes=_number(counters.get("rchar", "")) + written,
         written_bytes=written,
+        memory_bytes=_number(status.get("VmRSS", "").removesuffix(" kB")) * 1024,
         tracer=_number(status.get("TracerPid", "")),
         catches=_number(status.get("SigCgt", ""), 16),
         channel=clean(channel) if channel != "0" else "",
@@ -95,12 +98,15 @@ def look_with_children(pid: int) -> KernelView | None:
     if view is None:
         return None
     cpu_s, io_bytes, printed = view.cpu_s, view.io_bytes, view.written_bytes
+    memory = view.memory_bytes
     for child in _descendants(pid):
         below = look(child)
         if below is not None:
             cpu_s, io_bytes = cpu_s + below.cpu_s, io_bytes + below.io_bytes
             printed += below.written_bytes
-    return replace(view, cpu_s=cpu_s, io_bytes=io_bytes, written_bytes=printed)
+            memory += below.memory_bytes
+    sums = {"cpu_s": cpu_s, "io_bytes": io_bytes, "written_bytes": printed, "memory_bytes": memory}
+    return replace(view, **sums)
 
 
 def _descendants(pid: int) -> list[int]:

@@ -7,6 +7,8 @@ sent, and when a worker has ended, so that its last word is told before its end.
 Whether they hang is looked at once a minute (`lookout.hang_looks`), more often where `--hang-after`
 is short. Where they are is asked of the workers themselves (`lookout.stacks`): when they are
 suspected of a hang, and when somebody wants to know.
+
+How far each of them is and how fast, for whoever shows it, is `Lookout.standings`.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from holdfast.worker.page import VARIABLE
 
 if TYPE_CHECKING:
     from holdfast.core.policy.hangs import Finding
+    from holdfast.core.policy.standings import StepMarks, WorkerStanding
     from holdfast.core.policy.stragglers import PaceWatch
     from holdfast.processes.lookout import stacks
     from holdfast.processes.lookout.hang_looks import HangLooks
@@ -60,6 +63,8 @@ class Watched(Struct):
     unsaid: int | None = None
     """What came over the channel since, too soon to be told."""
     next_at: float = 0.0
+    heard_at: float = 0.0
+    """When a step last came over the channel."""
     has_ended: bool = False
     is_expired: bool = False
 
@@ -96,6 +101,7 @@ class Lookout:
         self._is_closed = False
         self._hang_looks: HangLooks | None = None
         self._paces: PaceWatch | None = None
+        self._marks: dict[int, StepMarks] = {}
         self._stacks = StackFiles()
         self._taking: stacks.StackTaking | None = None
         self._awaited: list[OnStacks] = []
@@ -131,7 +137,7 @@ class Lookout:
         if self._timer is None:
             self._look_later()
         worker.unsaid = step
-        now = time.monotonic()
+        now = worker.heard_at = time.monotonic()
         if now >= worker.next_at:
             worker.next_at = now + TOLD_APART_S
             self._tell(local_rank, worker, step)
@@ -251,9 +257,38 @@ class Lookout:
                     self._expire(local_rank, worker, limit)
                     return
 
+    def standings(self) -> list[WorkerStanding]:
+        """How far each worker that runs is, and how fast, now; in the order of their local ranks.
+
+        Reads memory alone: for whoever answers on the loop (status, metrics)."""
+        running = {rank: one for rank, one in self._workers.items() if not one.has_ended}
+        return [self._standing(local_rank, running[local_rank]) for local_rank in sorted(running)]
+
+    def _standing(self, local_rank: int, worker: Watched) -> WorkerStanding:
+        from holdfast.core.policy import standings
+
+        sign, now = self._sign(local_rank), time.monotonic()
+        step = worker.unsaid if worker.unsaid is not None else worker.step
+        age_s = now - worker.heard_at
+        if sign is not None and sign.step is not None:
+            step, age_s = sign.step, sign.step_age_s
+        marks = self._marks.setdefault(local_rank, standings.StepMarks())
+        if step is not None:
+            standings.note(marks, step, now - age_s)
+        return standings.WorkerStanding(
+            rank=worker.rank,
+            local_rank=local_rank,
+            pid=worker.pid,
+            step=step,
+            step_age_s=None if step is None else age_s,
+            steps_a_second=standings.pace(marks, now),
+            phase="" if sign is None else sign.phase,
+        )
+
     def _note_paces(self) -> None:
         if not self._is_loaded:
             return
+        self.standings()  # Each look leaves a mark, by which the pace is told.
         from holdfast.core.policy import stragglers
 
         if self._paces is None:
@@ -351,6 +386,7 @@ def answer_stacks(
 
 def load() -> bool:
     """In a lane: import what looks need, for whoever looks later."""
+    import holdfast.core.policy.standings
     import holdfast.core.policy.stragglers
     import holdfast.processes.lookout.asking
     import holdfast.processes.lookout.hang_looks  # noqa: F401 - for whoever looks later

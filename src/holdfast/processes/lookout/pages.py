@@ -33,6 +33,8 @@ class Sign(Struct, frozen=True):
     phase: str = ""
     longest_s: float = 0.0
     """The longest wait between two signs in this phase, in this round; 0 where none has ended."""
+    step_age_s: float = 0.0
+    """How long ago it said its last step; 0 where it said none."""
 
 
 class RoundPages:
@@ -94,18 +96,20 @@ def _time(page: memoryview, index: int) -> float:
 
 
 def _sign(page: memoryview) -> Sign | None:
-    at = _time(page, layout.AT)
-    if not at:
+    stepped_at, moved_at = _time(page, layout.AT), _time(page, layout.MOVED_AT)
+    if not stepped_at and not moved_at:
         return None
     row = _word(page, layout.PHASE)
     if not 0 <= row < layout.PHASES:
         row = 0
     start = layout.PHASES_FROM + row * layout.PHASE_ROW + layout.PHASE_NAME_FROM
+    has_step, now = bool(_word(page, layout.HAS_STEP)), time.monotonic()
     return Sign(
-        step=_word(page, layout.STEP) if _word(page, layout.HAS_STEP) else None,
-        age_s=_seconds(time.monotonic() - at),
+        step=_word(page, layout.STEP) if has_step else None,
+        age_s=_seconds(now - max(stepped_at, moved_at)),
         phase=_name(page[start : start + layout.PHASE_NAME_MOST]),
         longest_s=_seconds(_time(page, layout.LONGEST_FROM + layout.LONGEST_EACH * row)),
+        step_age_s=_seconds(now - stepped_at) if has_step else 0.0,
     )
 
 
