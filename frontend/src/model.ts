@@ -94,10 +94,12 @@ export interface RanksChange {
   /** How many ranks there are now; other ones than before begin as absent. */
   count: number;
   columns: Partial<Record<ColumnName, Column>>;
+  /** What the numbers of the column `note` mean. */
+  notes: string[];
 }
 
 /** `step` is the difference to `base_step`; `pace_ms` is a step's time; null is "not known". */
-export type ColumnName = "state" | "step" | "pace_ms" | "cpu" | "memory_mb" | "pid";
+export type ColumnName = "state" | "step" | "pace_ms" | "cpu" | "memory_mb" | "pid" | "note";
 
 /** One thing that happened, in words: the mirror of `StoryEvent` in `src/holdfast/observe/story.py`. */
 export interface Event {

@@ -124,7 +124,8 @@ const TAKERS: Takers = {
     store.tell("story");
   },
   events(store, events) {
-    store.events = [...store.events, ...events].slice(-EVENTS_MOST);
+    // After a change of coordinators another node tells, of earlier things too.
+    store.events = [...store.events, ...events].sort((a, b) => a.at - b.at).slice(-EVENTS_MOST);
     store.tell("events");
   },
   ledger(store, ledger) {

@@ -2,7 +2,7 @@
 
 import { type ColumnName, type RanksChange, WORKER_STATES, type WorkerState } from "./model";
 
-const COLUMNS: ColumnName[] = ["state", "step", "pace_ms", "cpu", "memory_mb", "pid"];
+const COLUMNS: ColumnName[] = ["state", "step", "pace_ms", "cpu", "memory_mb", "pid", "note"];
 
 export interface Worker {
   rank: number;
@@ -12,12 +12,15 @@ export interface Worker {
   cpu: number | null;
   memory_mb: number | null;
   pid: number | null;
+  /** Its phase, or what the kernel says of it. */
+  note: string;
 }
 
 export class Workers {
   count = 0;
   at = 0;
   baseStep = 0;
+  private notes: string[] = [""];
   /** NaN is "not known". */
   private columns: Record<ColumnName, Float64Array> = empty(0);
 
@@ -25,6 +28,7 @@ export class Workers {
     if (change.count !== this.count) this.resize(change.count);
     this.at = change.at;
     this.baseStep = change.base_step;
+    this.notes = change.notes;
     for (const name of COLUMNS) {
       const told = change.columns[name];
       if (!told) continue;
@@ -63,6 +67,7 @@ export class Workers {
       cpu: known("cpu"),
       memory_mb: known("memory_mb"),
       pid: known("pid"),
+      note: this.notes[known("note") ?? 0] ?? "",
     };
   }
 

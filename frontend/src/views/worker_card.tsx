@@ -12,7 +12,7 @@ export function WorkerCard({ rank }: { rank: number }) {
   return (
     <aside class="worker" aria-label={`Rank ${rank}`} aria-live="polite" data-test="worker">
       <p class="who">
-        <Swatch state={worker.state} /><b>Rank {rank}</b> {STATE_WORDS[worker.state].name}
+        <Swatch state={worker.state} /><b>Rank {rank}</b> {STATE_WORDS[worker.state].name}{worker.note && ` (${worker.note})`}
         <span class="more">{node ? `${node.name}, local rank ${rank - node.first_rank!}` : "on no node"}{worker.pid ? `, process ${worker.pid}` : ""}</span>
       </p>
       <dl>

@@ -5,23 +5,42 @@ Rules
 2. A question is asked again when its answers are there, and not before `interval_s`: a large job is
    asked less often, so that its coordinator has time for other things.
 3. However many watch, the job is asked once.
+4. Events are heard of as they come: the question waits where they happen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from holdfast.core.protocol.questions import JobAsked, JobTold, NodeOverview, Question
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core.protocol.questions import (
+    WAIT_MOST_S,
+    EventsAsked,
+    EventsTold,
+    JobAsked,
+    JobTold,
+    NodeOverview,
+    Question,
+    RankOverview,
+    RanksAsked,
+    RanksTold,
+)
 from holdfast.dashboard import views
 from holdfast.dashboard.shown import Shown
 from holdfast.dashboard.source import Asking, Source, Whom
+from holdfast.observe.story import Key, StoryEvent
 from holdfast.runtime.loop import Clock
 
 LEAST_INTERVAL_S = 0.5
 NODES_A_SECOND = 500
 """So many are asked by all pages of one agent together."""
 RETRY_S = 1.0
+LEAST_PAUSE_S = 0.1
+_event: msgspec.msgpack.Decoder[StoryEvent] = msgspec.msgpack.Decoder(StoryEvent)
 
 
 def interval_s(nodes: int) -> float:
@@ -39,6 +58,12 @@ class Feed:
         self._cancels: dict[str, Callable[[], None]] = {}
         """What is asked and not answered, or waited for, by what it is about."""
         self._asked_at = 0.0
+        self._mishaps = views.Mishaps()
+        self._teller = ""
+        """Whose events are followed."""
+        self._heard: dict[str, int] = {}
+        """The number of the last event of each who was."""
+        self._tellers: dict[Key, str] = {}
 
     def begin(self) -> None:
         """Somebody watches."""
@@ -49,6 +74,7 @@ class Feed:
         for cancel in self._cancels.values():
             cancel()
         self._cancels.clear()
+        self._teller = ""
 
     def _later(self, name: str, delay_s: float, what: Callable[[], None]) -> None:
         self._cancels[name] = self._clock.call_later(delay_s, what).cancel
@@ -84,8 +110,56 @@ class Feed:
             self._ask_job(nodes)
             return
         self._shown.trouble = ""
-        self._shown.job = views.job_shown(told, self._source)
-        self._shown.nodes = views.nodes_shown(told, nodes)
+        if told.stage == "running":
+            self._ask("job", RanksAsked(), partial(self._on_ranks, told, nodes), of="all")
+        else:
+            self._show(told, nodes, [])
+
+    def _on_ranks(self, told: JobTold, nodes: list[NodeOverview], answers: Asking) -> None:
+        told_by = {n: one for n, one in answers.by_node.items() if isinstance(one, RanksTold)}
+        ranks = [rank for one in told_by.values() for rank in one.ranks]
+        self._show(told, views.placed(nodes, told_by), ranks)
+
+    def _show(
+        self, told: JobTold, nodes: list[NodeOverview], ranks: Sequence[RankOverview]
+    ) -> None:
+        shown = self._shown
+        told = replace(told, world_size=told.world_size or len(ranks))
+        shown.job = views.job_shown(told, views.furthest_step(told, ranks), self._source)
+        shown.nodes = views.nodes_shown(told, nodes)
+        self._follow(told.coordinator)
+        shown.workers = views.workers_shown(time.time(), told, nodes, ranks, self._mishaps)
         self._tell()
         passed_s = self._clock.now() - self._asked_at
-        self._later("job", max(0.0, interval_s(len(nodes)) - passed_s), partial(self._ask_job, []))
+        delay_s = max(LEAST_PAUSE_S, interval_s(len(nodes)) - passed_s)
+        self._later("job", delay_s, partial(self._ask_job, []))
+
+    # What happened: the coordinator's node knows most.
+
+    def _follow(self, teller: str) -> None:
+        """Hear of events from whoever is the coordinator now."""
+        if teller and teller != self._teller:
+            self._teller = teller
+            self._ask_events()
+
+    def _ask_events(self) -> None:
+        question = EventsAsked(self._heard.get(self._teller, 0), WAIT_MOST_S)
+        self._ask("events", question, self._on_events)
+
+    def _on_events(self, answers: Asking) -> None:
+        told = answers.by_node.get(self._teller)
+        if not isinstance(told, EventsTold):
+            self._later("events", RETRY_S, self._ask_events)
+            return
+        self._heard[self._teller] = told.last
+        news = [event for event in map(_event.decode, told.events) if self._is_news(event)]
+        for event in news:
+            self._mishaps.take(event)
+        if news:
+            self._shown.take(news)
+            self._tell()
+        self._ask_events()
+
+    def _is_news(self, event: StoryEvent) -> bool:
+        """What several nodes tell is told once, by the first (`observe.merged_story`)."""
+        return self._tellers.setdefault(event.key, event.by) == event.by

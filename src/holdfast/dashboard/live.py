@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.dashboard.desk import Desk
 from holdfast.dashboard.feed import Feed
 from holdfast.dashboard.guard import Guard
 from holdfast.dashboard.shown import Shown
@@ -17,4 +18,6 @@ def live_site(clock: Clock, source: Source, guard: Guard) -> Site:
     watchers = Watchers(clock, shown)
     feed = Feed(clock, source, shown, watchers.tell)
     watchers.on_first, watchers.on_none = feed.begin, feed.rest
-    return Site(guard, shown, watchers)
+    site = Site(guard, shown, watchers)
+    site.add(Desk(source).routes)
+    return site

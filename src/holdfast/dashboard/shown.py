@@ -32,13 +32,15 @@ class WorkersShown(Struct, frozen=True):
     """What a worker's own step is told as the difference to."""
     count: int
     columns: Mapping[str, Column]
+    notes: Sequence[str] = ("",)
+    """What the numbers of the column `note` mean."""
 
 
 class Shown(Struct):
     """Everything that a page shows, as it is now."""
 
     job: JobShown | None = None
-    nodes: Sequence[NodeShown] = ()
+    nodes: list[NodeShown] = field(default_factory=list)
     workers: WorkersShown | None = None
     events: list[StoryEvent] = field(default_factory=list)
     chapters: Chapters = field(default_factory=Chapters)
@@ -112,5 +114,11 @@ class Watcher:
             return b""
         known = before.columns if before is not None and before.count == now.count else {}
         columns = changed_columns(known, now.columns)
-        said = {"at": now.at, "base_step": now.base_step, "count": now.count, "columns": columns}
+        said = {
+            "at": now.at,
+            "base_step": now.base_step,
+            "count": now.count,
+            "columns": columns,
+            "notes": now.notes,
+        }
         return message("ranks", said)

@@ -98,6 +98,14 @@ class IncidentShown(Struct):
     phases: list[LedgerPart] = []
 
 
+class StackGroupShown(Struct, frozen=True):
+    """Workers at the same place in their code."""
+
+    ranks: list[int]
+    title: str
+    text: str
+
+
 _encode = msgspec.json.Encoder().encode
 
 

@@ -1,0 +1,74 @@
+"""What a page asks besides the stream: where workers are in their code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import msgspec
+
+from holdfast.core.policy.stacks import StackFrame, StackGroup, WorkerStack, grouped
+from holdfast.core.protocol.questions import StacksAsked, StacksTold, StackTold
+from holdfast.dashboard.guard import SAFE_HEADERS
+from holdfast.dashboard.ranks import parse_ranks
+from holdfast.dashboard.source import Asking, Source
+from holdfast.dashboard.wire import StackGroupShown
+from holdfast.transport.http_model import JSON, HttpReply, HttpResponse, PageRequest, Route, said
+
+_encode = msgspec.json.Encoder().encode
+
+
+def answer(data: object) -> HttpResponse:
+    return HttpResponse(_encode(data), content_type=JSON, headers=SAFE_HEADERS)
+
+
+class Desk:
+    """Answers single questions of pages."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.routes = {"/api/stacks": Route(get=self._stacks)}
+
+    def _stacks(self, request: PageRequest, reply: HttpReply) -> None:
+        ranks = parse_ranks(request.query.get("ranks", ""))
+        if ranks is None:
+            reply(said(400, "write ranks as numbers: 3, or 0-7, or 1,4,8-11"))
+            return
+        asked = StacksAsked("somebody asked in the dashboard")
+        self._source.ask(asked, Asking(partial(_give_stacks, ranks, reply)), of="all")
+
+
+def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: Asking) -> None:
+    if answers.problem:
+        reply(said(503, answers.problem))
+        return
+    stacks = [
+        WorkerStack(one.rank, node, tuple(_frames(one)), one.kernel)
+        for node, told in answers.by_node.items()
+        if isinstance(told, StacksTold)
+        for one in told.stacks
+        if not ranks or one.rank in ranks
+    ]
+    words = "" if stacks else "no worker of these ranks gave a stack"
+    if answers.missing:
+        words = f"these nodes did not answer: {', '.join(answers.missing[:8])}"
+    groups = sorted(grouped(stacks), key=lambda group: len(group.stacks))
+    reply(answer({"groups": [_group(one) for one in groups], "words": words}))
+
+
+def _frames(told: StackTold) -> Iterable[StackFrame]:
+    return (StackFrame(one.file, one.line, one.function) for one in told.frames)
+
+
+def _group(group: StackGroup) -> StackGroupShown:
+    ranks = [one.rank for one in group.stacks]
+    return StackGroupShown(ranks, group.place.in_words(len(ranks) == 1), _text(group.stacks[0]))
+
+
+def _text(stack: WorkerStack) -> str:
+    """The stack of the first of them, as Python prints one: the innermost last."""
+    lines = [
+        f'  File "{frame.file}", line {frame.line}, in {frame.function}'
+        for frame in reversed(stack.frames)
+    ]
+    return "\n".join([f"rank {stack.rank} on {stack.node}:", *lines])
