@@ -18,6 +18,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
 
   holdfast run         start, supervise, restart and explain the workers of a job
   holdfast run --help  all its options
+  holdfast report      what became of a job: its story, and where its time went
   holdfast stacks      where all workers on this machine are, right now
   holdfast slurm       submit a job to Slurm, and follow it
   holdfast where       where this process was placed, and by which engine; runs nothing
@@ -48,6 +49,10 @@ def main(argv: list[str] | None = None) -> int:
         from holdfast.cli.stacks import stacks
 
         return stacks(words[1:])
+    if verb == "report":
+        from holdfast.cli.report import report
+
+        return report(words[1:])
     if verb == "slurm":
         from holdfast.cli.slurm import slurm
 

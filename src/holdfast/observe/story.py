@@ -161,13 +161,13 @@ class Storyteller:
             self._clock = ClockPair(step.at, step.wall)
             return []
         if self._clock is None:
-            self._clock = ClockPair(step.at, _started(self._header))
+            self._clock = ClockPair(step.at, started(self._header))
         events = list(self._events(step))
         return [event for event in events if self._is_news(event)]
 
     def time_of(self, at: float) -> float:
         """A moment on the node's own clock, for people."""
-        return self._clock.time_of(at) if self._clock is not None else _started(self._header)
+        return self._clock.time_of(at) if self._clock is not None else started(self._header)
 
     def name_of(self, node: str) -> str:
         """What a node is called in sentences."""
@@ -194,7 +194,7 @@ class Storyteller:
 
     def _gap(self, step: Gap) -> StoryEvent:
         words = f"{step.missing} lines of this journal are gone: it had become too long"
-        at = self._clock.wall if self._clock is not None else _started(self._header)
+        at = self._clock.wall if self._clock is not None else started(self._header)
         return StoryEvent(round(at, 3), "gap", words, self._header.node, step.seq)
 
     def _events(self, step: Step) -> Iterator[StoryEvent]:
@@ -243,6 +243,8 @@ class Storyteller:
                     yield self._event(step, "said", text, node=own)
             case happened.WorkerExited():
                 yield from self._worker_ended(step, event)
+            case happened.LeaseRanOut():
+                self._is_stopping = True  # The spawner has begun with it.
             case happened.StepReported(round=number, step=reached) if number == self._round:
                 words = f"round {number}: the first step was {reached}"
                 yield self._event(step, "first_step", words, node=own)
@@ -469,7 +471,7 @@ def _is_for_one(event: object) -> bool:
     return isinstance(message, said.TellHang | happened.DeadlineMissed)
 
 
-def _started(header: JournalHeader) -> float:
+def started(header: JournalHeader) -> float:
     """When the job started, to the second; 0 where a journal does not say."""
     from datetime import datetime  # Only for journals that have no clocks in them.
 

@@ -125,6 +125,8 @@ class Explain(Record, frozen=True):
     about: str = ""
     """The node with whose name the text begins, if it does: on itself it is "this node"."""
     topic: Topic = ""
+    pause_s: float = 0.0
+    """How long the next round waits at least."""
 
 
 CoordinatorEvent = (

@@ -143,7 +143,7 @@ def _charge(
         return close(state, failed_outcome(f"{what}; {verdict.reason}", cause))
     state.wait.not_before = now + verdict.delay_s
     state.wait.reason = rounds.PAUSING if verdict.delay_s else ""
-    return [Explain(f"{what}; {verdict.reason}", topic="restart")]
+    return [Explain(f"{what}; {verdict.reason}", topic="restart", pause_s=verdict.delay_s)]
 
 
 def closing_wanted(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:

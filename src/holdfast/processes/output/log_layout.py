@@ -121,14 +121,20 @@ def _safe_name(run_id: str) -> str:
     return re.sub(r"^\.+", "_", name) or "job"
 
 
+def temporary_folders() -> list[Path]:
+    """Where logs go that nobody named a place for: the first that can be written to."""
+    candidates = [os.environ.get("TMPDIR"), "/tmp", "/var/tmp", os.getcwd()]
+    return [Path(one).absolute() for one in dict.fromkeys(candidates) if one]
+
+
 def _make_temporary() -> Path:
-    candidates = [os.environ.get("TMPDIR"), "/tmp", "/var/tmp"]
-    for candidate in filter(None, candidates):
+    *candidates, last = temporary_folders()
+    for candidate in candidates:
         try:
-            return _make_unique(Path(candidate).absolute(), "holdfast")
+            return _make_unique(candidate, "holdfast")
         except OSError:
             continue
-    return _make_unique(Path.cwd(), "holdfast")
+    return _make_unique(last, "holdfast")
 
 
 def _make_unique(parent: Path, name: str) -> Path:

@@ -1,0 +1,71 @@
+"""Moments that a user names: a time of the day, or so long before the end."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from holdfast.core.protocol.errors import UsageError
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+AROUND_S = 5.0
+"""A time with seconds is the middle of what is shown."""
+_TIME = "write 14:05, 14:05:07 or '2026-11-18 14:05'"
+_DAY_S = 86400
+
+
+def since(text: str, start: float, end: float) -> float:
+    """From when on: so long before the end, or from a time of the day."""
+    length = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
+    if length:
+        return end - float(length[1]) * UNITS[length[2]]
+    if ":" not in text:
+        raise UsageError(f"--since {text!r} is no time", "write 90s, 10m or 2h, or 14:05")
+    return around(text, start, end)[1]
+
+
+def around(text: str, start: float, end: float) -> tuple[float, float, float]:
+    """From when to when, and which moment itself: that minute, or some seconds around a second.
+
+    The moment is in the middle.
+
+    Without a date it is the last day of the job that has this time in it. Raises `UsageError` for
+    what is no time, or not within the job's.
+    """
+    parsed = _parsed(text)
+    if parsed is None:
+        raise UsageError(f"{text!r} is no time", _TIME)
+    clock, has_date, has_seconds = parsed
+    found = time.mktime(clock) if has_date else _on_a_day_between(clock, start, end)
+    first, last = (found - AROUND_S, found + AROUND_S) if has_seconds else (found, found + 60.0)
+    if last < start or first > end:
+        ran = f"{_shown(start)} to {_shown(end)}"
+        raise UsageError(f"the job did not run at {text}", f"it ran from {ran}, on this clock")
+    return first, found, last
+
+
+def _parsed(text: str) -> tuple[time.struct_time, bool, bool] | None:
+    """The time, whether it has a date, and whether it has seconds."""
+    words = text.strip().replace("T", " ")
+    for form in ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%H:%M:%S", "%H:%M"):
+        try:
+            return time.strptime(words, form), form.startswith("%Y"), form.endswith("%S")
+        except ValueError:
+            continue
+    return None
+
+
+def _on_a_day_between(clock: time.struct_time, start: float, end: float) -> float:
+    day = time.localtime(end)
+    best = 0.0
+    for back in range(int((end - start) // _DAY_S) + 2):
+        on = (day.tm_year, day.tm_mon, day.tm_mday - back, clock.tm_hour, clock.tm_min)
+        found = time.mktime((*on, clock.tm_sec, 0, 0, -1))
+        best = best or found
+        if found <= end and found + 60.0 >= start:
+            return found
+    return best
+
+
+def _shown(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

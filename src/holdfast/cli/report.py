@@ -1,0 +1,140 @@
+"""`holdfast report`: what became of a job, from its journals."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.observe.job_report import JobReport
+
+HELP = """\
+Usage: holdfast report [JOURNAL | FOLDER | RUN]... [options]
+
+What happened to a job, as a short story, and where its time went: useful, detect, stop,
+form, spawn, import, first step, lost steps, waiting for nodes, idle after the end; in all
+and for each incident. Journals of several nodes become one story.
+
+Each place is a journal (journal.jsonl), a folder below which journals are (--log-dir), or
+the name of a run, which is looked for where logs go by default. Without one, the last job
+on this machine.
+
+  --at TIME      what happened then: 14:05, 14:05:07 or "2026-11-18 14:05"
+  --since TIME   only the end: 90s, 10m or 2h before the last line, or from 14:05 on
+  --all          all events and incidents, however many
+  --json         the same for programs
+  --html FILE    one self-contained page with a timeline; - writes it to standard output
+"""
+_VALUES = ("--at", "--since", "--html")
+
+
+class _Asked(Struct):
+    places: list[str]
+    at: str = ""
+    since: str = ""
+    html: str = ""
+    json: bool = False
+    all: bool = False
+
+
+def report(words: list[str]) -> int:
+    """The verb. Returns the exit status: 0, or 2 for a mistake."""
+    if any(word in ("-h", "--help") for word in words):
+        print(HELP, end="")
+        return exit_status.SUCCEEDED
+    try:
+        return _show(_parse(words))
+    except UsageError as error:
+        print(f"holdfast: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return exit_status.USAGE
+    except BrokenPipeError:
+        return exit_status.SUCCEEDED  # Whoever was reading has seen enough.
+
+
+def _parse(words: list[str]) -> _Asked:
+    asked = _Asked([])
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name in _VALUES:
+            value = value if equals else next(rest, "")
+            if not value:
+                raise UsageError(f"{name} needs a value", "`holdfast report --help` shows them")
+            setattr(asked, name[2:], value)
+        elif word in ("--json", "--all"):
+            setattr(asked, word[2:], True)
+        elif word.startswith("-"):
+            raise UsageError(f"there is no option {word}", "`holdfast report --help` shows them")
+        else:
+            asked.places.append(word)
+    if asked.at and asked.since:
+        raise UsageError("--at and --since exclude each other", "keep one")
+    if asked.json and asked.html:
+        raise UsageError("--json and --html exclude each other", "keep one")
+    return asked
+
+
+def _show(asked: _Asked) -> int:
+    from holdfast.cli.finding_runs import find_run
+    from holdfast.observe import job_report
+    from holdfast.observe.journal import read
+
+    found = find_run(asked.places)
+    for note in found.notes:
+        print(f"holdfast: {note}", file=sys.stderr)
+    whole = job_report.report([read(path) for path in found.journals])
+    shown, about = _within(whole, asked)
+    if asked.json:
+        import msgspec
+
+        print(msgspec.json.encode(shown).decode())
+    elif asked.html:
+        _write_page(shown, asked.html)
+    else:
+        from holdfast.observe.report_text import render_text
+
+        print(about + render_text(shown, all_events=asked.all), end="", flush=True)
+    return exit_status.SUCCEEDED
+
+
+def _within(whole: JobReport, asked: _Asked) -> tuple[JobReport, str]:
+    """The part that was asked for, and what is to be said of it first."""
+    from holdfast.cli import moments
+    from holdfast.observe import job_report
+    from holdfast.observe.report_text import moment
+
+    if asked.since:
+        start = moments.since(asked.since, whole.start, whole.end)
+        return job_report.within(whole, start, whole.end), ""
+    if not asked.at:
+        return whole, ""
+    start, then, end = moments.around(asked.at, whole.start, whole.end)
+    then = min(max(then, whole.start), whole.end)
+    segment, about = job_report.segment_at(whole.ledger, then), ""
+    if segment is not None:
+        about = f"at {moment(then)}: round {segment.round}, {segment.part}\n\n"
+    return job_report.within(whole, start, end), about
+
+
+def _write_page(shown: JobReport, file: str) -> None:
+    from holdfast.observe.report_page import render_page
+
+    page = render_page(shown)
+    if file == "-":
+        print(page, end="", flush=True)
+        return
+    try:
+        Path(file).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {file}: {error.strerror}", "name a file in a folder that can be written"
+        ) from error
+    print(f"written: {file}", file=sys.stderr)

@@ -1,0 +1,262 @@
+"""Where a job's time went: the ledger of one job, whose parts add up to the whole.
+
+    import              modules are imported, for all workers of a node or in each of them
+    waiting for nodes   there are too few, or the last call for more
+    form                nothing runs, and the next round is being agreed on
+    spawn               the round is announced → every worker's process exists
+    first step          all workers run → one of them reports a step
+    useful              the workers step; where none ever reports a step: they run
+    lost steps          stepped, and done again after a restart, since they were not saved
+    detect              something was wrong already → somebody knew
+    stop                known → nothing of the round is left
+    pause               the back-off before a restart
+    idle after the end  all workers are done, or the job was given up → the last word
+
+Rules
+1. Every moment from the first line to the last one is in exactly one part.
+2. `observe.marks` keeps a few numbers for each round, step by step; `ledger` works the parts out of
+   them, whenever it is asked.
+3. What is not known is not guessed. Without reported steps `useful` means that workers ran
+   (`Ledger.reports_steps`), no step counts as lost, and there is no `first step`. How long workers
+   that start cold import is part of `first step`. How long a dead worker was dead before its agent
+   knew is in no journal: it is `detect` only for silent nodes, for hangs, and from the moment that
+   a worker wrote down its own exception.
+4. It is the job's time, not that of machines: a round with fewer nodes than it could have is
+   useful.
+5. The time of lost steps goes by the rate of the round that made them: of the steps that it made,
+   the part that a later round made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from holdfast.observe.marks import Marks, RoundMarks, Span
+
+Part = Literal[
+    "import",
+    "waiting for nodes",
+    "form",
+    "spawn",
+    "first step",
+    "useful",
+    "lost steps",
+    "detect",
+    "stop",
+    "pause",
+    "idle after the end",
+]
+PARTS: tuple[Part, ...] = get_args(Part)
+
+
+class Segment(Struct, frozen=True):
+    """A piece of the job's time."""
+
+    part: Part
+    start: float
+    end: float
+    round: int
+    """The round that runs, ends, or is to come."""
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+class Incident(Struct, frozen=True):
+    """A round that ended before its work was done, and what it cost until the next one stepped."""
+
+    at: float
+    """When it was known."""
+    round: int
+    next_round: int
+    """0 where none followed."""
+    reason: str
+    parts_s: dict[Part, float]
+    steps_lost: int | None
+    """None where it is not known."""
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.parts_s.values())
+
+
+class Ledger(Struct, frozen=True):
+    """All of a job's time, in parts."""
+
+    start: float
+    end: float
+    parts_s: dict[Part, float]
+    segments: tuple[Segment, ...]
+    incidents: tuple[Incident, ...]
+    reports_steps: bool
+    is_over: bool
+    """False where the journals end in the middle: an agent was killed, or the job still runs."""
+
+    @property
+    def goodput(self) -> float | None:
+        """The useful share of the whole; None where there is no time at all."""
+        whole = self.end - self.start
+        return self.parts_s["useful"] / whole if whole > 0 else None
+
+
+# What comes of it.
+
+
+class _Writer:
+    """Puts segments one behind the other: none overlaps another, none is left out."""
+
+    def __init__(self, start: float, end: float) -> None:
+        self.at, self._end = start, end
+        self.segments: list[Segment] = []
+
+    def until(self, moment: float | None, part: Part, number: int) -> None:
+        """All up to that moment is of this part; None is to the end."""
+        to = self._end if moment is None else min(moment, self._end)
+        if to > self.at:
+            self.segments.append(Segment(part, self.at, to, number))
+            self.at = to
+
+
+def ledger(marks: Marks, until: float | None = None) -> Ledger:
+    """The ledger of all that is noted; of a job that runs, up to this moment."""
+    start = marks.start or 0.0
+    end = max(start, marks.end if until is None else until)
+    reports = any(one.first_stepped is not None for one in marks.rounds)
+    writer = _Writer(start, end)
+    for index, one in enumerate(marks.rounds):
+        _between(writer, marks, one.announced, one.number)
+        following = marks.rounds[index + 1] if index + 1 < len(marks.rounds) else None
+        _of_round(writer, one, reports, following.announced if following else marks.closed)
+    last = marks.rounds[-1] if marks.rounds else None
+    number = last.number if last is not None else 0
+    if marks.closed is None and (last is None or last.done is None):
+        _between(writer, marks, None, number + 1)
+    elif last is None or last.done is None:
+        _between(writer, marks, marks.closed, number)
+    writer.until(None, "idle after the end", number)
+    segments, lost = _with_lost_steps(writer.segments, marks.rounds)
+    parts: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
+    for segment in segments:
+        parts[segment.part] += segment.seconds
+    incidents = _incidents(marks.rounds, segments, lost if reports else None)
+    return Ledger(start, end, parts, tuple(segments), incidents, reports, marks.closed is not None)
+
+
+def _of_round(writer: _Writer, marks: RoundMarks, reports: bool, following: float | None) -> None:
+    """From its announcement until nothing of it is left."""
+    number = marks.number
+    broken = marks.broken if marks.done is None else None
+    ends = broken if broken is not None else marks.done
+    ends = following if ends is None else ends
+    all_born = marks.born if not any(marks.unborn.values()) else None
+    known = INFINITE if ends is None else ends
+    writer.until(min(INFINITE if all_born is None else all_born, known), "spawn", number)
+    writer.until(min(writer.at + marks.imports_s, known), "import", number)
+    if reports:
+        stepped = INFINITE if marks.first_stepped is None else marks.first_stepped
+        writer.until(min(stepped, known), "first step", number)
+    late_s = marks.known_late_s if broken is not None else 0.0
+    writer.until(None if ends is None else ends - late_s, "useful", number)
+    writer.until(ends, "detect", number)
+    if broken is not None:
+        gone = marks.gone if marks.gone is not None else following
+        latest = INFINITE if following is None else following
+        writer.until(min(INFINITE if gone is None else gone, latest), "stop", number)
+
+
+def _between(writer: _Writer, marks: Marks, until: float | None, number: int) -> None:
+    """While nothing runs: what is it that the next round waits for?"""
+    end = INFINITE if until is None else until
+    edges = {end}
+    spans: list[tuple[Part, list[Span]]] = [
+        ("import", marks.imports),
+        ("pause", marks.pauses),
+        ("waiting for nodes", marks.waits),
+    ]
+    for _, each in spans:
+        for span in each:
+            edges |= {span.start, INFINITE if span.end is None else span.end}
+    for edge in sorted(edge for edge in edges if writer.at < edge <= end):
+        now = writer.at
+        part: Part = next((name for name, each in spans if _covers(each, now)), "form")
+        writer.until(edge, part, number)
+
+
+def _covers(spans: Iterable[Span], moment: float) -> bool:
+    return any(one.start <= moment and (one.end is None or moment < one.end) for one in spans)
+
+
+INFINITE = float("inf")
+
+
+# Steps that were made twice.
+
+
+def _with_lost_steps(
+    segments: Sequence[Segment], rounds: Sequence[RoundMarks]
+) -> tuple[list[Segment], dict[int, int]]:
+    """Take from what was useful what a later round did again; how many steps, by the round that
+    was followed by that."""
+    lost: dict[int, int] = {}
+    kept: dict[int, float] = {}
+    """By round: the share of its useful time that was of use in the end."""
+    reached: list[tuple[int, int, int]] = []
+    """Number, first and furthest step of the rounds before."""
+    for later in rounds:
+        if later.first_step is None or later.furthest_step is None:
+            continue
+        for number, first, furthest in reached:
+            made = furthest - first + 1
+            again = min(max(0, furthest - later.first_step + 1), made)
+            before = round((1.0 - kept.get(number, 1.0)) * made)
+            if again > before:
+                kept[number] = 1.0 - again / made
+                lost[reached[-1][0]] = lost.get(reached[-1][0], 0) + again - before
+        reached.append((later.number, later.first_step, later.furthest_step))
+    return [piece for one in segments for piece in _split(one, kept)], lost
+
+
+def _split(segment: Segment, kept: dict[int, float]) -> list[Segment]:
+    share = kept.get(segment.round, 1.0)
+    if segment.part != "useful" or share >= 1.0:
+        return [segment]
+    middle = segment.start + share * segment.seconds
+    pieces = [
+        Segment("useful", segment.start, middle, segment.round),
+        Segment("lost steps", middle, segment.end, segment.round),
+    ]
+    return [piece for piece in pieces if piece.seconds > 0]
+
+
+def _incidents(
+    rounds: Sequence[RoundMarks], segments: Sequence[Segment], lost: dict[int, int] | None
+) -> tuple[Incident, ...]:
+    """Each round that broke, with all that was not useful from then to the next round's steps."""
+    found = []
+    for index, one in enumerate(rounds):
+        if one.broken is None or one.done is not None:
+            continue
+        following = rounds[index + 1].number if index + 1 < len(rounds) else 0
+        parts: dict[Part, float] = {}
+        for segment in segments:
+            if _belongs(segment, one, following):
+                parts[segment.part] = parts.get(segment.part, 0.0) + segment.seconds
+        steps = None if lost is None else lost.get(one.number, 0)
+        found.append(Incident(one.broken, one.number, following, one.reason, parts, steps))
+    return tuple(found)
+
+
+def _belongs(segment: Segment, broken: RoundMarks, following: int) -> bool:
+    if segment.part in ("useful", "idle after the end"):
+        return False
+    if segment.round == broken.number:
+        return segment.part in ("lost steps", "detect", "stop") or segment.start >= (
+            broken.broken or 0.0
+        )
+    return segment.round == following and segment.part in (
+        *("import", "waiting for nodes", "form", "pause", "spawn", "first step"),
+    )

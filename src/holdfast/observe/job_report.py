@@ -1,0 +1,229 @@
+"""What became of a job, worked out of its journals: the story, and where its time went.
+
+`holdfast report` shows it as text, JSON or a page; each of these is a view of `JobReport`.
+
+Rules
+1. Durations are counted on each node's own clock, which nobody sets; nodes are put beside each
+   other as their story is (`observe.merged_story`).
+2. What the journals do not tell is said (`unknowns`), not filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.node import io as happened
+from holdfast.core.protocol import messages as said
+from holdfast.core.protocol.model import Outcome
+from holdfast.observe.causes import JournalRead
+from holdfast.observe.goodput import Ledger, Segment, ledger
+from holdfast.observe.journal import AgentStep, ClockPair, ClockRead, Gap, JournalHeader, Step
+from holdfast.observe.marks import Marks
+from holdfast.observe.merged_story import ToldStory, tell
+from holdfast.observe.story import StoryEvent, started
+
+
+class NodeRun(Struct, frozen=True):
+    """When workers of one round ran on one node."""
+
+    round: int
+    start: float
+    end: float
+
+
+class NodeReport(Struct, frozen=True):
+    """One node whose journal is at hand."""
+
+    node: str
+    host: str
+    start: float
+    end: float
+    runs: tuple[NodeRun, ...]
+    is_whole: bool
+    """Whether its journal goes on to the node's own end."""
+
+
+class JobReport(Struct, frozen=True):
+    """All that `holdfast report` shows."""
+
+    job: str
+    start: float
+    end: float
+    verdict: str
+    """`succeeded`, `failed`, `interrupted`, `not_formed`, or empty where it is not known."""
+    outcome: str
+    """How it ended, in a sentence; empty where that is not known."""
+    restarts: int
+    """How often another round followed one that broke."""
+    nodes: tuple[NodeReport, ...]
+    events: tuple[StoryEvent, ...]
+    ledger: Ledger
+    unknowns: tuple[str, ...]
+    """What the journals do not tell, in sentences."""
+
+
+def report(journals: Sequence[JournalRead]) -> JobReport:
+    """Work it out. At least one journal."""
+    story = tell(journals)
+    clocks = {header.node: _clock(header, steps, story) for header, steps in journals}
+    lines = sorted(
+        (
+            (clocks[header.node].time_of(step.at), header.node, step)
+            for header, steps in journals
+            for step in steps
+            if not isinstance(step, Gap)
+        ),
+        key=lambda line: (line[0], line[1], line[2].seq),
+    )
+    marks = Marks()
+    for at, node, step in lines:
+        marks.feed(node, at, step)
+    nodes = tuple(_node(journal, clocks[journal[0].node]) for journal in journals)
+    outcome = _outcome(journals)
+    book = ledger(marks)
+    return JobReport(
+        journals[0][0].job,
+        book.start,
+        book.end,
+        outcome.verdict if outcome is not None else "",
+        next((one.words for one in story.events if one.kind == "job_finished"), ""),
+        sum(1 for one in book.incidents if one.next_round),
+        nodes,
+        story.events,
+        book,
+        tuple(_unknowns(journals, story, book, nodes)),
+    )
+
+
+def within(whole: JobReport, start: float, end: float) -> JobReport:
+    """What of it was between two moments."""
+    book = whole.ledger
+    start, end = max(start, book.start), min(end, book.end)
+    segments = tuple(
+        Segment(one.part, max(one.start, start), min(one.end, end), one.round)
+        for one in book.segments
+        if one.end > start and one.start < end
+    )
+    parts = {
+        part: sum((one.seconds for one in segments if one.part == part), 0.0)
+        for part in book.parts_s
+    }
+    incidents = tuple(one for one in book.incidents if start <= one.at <= end)
+    part = Ledger(start, end, parts, segments, incidents, book.reports_steps, book.is_over)
+    events = tuple(event for event in whole.events if start <= event.at <= end)
+    return replace(whole, events=events, ledger=part)
+
+
+def segment_at(book: Ledger, moment: float) -> Segment | None:
+    """What the job did at that moment."""
+    return next((one for one in book.segments if one.start <= moment < one.end), None)
+
+
+def _clock(header: JournalHeader, steps: Sequence[Step], story: ToldStory) -> ClockPair:
+    """One pair for the whole journal, so that a clock that was set does not bend durations."""
+    moved_s = story.moved_s.get(header.node, 0.0)
+    if header.clock is not None:
+        return ClockPair(header.clock.at, header.clock.wall + moved_s)
+    for step in steps:
+        if isinstance(step, ClockRead):
+            return ClockPair(step.at, step.wall + moved_s)
+    first = next((step.at for step in steps if not isinstance(step, Gap)), 0.0)
+    return ClockPair(first, started(header) + moved_s)
+
+
+def _node(journal: JournalRead, clock: ClockPair) -> NodeReport:
+    header, steps = journal
+    runs: list[NodeRun] = []
+    times = [clock.time_of(step.at) for step in steps if not isinstance(step, Gap)]
+    round, since, is_whole = 0, 0.0, False
+    for step in steps:
+        if not isinstance(step, AgentStep):
+            continue
+        at = clock.time_of(step.at)
+        is_whole = is_whole or any(isinstance(one, happened.Finish) for one in step.effects)
+        if any(isinstance(one, happened.StartWorkers) for one in step.effects):
+            message = step.event.message if isinstance(step.event, happened.Told) else None
+            if isinstance(message, said.RunRound):
+                round, since = message.assignment.round, at
+        elif round and _ends(step):
+            runs.append(NodeRun(round, since, at))
+            round = 0
+    if round and times:
+        runs.append(NodeRun(round, since, times[-1]))
+    begin = times[0] if times else clock.wall
+    return NodeReport(
+        header.node, header.host, begin, times[-1] if times else begin, tuple(runs), is_whole
+    )
+
+
+def _ends(step: AgentStep) -> bool:
+    """Whether no worker is left after it."""
+    done = any(
+        isinstance(one, happened.Report) and isinstance(one.message, said.WorkersSucceeded)
+        for one in step.effects
+    )
+    return done or isinstance(step.event, happened.AllGone | happened.SpawnerLost)
+
+
+def _outcome(journals: Sequence[JournalRead]) -> Outcome | None:
+    """How the job ended, as any of its nodes was told."""
+    for _, steps in journals:
+        for step in steps:
+            match step:
+                case AgentStep(event=happened.Told(message=said.CloseJob(outcome=outcome))):
+                    return outcome
+    return None
+
+
+def _unknowns(
+    journals: Sequence[JournalRead],
+    story: ToldStory,
+    book: Ledger,
+    nodes: Sequence[NodeReport],
+) -> list[str]:
+    found = []
+    if not book.reports_steps:
+        found.append(
+            'no worker reported a step (holdfast.progress): "useful" means that workers ran, '
+            "and no step counts as lost"
+        )
+    if not book.is_over:
+        found.append(
+            "the journals end in the middle: the job still runs, or its agents were killed"
+        )
+    cut = [one.host for one in nodes if not one.is_whole]
+    if book.is_over and cut:
+        names = ", ".join(sorted(set(cut))[:8])
+        found.append(f"the journal of {names} ends before the job did: its agent was killed there")
+    here, most = len(nodes), _most_nodes(journals)
+    if here < most:
+        found.append(
+            f"{here} of {most} nodes' journals are here: what the others did is known as far as "
+            "it was told"
+        )
+    missing = sum(step.missing for _, steps in journals for step in steps if isinstance(step, Gap))
+    if missing:
+        found.append(f"{missing} lines are gone, because a journal had become too long")
+    if any(header.clock is None for header, _ in journals):
+        found.append("an old journal has no clocks in it: its times are right to the second")
+    for node, by_s in story.moved_s.items():
+        where = "behind" if by_s > 0 else "ahead of"
+        found.append(
+            f"the clock of {node} was {abs(by_s):.3f} s {where} the coordinator's: "
+            "its times are moved"
+        )
+    return found
+
+
+def _most_nodes(journals: Sequence[JournalRead]) -> int:
+    """In the largest round that anybody was told of."""
+    sizes = [1]
+    for _, steps in journals:
+        for step in steps:
+            match step:
+                case AgentStep(event=happened.Told(message=said.RunRound(assignment=assignment))):
+                    sizes.append(assignment.group_size)
+    return max(sizes)

@@ -1,0 +1,181 @@
+"""A job's report for a terminal or a mail: the story, where the time went, the incidents.
+
+Rules
+1. Readable without colour, at 80 columns where names allow it.
+2. The length is bounded unless all is asked for: what happened most often is counted, and of a long
+   story the beginning and the end are shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from holdfast.observe.goodput import PARTS, Incident, Ledger
+from holdfast.observe.job_report import JobReport
+from holdfast.observe.story import Kind, StoryEvent
+
+FIRST_SHOWN, LAST_SHOWN = 30, 50
+BAR_WIDTH = 24
+ALIKE: dict[Kind, str] = {
+    "node_started": "nodes started",
+    "node_joined": "nodes joined",
+    "node_left": "nodes have left",
+    "node_lost": "nodes were lost",
+    "node_suspected": "nodes may be lost",
+    "imported": "nodes have imported their modules",
+    "workers_done": "nodes' workers have all succeeded",
+    "standby": "nodes stand by",
+    "contact_lost": "nodes have no contact with the coordinator",
+    "contact_back": "nodes reached the coordinator",
+    "worker_failed": "workers failed",
+}
+"""What is counted where many tell it one after the other."""
+ALIKE_SHOWN = 3
+
+
+def render_text(report: JobReport, *, all_events: bool = False) -> str:
+    """The whole report, ending in a newline."""
+    lines = [_headline(report), *_window(report), ""]
+    lines += ["What happened", *_story(report, all_events), ""]
+    lines += ["Where the time went", *_time(report.ledger)]
+    if report.ledger.incidents:
+        lines += ["", "Incidents", *_incidents(report.ledger.incidents, all_events)]
+    if report.unknowns:
+        lines += ["", "What is not known", *(f"  {each}" for each in report.unknowns)]
+    return "\n".join(lines) + "\n"
+
+
+def _headline(report: JobReport) -> str:
+    hosts = sorted({node.host for node in report.nodes})
+    where = f"on {hosts[0]}" if len(report.nodes) == 1 else f"on {len(report.nodes)} nodes"
+    took = duration(report.end - report.start)
+    how = report.outcome or "the end is not known"
+    again = report.restarts
+    counted = "" if not again else f", after {again} restart{'s' if again > 1 else ''}"
+    when = f"{moment(report.start, date=True)} to {moment(report.end)} ({took}{counted})"
+    return f"{report.job} {where}, {when}\n{how}"
+
+
+def _window(report: JobReport) -> list[str]:
+    start, end = report.ledger.start, report.ledger.end
+    if (start, end) == (report.start, report.end):
+        return []
+    return [f"shown: {moment(start)} to {moment(end)}"]
+
+
+# The story.
+
+
+def _story(report: JobReport, all_events: bool) -> Iterator[str]:
+    several = len(report.nodes) > 1
+    told = told_shortly(report.events)
+    lines = [_line(event, words, several) for event, words in told]
+    if not all_events:
+        lines = list(_counted(told, several))
+    if not lines:
+        yield "  nothing that the journals tell of"
+    if all_events or len(lines) <= FIRST_SHOWN + LAST_SHOWN:
+        yield from lines
+        return
+    yield from lines[:FIRST_SHOWN]
+    yield f"  … {len(lines) - FIRST_SHOWN - LAST_SHOWN} left out; --all shows them"
+    yield from lines[-LAST_SHOWN:]
+
+
+def told_shortly(events: Sequence[StoryEvent]) -> list[tuple[StoryEvent, str]]:
+    """Each event with its words, without what the last ones have just said.
+
+    A failure, the end of its round and what was decided of it are told in the same words, since
+    each of them may be all that a reader sees. One after the other they are shorter.
+    """
+    told: list[tuple[StoryEvent, str]] = []
+    recovered = {event.round for event in events if event.kind == "recovered"}
+    failure = ""
+    for event in events:
+        words = event.words
+        if event.kind == "first_step" and event.round in recovered:
+            continue
+        if event.kind in ("worker_failed", "node_suspected", "node_lost", "drain"):
+            failure = words
+        elif event.kind == "round_ended" and failure and failure == event.reason:
+            words = words.replace(f": {failure}", "", 1)
+        elif event.kind == "decision" and failure and words.startswith(f"{failure}; "):
+            words = words.removeprefix(f"{failure}; ")
+        told.append((event, words))
+    return told
+
+
+def _line(event: StoryEvent, words: str, several: bool) -> str:
+    name = event.host if several and event.host and event.host not in words else ""
+    where = f"{name}: " if name else ""
+    return f"  {moment(event.at)}  {where}{words}"
+
+
+def _counted(told: Sequence[tuple[StoryEvent, str]], several: bool) -> Iterator[str]:
+    """The same of many nodes in a row is one line."""
+    at = 0
+    while at < len(told):
+        kind, end = told[at][0].kind, at
+        while end < len(told) and told[end][0].kind == kind:
+            end += 1
+        alike = [event for event, _ in told[at:end]]
+        if kind in ALIKE and len(alike) > ALIKE_SHOWN:
+            names = dict.fromkeys(one.host for one in alike if one.host)
+            shown = ", ".join(list(names)[:ALIKE_SHOWN])
+            more = f" and {len(names) - ALIKE_SHOWN} more" if len(names) > ALIKE_SHOWN else ""
+            yield f"  {moment(alike[0].at)}  {len(alike)} {ALIKE[kind]}: {shown}{more}"
+        else:
+            yield from (_line(event, words, several) for event, words in told[at:end])
+        at = end
+
+
+# The time.
+
+
+def _time(book: Ledger) -> Iterator[str]:
+    whole = book.end - book.start
+    known = {part: seconds for part, seconds in book.parts_s.items() if seconds > 0}
+    shown = sorted(known, key=lambda part: (part != "useful", PARTS.index(part)))
+    for part in shown:
+        share = known[part] / whole if whole else 0.0
+        bar = "█" * round(share * BAR_WIDTH)
+        yield f"  {part:<20}{duration(known[part]):>14} {share:>7.1%}  {bar}".rstrip()
+    yield f"  {'in all':<20}{duration(whole):>14}"
+
+
+def _incidents(incidents: Sequence[Incident], all_incidents: bool) -> Iterator[str]:
+    shown = incidents if all_incidents else incidents[-LAST_SHOWN:]
+    if len(shown) < len(incidents):
+        yield f"  … {len(incidents) - len(shown)} left out; --all shows them"
+    for one in shown:
+        followed = f"round {one.round} → {one.next_round}" if one.next_round else "no round after"
+        yield f"  {moment(one.at)}  {followed}, cost {duration(one.total_s)}: {one.reason}"
+        parts = ", ".join(f"{part} {duration(took)}" for part, took in one.parts_s.items() if took)
+        lost = one.steps_lost
+        steps = f"; {lost} step{'s' if lost != 1 else ''} made again" if lost else ""
+        if parts:
+            yield f"                {parts}{steps}"
+
+
+# Words for times.
+
+
+def moment(at: float, *, date: bool = False) -> str:
+    """A time of the day where this runs, to the millisecond."""
+    seconds, milliseconds = divmod(round(at * 1000), 1000)
+    text = time.strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S", time.localtime(seconds))
+    return f"{text}.{milliseconds:03d}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"

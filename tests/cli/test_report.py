@@ -1,0 +1,166 @@
+"""`holdfast report` as it is called, on journals of real jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from holdfast.cli import moments
+from holdfast.core.protocol.errors import UsageError
+
+Run = Callable[..., CompletedProcess[str]]
+
+FAILS_ONCE = """
+import os, sys, time, holdfast
+restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+for step in range(3 * restarts, 10):
+    holdfast.progress(step)
+    time.sleep(0.02)
+    if not restarts and step == 6:
+        sys.exit(3)
+"""
+
+
+@pytest.fixture
+def logs(tmp_path: Path, run_holdfast: Run) -> Path:
+    """The log folder of a job that was restarted once."""
+    script = tmp_path / "train.py"
+    script.write_text(FAILS_ONCE)
+    folder = tmp_path / "logs"
+    options = ("--rdzv-id", "nightly", "--max-restarts", "1", "--log-dir", str(folder))
+    done = run_holdfast("run", *options, str(script), timeout=100)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_job_is_told_with_its_story_its_time_and_its_incident(
+    logs: Path, run_holdfast: Run
+) -> None:
+    shown = run_holdfast("report", str(logs))
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("nightly on ")
+    assert "the job succeeded: all workers succeeded" in shown.stdout
+    assert "ended with exit code 3" in shown.stdout
+    assert "restart 1 of 1" in shown.stdout
+    assert "round 1 → 2, cost" in shown.stdout
+    assert "lost steps" in shown.stdout
+    assert "steps made again" in shown.stdout
+
+
+def test_a_journal_that_ends_in_the_middle_is_told_up_to_there(
+    logs: Path, run_holdfast: Run, tmp_path: Path
+) -> None:
+    (journal,) = logs.rglob("journal.jsonl")
+    whole = journal.read_bytes()
+    cut = tmp_path / "journal.jsonl"
+    cut.write_bytes(whole[: len(whole) // 2])
+    shown = run_holdfast("report", str(cut))
+    assert shown.returncode == 0, shown.stderr
+    assert "the end is not known" in shown.stdout
+    assert "the journals end in the middle" in shown.stdout
+
+
+def test_programs_get_the_same_as_json(logs: Path, run_holdfast: Run) -> None:
+    shown = run_holdfast("report", "--json", str(logs))
+    told = json.loads(shown.stdout)
+    parts = told["ledger"]["parts_s"]
+    assert sum(parts.values()) == pytest.approx(told["end"] - told["start"], abs=0.01)
+    assert told["verdict"] == "succeeded"
+    assert told["restarts"] == 1
+    assert any(event["kind"] == "worker_failed" for event in told["events"])
+    (incident,) = told["ledger"]["incidents"]
+    assert incident["steps_lost"] >= 3
+
+
+def test_a_page_is_written(logs: Path, run_holdfast: Run, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    shown = run_holdfast("report", str(logs), "--html", str(page))
+    assert shown.returncode == 0, shown.stderr
+    assert page.read_text().startswith("<!doctype html>")
+    assert run_holdfast("report", str(logs), "--html=-").stdout.startswith("<!doctype html>")
+
+
+def test_only_the_end_or_one_moment_can_be_asked_for(logs: Path, run_holdfast: Run) -> None:
+    told = json.loads(run_holdfast("report", "--json", str(logs)).stdout)
+    failed = next(one["at"] for one in told["events"] if one["kind"] == "worker_failed")
+    clock = time.strftime("%H:%M:%S", time.localtime(failed))
+    then = run_holdfast("report", "--at", clock, str(logs))
+    assert then.stdout.startswith(f"at {clock}")
+    assert "ended with exit code 3" in then.stdout
+    end = run_holdfast("report", "--since", "0.01s", str(logs))
+    assert "shown: " in end.stdout
+    assert "round 1 begins" not in end.stdout
+
+
+def test_a_run_is_found_by_its_name_where_logs_go_by_default(
+    tmp_path: Path, run_holdfast: Run
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(FAILS_ONCE)
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    for run in ("first", "second"):
+        options = ("--rdzv-id", run, "--max-restarts", "1")
+        done = run_holdfast("run", *options, str(script), env=env, timeout=100)
+        assert done.returncode == 0, done.stderr
+    shown = run_holdfast("report", "first", env=env)
+    assert shown.stdout.startswith("first on "), shown.stderr
+    unknown = run_holdfast("report", "third", env=env)
+    assert unknown.returncode == 2
+    assert "no run called 'third'" in unknown.stderr
+    assert "second, first" in unknown.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--at", "25:00"), "'25:00' is no time"),
+        (("--since", "soon"), "--since 'soon' is no time"),
+        (("--at", "2001-01-01 00:00"), "the job did not run at 2001-01-01 00:00"),
+        (("--at",), "--at needs a value"),
+        (("--nonsense",), "there is no option --nonsense"),
+        (("--json", "--html", "x"), "exclude each other"),
+        (("--at", "1:00", "--since", "1m"), "exclude each other"),
+        (("--html", "/nowhere/at/all.html"), "cannot write /nowhere/at/all.html"),
+        (("./nowhere",), "there is no ./nowhere"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_a_hint(
+    words: tuple[str, ...], complaint: str, logs: Path, run_holdfast: Run
+) -> None:
+    shown = run_holdfast("report", str(logs), *words)
+    assert shown.returncode == 2
+    assert complaint in shown.stderr
+    assert "hint: " in shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+def test_a_file_that_is_no_journal_and_a_folder_without_one(
+    tmp_path: Path, run_holdfast: Run
+) -> None:
+    (tmp_path / "notes.txt").write_text("hello\n")
+    assert "is not a journal" in run_holdfast("report", str(tmp_path / "notes.txt")).stderr
+    assert "there is no journal in" in run_holdfast("report", str(tmp_path)).stderr
+
+
+def test_help_says_what_there_is(run_holdfast: Run) -> None:
+    shown = run_holdfast("report", "--help")
+    assert shown.returncode == 0
+    assert "--html FILE" in shown.stdout
+    assert all(len(line) <= 88 for line in shown.stdout.splitlines())
+
+
+def test_a_time_of_the_day_is_the_last_one_within_the_job() -> None:
+    noon = time.mktime((2026, 11, 16, 12, 0, 0, 0, 0, -1))
+    two_days = (noon, noon + 2 * 86400)
+    assert moments.around("13:00", *two_days)[1] == noon + 86400 + 3600
+    assert moments.around("11:00", *two_days)[1] == noon + 2 * 86400 - 3600
+    assert moments.around("2026-11-16 13:00", *two_days)[1] == noon + 3600
+    assert moments.since("2h", *two_days) == noon + 2 * 86400 - 7200
+    with pytest.raises(UsageError):
+        moments.around("14:00", noon, noon + 60)

@@ -1,0 +1,160 @@
+"""The report of a whole job: as text, as a page, of journals that are whole, cut, or few."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.core.node.io import Told
+from holdfast.core.protocol.messages import StopRound
+from holdfast.observe.causes import JournalRead
+from holdfast.observe.job_report import JobReport, report, segment_at, within
+from holdfast.observe.journal import AgentStep, read
+from holdfast.observe.report_page import render_page
+from holdfast.observe.report_text import duration, moment, render_text
+from holdfast.testing import make_plan, simulate
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> list[JournalRead]:
+    simulate(make_plan(2, "deaths"), journals=tmp_path)
+    return [read(path) for path in sorted(tmp_path.glob("*.jsonl"))]
+
+
+def test_a_failed_job_is_told_with_its_cause(journals: list[JournalRead]) -> None:
+    text = render_text(report(journals))
+    assert "the job failed: rank 1 on host1 ended with exit code 1" in text
+    assert "on 2 nodes" in text
+    assert "no round after" in text
+    assert text.count("round 1 begins") == 1
+
+
+def test_the_words_that_were_just_said_are_not_said_again(journals: list[JournalRead]) -> None:
+    lines = render_text(report(journals)).splitlines()
+    story = lines[lines.index("What happened") : lines.index("Where the time went")]
+    assert sum("ValueError: something is wrong" in line for line in story) <= 3
+
+
+def test_what_is_not_known_is_said(journals: list[JournalRead]) -> None:
+    whole = report(journals)
+    assert not whole.unknowns
+    (alone,) = (one for one in journals if one[0].node == "host0-1")
+    assert any("1 of 2 nodes' journals are here" in each for each in report([alone]).unknowns)
+    cut = [(header, steps[:20]) for header, steps in journals]
+    assert any("end in the middle" in each for each in report(cut).unknowns)
+    assert not report(cut).verdict
+
+
+def test_a_journal_with_nothing_but_its_first_line_is_no_trouble(
+    journals: list[JournalRead],
+) -> None:
+    empty = report([(journals[0][0], [])])
+    assert render_text(empty)
+    assert render_page(empty)
+    assert empty.ledger.goodput is None
+
+
+def test_a_part_of_the_time_shows_what_happened_then(journals: list[JournalRead]) -> None:
+    whole = report(journals)
+    failed = next(event for event in whole.events if event.kind == "worker_failed")
+    part = within(whole, failed.at - 0.5, failed.at + 0.5)
+    assert failed in part.events
+    assert all(abs(event.at - failed.at) <= 0.5 for event in part.events)
+    assert part.ledger.end - part.ledger.start <= 1.0
+    then = segment_at(whole.ledger, failed.at - 1.0)
+    assert then is not None
+    assert (then.part, then.round) == ("useful", 1)
+
+
+def test_the_report_goes_through_json_and_back(journals: list[JournalRead]) -> None:
+    whole = report(journals)
+    assert msgspec.json.decode(msgspec.json.encode(whole), type=JobReport) == whole
+
+
+class Page(HTMLParser):
+    """Tags that are open, and whatever would be fetched or run."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.outside: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("script", "link", "iframe", "img", "object"):
+            self.outside.append(tag)
+        self.outside += [f"{name}={value}" for name, value in attrs if _leads_out(name, value)]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def _leads_out(name: str, value: str | None) -> bool:
+    return name in ("src", "href") or name.startswith("on") or "url(" in (value or "")
+
+
+def test_the_page_is_whole_stands_alone_and_draws_the_time(journals: list[JournalRead]) -> None:
+    text = render_page(report(journals))
+    page = Page(text)
+    assert page.open == []
+    assert page.outside == []
+    assert "@import" not in text
+    assert "http" not in text
+    assert "prefers-color-scheme:dark" in text
+    assert re.search(r'<rect class="p-useful" x="[\d.]+"', text)
+    assert "host0" in "".join(page.texts)
+
+
+def test_nothing_out_of_a_journal_becomes_part_of_the_page(journals: list[JournalRead]) -> None:
+    evil = "<script>alert(1)</script>\"'&"
+    spoiled = []
+    for header, steps in journals:
+        changed = []
+        for step in steps:
+            if isinstance(step, AgentStep) and isinstance(step.event, Told):
+                message = step.event.message
+                if isinstance(message, StopRound):
+                    word = Told(msgspec.structs.replace(message, reason=evil), step.event.tenure)
+                    changed.append(AgentStep(step.seq, step.at, word, step.effects))
+                    continue
+            changed.append(step)
+        spoiled.append((msgspec.structs.replace(header, job=evil, host=evil), changed))
+    text = render_page(report(spoiled))
+    assert Page(text).outside == []
+    assert "<script" not in text
+
+
+def test_many_nodes_that_tell_the_same_are_counted(tmp_path: Path) -> None:
+    simulate(make_plan(2, "deaths"), journals=tmp_path)
+    (first, *_) = [read(path) for path in sorted(tmp_path.glob("*.jsonl"))]
+    header, steps = first
+    many = [
+        (msgspec.structs.replace(header, node=f"host{n:02}-1", host=f"host{n:02}"), steps[:2])
+        for n in range(12)
+    ]
+    text = render_text(report(many))
+    assert "12 nodes started: host00, host01, host02 and 9 more" in text
+    assert render_text(report(many), all_events=True).count("started on") == 12
+
+
+def test_times_and_lengths_are_words() -> None:
+    assert moment(1.9996).endswith(":02.000")
+    assert [duration(each) for each in (0.0421, 1.5, 61.0, 3725.0)] == [
+        "42 ms",
+        "1.50 s",
+        "1 min 1 s",
+        "1 h 2 min",
+    ]
