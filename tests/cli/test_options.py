@@ -56,6 +56,8 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "restart-backoff": ("0.5", (0.5,)),
     "restart-backoff-max": ("5", (5.0,)),
     "same-cause-limit": ("0", (0,)),
+    "quarantine-after": ("2", (2,)),
+    "quarantine-time": ("60", (60.0,)),
     "progress-after": ("20", (20.0,)),
     "non-retryable-exit-codes": ("3,4", ((3, 4),)),
     "unkillable-timeout": ("2", (2.0,)),

@@ -12,7 +12,14 @@ import signal
 from msgspec.structs import replace
 
 from holdfast.core.node.io import ClosingAsked, Released
-from holdfast.core.policy.config import JobConfig, Program, Rendezvous, RestartPolicy, Timeouts
+from holdfast.core.policy.config import (
+    JobConfig,
+    Program,
+    Quarantine,
+    Rendezvous,
+    RestartPolicy,
+    Timeouts,
+)
 from holdfast.core.protocol.model import ExitStatus, Outcome
 from holdfast.testing.plan import HostPlan
 
@@ -69,6 +76,10 @@ class NodesStage:
             min_nodes=int(least),
             max_nodes=int(most or least),
             restarts=restarts,
+            quarantine=Quarantine(
+                after=int(command.number("quarantine_after", 3)),
+                first_s=command.number("quarantine", 300.0),
+            ),
             timeouts=timeouts,
         ).validate()
         if "static" in command.words:

@@ -9,6 +9,7 @@ from .mutants_of_forming import MUTANTS as OF_FORMING
 from .mutants_of_hearing import MUTANTS as OF_HEARING
 from .mutants_of_leaving import MUTANTS as OF_LEAVING
 from .mutants_of_notes import MUTANTS as OF_NOTES
+from .mutants_of_quarantine import MUTANTS as OF_QUARANTINE
 from .mutants_of_succession import MUTANTS as OF_SUCCESSION
 from .planting import Mutant, planted
 
@@ -21,6 +22,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *OF_LEAVING,
     *OF_THE_ENGINE,
     *OF_NOTES,
+    *OF_QUARANTINE,
 )
 
 __all__ = ["MUTANTS", "Mutant", "planted"]

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.policy.config import Leases
-from holdfast.core.protocol.document import Document, Ledger
+from holdfast.core.protocol.document import Document, HostKept, Ledger, roll
 from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, RunRound
 from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks, Tenure
 from holdfast.testing import Fault, make_plan, simulate
@@ -67,6 +67,9 @@ def document(
     return Document(1, epoch, counter, f"{leader}/{counter}", leader, successors, Ledger(1, 2))
 
 
+OUT = HostKept(roll(("host1",)), 3, 1, 60.0)
+TROUBLE = [WorkerEnded(2.1 + n / 10, 1, B, 1, 1, "failed") for n in range(3)]
+"""What keeps the second host out."""
 EMPTIED = FaultStruck(2.5, "register restarts empty", 0, 2.6)
 """What the first of two rounds that run at once knows nothing of."""
 
@@ -144,6 +147,21 @@ DOCTORED: list[tuple[str, str, list[Fact]]] = [
             FaultStruck(6.0, "register down", 0, 8.0),
             WorkerEnded(7.0, 1, B, 1, 1, "stopped"),
         ),
+    ),
+    (
+        "kept_out",
+        "a host on which nothing went wrong",
+        inserted(record(1.5, 1, 2, hosts=(OUT,))),
+    ),
+    (
+        "kept_out",
+        "in a round all the same",
+        inserted(*TROUBLE, record(2.5, 2, 3, hosts=(OUT,)), told(B, 1, at=3.0, round=2)),
+    ),
+    (
+        "kept_out",
+        "nobody knows of it any more",
+        inserted(*TROUBLE, record(2.5, 1, 3, hosts=(OUT,)), record(3.0, 1, 4)),
     ),
     ("dense_ranks", "the same place twice", inserted(told(B, 0, at=1.1))),
     ("dense_ranks", "too many nodes", inserted(told(B, 2, at=1.1, round=2, size=3))),

@@ -173,7 +173,7 @@ class Hosted:
         self.server.listen((LOOPBACK, 0))
         for part in (self.server, self.coordinating, keeper):
             stage.closing(part.close)
-        keeper.begin(state.tenure, ledger(state), self.coordinating.begin)
+        keeper.begin(state.tenure, ledger(state, stage.loop.now()), self.coordinating.begin)
 
     # As the node that the coordinator lives on.
 

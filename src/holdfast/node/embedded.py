@@ -141,7 +141,8 @@ class Embedded:
         if self._keeper is None:
             self._serve(coordinating)
         else:
-            self._keeper.begin(state.tenure, ledger(state), partial(self._serve, coordinating))
+            known = ledger(state, self._host.clock.now())
+            self._keeper.begin(state.tenure, known, partial(self._serve, coordinating))
 
     def _beginning(self, written: Document | None) -> CoordinatorState:
         """Go on from the record of an earlier coordinator of this job, or begin."""

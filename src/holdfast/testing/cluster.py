@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.core.protocol.model import Outcome
 from holdfast.testing import faults
-from holdfast.testing.checkers import check
+from holdfast.testing.checkers import check, kept_out
 from holdfast.testing.facts import Fact, Healed, History, Late, Recorded, Violation
 from holdfast.testing.lockstep import Lockstep
 from holdfast.testing.machine import Machine
@@ -225,7 +225,15 @@ class Cluster:
             return config.min_nodes  # A seat may stay empty for want of a node of its role.
         if any(fault.kind in ("closing asked", "released") for fault in self.plan.faults):
             return config.min_nodes  # Whoever comes after that is not taken in any more.
-        return min(config.max_nodes, len(self.machines))
+        return min(config.max_nodes, max(len(self.machines) - self._kept_out(), config.min_nodes))
+
+    def _kept_out(self) -> int:
+        """How many hosts are not to take part now, as it is written down."""
+        if not self.plan.config.quarantine.after:
+            return 0
+        written = (fact for fact in reversed(self.history) if isinstance(fact, Recorded))
+        newest = next(written, None)
+        return len(kept_out.hosts_out(newest.document)) if newest is not None else 0
 
     def processes(self) -> list[SimulatedProcess]:
         found = [machine.process for machine in self.machines]

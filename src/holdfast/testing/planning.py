@@ -16,6 +16,7 @@ from holdfast.core.policy.config import (
     JobConfig,
     Leases,
     Program,
+    Quarantine,
     Rendezvous,
     RestartPolicy,
     Timeouts,
@@ -98,6 +99,8 @@ class Profile(Struct, frozen=True):
     """How often whoever leads is struck at a point of the protocol, whenever that is reached."""
     saves: float = 0.4
     """How often workers ask whether they are to save."""
+    at_one_host: float = 0.0
+    """How often what does not strike the leader strikes the last host."""
     slow_first: float = 0.0
     """How often the first host, which leads, is too slow for a seat where not all get one."""
 
@@ -181,6 +184,16 @@ PROFILES: dict[str, Profile] = {
         spare=0.4,
         saves=0.7,
     ),
+    "blamed": Profile(
+        (*WORKERS, *WORKERS, *WORKERS, "node is killed"),
+        faults=(4, 9),
+        at_leader=0.2,
+        short_s=(0.2, 1.5),
+        spare=0.6,
+        late=0.1,
+        at_one_host=0.85,
+        ends_early=0.0,
+    ),
     "shortage": Profile(("node is killed",), faults=(0, 2), late=0.6, shortage=1.0, spare=0.0),
     "large": Profile(
         (*DEATHS, *NETWORK, *SLEEP, *WORKERS, "drain"), hosts=(8, 40), faults=(1, 5), late=0.1
@@ -192,7 +205,7 @@ WEIGHTS = {
     "leader": 10, "register": 8, "drains": 6, "growth": 4, "slow": 5, "embedded": 8,
     "watching": 6, "emptied": 4, "takeover": 4, "points": 6,
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
-    "closings": 0, "liars": 0, "asked": 0, "again": 0,
+    "closings": 0, "liars": 0, "asked": 0, "again": 0, "blamed": 0,
 }  # fmt: skip
 
 
@@ -205,6 +218,8 @@ def make_plan(seed: int, profile: str = "") -> Plan:
     embedded = random.random() < kind.embedded
     count = random.randint(*kind.hosts)
     config = _config(random, kind, count, embedded)
+    if kind.at_one_host:
+        config = _with_quarantine(seed, config)
     heal_at = _heal_at(random, config)
     register = _register(seed, kind, config)
     faults = _faults(random, kind, heal_at, (count, None if embedded else register.kind))
@@ -287,6 +302,15 @@ def _policy(random: Random) -> RestartPolicy:
     )
 
 
+def _with_quarantine(seed: int, config: JobConfig) -> JobConfig:
+    """Hosts are kept out soon, and not for long; and failures do not use up the budget."""
+    random = Random(f"quarantine {seed}")
+    first_s = random.choice((2.0, 4.0, 200.0))
+    rules = Quarantine(random.choice((2, 2, 3)), first_s, first_s * 2, forget_s=12.0)
+    restarts = replace(config.restarts, max_restarts=20, fruitless_rounds_limit=0)
+    return replace(config, quarantine=rules, restarts=restarts)
+
+
 def _timeouts(random: Random) -> Timeouts:
     return Timeouts(
         shutdown_s=random.choice((0.8, 1.5)),
@@ -345,7 +369,7 @@ def _faults(
 ) -> tuple[Fault, ...]:
     count, register = cluster
     kinds = _kinds(kind, register)
-    faults = []
+    faults: list[Fault] = []
     end = random.uniform(4.0, heal_at - 3.0)
     span = (end, end + 2.5) if kind.at_the_end else (1.0, heal_at - 1.0)
     for _ in range(random.randint(*kind.faults)):
@@ -353,11 +377,15 @@ def _faults(
         what = random.choice(kinds)
         if what == "leader pauses mid-word":
             at_leader = True
+        at = random.uniform(*span)
+        host = LEADER if at_leader else random.randrange(count)
+        if kind.at_one_host and not at_leader and random.random() < kind.at_one_host:
+            host = count - 1
         faults.append(
             Fault(
-                at=random.uniform(*span),
+                at=at,
                 kind=what,
-                host=LEADER if at_leader else random.randrange(count),
+                host=host,
                 lasts_s=random.uniform(*kind.short_s),
                 other=random.randrange(1000),
             )

@@ -118,7 +118,7 @@ def test_each_member_is_told_its_own_path_and_the_marks_are_written_down() -> No
     assert {node: one.path for node, one in announced.items()} == {
         node: path_of(TREE, seat) for seat, node in enumerate("abc")
     }
-    assert ledger(job.state).marks == top(TREE)
+    assert ledger(job.state, job.now).marks == top(TREE)
 
 
 def test_a_member_of_a_round_that_runs_is_gone_when_its_machine_says_so() -> None:
@@ -134,4 +134,4 @@ def test_a_member_of_a_round_that_runs_is_gone_when_its_machine_says_so() -> Non
 def test_nodes_without_marks_have_none_written_down() -> None:
     job = Job(nodes=2)
     job.join("a", "b")
-    assert ledger(job.state).marks == ""
+    assert ledger(job.state, job.now).marks == ""

@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from holdfast.core.protocol.document import (
+    HOSTS_KEPT,
     LIMIT_BYTES,
     SUCCESSORS,
     Document,
+    HostKept,
     Ledger,
     brief,
     decode,
@@ -54,6 +56,23 @@ def document(outcome: Outcome | None) -> Document:
 
 def test_the_largest_outcome_fits_the_document() -> None:
     assert len(encode(document(WORST))) <= LIMIT_BYTES
+
+
+def test_all_that_is_held_against_hosts_fits() -> None:
+    """Where no further round is to come, nothing is (`coordinator.state.ledger`)."""
+    hosts = tuple(HostKept(2**56 - n, 10**6, 10**6, -123456789.1) for n in range(HOSTS_KEPT))
+    whole = document(None)
+    ledger = msgspec.structs.replace(whole.ledger, hosts=hosts, done=tuple(range(64)))
+    largest = msgspec.structs.replace(whole, ledger=ledger)
+    assert len(encode(largest)) <= LIMIT_BYTES
+    assert decode(encode(largest)) == largest
+
+
+def test_a_host_that_is_there_twice_is_not_believed() -> None:
+    kept = HostKept(7, 1, 0, 2.5)
+    forged = msgspec.structs.replace(document(None), ledger=Ledger(1, 1, hosts=(kept, kept)))
+    with pytest.raises(msgspec.DecodeError, match="a host twice"):
+        decode(encode(forged))
 
 
 def test_a_long_reason_fits_without_a_cause_too() -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.core.coordinator import judging as judging
 from holdfast.core.coordinator import losses as losses
+from holdfast.core.coordinator import quarantine as quarantine
 from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator import standstill as standstill
 from holdfast.core.coordinator.io import (
@@ -266,10 +267,15 @@ def gone(
     if member is None:
         return []
     current = state.round
+    is_loss = False
     if current is not None and node in current.seats and not _has_succeeded(current, node):
+        is_loss = True
         _penalise(state, member.info.host, now)
         losses.gone(state, current, (node, member.name), ended)
     lost = _without(state, node, (member.name, f"was lost: {reason}"), now)
+    stopping = state.round
+    if is_loss and isinstance(stopping, StoppingRound) and stopping.accounted.get(node) == "gone":
+        stopping.lost_hosts.add(member.info.host)
     return [Disconnect(node), *lost]
 
 
@@ -409,6 +415,9 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
             effects += _missing(state, now)
         elif what == "stop":
             effects += _still_not_stopped(state, now)
+        elif what == "stay":
+            state.version += 1  # Whoever takes over is not to keep that host out once more.
+            quarantine.come_back(state, now)
     return effects
 
 

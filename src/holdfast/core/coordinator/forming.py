@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.core.coordinator import ending as ending
 from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator import quarantine as quarantine
 from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain, Tell
 from holdfast.core.coordinator.round import (
@@ -100,17 +101,28 @@ def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]
     fixed = state.config.has_fixed_ranks
     if fixed and _is_gathering(state):
         return len(state.ready), None  # At most so many, and far from enough.
-    if not fixed and not state.penalties and (len(state.roles) < 2 or not state.holders):
+    all_may = not state.penalties and not quarantine.out(state, now)
+    if not fixed and all_may and (len(state.roles) < 2 or not state.holders):
         return len(state.ready), None  # A seat is a role's only once one of that role held it.
     able = _able(state, now)
-    until = None
-    if len(able) < len(state.ready):
-        until = min(one.until for one in state.penalties.values() if now < one.until)
-    if fixed:
-        return len(_by_rank(state, able)), until
+    until = _next_return(state, now) if len(able) < len(state.ready) else None
+    return _places(state, able), until
+
+
+def _places(state: CoordinatorState, able: list[str]) -> int:
+    """How many of them would get a seat."""
+    if state.config.has_fixed_ranks:
+        return len(_by_rank(state, able))
     if len(state.roles) < 2 or len(able) < state.config.min_nodes:
-        return min(len(able), state.config.max_nodes), until
-    return len(_seated(state, able)), until
+        return min(len(able), state.config.max_nodes)
+    return len(_seated(state, able))
+
+
+def _next_return(state: CoordinatorState, now: float) -> float:
+    """When the first host of those that sit out may come back."""
+    kept = quarantine.out(state, now).values()
+    pausing = (one.until for one in state.penalties.values() if now < one.until)
+    return min((*pausing, *(record.until for record in kept)))
 
 
 def _seated(state: CoordinatorState, able: list[str]) -> tuple[NodeInfo, ...]:
@@ -141,10 +153,27 @@ def _in_order(state: CoordinatorState) -> tuple[str, ...]:
 
 
 def _able(state: CoordinatorState, now: float) -> list[str]:
-    return [name for name in state.ready if not _sits_out(state, name, now)]
+    """Who may sit: without those that are kept out, as far as the job can do without them."""
+    able, kept_out = _told_apart(state, now)
+    for name in kept_out:
+        if _places(state, able) >= state.config.min_nodes:
+            break
+        able.append(name)
+    return able
 
 
-def _sits_out(state: CoordinatorState, node: str, now: float) -> bool:
+def _told_apart(state: CoordinatorState, now: float) -> tuple[list[str], list[str]]:
+    """Who may sit, and who is kept out: those whose time is over soonest in front."""
+    kept = quarantine.out(state, now)
+    present = [name for name in state.ready if not _pauses(state, name, now)]
+    if not kept:
+        return present, []
+    records = {name: quarantine.record_of(state, name, kept) for name in present}
+    held = {name: record.until for name, record in records.items() if record is not None}
+    return [name for name in present if name not in held], sorted(held, key=held.__getitem__)
+
+
+def _pauses(state: CoordinatorState, node: str, now: float) -> bool:
     penalty = state.penalties.get(state.members[node].info.host)
     return penalty is not None and now < penalty.until
 
@@ -197,6 +226,7 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     state.version += 1
     wait = state.wait
     wait.reason = ""
+    wait.note = "; ".join(filter(None, (wait.note, quarantine.seated(state, seated, now))))
     wait.newcomer_since = wait.enough_since = wait.short_since = None
     state.round = FormingRound(
         state.round_number,
@@ -205,6 +235,7 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         state.version,
         formed_at=now,
         assignments=_assignments(state, seated),
+        note=wait.note,
     )
     if any(info.mark for info in seated):
         state.round.seats.marks = marks.grow([info.mark for info in seated])
@@ -253,24 +284,24 @@ def written(state: CoordinatorState, version: int, now: float) -> list[Coordinat
 def _announce(state: CoordinatorState, formed: FormingRound, now: float) -> list[CoordinatorEffect]:
     state.round = formed.announced(now)
     state.loss = None
-    effects: list[CoordinatorEffect] = [
-        Tell(name, announcement(formed, name)) for name in formed.seats.nodes()
-    ]
+    state.wait.note = ""
+    effects: list[CoordinatorEffect] = [Explain(formed.note)] if formed.note else []
+    effects += [Tell(name, announcement(formed, name)) for name in formed.seats.nodes()]
     for name in state.ready:
-        effects += stand_by(state, name)
+        effects += stand_by(state, name, now)
     return effects
 
 
 def announcement(current: FormingRound | RunningRound, node: str) -> RunRound:
     """What a member is told of a round that was formed here."""
     path = marks.path_of(current.seats.marks, current.seats.ranks[node])
-    return RunRound(current.assignments[node], path)
+    return RunRound(current.assignments[node], path, current.note)
 
 
 # A round that runs.
 
 
-def stand_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
+def stand_by(state: CoordinatorState, node: str, now: float) -> list[CoordinatorEffect]:
     """Say to a node that has no seat what it waits for."""
     current = state.round
     if node not in state.ready:
@@ -282,6 +313,8 @@ def stand_by(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
         return [Tell(node, StandBy(reason))]
     if current is None:
         return _displaced_by(state, node)
+    if reason := quarantine.standing(state, node, now):
+        return [Tell(node, StandBy(reason))]
     return [Tell(node, StandBy(_no_seat(state, current)))]
 
 
@@ -300,7 +333,7 @@ def _make_room(
 ) -> list[CoordinatorEffect]:
     size, wait = len(current.seats), state.wait
     full = size >= state.config.max_nodes
-    newcomers = 0 if full or _is_the_last(state, current) else _newcomers(state, current)
+    newcomers = 0 if full or _is_the_last(state, current) else _newcomers(state, current, now)
     if not newcomers:
         wait.newcomer_since = None
         return []
@@ -334,12 +367,17 @@ def _is_the_last(state: CoordinatorState, current: AnyRound) -> bool:
     return not isinstance(current, FormingRound) and current.course.has_success
 
 
-def _newcomers(state: CoordinatorState, current: RunningRound | InheritedRound) -> int:
-    """How many wait for whom there would be a seat."""
-    if not state.ready or len(state.roles) < 2:
-        return len(state.ready)
+def _newcomers(state: CoordinatorState, current: RunningRound | InheritedRound, now: float) -> int:
+    """How many wait for whom there would be a seat. Who sits out is looked for when it may come."""
+    waiting = list(state.ready)
+    if state.ready and (state.penalties or state.hosts):
+        waiting, _ = _told_apart(state, now)
+        if len(waiting) < len(state.ready):
+            state.looks["room"] = _next_return(state, now)
+    if not waiting or len(state.roles) < 2:
+        return len(waiting)
     present = [name for name in current.seats.nodes() if name in state.members]
-    return len(_seated(state, [*present, *state.ready])) - len(present)
+    return len(_seated(state, [*present, *waiting])) - len(present)
 
 
 # Fixed ranks.

@@ -135,6 +135,7 @@ def _bury(state: CoordinatorState, current: StoppingRound, now: float) -> None:
         return
     state.looks.pop("departed", None)
     current.accounted[departed.node] = "gone"
+    current.lost_hosts.add(host_of(departed.node))
     ending.note_loss(current, _about(departed.node))
 
 

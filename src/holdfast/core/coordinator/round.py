@@ -219,10 +219,12 @@ class FormingRound(Struct):
     assignments: dict[str, Assignment]
     leaving: dict[str, float] = field(default_factory=dict)
     """Members that want to leave, in the order in which they said so, and how long they wait."""
+    note: str = ""
+    """What its members are told of hosts that are kept out (`core.coordinator.quarantine`)."""
 
     def announced(self, now: float) -> RunningRound:
         known = (self.number, self.instance, self.seats)
-        return RunningRound(*known, now, self.leaving, self.assignments)
+        return RunningRound(*known, now, self.leaving, self.assignments, note=self.note)
 
     def stopping(self, cause: StopCause, deadline: float) -> StoppingRound:
         known = (self.number, self.instance, self.seats, self.formed_at, cause, deadline)
@@ -244,6 +246,7 @@ class RunningRound(Struct):
     gone: set[str] = field(default_factory=set)
     """Members that are lost or have left, after they had succeeded."""
     saving: Saving | None = None
+    note: str = ""
 
     def stopping(self, cause: StopCause, deadline: float) -> StoppingRound:
         known = (self.number, self.instance, self.seats, self.started_at, cause, deadline)
@@ -297,6 +300,8 @@ class StoppingRound(Struct):
     """Members that are not waited for any more."""
     lost: str = ""
     """In words: the first member that was lost before it had succeeded."""
+    lost_hosts: set[str] = field(default_factory=set)
+    """Where members were that were proven to be gone before they had succeeded."""
     missing: MissingReports | None = None
     departed: DepartedLeader | None = None
     goes_on: bool = False

@@ -14,13 +14,24 @@ from holdfast.core.coordinator.round import (
 )
 from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.policy.quarantine import HostRecord
 from holdfast.core.protocol import marks
-from holdfast.core.protocol.document import DONE_KEPT, Ledger, brief
+from holdfast.core.protocol.document import DONE_KEPT, HostKept, Ledger, brief
 from holdfast.core.protocol.model import Blame, Endpoint, NodeInfo, Outcome, Tenure
 from holdfast.core.protocol.naming import Names, host_of
 
 Look = Literal[
-    "form", "room", "drain", "save", "stop", "missing", "awaited", "departed", "unrecorded", "close"
+    "form",
+    "room",
+    "drain",
+    "save",
+    "stop",
+    "missing",
+    "awaited",
+    "departed",
+    "stay",
+    "unrecorded",
+    "close",
 ]
 """What the coordinator comes back for, at its time."""
 
@@ -53,7 +64,8 @@ class Member(Struct):
 
 
 class Penalty(Struct):
-    """A host whose nodes were lost again and again sits out for a while."""
+    """A host whose nodes were lost again comes back after a pause: losses cost no restart, and so
+    no backoff slows them down. Where it keeps happening, see `core.coordinator.quarantine`."""
 
     losses: int = 0
     until: float = 0.0
@@ -82,6 +94,8 @@ class FormingWait(Struct):
     enough_since: float | None = None
     short_since: float | None = None
     newcomer_since: float | None = None
+    note: str = ""
+    """What nodes are told with the next round that is announced (`core.coordinator.quarantine`)."""
     reason: str = ""
     said_at: float = 0.0
 
@@ -160,6 +174,8 @@ class CoordinatorState(Struct):
     """Who last held each seat: a spare takes the seat of its own role only."""
     budget: RestartBudget = field(default_factory=RestartBudget)
     penalties: dict[str, Penalty] = field(default_factory=dict)
+    hosts: dict[int, HostRecord] = field(default_factory=dict)
+    """On which rounds failed, by their number (`core.coordinator.quarantine`)."""
     loss: NodeLoss | None = None
     """Why the last round was lost, until another one runs."""
     wait: FormingWait = field(default_factory=FormingWait)
@@ -181,7 +197,7 @@ class CoordinatorState(Struct):
         return self.end.outcome if self.end is not None else None
 
 
-def ledger(state: CoordinatorState) -> Ledger:
+def ledger(state: CoordinatorState, now: float) -> Ledger:
     """What is written down of all this."""
     current, follows = state.round, state.succession
     missing = missing_reports(current)
@@ -199,6 +215,17 @@ def ledger(state: CoordinatorState) -> Ledger:
         tuple(sorted(done)),
         state.closing,
         marks.top(current.seats.marks) if current is not None else "",
+        _kept(state, now),
+    )
+
+
+def _kept(state: CoordinatorState, now: float) -> tuple[HostKept, ...]:
+    """What is held against hosts, for as long as there may be another round."""
+    ends = state.outcome is not None or state.closing is not None
+    records = () if ends else sorted(state.hosts.items())
+    return tuple(
+        HostKept(number, record.failures, record.stays, round(record.until - now, 1))
+        for number, record in records
     )
 
 

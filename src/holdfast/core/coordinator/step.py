@@ -33,6 +33,7 @@ from holdfast.core.coordinator import ending as ending
 from holdfast.core.coordinator import forming as forming
 from holdfast.core.coordinator import inheriting as inheriting
 from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator import quarantine as quarantine
 from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator import standstill as standstill
 from holdfast.core.coordinator.io import (
@@ -127,6 +128,7 @@ def take_over(
     state.round_number = written.round
     state.budget.history = [restarts.forgotten(now)] * written.charges
     state.closing = written.closing
+    quarantine.inherit(state, written, now)
     if written.outcome is not None:
         state.end = JobEnd(written.outcome, Announced())
     elif written.size:
@@ -169,16 +171,16 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     effects += _name_successors(state)
     _note_own_seat(state)
     if state.version > version:
-        effects.append(_write(state))
+        effects.append(_write(state, now))
     return effects + _wake(state, now)
 
 
-def _write(state: CoordinatorState) -> Write:
+def _write(state: CoordinatorState, now: float) -> Write:
     """Have all that is decided written down."""
     follows = state.succession
     if follows is None:
-        return Write(state.version, ledger(state))
-    return Write(state.version, ledger(state), follows.successors, follows.places)
+        return Write(state.version, ledger(state, now))
+    return Write(state.version, ledger(state, now), follows.successors, follows.places)
 
 
 def _extend(state: CoordinatorState, event: CoordinatorEvent, now: float) -> None:
@@ -220,19 +222,19 @@ def _take(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[
         case NodeGone():
             return ending.gone(state, event.node, event.reason, now, ended=event.ended)
         case HandOverAsked():
-            return _hand_over(state)
+            return _hand_over(state, now)
         case HeldUp() | CoordinatorTimerFired():
             return []  # A stall has moved the deadlines already.
 
 
-def _hand_over(state: CoordinatorState) -> list[CoordinatorEffect]:
+def _hand_over(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """Have all that is decided written, and the place given away: nobody waits until it is missed.
 
     A job that is over needs no other coordinator, and an embedded one can have none.
     """
     if state.embedded or state.outcome is not None:
         return []
-    return [_write(state), Resign("its node leaves", leaves=True)]
+    return [_write(state, now), Resign("its node leaves", leaves=True)]
 
 
 def _heard(state: CoordinatorState, event: Heard, now: float) -> list[CoordinatorEffect]:
@@ -241,7 +243,7 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
         case NodeGreeted():
             return _greeted(state, node, message, now)
         case NodeJoined():
-            return _joined(state, node, message)
+            return _joined(state, node, message, now)
         case WorkersFailed():
             return ending.failed(state, node, message, now)
         case FailuresDescribed():
@@ -277,13 +279,15 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
 # Arrivals.
 
 
-def _joined(state: CoordinatorState, node: str, message: NodeJoined) -> list[CoordinatorEffect]:
+def _joined(
+    state: CoordinatorState, node: str, message: NodeJoined, now: float
+) -> list[CoordinatorEffect]:
     if state.end is not None:
         return _tell_outcome(state.end, node)
     member = _member(state, node, message)
     member.endpoint = message.endpoint
     update_ready(state, node)
-    return forming.stand_by(state, node)
+    return forming.stand_by(state, node, now)
 
 
 def _member(state: CoordinatorState, node: str, message: NodeJoined | NodeGreeted) -> Member:
@@ -322,7 +326,7 @@ def _greeted(
         wish = NodeDraining(message.draining, message.within_s)
         effects += ending.draining(state, node, wish, now)
     update_ready(state, node)
-    return effects + forming.stand_by(state, node)
+    return effects + forming.stand_by(state, node, now)
 
 
 def _receive(

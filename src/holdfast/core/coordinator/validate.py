@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast.core.coordinator import quarantine as quarantine
 from holdfast.core.coordinator.io import Written
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.round import (
@@ -16,7 +17,7 @@ from holdfast.core.coordinator.round import (
     StoppingRound,
 )
 from holdfast.core.coordinator.state import CoordinatorState, Unrecorded
-from holdfast.core.protocol.document import SUCCESSORS
+from holdfast.core.protocol.document import HOSTS_KEPT, SUCCESSORS
 
 
 def untruths(liveness: Liveness) -> Iterator[str]:
@@ -73,11 +74,22 @@ def _about_the_round(state: CoordinatorState, current: AnyRound) -> Iterator[str
                 yield "somebody is back or gone who has no seat"
             if not current.cause.reason:
                 yield "a round ends for no reason"
+    if isinstance(current, FormingRound):
+        yield from _about_who_is_kept_out(state, current)
     if not isinstance(current, FormingRound):
         if not current.course.succeeded <= current.seats.ranks.keys():
             yield "somebody has succeeded who has no seat"
         if isinstance(current, RunningRound) and current.seats.unreported:
             yield "a round goes on of which somebody has not reported"
+
+
+def _about_who_is_kept_out(state: CoordinatorState, current: FormingRound) -> Iterator[str]:
+    kept = quarantine.out(state, current.formed_at)
+    for name in current.seats.ranks:
+        if name in state.members and quarantine.record_of(state, name, kept) is not None:
+            yield f"{name} has a seat, and its host is kept out"
+    if len(state.hosts) > HOSTS_KEPT:
+        yield f"something is held against {len(state.hosts)} hosts, more than can be written down"
 
 
 def _about_saving(current: RunningRound | InheritedRound) -> Iterator[str]:

@@ -239,6 +239,8 @@ def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
         effects.append(NoteSeat(state.instance, *seat))
     if state.lease is not None:
         effects.append(Say(_place(assignment)))
+    if message.note and not state.hosting:
+        effects.append(Say(message.note))
     effects.append(StartWorkers(assignment, tuple(state.workers), warm=state.warm))
     if state.warm:
         effects.append(WakeAgent(BIRTH_TIMER, state.config.timeouts.preload_s))

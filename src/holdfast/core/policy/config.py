@@ -74,6 +74,18 @@ class RestartPolicy(Struct, frozen=True):
     """Rounds without progress in a row, whatever ended them, that end the job; 0: never."""
 
 
+class Quarantine(Struct, frozen=True):
+    """When a host on which rounds keep failing is kept out (see `core.policy.quarantine`)."""
+
+    after: int = 3
+    """Rounds in a row that failed there; 0: never."""
+    first_s: float = 300.0
+    """How long the first time; twice as long each time after that."""
+    longest_s: float = 3600.0
+    forget_s: float = 3600.0
+    """After which one stay is forgotten."""
+
+
 class Timeouts(Struct, frozen=True):
     """How long each wait may take."""
 
@@ -255,6 +267,7 @@ class JobConfig(Struct, frozen=True):
     """Where the coordinator's host keeps its record; None: a place that the shell chooses."""
     rendezvous: Rendezvous = Rendezvous()
     restarts: RestartPolicy = RestartPolicy()
+    quarantine: Quarantine = Quarantine()
     timeouts: Timeouts = Timeouts()
     leases: Leases = Leases()
     security: SecuritySettings = SecuritySettings()
@@ -354,17 +367,36 @@ class JobConfig(Struct, frozen=True):
             "0 means that rounds without progress are never counted",
         )
         _require(
+            self.quarantine.after >= 0,
+            "--quarantine-after cannot be negative",
+            "0 means that no host is ever kept out",
+        )
+        _require(
+            self.quarantine.first_s > 0 and self.quarantine.forget_s > 0,
+            "a host cannot be kept out for no time",
+            "--quarantine-time 300, for instance; --quarantine-after 0 keeps none out",
+        )
+        _require(
             (self.security.tls_certificate is None) == (self.security.tls_key is None),
             "a certificate and its key go together",
             "give both --tls-cert and --tls-key, or neither",
         )
-        for settings in (self.timeouts, self.restarts, self.leases, self.oversight):
+        for settings in (
+            self.timeouts,
+            self.restarts,
+            self.quarantine,
+            self.leases,
+            self.oversight,
+        ):
             _require_durations(settings)
         timing.check(self)
         return self
 
 
-def _require_durations(settings: Timeouts | RestartPolicy | Leases | Oversight) -> None:
+Settings = Timeouts | RestartPolicy | Quarantine | Leases | Oversight
+
+
+def _require_durations(settings: Settings) -> None:
     for name, value in _durations(settings):
         _require(
             math.isfinite(value) and value >= 0,
@@ -374,7 +406,7 @@ def _require_durations(settings: Timeouts | RestartPolicy | Leases | Oversight) 
 
 
 def _durations(
-    settings: Timeouts | RestartPolicy | Leases | Oversight,
+    settings: Settings,
 ) -> list[tuple[str, float]]:
     names = [name for name in settings.__struct_fields__ if name.endswith("_s")]
     values = [(name, getattr(settings, name)) for name in names]

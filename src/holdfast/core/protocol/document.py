@@ -19,12 +19,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from holdfast.core.protocol.bounds import NAME_MOST, Count, Name, NameOrNone, Number
+from holdfast.core.protocol.bounds import NAME_MOST, Count, Name, NameOrNone, Number, Seconds
 from holdfast.core.protocol.marks import MarkOrNone
 from holdfast.core.protocol.model import Endpoint, Failure, Outcome, Tenure
 
 SUCCESSORS = 5
 DONE_KEPT = 64
+HOSTS_KEPT = 16
+"""Hosts of which it is known that rounds failed there."""
 LIMIT_BYTES = 4096
 READ_BYTES = 1 << 16
 """More than this is not looked at: names may be longer than usual, but not by so much."""
@@ -41,6 +43,20 @@ Nonce = Annotated[str, Meta(max_length=NAME_MOST + 32)]
 Seats = Annotated[tuple[Count, ...], Meta(max_length=DONE_KEPT)]
 Successors = Annotated[tuple[Name, ...], Meta(max_length=4 * SUCCESSORS)]
 Places = Annotated[dict[Name, Endpoint], Meta(max_length=4 * SUCCESSORS + 1)]
+
+
+class HostKept(Struct, frozen=True, array_like=True):
+    """What is held against a host on which rounds failed (`core.policy.quarantine`)."""
+
+    host: Roll
+    """Its name as a number (`roll`): a name may be long, and nodes come with theirs."""
+    failures: Count
+    stays: Count
+    left_s: Seconds
+    """How long it is kept out from now on; below zero, for how long it has not been."""
+
+
+HostsKept = Annotated[tuple[HostKept, ...], Meta(max_length=HOSTS_KEPT)]
 
 
 class Ledger(Struct, frozen=True, omit_defaults=True):
@@ -68,6 +84,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     """No round follows the present one, and how the job ends unless that succeeds."""
     marks: MarkOrNone = ""
     """By which what is told of members that have ended is checked (`core.protocol.marks`)."""
+    hosts: HostsKept = ()
+    """On which rounds failed: some are kept out for a while."""
 
 
 class Document(Struct, frozen=True, omit_defaults=True):
@@ -118,6 +136,8 @@ def contradiction(ledger: Ledger) -> str:
         return f"it has a seat that a round of {ledger.size} has not"
     if len(set(ledger.done)) < len(ledger.done):
         return "it has a seat twice"
+    if len({kept.host for kept in ledger.hosts}) < len(ledger.hosts):
+        return "it has a host twice"
     return ""
 
 

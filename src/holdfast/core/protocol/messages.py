@@ -257,6 +257,8 @@ class RunRound(Record, frozen=True):
     assignment: Assignment
     path: MarkPath = ()
     """What leads from the node's mark to that of the round (`core.protocol.marks`)."""
+    note: Text = ""
+    """Who is not in it, or in it all the same, because rounds kept failing there."""
 
 
 class StopRound(Record, frozen=True):

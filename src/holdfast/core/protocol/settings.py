@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.core.policy.config import JobConfig, Leases, RestartPolicy, Timeouts
+from holdfast.core.policy.config import JobConfig, Leases, Quarantine, RestartPolicy, Timeouts
 
 JOBS: dict[str, Callable[[JobConfig], object]] = {
     "--nnodes": lambda job: _range(job.min_nodes, job.max_nodes),
@@ -24,6 +24,8 @@ JOBS: dict[str, Callable[[JobConfig], object]] = {
     "--same-cause-limit": lambda job: job.restarts.same_cause_limit,
     "--progress-after": lambda job: job.restarts.progress_after_s,
     "--non-retryable-exit-codes": lambda job: job.restarts.non_retryable_exit_codes,
+    "--quarantine-after": lambda job: job.quarantine.after,
+    "--quarantine-time": lambda job: job.quarantine.first_s,
     "--last-call": lambda job: job.timeouts.last_call_s,
     "--scale-up-delay": lambda job: job.timeouts.scale_up_delay_s,
     "--min-round-time": lambda job: job.timeouts.min_round_s,
@@ -41,7 +43,8 @@ class _Unchanged:
     """What a job has that was told nothing."""
 
     min_nodes = max_nodes = 1
-    restarts, timeouts, leases = RestartPolicy(), Timeouts(), Leases()
+    restarts, quarantine = RestartPolicy(), Quarantine()
+    timeouts, leases = Timeouts(), Leases()
 
 
 Difference = tuple[str, str, str]

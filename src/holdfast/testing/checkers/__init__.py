@@ -7,6 +7,7 @@ from holdfast.testing.checkers import (
     closing,
     dense_ranks,
     healthy_nodes,
+    kept_out,
     leases,
     one_round,
     one_speaker,
@@ -38,6 +39,7 @@ CHECKERS = (
     succession,
     untouched,
     saving,
+    kept_out,
 )
 SHOWN = 10
 

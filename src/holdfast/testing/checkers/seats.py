@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment
+from holdfast.testing.checkers.kept_out import hosts_out, number_of
 from holdfast.testing.checkers.memory import CoordinatorMemory
 from holdfast.testing.facts import (
     AgentDied,
@@ -14,6 +15,7 @@ from holdfast.testing.facts import (
     FaultStruck,
     History,
     NodeDrained,
+    Recorded,
     Violation,
     WorkerBegan,
 )
@@ -32,6 +34,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     ran: dict[int, set[str]] = {}
     excused: set[str] = set()
     struck: set[int] = set()
+    kept_out: set[int] = set()
     memory = CoordinatorMemory(plan)
     for fact in history:
         if memory.was_lost(fact):
@@ -41,6 +44,8 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                 struck.add(fact.host)
             case AgentDied() | AgentFinished() | NodeDrained():
                 excused.add(fact.node)
+            case Recorded():
+                kept_out = hosts_out(fact.document)
             case WorkerBegan():
                 ran.setdefault(fact.round, set()).add(fact.node)
             case Delivered() if isinstance(fact.message, RunRound):
@@ -61,7 +66,8 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                     if stateless:
                         yield from _state(fact.at, told.round, new, [n for n in old if n in held])
                     if whole and former == told.round - 1 and not struck:
-                        yield from _kept(fact.at, told.round, new, old, excused)
+                        out = {node for node in old if number_of(node) in kept_out}
+                        yield from _kept(fact.at, told.round, new, old, excused | out)
 
 
 def _last_whole(

@@ -1,0 +1,72 @@
+"""Bugs in keeping hosts out on which rounds keep failing (§9)."""
+
+from __future__ import annotations
+
+from .planting import Mutant
+
+MUTANTS = (
+    Mutant(
+        "a host is kept out after its first failure",
+        "§9.2",
+        "core.policy.quarantine:blamed",
+        "needed = policy.after if stays == 0 else 1",
+        "needed = 1",
+        "blamed",
+        (0, 1, 2),
+        shown_by="kept_out",
+    ),
+    Mutant(
+        "whoever is kept out gets a seat all the same",
+        "§9.2",
+        "core.coordinator.forming:_able",
+        "    for name in kept_out:\n",
+        "    return [*able, *kept_out]\n    for name in kept_out:\n",
+        "blamed",
+        (0, 1, 3),
+        also=(
+            (
+                "core.policy.quarantine:let_in",
+                "stays, now, record.cause",
+                "record.stays, record.until, record.cause",
+            ),
+        ),
+        shown_by="kept_out",
+    ),
+    Mutant(
+        "the job waits for nodes, since a host is kept out",
+        "§9.4",
+        "core.coordinator.forming:_able",
+        "    for name in kept_out:\n",
+        "    for name in ():\n",
+        "blamed",
+        (14, 29, 36),
+    ),
+    Mutant(
+        "a takeover forgets who is kept out",
+        "§9.5",
+        "core.coordinator.quarantine:inherit",
+        "for kept in written.hosts",
+        "for kept in ()",
+        "blamed",
+        (27, 30, 42),
+        shown_by="kept_out",
+    ),
+    Mutant(
+        "a running round is ended for a host that is kept out",
+        "§9.2",
+        "core.coordinator.forming:_newcomers",
+        "waiting, _ = _told_apart(state, now)",
+        "waiting = list(state.ready)",
+        "blamed",
+        (0, 12, 27),
+    ),
+    Mutant(
+        "who is kept out does not come back",
+        "§9.3",
+        "core.policy.quarantine:HostRecord.is_out",
+        "return now < self.until",
+        "return self.stays > 0",
+        "blamed",
+        (4, 12, 34),
+    ),
+)
