@@ -29,12 +29,13 @@ export interface Job {
   actions: string[];
   /** It was read from a journal: nothing will change. */
   is_journal: boolean;
+  /** What is not known, in sentences. */
+  notes: string[];
 }
 
 export interface Outcome {
   verdict: string;
   reason: string;
-  exit_status: number;
 }
 
 /** Where the page can go when its own agent is gone, and what opens it there. */

@@ -42,17 +42,22 @@ export function IncidentItem({ incident }: { incident: Incident }) {
         <span>round {incident.round}</span>
       </p>
       <p class="words"><Icon name="bad" />{incident.words}</p>
-      {incident.cause && <p class="cause">{incident.cause}</p>}
+      {incident.cause && !incident.words.includes(incident.cause) && <p class="cause">{incident.cause}</p>}
       <p class={open ? "result" : "result good"}>
         <Icon name={open ? "waiting" : "good"} />
         {open ? (store.job?.outcome ? "not recovered" : "not over yet") : `recovered in ${duration(incident.recovered_s!)}`}
       </p>
-      {incident.decision && <p class="cause">{incident.decision}</p>}
+      {incident.decision && <p class="cause">{withoutRepeat(incident.decision, incident.words)}</p>}
       {incident.ranks.length > 0 && (
         <p class="cause"><a href={`#logs?ranks=${incident.ranks.slice(0, 8).join(",")}`}>Logs of rank {rankRange(incident.ranks)}</a></p>
       )}
     </li>
   );
+}
+
+/** A decision begins with what it is about, which stands above it already. */
+function withoutRepeat(decision: string, words: string): string {
+  return decision.startsWith(words) ? decision.slice(words.length).replace(/^[;:,\s]+/, "") : decision;
 }
 
 function Events({ events }: { events: Event[] }) {

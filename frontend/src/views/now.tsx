@@ -14,7 +14,8 @@ export function Now() {
     <section class="now" aria-label="How the job is">
       <p class="sentence" data-test="sentence">{job.words}</p>
       {job.waiting && <Wait words={job.waiting} />}
-      {job.outcome && job.outcome.verdict !== "succeeded" && <p class="reason">{job.outcome.reason}</p>}
+      {job.outcome && job.outcome.verdict !== "succeeded" && job.outcome.reason !== job.words && <p class="reason">{job.outcome.reason}</p>}
+      {job.notes.map((note) => <p key={note} class="more">Note: {note}.</p>)}
       <dl class="figures">
         <Figure name="Step" value={job.step === null ? "–" : count(job.step)}
           more={job.step === null ? (job.is_journal ? "not in a journal" : "workers report none") : speed === null ? "" : `${rate(speed)} a second`} />

@@ -13,6 +13,8 @@ const SPANS = [
   { name: "10 min", seconds: 600 },
   { name: "1 min", seconds: 60 },
 ] as const;
+/** A shorter job is shown as a whole. */
+const SHORTEST_S = 60;
 /** A round is at least this wide, so that it can be seen. */
 const LEAST_PX = 1.5;
 
@@ -41,11 +43,13 @@ export function Timeline() {
     <section class="card timeline" aria-labelledby="timeline-title">
       <div class="head">
         <h2 id="timeline-title">Rounds</h2>
-        <div class="switch" role="group" aria-label="How far back">
-          {SPANS.filter(({ seconds }) => seconds === Infinity || seconds < long).map(({ name, seconds }) => (
-            <button key={name} aria-pressed={span === seconds} onClick={() => setSpan(seconds)}>{name}</button>
-          ))}
-        </div>
+        {long > SHORTEST_S && (
+          <div class="switch" role="group" aria-label="How far back">
+            {SPANS.filter(({ seconds }) => seconds === Infinity || seconds < long).map(({ name, seconds }) => (
+              <button key={name} aria-pressed={span === seconds} onClick={() => setSpan(seconds)}>{name}</button>
+            ))}
+          </div>
+        )}
       </div>
       <div ref={box} class="strip">
         {width > 0 && <Strip rounds={rounds} incidents={incidents} from={from} to={to} width={width} />}

@@ -19,6 +19,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast run         start, supervise, restart and explain the workers of a job
   holdfast run --help  all its options
   holdfast report      what became of a job: its story, and where its time went
+  holdfast dashboard   the page of a job in a browser, live or from its journals
   holdfast stacks      where all workers on this machine are, right now
   holdfast slurm       submit a job to Slurm, and follow it
   holdfast where       where this process was placed, and by which engine; runs nothing
@@ -45,6 +46,10 @@ def main(argv: list[str] | None = None) -> int:
         if argv is None:
             _leave(status)
         return status
+    if verb == "dashboard":
+        from holdfast.cli.dashboard import dashboard
+
+        return dashboard(words[1:])
     if verb == "stacks":
         from holdfast.cli.stacks import stacks
 

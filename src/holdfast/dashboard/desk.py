@@ -7,7 +7,13 @@ from functools import partial
 
 import msgspec
 
-from holdfast.core.policy.stacks import StackFrame, StackGroup, WorkerStack, grouped
+from holdfast.core.policy.stacks import (
+    StackFrame,
+    StackGroup,
+    WorkerStack,
+    grouped,
+    without_own_frames,
+)
 from holdfast.core.protocol.questions import StacksAsked, StacksTold, StackTold
 from holdfast.dashboard.guard import SAFE_HEADERS
 from holdfast.dashboard.ranks import parse_ranks
@@ -71,4 +77,5 @@ def _text(stack: WorkerStack) -> str:
         f'  File "{frame.file}", line {frame.line}, in {frame.function}'
         for frame in reversed(stack.frames)
     ]
-    return "\n".join([f"rank {stack.rank} on {stack.node}:", *lines])
+    own = without_own_frames("\n".join(lines))
+    return f"rank {stack.rank} on {stack.node}:\n{own}"

@@ -19,8 +19,12 @@ from msgspec.structs import replace
 
 from holdfast.core.protocol.questions import (
     WAIT_MOST_S,
+    DashboardAsked,
+    DashboardTold,
     EventsAsked,
     EventsTold,
+    GoodputAsked,
+    GoodputTold,
     JobAsked,
     JobTold,
     NodeOverview,
@@ -32,6 +36,7 @@ from holdfast.core.protocol.questions import (
 from holdfast.dashboard import views
 from holdfast.dashboard.shown import Shown
 from holdfast.dashboard.source import Asking, Source, Whom
+from holdfast.dashboard.wire import DashboardShown
 from holdfast.observe.story import Key, StoryEvent
 from holdfast.runtime.loop import Clock
 
@@ -40,6 +45,10 @@ NODES_A_SECOND = 500
 """So many are asked by all pages of one agent together."""
 RETRY_S = 1.0
 LEAST_PAUSE_S = 0.1
+GOODPUT_S = 5.0
+DASHBOARDS_S = 10.0
+DASHBOARDS_MOST = 16
+"""A page needs a few others, not all."""
 _event: msgspec.msgpack.Decoder[StoryEvent] = msgspec.msgpack.Decoder(StoryEvent)
 
 
@@ -85,10 +94,14 @@ class Feed:
         question: Question,
         then: Callable[[Asking], None],
         of: Whom = "coordinator",
+        nodes: Sequence[str] = (),
     ) -> None:
+        """Ask, in place of what was asked or waited for about the same before."""
+        if name in self._cancels:
+            self._cancels[name]()
         asking = Asking(then)
         self._cancels[name] = asking.cancel
-        self._source.ask(question, asking, of)
+        self._source.ask(question, asking, of, nodes)
 
     # How the job is.
 
@@ -134,6 +147,32 @@ class Feed:
         delay_s = max(LEAST_PAUSE_S, interval_s(len(nodes)) - passed_s)
         self._later("job", delay_s, partial(self._ask_job, []))
 
+    # Where the time went, and where else the job can be watched.
+
+    def _ask_goodput(self) -> None:
+        self._ask("goodput", GoodputAsked(), self._on_goodput)
+
+    def _on_goodput(self, answers: Asking) -> None:
+        told = answers.only
+        if isinstance(told, GoodputTold):
+            self._shown.ledger = views.ledger_shown(told.total_s, told.parts_s)
+            self._tell()
+        self._later("goodput", GOODPUT_S, self._ask_goodput)
+
+    def _ask_dashboards(self) -> None:
+        names = [node.name for node in self._shown.nodes]
+        some = [*dict.fromkeys([self._teller, *names])][:DASHBOARDS_MOST]
+        self._ask("dashboards", DashboardAsked(), self._on_dashboards, of="some", nodes=some)
+
+    def _on_dashboards(self, answers: Asking) -> None:
+        self._shown.dashboards = [
+            DashboardShown(node, one.url, one.key)
+            for node, one in answers.by_node.items()
+            if isinstance(one, DashboardTold)
+        ]
+        self._tell()
+        self._later("dashboards", DASHBOARDS_S, self._ask_dashboards)
+
     # What happened: the coordinator's node knows most.
 
     def _follow(self, teller: str) -> None:
@@ -141,6 +180,8 @@ class Feed:
         if teller and teller != self._teller:
             self._teller = teller
             self._ask_events()
+            self._ask_goodput()
+            self._ask_dashboards()
 
     def _ask_events(self) -> None:
         question = EventsAsked(self._heard.get(self._teller, 0), WAIT_MOST_S)

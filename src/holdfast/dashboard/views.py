@@ -20,9 +20,12 @@ from holdfast.dashboard.wire import (
     WORKER_STATES,
     JobShown,
     JobState,
+    LedgerPart,
+    LedgerShown,
     NodeShown,
     OutcomeShown,
 )
+from holdfast.observe.goodput import Part
 from holdfast.observe.story import StoryEvent
 
 
@@ -52,7 +55,7 @@ def job_shown(told: JobTold, step: int | None, source: Source) -> JobShown:
 def _outcome_shown(outcome: Outcome | None) -> OutcomeShown | None:
     if outcome is None:
         return None
-    return OutcomeShown(outcome.verdict, outcome.reason, outcome.exit_status)
+    return OutcomeShown(outcome.verdict, outcome.reason)
 
 
 def _state(told: JobTold) -> JobState:
@@ -100,6 +103,27 @@ def nodes_shown(told: JobTold, nodes: Sequence[NodeOverview]) -> list[NodeShown]
         )
         for one in nodes
     ]
+
+
+PARTS: dict[Part, str] = {
+    "useful": "useful work",
+    "lost steps": "steps done again",
+    "import": "importing modules",
+    "waiting for nodes": "waiting for nodes",
+    "form": "forming rounds",
+    "spawn": "starting workers",
+    "first step": "to the first step",
+    "detect": "noticing failures",
+    "stop": "stopping workers",
+    "pause": "pausing before a restart",
+    "idle after the end": "after the end",
+}
+"""The useful one first."""
+
+
+def ledger_shown(total_s: float, parts_s: Mapping[str, float]) -> LedgerShown:
+    parts = [LedgerPart(name, words, parts_s.get(name, 0.0)) for name, words in PARTS.items()]
+    return LedgerShown(total_s, tuple(parts))
 
 
 def placed(nodes: Sequence[NodeOverview], told: Mapping[str, RanksTold]) -> list[NodeOverview]:

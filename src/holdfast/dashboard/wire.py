@@ -24,7 +24,6 @@ WORKER_STATES = (
 class OutcomeShown(Struct, frozen=True):
     verdict: str
     reason: str
-    exit_status: int
 
 
 class DashboardShown(Struct, frozen=True):
@@ -66,6 +65,8 @@ class JobShown(Struct, frozen=True):
     served_by: str
     actions: tuple[str, ...]
     is_journal: bool
+    notes: tuple[str, ...] = ()
+    """What is not known, in sentences."""
 
 
 class NodeShown(Struct, frozen=True):

@@ -96,7 +96,7 @@ class FrontDoor:
         from holdfast.node.visits import Visits
 
         self._answering = self._answering or Answering(
-            self.engine, self._workplace, self.make_records()
+            self.engine, self._workplace, self.make_records(), lambda: self.dashboard
         )
         self._visits = self._visits or Visits(self._loop, self.engine.questions)
         then()
