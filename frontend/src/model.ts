@@ -5,7 +5,8 @@
  * comes as words from Python: the page has no second copy of any rule.
  */
 
-export type JobState = "waiting" | "running" | "stopping" | "succeeded" | "failed";
+/** The last one is of journals that end before their job does. */
+export type JobState = "waiting" | "running" | "stopping" | "succeeded" | "failed" | "cut off";
 
 /** The job as a whole: small, sent whenever it differs. */
 export interface Job {

@@ -58,6 +58,7 @@ class Store {
   }
 
   ended(): number | null {
+    if (this.job?.is_journal && this.ledger) return this.started() + this.ledger.total_s;
     if (!this.job?.outcome) return null;
     return this.events.findLast((event) => event.kind === "job_finished")?.at ?? this.workers.at;
   }

@@ -11,6 +11,7 @@ const STATES: Record<Job["state"], string> = {
   stopping: "Recovering",
   succeeded: "Succeeded",
   failed: "Failed",
+  "cut off": "Cut off",
 };
 
 export function Header({ tab, openHelp }: { tab: Tab; openHelp: () => void }) {
@@ -22,14 +23,14 @@ export function Header({ tab, openHelp }: { tab: Tab; openHelp: () => void }) {
         {job && <h1 title={job.run}>{job.run}</h1>}
         {job && <StatePill state={job.state} />}
         <span class="grow" />
-        <Line connection={connection} />
+        <Line connection={connection} isJournal={job?.is_journal ?? false} />
         <ThemeButton />
         <button class="quiet" onClick={openHelp} title="Keys and help (?)" aria-label="Help">
           <Icon name="help" />
         </button>
       </div>
       <nav aria-label="Parts of this page">
-        {TABS.map((name, k) => (
+        {TABS.filter((name) => !job?.is_journal || name === "overview" || name === "speed").map((name, k) => (
           <a key={name} href={`#${name}`} aria-current={name === tab ? "page" : undefined} title={`Key ${k + 1}`}>
             {name[0]!.toUpperCase() + name.slice(1)}
           </a>
@@ -41,7 +42,7 @@ export function Header({ tab, openHelp }: { tab: Tab; openHelp: () => void }) {
 
 export function StatePill({ state }: { state: Job["state"] }) {
   return (
-    <span class={`pill job-${state}`} data-test="state"><Icon name={state as IconName} />{STATES[state]}</span>
+    <span class={`pill job-${state.replace(" ", "-")}`} data-test="state"><Icon name={state === "cut off" ? "notable" : (state as IconName)} />{STATES[state]}</span>
   );
 }
 
@@ -54,7 +55,8 @@ const LINES: Record<Connection["state"], string> = {
   over: "ended",
 };
 
-function Line({ connection }: { connection: Connection }) {
+function Line({ connection, isJournal }: { connection: Connection; isJournal: boolean }) {
+  if (isJournal) return <span class="line" data-test="line"><i aria-hidden="true" />from a journal</span>;
   return (
     <span class={`line line-${connection.state}`} role="status" data-test="line">
       <i aria-hidden="true" />{LINES[connection.state]}

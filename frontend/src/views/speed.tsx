@@ -10,12 +10,12 @@ export function Speed() {
   const steps = job?.step !== null;
   return (
     <>
-      <section class="card" aria-labelledby="rate-title">
+      {!job?.is_journal && <section class="card" aria-labelledby="rate-title">
         <div class="head"><h2 id="rate-title">Steps a second</h2><span class="more">since this page was opened</span></div>
         {!steps ? <NoSteps /> : some ? (
           <Plot at={history.at} lines={[{ name: "steps a second", colour: "accent", values: history.rate }]} show={rate} label="Steps a second over time" />
-        ) : <p class="empty">{job?.is_journal ? "A journal has no steps: only a live job shows them." : "The first figures come in a moment."}</p>}
-      </section>
+        ) : <p class="empty">The first figures come in a moment.</p>}
+      </section>}
       {steps && some && (
         <section class="card" aria-labelledby="spread-title">
           <div class="head"><h2 id="spread-title">Time of a step</h2><span class="more">the slowest, the middle and the fastest worker</span></div>
@@ -31,7 +31,7 @@ export function Speed() {
       )}
       <div class="columns even">
         <Recoveries />
-        <Stragglers />
+        {!job?.is_journal && <Stragglers />}
       </div>
     </>
   );

@@ -33,7 +33,7 @@ export function Timeline() {
   const [span, setSpan] = useState<number>(Infinity);
   const box = useRef<HTMLDivElement>(null);
   const width = useWidth(box);
-  useSeconds(!job?.outcome);
+  useSeconds(!job?.outcome && !job?.is_journal);
   if (!job) return null;
   const to = store.ended() ?? store.now();
   const began = store.started();

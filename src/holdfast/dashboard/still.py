@@ -38,7 +38,7 @@ def _job(told: JobReport, journals: Sequence[JournalRead]) -> JobShown:
     state: JobState = "succeeded" if told.verdict == "succeeded" else "failed"
     return JobShown(
         run=told.job,
-        state=state if told.verdict else "stopping",
+        state=state if told.verdict else "cut off",
         words=_sentence(told),
         round=last.round if last is not None else 0,
         nodes=last.group_size if last is not None else len(told.nodes),
@@ -58,7 +58,7 @@ def _job(told: JobReport, journals: Sequence[JournalRead]) -> JobShown:
 
 def _sentence(told: JobReport) -> str:
     if not told.outcome:
-        return "The journals end before the job does."
+        return "How the job ended is not in its journals."
     return f"{told.outcome[:1].upper()}{told.outcome[1:]}."
 
 

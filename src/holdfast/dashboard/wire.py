@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from holdfast.transport.http_model import event
 
-JobState = Literal["waiting", "running", "stopping", "succeeded", "failed"]
+JobState = Literal["waiting", "running", "stopping", "succeeded", "failed", "cut off"]
+"""The last one is of journals that end before their job does."""
 EndedBy = Literal["", "failure", "loss", "change", "hang", "success"]
 
 WORKER_STATES = (
