@@ -13,6 +13,7 @@ from holdfast.core.protocol.questions import (
     Answer,
     DashboardAsked,
     DashboardTold,
+    DrainWanted,
     EventsAsked,
     EventsTold,
     GoodputAsked,
@@ -25,8 +26,11 @@ from holdfast.core.protocol.questions import (
     RankOverview,
     RanksAsked,
     RanksTold,
+    RestartWanted,
     StacksAsked,
     StacksTold,
+    StopWanted,
+    UnderWay,
 )
 from holdfast.dashboard.source import Asking, Whom
 from holdfast.observe.story import StoryEvent
@@ -37,15 +41,13 @@ PAGE = 2000
 class MadeUpJob:
     """Answers at once, as `dashboard.source.Source`, and remembers what it was asked."""
 
-    actions: tuple[str, ...] = ()
-
     def __init__(self, nodes: int = 2, slots: int = 4, seed: int = 1) -> None:
         self.node, self.nodes, self.slots = "n0-id", nodes, slots
         self.began = time.monotonic()
         self.step_s = 0.125
         self.round, self.stage = 1, "running"
         self.outcome: Outcome | None = None
-        self.refusal = ""
+        self.refusal = self.unwilling = ""
         self.coordinator = "n0"
         self.events: list[StoryEvent] = []
         self.asked: list[Question] = []
@@ -96,8 +98,8 @@ class MadeUpJob:
                 return self.dashboards.get(node, NotKnown("none here"))
             case StacksAsked():
                 return self.stacks.get(node, NotKnown("no worker runs on this node now"))
-            case _:
-                return NotKnown("not made up")
+            case DrainWanted() | RestartWanted() | StopWanted():
+                return NotKnown(self.unwilling) if self.unwilling else UnderWay()
 
     def step(self) -> int:
         return int((time.monotonic() - self.began) / self.step_s)

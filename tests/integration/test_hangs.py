@@ -7,9 +7,12 @@ for several times as long.
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
+
+from holdfast.processes.lookout import debugger
 
 HANG_AFTER_S = 2
 QUIET_S = 5 * HANG_AFTER_S
@@ -59,6 +62,10 @@ if os.environ["HOLDFAST_ROUND"] == "1":
     assert "ending rank 0 for it (--hang restart)" in job.stderr
     assert "the job stood still, and it was ended in" in job.stderr
     assert "restart 1 of 1" in job.stderr
+    path = re.search(r"it was ended in .*; stacks: (.*\.txt)", job.stderr)
+    assert path is not None, "the failure names where the stacks are"
+    full = (job.folder / path[1]).read_text()
+    assert ("With frames of C" in full) == bool(debugger.installed())
 
 
 def test_a_job_that_goes_on_by_itself_says_so(start_job) -> None:

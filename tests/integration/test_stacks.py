@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from holdfast.processes.lookout import kernel
+from holdfast.processes.lookout import debugger, kernel
 
+PIPE = subprocess.PIPE
 READY = "open(f'ready.{os.environ[\"RANK\"]}', 'w').close()\n"
 WAIT = "while not os.path.exists('go'):\n    time.sleep(0.002)\n"
 
@@ -175,3 +178,37 @@ def test_a_job_that_is_not_there_is_a_mistake_that_names_those_that_are(
     assert name in told.partition("hint:")[2]
     (job.folder / "go").touch()
     assert job.wait() == 0
+
+
+@pytest.mark.skipif(not debugger.installed(), reason="needs py-spy")
+def test_a_worker_that_gives_no_stack_is_looked_at_with_py_spy(
+    start_job, holdfast: Path, request: pytest.FixtureRequest
+) -> None:
+    name = run_id(request)
+    script = f"import os, time\ndef mine():\n    {READY}    os.read(0, 1)\nmine()"
+    command = ("--no-python", sys.executable, "-I", "program.py")
+    job = start_job(f"--rdzv-id={name}", *command, files={"program.py": script}, stdin=PIPE)
+    job.until_files("ready.0")
+    job.until(lambda: "rank 0 is in mine at program.py:4" in asked(holdfast, name), "its place")
+    job.process.stdin.close()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.parametrize("how", ["--preload=json", "--no-warm"])
+def test_workers_let_their_agent_look_into_them_and_nobody_else(
+    start_program, holdfast: Path, how: str
+) -> None:
+    script = """
+        import os
+        open("pid", "w").write(str(os.getpid()))
+        spawner = open(f"/proc/{os.getppid()}/stat").read()
+        open("agent", "w").write(spawner.rpartition(")")[2].split()[1])
+        """
+    traced = ("strace", "-f", "-qq", "-e", "trace=prctl", "-o", "calls")
+    run = (str(holdfast), "run", how, "--log-dir=logs", "program.py")
+    job = start_program(*traced, *run, files={"program.py": script})
+    assert job.wait() == 0
+    calls = [line.split(None, 1) for line in job.read("calls").splitlines()]
+    permitted = [(pid, call) for pid, call in calls if "PR_SET_PTRACER" in call]
+    assert [pid for pid, _ in permitted] == [job.read("pid")]
+    assert f"PR_SET_PTRACER, {job.read('agent')})" in permitted[0][1]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from holdfast.core.node.io import Say, SignalReceived
 from holdfast.core.policy.config import JobConfig, Program
@@ -46,8 +49,14 @@ class Stage:
         self.told.append(([event.words for event in events], last))
 
 
-def test_what_was_before_comes_first_and_nothing_comes_twice(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path)
+    yield made
+    made.journal.close()
+
+
+def test_what_was_before_comes_first_and_nothing_comes_twice(stage: Stage) -> None:
     stage.happen("one", "two")
     stage.listen()
     stage.read()
@@ -64,8 +73,7 @@ def test_what_was_before_comes_first_and_nothing_comes_twice(tmp_path: Path) -> 
     ]
 
 
-def test_who_asks_before_the_journal_is_read_gets_all_of_it(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+def test_who_asks_before_the_journal_is_read_gets_all_of_it(stage: Stage) -> None:
     stage.happen("one")
     stage.listen()
     stage.ask(0)
@@ -75,8 +83,7 @@ def test_who_asks_before_the_journal_is_read_gets_all_of_it(tmp_path: Path) -> N
     assert stage.told == [(["one"], 1)]
 
 
-def test_who_waits_is_told_of_the_next_event_or_that_there_was_none(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+def test_who_waits_is_told_of_the_next_event_or_that_there_was_none(stage: Stage) -> None:
     stage.listen()
     stage.read()
     stage.catch_up()

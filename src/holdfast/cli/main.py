@@ -18,9 +18,15 @@ Usage: holdfast run [options] SCRIPT [arguments]
 
   holdfast run         start, supervise, restart and explain the workers of a job
   holdfast run --help  all its options
+  holdfast status      how a job is: nodes, ranks, steps, what it waits for
+  holdfast top         the same live, worker by worker
+  holdfast events      what has happened to it so far, and as it goes on
   holdfast report      what became of a job: its story, and where its time went
   holdfast dashboard   the page of a job in a browser, live or from its journals
   holdfast stacks      where all workers on this machine are, right now
+  holdfast drain       have a node leave its job
+  holdfast restart     begin a job's next round, with all workers started again
+  holdfast stop        end a job
   holdfast slurm       submit a job to Slurm, and follow it
   holdfast where       where this process was placed, and by which engine; runs nothing
   holdfast --help      this text
@@ -28,6 +34,21 @@ Usage: holdfast run [options] SCRIPT [arguments]
 
 For example: holdfast run --nproc-per-node 4 train.py
 """
+
+VERBS = {
+    "status": "status",
+    "top": "status",
+    "events": "status",
+    "report": "report",
+    "dashboard": "dashboard",
+    "stacks": "stacks",
+    "drain": "operate",
+    "restart": "operate",
+    "stop": "operate",
+    "slurm": "slurm",
+    "where": "where",
+}
+"""All but `run`, each a function of that name, with the module of `holdfast.cli` that has it."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -46,26 +67,12 @@ def main(argv: list[str] | None = None) -> int:
         if argv is None:
             _leave(status)
         return status
-    if verb == "dashboard":
-        from holdfast.cli.dashboard import dashboard
+    if verb in VERBS:
+        from importlib import import_module
 
-        return dashboard(words[1:])
-    if verb == "stacks":
-        from holdfast.cli.stacks import stacks
-
-        return stacks(words[1:])
-    if verb == "report":
-        from holdfast.cli.report import report
-
-        return report(words[1:])
-    if verb == "slurm":
-        from holdfast.cli.slurm import slurm
-
-        return slurm(words[1:])
-    if verb == "where":
-        from holdfast.cli.where import where
-
-        return where(words[1:])
+        module = import_module(f"holdfast.cli.{VERBS[verb]}")
+        status = getattr(module, verb)(words[1:])
+        return int(status)
     if verb in ("--version", "-V"):
         from holdfast import __version__
 

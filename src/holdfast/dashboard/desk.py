@@ -1,4 +1,4 @@
-"""What a page asks besides the stream: where workers are in their code."""
+"""What a page asks besides the stream: where workers are in their code; what it wants done."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 
 import msgspec
+from msgspec import Struct
 
 from holdfast.core.policy.stacks import (
     StackFrame,
@@ -14,13 +15,41 @@ from holdfast.core.policy.stacks import (
     grouped,
     without_own_frames,
 )
-from holdfast.core.protocol.questions import StacksAsked, StacksTold, StackTold
+from holdfast.core.protocol.bounds import Name
+from holdfast.core.protocol.questions import (
+    DrainWanted,
+    Question,
+    RestartWanted,
+    StacksAsked,
+    StacksTold,
+    StackTold,
+    StopWanted,
+)
 from holdfast.dashboard.guard import SAFE_HEADERS
 from holdfast.dashboard.ranks import parse_ranks
 from holdfast.dashboard.source import Asking, Source
 from holdfast.dashboard.wire import StackGroupShown
 from holdfast.transport.http_model import JSON, HttpReply, HttpResponse, PageRequest, Route, said
 
+BY = "the dashboard"
+WISH_MOST = 4 << 10
+
+
+class DrainWish(Struct, frozen=True, tag="drain", tag_field="action"):
+    node: Name
+
+
+class RestartWish(Struct, frozen=True, tag="restart", tag_field="action"):
+    pass
+
+
+class StopWish(Struct, frozen=True, tag="stop", tag_field="action"):
+    pass
+
+
+Wish = DrainWish | RestartWish | StopWish
+ACTIONS = ("drain", "restart", "stop")
+_wishes: msgspec.json.Decoder[Wish] = msgspec.json.Decoder(Wish)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -33,7 +62,10 @@ class Desk:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self.routes = {"/api/stacks": Route(get=self._stacks)}
+        self.routes = {
+            "/api/stacks": Route(get=self._stacks),
+            "/api/actions": Route(post=self._act, body_most=WISH_MOST),
+        }
 
     def _stacks(self, request: PageRequest, reply: HttpReply) -> None:
         ranks = parse_ranks(request.query.get("ranks", ""))
@@ -42,6 +74,37 @@ class Desk:
             return
         asked = StacksAsked("somebody asked in the dashboard")
         self._source.ask(asked, Asking(partial(_give_stacks, ranks, reply)), of="all")
+
+    def _act(self, request: PageRequest, reply: HttpReply) -> None:
+        try:
+            wish = _wishes.decode(request.body)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            reply(said(400, "that is no wish of this page"))
+            return
+        question, words = _question_of(wish)
+        asking = Asking(partial(_say_what_came, words, reply))
+        if isinstance(wish, DrainWish):
+            self._source.ask(question, asking, of="some", nodes=[wish.node])
+        else:
+            self._source.ask(question, asking)
+
+
+def _question_of(wish: Wish) -> tuple[Question, str]:
+    """What is asked of the job, and what is said when that is under way."""
+    match wish:
+        case DrainWish(node=node):
+            return DrainWanted(BY), f"{node} was asked to leave"
+        case RestartWish():
+            return RestartWanted(BY), "the round ends, and the next one begins"
+        case StopWish():
+            return StopWanted(BY), "the job is being ended"
+
+
+def _say_what_came(words: str, reply: HttpReply, answers: Asking) -> None:
+    if answers.problem:
+        reply(said(409, answers.problem))
+    else:
+        reply(answer({"words": words}))
 
 
 def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: Asking) -> None:

@@ -56,8 +56,6 @@ class Source(Protocol):
 
     node: str
     """Who serves the page."""
-    actions: tuple[str, ...]
-    """What may be wanted of it."""
 
     def ask(
         self,

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.core.policy.stragglers import slow_ones
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.questions import JobTold, NodeOverview, RankOverview, RanksTold
+from holdfast.dashboard.desk import ACTIONS
 from holdfast.dashboard.shown import WorkersShown
 from holdfast.dashboard.source import Source
 from holdfast.dashboard.wire import (
@@ -47,7 +48,7 @@ def job_shown(told: JobTold, step: int | None, source: Source) -> JobShown:
         outcome=_outcome_shown(outcome),
         coordinator=told.coordinator,
         served_by=names.get(source.node, source.node),
-        actions=source.actions if outcome is None else (),
+        actions=ACTIONS if outcome is None else (),
         is_journal=False,
     )
 

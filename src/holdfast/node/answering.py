@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.coordinator import operating
+from holdfast.core.coordinator.io import OperatorAsked, OperatorWish
 from holdfast.core.coordinator.overview import overview
-from holdfast.core.protocol.bounds import NAME_MOST, cut
+from holdfast.core.node.io import LeaveAsked
+from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.questions import (
     EVENTS_TOLD_MOST,
     Answer,
     DashboardAsked,
     DashboardTold,
+    DrainWanted,
     EventsAsked,
     EventsTold,
     FrameTold,
@@ -30,9 +34,12 @@ from holdfast.core.protocol.questions import (
     RankOverview,
     RanksAsked,
     RanksTold,
+    RestartWanted,
     StacksAsked,
     StacksTold,
     StackTold,
+    StopWanted,
+    UnderWay,
     pack,
     read_question,
 )
@@ -107,6 +114,13 @@ class Answering:
                 self._events().when_caught_up(lambda marks: tell(_goodput(marks)))
             case DashboardAsked():
                 tell(self._where_dashboard())
+            case DrainWanted(by=by):
+                self._engine.post(LeaveAsked(clean(by)))
+                tell(UnderWay())
+            case RestartWanted(by=by):
+                tell(self._operate("restart", by))
+            case StopWanted(by=by):
+                tell(self._operate("stop", by))
             case None:
                 tell(NotKnown("this version of Holdfast does not know that question"))
 
@@ -115,6 +129,16 @@ class Answering:
         if coordinating is None:
             return NotKnown(NOT_THE_COORDINATOR)
         return overview(coordinating.liveness, question, self._engine.clock.now())
+
+    def _operate(self, wish: OperatorWish, by: str) -> Answer:
+        coordinating = self._engine.place.coordinating
+        if coordinating is None:
+            return NotKnown(NOT_THE_COORDINATOR)
+        refused = operating.refusal(coordinating.state, wish)
+        if refused:
+            return NotKnown(refused)
+        coordinating.operate(OperatorAsked(wish, clean(by)))
+        return UnderWay()
 
     def _look_at_ranks(self, tell: Reply) -> None:
         standings = self._workplace.standings()

@@ -20,6 +20,7 @@ from holdfast.core.coordinator.io import (
     Disconnect,
     Explain,
     HandOverAsked,
+    OperatorAsked,
     Raise,
     Refuse,
     Reinstate,
@@ -160,6 +161,10 @@ class Coordinating:
     def written(self, version: int) -> None:
         """That version is written down."""
         self._take(lambda now: liveness.decide(self.liveness, Written(version), now))
+
+    def operate(self, event: OperatorAsked) -> None:
+        """Somebody wants something of the whole job."""
+        self._take(lambda now: liveness.decide(self.liveness, event, now))
 
     def hand_over(self) -> None:
         """The node goes: another one is to be the coordinator, if the job goes on."""

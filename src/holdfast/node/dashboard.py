@@ -33,8 +33,8 @@ ALL_ADDRESSES = ("0.0.0.0", "::")
 class AgentSource:
     """Asks the job as any outsider would, without leaving the agent."""
 
-    def __init__(self, engine: Engine, actions: tuple[str, ...]) -> None:
-        self.node, self.actions = engine.node, actions
+    def __init__(self, engine: Engine) -> None:
+        self.node = engine.node
         self._engine = engine
         self._number = 0
         self._asking: dict[int, Asking] = {}
@@ -84,7 +84,7 @@ class AgentDashboard:
 
     def __init__(self, engine: Engine, loop: Loop, say: Callable[[str], None]) -> None:
         self._engine, self._loop, self._say = engine, loop, say
-        self._source = AgentSource(engine, ())
+        self._source = AgentSource(engine)
         self._server: HttpServer | None = None
         self._site: Site | None = None
         self.address: DashboardAddress | None = None

@@ -25,10 +25,13 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.document import decode
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.messages import PassAnswer, QuestionAsked, SettleQuestion
 from holdfast.core.protocol.model import Endpoint
 from holdfast.core.protocol.questions import Answer, NotKnown, Question, pack, read_answer
+from holdfast.node.secrets import Secrets, security_of
 from holdfast.processes.bare.wire import VISIT
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.auth import ConnectionSecurity
@@ -107,6 +110,14 @@ class Visit:
                 raise VisitError(answer.reason)
             return answer
         raise VisitError("the coordinator did not answer")
+
+    def pause(self, seconds: float) -> None:
+        """Wait that long, or until the job hangs up. Raises `VisitError` then."""
+        over: list[bool] = []
+        self._loop.call_later(seconds, over.append, True)
+        self._loop.run_until(lambda: bool(over or self._ended))
+        if self._ended:
+            raise VisitError(self._ended)
 
     def close(self) -> None:
         self._connection.close()
@@ -222,6 +233,33 @@ def visit_at(
         loop.close()
         raise VisitError(won.reason)
     return Visit(loop, won.connection, run_id)
+
+
+def visit_elsewhere(config: JobConfig, secrets: Secrets) -> Visit:
+    """Visit a job where its nodes meet. Raises `VisitError`, or `UsageError` for what is wrong."""
+    security = security_of(config, secrets.token)
+    if config.rendezvous.is_embedded:
+        places: tuple[Endpoint, ...] = (Endpoint.parse(config.rendezvous.endpoint),)
+    else:
+        places = _written_places(config, secrets)
+    return visit_at(places, config.run_id, security)
+
+
+def _written_places(config: JobConfig, secrets: Secrets) -> tuple[Endpoint, ...]:
+    """Where agents of the job can be dialled, as its register says; the coordinator's first."""
+    from holdfast.node.meeting import settings_of
+    from holdfast.registers.opening import open_register
+    from holdfast.registers.register import RegisterRefused, RegisterUnreachable
+
+    try:
+        found = open_register(settings_of(config, secrets)).get_state()
+        document = decode(found[0]) if found else None
+    except (RegisterUnreachable, RegisterRefused, msgspec.DecodeError) as error:
+        raise VisitError(f"the register cannot be read: {error}") from None
+    if document is None or not document.places:
+        raise VisitError(f"no job called {config.run_id!r} is written down there")
+    leader = document.leader
+    return tuple(sorted(document.places.values(), key=lambda p: p != document.places.get(leader)))
 
 
 def _tls(security: ConnectionSecurity) -> ssl.SSLContext | None:

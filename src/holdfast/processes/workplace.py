@@ -138,6 +138,7 @@ class Workplace:
         """For what is opened before a round and read after a worker's end: not behind its output,
         of which much may wait."""
         self._import_lane = disk.lane("imports")
+        self._look_lane = disk.lane("looks")
         self._starts = Starts(self.file_lane, self._start, self._post_refusal)
         self._launch: Launch = launch_form(config.program)
         self._program_folder = program_folder(config.program)
@@ -366,7 +367,14 @@ class Workplace:
             self.logs.attempt(assignment.restart_count),
             self._longest_waits,
         )
-        means = LookMeans(self._loop, self.file_lane, self._crew.spawner_pid)
+        means = LookMeans(
+            self._loop,
+            self.file_lane,
+            self._crew.spawner_pid,
+            looks=self._look_lane,
+            environ=self._shared_environment,
+            debugs=self.config.oversight.stacks,
+        )
         return Lookout(watched, means, self._post)
 
     def standings(self) -> list[WorkerStanding]:
@@ -480,6 +488,8 @@ class Workplace:
         if ended.succeeded:
             self._post(event)
             return
+        if self._lookout is not None:
+            self._lookout.keep_flight_record(worker.ranks.local_rank)
         event = with_evidence(event, self._memory)
         complete = self._outbox.put_incomplete(event, self._loop, PATIENCE_S)
         read_stderr = member.streams.stderr_reader()

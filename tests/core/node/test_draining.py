@@ -12,6 +12,7 @@ from holdfast.core.node.io import (
     AgentTimerFired,
     EndSpawner,
     Finish,
+    LeaveAsked,
     Report,
     SignalReceived,
     SignalWorkers,
@@ -184,3 +185,25 @@ def test_a_node_that_waits_for_the_first_round_cannot_know_that_the_job_goes_on(
     life = waiting()
     life.take(SignalReceived(TERM))
     assert finished(life).asked == "job"
+
+
+# An operator asks.
+
+
+def test_an_operator_asks_as_a_signal_does_in_its_own_words() -> None:
+    life = member()
+    effects = life.take(LeaveAsked("ada on desk"))
+    save_s = life.state.config.timeouts.save_s
+    assert reports(effects) == [NodeDraining("ada on desk asked it to leave", save_s)]
+    assert "ada on desk asked this node to leave: " in said(effects)
+    assert life.take(LeaveAsked("bob")) == []
+
+
+def test_a_node_that_was_let_out_leaves_with_the_operators_words() -> None:
+    life = member()
+    life.take(LeaveAsked("ada on desk"))
+    effects = life.take(Told(StopRound(1, "a is leaving", goes_on=True)))
+    assert "ada on desk asked it to leave" in said(effects)
+    assert SignalWorkers(TERM, (0, 1)) in effects
+    assert life.state.outcome is not None
+    assert "SIGTERM" not in life.state.outcome.reason

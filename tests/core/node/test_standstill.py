@@ -52,7 +52,10 @@ def test_the_suspect_is_ended_after_the_words_and_fails_with_where_it_was() -> N
     assert isinstance(report.message, WorkersFailed)
     (failure,) = report.message.failures
     assert not failure.stopped_by_us
-    assert failure.error.message == "the job stood still, and it was ended in f at a.py:1"
+    assert (
+        failure.error.message
+        == "the job stood still, and it was ended in f at a.py:1; stacks: /logs/stacks_1.txt"
+    )
 
 
 def test_a_suspect_that_has_ended_by_itself_is_replaced_by_the_first_that_runs() -> None:

@@ -7,6 +7,8 @@ import pytest
 from holdfast.core.node import warming as agent_warming
 from holdfast.core.node.io import (
     AgentStarted,
+    AgentTimerFired,
+    AllGone,
     EndpointReserved,
     ImportLeft,
     ImportsLearned,
@@ -16,16 +18,18 @@ from holdfast.core.node.io import (
     SpawnerEnded,
     StartZygote,
     Told,
+    WakeAgent,
     ZygoteLost,
     ZygoteReady,
 )
-from holdfast.core.protocol.messages import CloseJob
+from holdfast.core.protocol.messages import CloseJob, StopRound
 from holdfast.core.protocol.model import Outcome
 
 from .agent_life import PORT, Life, run_round, said, without_words
 
 STEPS = ("import torch",)
 DYNAMO = "torch._dynamo"
+SETTLED = AgentTimerFired("improve")
 
 
 @pytest.fixture
@@ -38,11 +42,42 @@ def life() -> Life:
 
 
 def test_what_workers_import_late_is_prepared_beside_the_zygote_that_serves(life: Life) -> None:
-    effects = life.take(ImportsLearned((DYNAMO,)))
-    assert effects == [StartZygote(STEPS, late=(DYNAMO,), beside=True)]
+    assert life.take(ImportsLearned((DYNAMO,))) == [WakeAgent("improve", 0.5)]
+    assert life.take(SETTLED) == [StartZygote(STEPS, late=(DYNAMO,), beside=True)]
     assert life.take(ImportsLearned((DYNAMO,))) == []
     effects = life.take(ZygoteReady(STEPS, late=(DYNAMO,), beside=True))
     assert effects == [Remember((DYNAMO,), {})]
+
+
+def test_it_is_not_begun_while_more_is_being_imported(life: Life) -> None:
+    life.take(ZygoteReady(STEPS, beside=True, took_s=8.0))
+    assert life.take(ImportsLearned(("pandas",))) == [WakeAgent("improve", 2.0)]
+    assert life.take(ImportsLearned((DYNAMO,))) == [WakeAgent("improve", 2.0)]
+    assert life.take(SETTLED) == [StartZygote(STEPS, late=("pandas", DYNAMO), beside=True)]
+
+
+def test_what_a_zygote_takes_is_waited_for_within_bounds(life: Life) -> None:
+    for took_s, settled_s in ((0.1, 0.5), (4.0, 1.0), (600.0, 15.0)):
+        life.take(ZygoteReady(STEPS, beside=True, took_s=took_s))
+        assert life.take(ImportsLearned((f"m{took_s}",))) == [WakeAgent("improve", settled_s)]
+
+
+def test_what_the_zygote_has_already_is_nothing_new() -> None:
+    life = Life()
+    late = ("from sklearn.model_selection import train_test_split", "from torch import nn")
+    life.take(AgentStarted(preload=("import hydra",), late=late), ZygoteReady((), late=late))
+    life.take(EndpointReserved(PORT), run_round())
+    there = ("sklearn.model_selection", "sklearn", "torch.nn", "torch", "hydra")
+    assert life.take(ImportsLearned(there)) == []
+    assert life.take(ImportsLearned(("sklearn.svm",))) == [WakeAgent("improve", 0.5)]
+
+
+def test_a_new_round_is_not_kept_from_its_work_by_what_is_learned(life: Life) -> None:
+    life.take(ImportsLearned((DYNAMO,)))
+    life.take(Told(StopRound(1, "a worker failed")), AllGone(), EndpointReserved(PORT))
+    effects = life.take(run_round(2))
+    assert not [each for each in effects if isinstance(each, StartZygote)]
+    assert WakeAgent("improve", 0.5) in effects
 
 
 def test_a_job_that_ends_before_it_is_prepared_leaves_it_to_the_next(life: Life) -> None:
@@ -53,14 +88,16 @@ def test_a_job_that_ends_before_it_is_prepared_leaves_it_to_the_next(life: Life)
 
 
 def test_one_at_a_time_is_prepared_and_what_came_meanwhile_is_not_forgotten(life: Life) -> None:
-    life.take(ImportsLearned((DYNAMO,)))
+    life.take(ImportsLearned((DYNAMO,)), SETTLED)
     assert life.take(ImportsLearned(("pandas",))) == []
     effects = life.take(ZygoteReady(STEPS, late=(DYNAMO,), beside=True))
-    assert effects[-1] == StartZygote(STEPS, late=(DYNAMO, "pandas"), beside=True)
+    assert effects[-1] == WakeAgent("improve", 0.5)
+    again = StartZygote(STEPS, late=(DYNAMO, "pandas"), beside=True)
+    assert life.take(SETTLED) == [again]
 
 
 def test_what_is_unfit_is_avoided_with_what_is_inside_it(life: Life) -> None:
-    life.take(ImportsLearned(("lightning.fabric", "pandas")))
+    life.take(ImportsLearned(("lightning.fabric", "pandas")), SETTLED)
     effects = life.take(ModulesUnfit({"lightning": "it reads RANK when imported"}, beside=True))
     again = StartZygote(STEPS, late=("pandas",), avoid=("lightning",), beside=True)
     assert effects == [again]
@@ -69,20 +106,21 @@ def test_what_is_unfit_is_avoided_with_what_is_inside_it(life: Life) -> None:
 def test_a_node_does_not_learn_for_ever(life: Life) -> None:
     begun = 0
     for number in range(3 * agent_warming.MOST_IMPROVEMENTS):
-        effects = life.take(ImportsLearned((f"m{number}",)))
+        life.take(ImportsLearned((f"m{number}",)))
+        effects = life.take(SETTLED)
         effects += life.take(ZygoteReady(STEPS, beside=True))
         begun += sum(isinstance(effect, StartZygote) for effect in effects)
     assert begun == agent_warming.MOST_IMPROVEMENTS
 
 
 def test_the_loss_of_a_better_one_costs_nothing(life: Life) -> None:
-    life.take(ImportsLearned((DYNAMO,)))
+    life.take(ImportsLearned((DYNAMO,)), SETTLED)
     assert life.take(ZygoteLost("it ended with status 1", beside=True)) == []
     assert life.state.warm
 
 
 def test_a_step_that_only_the_better_one_rejects_is_left_out_too(life: Life) -> None:
-    life.take(ImportsLearned((DYNAMO,)))
+    life.take(ImportsLearned((DYNAMO,)), SETTLED)
     effects = life.take(ModuleRejected("import torch", "it raised", beside=True))
     (start,) = without_words(effects)
     assert start == StartZygote((), late=(), avoid=("torch",), beside=True)

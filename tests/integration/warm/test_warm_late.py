@@ -31,6 +31,7 @@ LATE = {
     "asks.py": "import os\nimport fit\nRANK = os.environ['RANK']",
     "fit.py": "VALUE = 1",
     "settings.py": "import os\nLEVEL = os.environ.get('LEVEL')",
+    "uses.py": "import settings\nimport fit",
 }
 PROGRAM = """
     import os, sys, time, warnings
@@ -135,6 +136,33 @@ def test_of_a_package_that_asks_for_its_rank_late_only_that_is_left_out(late) ->
     assert unfit["settings"] == "it reads LEVEL when imported, which the program sets first"
     again = late("warm", "asking.py")
     assert set(again.events("AgentStarted")[0]["avoid"]) == {"asks", "settings"}
+
+
+def test_what_read_a_variable_that_has_changed_since_is_imported_anew(late) -> None:
+    """And so is what had it imported; what has nothing to do with it comes from the shelf."""
+    text = """
+        import os, sys, time
+        def work():
+            if 'CHANGED' in os.environ:
+                os.environ['LEVEL'] = '3'
+            import uses, settings, fit
+            print(settings.LEVEL, uses.settings is settings, uses.fit is fit)
+            print([getattr(one.__spec__, 'loader') is one.__loader__ for one in (uses, settings)])
+        work()
+        sys.stdout.flush()
+        memory = os.path.join(os.environ['XDG_CACHE_HOME'], 'holdfast', 'imports')
+        if os.environ['HOLDFAST_ROUND'] == '1' and 'WAITS' in os.environ:
+            while not (os.path.isdir(memory) and [n for n in os.listdir(memory) if n[0] != '.']):
+                time.sleep(0.01)
+            sys.exit(1)
+        """
+    late.program.write({"changing.py": text})
+    learning = late("warm", "changing.py", WAITS="1")
+    assert output_of(learning, 1)[0].startswith(b"None True True\n")
+    run = late("warm", "changing.py", CHANGED="1")
+    assert "uses" in run.events("ZygoteReady")[0]["late"]
+    assert output_of(run)[0] == output_of(late("cold", "changing.py", CHANGED="1"))[0]
+    assert output_of(run)[0].startswith(b"3 True True\n")
 
 
 KEEPS_RANK = """

@@ -14,6 +14,8 @@ from holdfast.core.protocol.model import Endpoint, Record, Tenure
 Topic = Literal["", "restart", "re-form", "waiting"]
 """What an explanation is about: a round that follows at a charge or free of it, or a wait."""
 
+OperatorWish = Literal["restart", "stop"]
+
 
 class Heard(Record, frozen=True):
     """A node said something."""
@@ -36,6 +38,14 @@ class HeldUp(Record, frozen=True):
 
 class HandOverAsked(Record, frozen=True):
     """The node that the coordinator lives on has nothing more to do for the job, and goes."""
+
+
+class OperatorAsked(Record, frozen=True):
+    """Somebody wants something of the whole job (`core.coordinator.operating`)."""
+
+    wish: OperatorWish
+    by: str
+    """Who, in words."""
 
 
 class CoordinatorTimerFired(Record, frozen=True):
@@ -137,6 +147,7 @@ CoordinatorEvent = (
     | NodeGone
     | HeldUp
     | HandOverAsked
+    | OperatorAsked
     | CoordinatorTimerFired
 )
 CoordinatorEffect = (

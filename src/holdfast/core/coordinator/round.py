@@ -26,13 +26,14 @@ from holdfast.core.protocol.marks import MarkTree
 from holdfast.core.protocol.messages import StopRound, WorkersStood
 from holdfast.core.protocol.model import Assignment, Failure
 
-EndingKind = Literal["failure", "loss", "drain", "newcomers"]
+EndingKind = Literal["failure", "loss", "drain", "newcomers", "asked"]
 """Why a round ends (`ENDINGS`)."""
 ENDINGS: dict[EndingKind, tuple[str, str]] = {
     "failure": ("a worker failed", "one restart, unless a member was lost too"),
     "loss": ("a member is lost, suspected, has left or stopped by itself", "nothing"),
     "drain": ("a member was asked to leave (SIGTERM, USR1 or USR2 to its agent)", "nothing"),
     "newcomers": ("nodes wait, and there is room for them", "nothing"),
+    "asked": ("somebody asked for a restart (`holdfast restart`)", "nothing"),
 }
 """What ends a round, and what it costs of the restart budget."""
 

@@ -33,6 +33,7 @@ from holdfast.core.coordinator import ending as ending
 from holdfast.core.coordinator import forming as forming
 from holdfast.core.coordinator import inheriting as inheriting
 from holdfast.core.coordinator import judging as judging
+from holdfast.core.coordinator import operating as operating
 from holdfast.core.coordinator import quarantine as quarantine
 from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator import standstill as standstill
@@ -45,6 +46,7 @@ from holdfast.core.coordinator.io import (
     HandOverAsked,
     Heard,
     HeldUp,
+    OperatorAsked,
     Raise,
     Resign,
     Retire,
@@ -223,6 +225,8 @@ def _take(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[
             return ending.gone(state, event.node, event.reason, now, ended=event.ended)
         case HandOverAsked():
             return _hand_over(state, now)
+        case OperatorAsked():
+            return operating.asked(state, event, now)
         case HeldUp() | CoordinatorTimerFired():
             return []  # A stall has moved the deadlines already.
 

@@ -33,6 +33,7 @@ from holdfast.core.node.state import (
 from holdfast.core.node.stopping import close, leave
 from holdfast.core.policy import timing
 from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.bounds import cut
 from holdfast.core.protocol.messages import (
     Condition,
     Heartbeat,
@@ -193,7 +194,8 @@ def greeting(state: AgentState, heartbeat: int = 0) -> NodeGreeted:
     draining, within_s = "", 0.0
     if state.draining_by is not None:
         within_s = state.config.timeouts.save_s
-        draining = f"{signal_name(state.draining_by)} was sent to its agent"
+        sent = f"{signal_name(state.draining_by)} was sent to its agent"
+        draining = cut(state.leave_asked) or sent
     return NodeGreeted(
         node_info(state),
         seen=Seen(state.tenure, state.last_round, assignment.restart_count if assignment else 0),

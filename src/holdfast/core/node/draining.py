@@ -7,7 +7,8 @@ Rules
 2. Some schedulers send the signal to every process below the agent as well. A worker that dies of
    that very signal has not failed: its node was asked to leave. Such a round cannot go on, so the
    node then leaves at once.
-3. The two may come in any order. So a worker's death of such a signal is held back for a moment,
+3. An operator may ask as well (`holdfast drain`). That is the drain of rule 1, with its words.
+4. The two may come in any order. So a worker's death of such a signal is held back for a moment,
    and everything that fails here after it; if the node is not asked within it, it was a failure.
 """
 
@@ -21,6 +22,7 @@ from holdfast.core.node.io import AgentEffect, Report, Say, WakeAgent
 from holdfast.core.node.reports import in_brief
 from holdfast.core.node.state import ASKED_TIMER, DRAIN_TIMER, AgentState, Phase
 from holdfast.core.node.stopping import DRAIN_MARGIN_S, asks_to_leave, kill, leave
+from holdfast.core.protocol.bounds import cut
 from holdfast.core.protocol.messages import NodeDraining, WorkersFailed
 from holdfast.core.protocol.model import Failure, signal_name
 
@@ -38,23 +40,39 @@ def signalled(state: AgentState, number: int) -> list[AgentEffect]:
         state.deaths_held = False
         state.draining_by = number
         return leave(state, number)
-    if not _can_ask_to_leave(state, number):
+    if not (asks_to_leave(state, number) and _can_ask(state)):
         return leave(state, number)
+    name = signal_name(number)
+    return _ask(state, number, name, f"{name} was sent to its agent")
+
+
+def asked(state: AgentState, by: str) -> list[AgentEffect]:
+    """Somebody wants this node to leave, and sent no signal (rule 3)."""
+    is_leaving = state.draining_by is not None or state.interrupted_by is not None
+    if is_leaving or state.phase is Phase.CLOSING:
+        return []
+    state.leave_asked = f"{by} asked it to leave"
+    if not _can_ask(state):
+        return leave(state, signal.SIGTERM)
+    return _ask(state, signal.SIGTERM, f"{by} asked this node to leave", state.leave_asked)
+
+
+def _ask(state: AgentState, number: int, what: str, reason: str) -> list[AgentEffect]:
+    """Ask the coordinator to be let out of the round."""
     state.draining_by = number
-    reason = f"{signal_name(number)} was sent to its agent"
     times = state.config.timeouts
     patience_s = times.drain_s + DRAIN_MARGIN_S
     leaving = "this node leaves the job as soon as the job can do without it"
     if state.lease is None:
         leaving = "the workers save, and the job ends"
-    said = Say(f"{signal_name(number)}: {leaving}")
-    ask = Report(NodeDraining(reason, times.save_s))
+    said = Say(f"{what}: {leaving}")
+    ask = Report(NodeDraining(cut(reason), times.save_s))
     return [said, ask, WakeAgent(DRAIN_TIMER, patience_s)]
 
 
-def _can_ask_to_leave(state: AgentState, number: int) -> bool:
+def _can_ask(state: AgentState) -> bool:
     """Once, and where somebody can say when it suits."""
-    if not asks_to_leave(state, number) or state.draining_by is not None:
+    if state.draining_by is not None:
         return False
     if state.lease is None and not _can_save(state):
         return False

@@ -287,6 +287,12 @@ class LeaseRanOut(Record, frozen=True):
     """The spawner is stopping the workers, because the lease is about to end."""
 
 
+class LeaveAsked(Record, frozen=True):
+    """Somebody wants the node to leave the job (`holdfast drain`)."""
+
+    by: str
+
+
 class Told(Record, frozen=True):
     """The coordinator said something, under this tenure."""
 
@@ -320,6 +326,7 @@ AgentEvent = (
     | SpawnerLost
     | SpawnerEnded
     | SignalReceived
+    | LeaveAsked
     | ClosingAsked
     | Released
     | LauncherLost

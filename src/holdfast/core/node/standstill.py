@@ -5,8 +5,8 @@ Rules
    coordinator is told, and says when it is true of the whole job. Nobody else is told before.
 2. A node that reaches a coordinator anew tells it again.
 3. Words come before deeds: where the workers are is said, and kept in a file, before one is ended.
-4. The worker that is ended is a failure like any other, with the reason as its error: the round
-   ends by it, is charged, and is tried again if the budget allows.
+4. The worker that is ended is a failure like any other, with the reason and the file of the stacks
+   as its error: the round ends by it, is charged, and is tried again if the budget allows.
 5. A deadline is the program's own or the user's word, so a worker that misses one is ended at once.
 """
 
@@ -80,10 +80,12 @@ def _end_suspect(state: AgentState, event: GroupStood) -> list[AgentEffect]:
     if rank is None:
         return []
     place = f" {event.place}" if rank == event.suspect and event.place else ""
+    kept = f"; stacks: {event.file}" if event.file else ""
     from holdfast.core.policy.kinds import HANG
 
     worker = state.workers[running[rank]]
-    worker.ended_for, worker.ended_kind = f"the job stood still, and it was ended{place}", HANG
+    worker.ended_for = f"the job stood still, and it was ended{place}{kept}"
+    worker.ended_kind = HANG
     said = Say(f"ending rank {rank} for it (--hang restart)")
     return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
 
@@ -96,9 +98,10 @@ def missed(state: AgentState, event: DeadlineMissed) -> list[AgentEffect]:
     where = f" while it was {event.place}" if event.place else ""
     from holdfast.core.policy.kinds import DEADLINE
 
-    worker.ended_for, worker.ended_kind = f"{event.deadline} ran out{where}", DEADLINE
+    missed = f"{event.deadline} ran out{where}"
     kept = f"; its stack: {event.file}" if event.file else ""
-    said = Say(f"rank {worker.rank}: {worker.ended_for}; ending it{kept}")
+    worker.ended_for, worker.ended_kind = f"{missed}{kept}", DEADLINE
+    said = Say(f"rank {worker.rank}: {missed}; ending it{kept}")
     return [said, SignalWorkers(signal.SIGKILL, (event.local_rank,))]
 
 

@@ -22,6 +22,7 @@ SEEK_TIMER = "seek"
 DRAIN_TIMER = "drain"
 ASKED_TIMER = "asked too"
 NOTE_TIMER = "note"
+IMPROVE_TIMER = "improve"
 NOTE_S = 2.0
 """How long a node waits for its note before it joins: the disk may not answer."""
 PRELOAD_NOTICE_TIMER = "preload notice"
@@ -125,6 +126,8 @@ class AgentState(Struct):
     stopped_in: tuple[str, ...] = ()
     """What the zygote was importing when it could not go on but in a worker, innermost first."""
     left_out_said: bool = False
+    zygote_took_s: float = 0.0
+    """How long the last one was made."""
     improving: bool = False
     """A better zygote is being prepared beside the one that serves."""
     improvements: int = 0
@@ -164,6 +167,8 @@ class AgentState(Struct):
     closing: Outcome | None = None
     """No further round is wanted, and how the job ends unless the present one succeeds."""
     draining_by: int | None = None
+    leave_asked: str = ""
+    """Who asked it to leave, in a sentence about it, where that was no signal."""
     """The signal that asked the node to go, while its round still runs."""
     let_out: bool = False
     """The coordinator has ended the round for it."""

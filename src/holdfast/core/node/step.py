@@ -25,7 +25,7 @@ import sys
 from holdfast.core.node import contact as contact
 from holdfast.core.node import saving as saving
 from holdfast.core.node import standstill as standstill
-from holdfast.core.node.draining import not_asked, signalled, worker_failed
+from holdfast.core.node.draining import asked, not_asked, signalled, worker_failed
 from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
@@ -42,6 +42,7 @@ from holdfast.core.node.io import (
     KillZygote,
     LauncherLost,
     LeaseRanOut,
+    LeaveAsked,
     NoteSeat,
     ProcessesStuck,
     Released,
@@ -69,6 +70,7 @@ from holdfast.core.node.state import (
     DRAIN_TIMER,
     GRACE_TIMER,
     HEARTBEAT_TIMER,
+    IMPROVE_TIMER,
     MOVES,
     NOTE_TIMER,
     PRELOAD_NOTICE_TIMER,
@@ -98,7 +100,7 @@ from holdfast.core.node.stopping import (
     stop_workers,
     stuck,
 )
-from holdfast.core.node.warming import improve
+from holdfast.core.node.warming import improve, improve_soon
 from holdfast.core.policy import root_cause as rootcause
 from holdfast.core.protocol.bounds import NUMBER_MOST, TEXT_MOST, cut
 from holdfast.core.protocol.messages import (
@@ -152,6 +154,8 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
             return _timer(state, event.name, now)
         case SignalReceived():
             return signalled(state, event.signal)
+        case LeaveAsked():
+            return asked(state, event.by)
         case ClosingAsked():
             return closing_asked(state, event.outcome)
         case Released():
@@ -244,7 +248,7 @@ def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
     effects.append(StartWorkers(assignment, tuple(state.workers), warm=state.warm))
     if state.warm:
         effects.append(WakeAgent(BIRTH_TIMER, state.config.timeouts.preload_s))
-    return [*effects, *improve(state)]
+    return [*effects, *improve_soon(state)]
 
 
 def _place(assignment: Assignment) -> str:
@@ -415,6 +419,8 @@ def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
         return leave(state, state.draining_by)
     if name == ASKED_TIMER:
         return not_asked(state)
+    if name == IMPROVE_TIMER:
+        return improve(state)
     preparing = state.warm_pending and state.phase is Phase.PREPARING
     if name == PRELOAD_TIMER and preparing:
         limit = f"{state.config.timeouts.preload_s:g} s"

@@ -142,6 +142,7 @@ def depart(state: AgentState) -> list[AgentEffect]:
 def leave(state: AgentState, number: int, why: str = "") -> list[AgentEffect]:
     """Pass the signal on, give the workers their grace, and go; `why` if none was received."""
     state.interrupted_by = number
+    why = why or state.leave_asked
     sent = f"{signal_name(number)} was sent to"
     reason = f"{state.name}: {why}" if why else f"{sent} the agent on {state.name}"
     status = exit_status.BY_SIGNAL + number

@@ -3,9 +3,11 @@
 Rules
 1. A zygote is a help, never a condition: one that is late, unfit or lost means cold workers.
 2. A step that cannot be done ahead is left out, and the rest is tried again.
-3. What workers import after they began is part of what the next round needs. Once it is known, a
-   better zygote is prepared beside the one that serves, while the round runs, and takes its place.
-   One at a time, and only so often: what never settles is not learned for ever.
+3. What workers import after they began is part of what the next round needs. A better zygote is
+   prepared beside the one that serves, while the round runs, and takes its place. It takes time
+   from the workers, and would be behind at once if it were begun in the middle of their imports:
+   so it waits until nothing new was told for a part of the time in which a zygote is made. One at
+   a time, and only so often: what never settles is not learned for ever.
 4. Of what is imported late, the modules that turn out to be unfit are avoided from then on, with
    those around them. The rest is tried again; what was found out is remembered for the next job.
 5. What each worker has to import by itself is said once, with what it costs.
@@ -22,14 +24,18 @@ from holdfast.core.node.io import (
     Remember,
     Say,
     StartZygote,
+    WakeAgent,
     ZygoteReady,
 )
-from holdfast.core.node.state import AgentState, Phase
-from holdfast.core.protocol.preload_steps import module_of, without
+from holdfast.core.node.state import IMPROVE_TIMER, AgentState, Phase
+from holdfast.core.protocol.preload_steps import brought_by, module_of, without
 
 MOST_IMPROVEMENTS = 12
 """Zygotes that are prepared beside another one, in the life of a node."""
 MOST_LATE = 2000
+SETTLED_AFTER = 0.25
+"""Of the time in which a zygote is made: so long is waited for something new before one is."""
+SETTLED_LEAST_S, SETTLED_MOST_S = 0.5, 15.0
 WORTH_SAYING_S = 0.2
 """What costs each worker less than this is not worth a line."""
 
@@ -43,6 +49,7 @@ def start_zygote(state: AgentState, *, beside: bool = False) -> StartZygote:
 def came_ready(state: AgentState, event: ZygoteReady) -> list[AgentEffect]:
     """Notes what it stopped in; keeps what was found out for the next job."""
     state.stopped_in, state.has_torch = event.stopped_in, event.has_torch
+    state.zygote_took_s = event.took_s
     for module in event.stopped_in:
         state.avoid.setdefault(module, event.reason)
     remembered: list[AgentEffect] = []
@@ -51,7 +58,7 @@ def came_ready(state: AgentState, event: ZygoteReady) -> list[AgentEffect]:
         state.recalled = frozenset(state.avoid)
     if event.beside:
         state.improving = False
-    return [*remembered, *improve(state)]
+    return [*remembered, *improve_soon(state)]
 
 
 def rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffect] | None:
@@ -71,24 +78,35 @@ def unfit(state: AgentState, event: ModulesUnfit) -> None:
 
 def learned(state: AgentState, event: ImportsLearned) -> list[AgentEffect]:
     """Workers have imported more than was there."""
-    known = {*state.late, *state.avoid}
-    new = [module for module in event.modules if module not in known]
+    known = brought_by((*state.preload, *state.late))
+    new = [m for m in event.modules if m not in known and not _is_avoided(state, m)]
     state.late = (*state.late, *new)[:MOST_LATE]
     for module in set(new) & event.under.keys():
         state.under[module] = event.under[module]
     state.has_more_to_learn = state.has_more_to_learn or bool(new)
-    return improve(state)
+    return improve_soon(state) if new else []
+
+
+def improve_soon(state: AgentState) -> list[AgentEffect]:
+    """Prepare a better zygote once nothing new has come for a while; begins that while anew."""
+    if not _can_improve(state):
+        return []
+    settled_s = SETTLED_AFTER * state.zygote_took_s
+    return [WakeAgent(IMPROVE_TIMER, min(max(settled_s, SETTLED_LEAST_S), SETTLED_MOST_S))]
 
 
 def improve(state: AgentState) -> list[AgentEffect]:
     """Prepare a better zygote, if there is one to be had and nothing else to do."""
-    if not (state.has_more_to_learn and state.warm and state.phase is Phase.RUNNING):
-        return []
-    if state.improving or state.improvements >= MOST_IMPROVEMENTS:
+    if not _can_improve(state):
         return []
     state.improving, state.has_more_to_learn = True, False
     state.improvements += 1
     return [start_zygote(state, beside=True)]
+
+
+def _can_improve(state: AgentState) -> bool:
+    can_begin = not state.improving and state.improvements < MOST_IMPROVEMENTS
+    return can_begin and state.has_more_to_learn and state.warm and state.phase is Phase.RUNNING
 
 
 def untold(state: AgentState) -> list[AgentEffect]:

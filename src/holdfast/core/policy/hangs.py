@@ -234,8 +234,8 @@ def _how_long(watch: HangWatch) -> str:
         worker for worker in watch.workers.values() if worker.last and worker.last.age_s is not None
     ]
     still_s = min(worker.still_s for worker in speaking)
-    phases = {worker.last.phase for worker in speaking if worker.last}
+    phases = {worker.last.phase for worker in speaking if worker.last and worker.last.phase}
     longest_s = max(worker.last.longest_s for worker in speaking if worker.last)
-    phase = f" in {'/'.join(sorted(phases))}" if phases != {""} else ""
+    phase = f" in {'/'.join(sorted(phases))}" if phases else ""
     usual = f"{longest_s:.1f} s" if longest_s < 10 else f"{longest_s:.0f} s"
     return f"{who} still for {still_s:.0f} s{phase}, where no wait took more than {usual} before"

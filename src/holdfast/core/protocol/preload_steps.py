@@ -21,3 +21,20 @@ def without(steps: tuple[str, ...], step: str) -> tuple[str, ...]:
     return tuple(
         each for each in steps if each != step and not (module_of(each) + ".").startswith(inside)
     )
+
+
+def brought_by(steps: tuple[str, ...]) -> frozenset[str]:
+    """The modules that are there after these steps, or plain names of modules, as far as they tell.
+
+    With a module come the packages above it; a name that is taken from one may be a module too.
+    """
+    found: set[str] = set()
+    for step in steps:
+        if step.startswith(("environ ", "path ")):
+            continue
+        module = module_of(step) or step
+        names = step.partition(" import ")[2].split(", ") if step.startswith("from ") else []
+        parts = module.split(".")
+        found.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
+        found.update(f"{module}.{name}" for name in names)
+    return frozenset(found)

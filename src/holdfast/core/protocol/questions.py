@@ -8,7 +8,7 @@ Rules
 1. A question has one bounded answer. Who wants more asks again, from where the answer ended.
 2. News are asked for with `wait_s`: the answer comes when there are some, or after that time.
    So nobody asks again and again, and nobody is sent what it did not ask for.
-3. A node that cannot answer says why (`NotKnown`).
+3. A node that cannot answer, or do what is wanted, says why (`NotKnown`).
 """
 
 from __future__ import annotations
@@ -199,14 +199,59 @@ class DashboardTold(Record, frozen=True):
     key: Name
 
 
+# What is wanted, not only known.
+
+
+class DrainWanted(Record, frozen=True):
+    """Leave the job when it suits, as on a signal that asks for it. Of some nodes."""
+
+    by: Name
+    """Who wants it, in words."""
+
+
+class RestartWanted(Record, frozen=True):
+    """End the round and begin the next, at no charge. Of the coordinator."""
+
+    by: Name
+
+
+class StopWanted(Record, frozen=True):
+    """End the job: workers get SIGTERM, and their grace. Of the coordinator."""
+
+    by: Name
+
+
+class UnderWay(Record, frozen=True):
+    """It is being done; its events tell how it goes."""
+
+
 class NotKnown(Record, frozen=True):
     """This node cannot answer that, and why."""
 
     reason: Line
 
 
-Question = JobAsked | RanksAsked | StacksAsked | EventsAsked | GoodputAsked | DashboardAsked
-Answer = JobTold | RanksTold | StacksTold | EventsTold | GoodputTold | DashboardTold | NotKnown
+Question = (
+    JobAsked
+    | RanksAsked
+    | StacksAsked
+    | EventsAsked
+    | GoodputAsked
+    | DashboardAsked
+    | DrainWanted
+    | RestartWanted
+    | StopWanted
+)
+Answer = (
+    JobTold
+    | RanksTold
+    | StacksTold
+    | EventsTold
+    | GoodputTold
+    | DashboardTold
+    | UnderWay
+    | NotKnown
+)
 
 _questions: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Question)
 _answers: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Answer)

@@ -56,6 +56,11 @@ class HangLooks:
         pids = [worker.pid for worker in workers]
         self._lane.do(partial(_views, pids), partial(self._on_views, workers))
 
+    @property
+    def still_hangs(self) -> bool:
+        """Whether that was the verdict, and nobody has moved since."""
+        return self._watch.hangs
+
     def judge(self, snapshot: StackSnapshot) -> hangs.HangVerdict:
         return hangs.judge(self._watch, snapshot.stacks())
 

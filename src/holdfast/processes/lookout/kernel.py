@@ -13,17 +13,23 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.protocol.bounds import clean, cut
+from holdfast.core.protocol.bounds import PATH_MOST, clean, cut
 
 FILE_CALLS = {
-    "x86_64": {0: "read", 1: "write", 17: "read", 18: "write", 19: "read", 20: "write",
-               74: "fsync", 75: "fsync", 73: "lock", 45: "read", 44: "write", 47: "read"},
-    "aarch64": {63: "read", 64: "write", 67: "read", 68: "write", 65: "read", 66: "write",
-                82: "fsync", 83: "fsync", 32: "lock", 207: "read", 206: "write", 212: "read"},
+    "x86_64": (0, 1, 17, 18, 19, 20, 40, 44, 45, 46, 47, 73, 74, 75, 77, 78, 217, 277, 285),
+    "aarch64": (32, 46, 47, 61, 63, 64, 65, 66, 67, 68, 71, 82, 83, 84, 206, 207, 211, 212),
+}
+"""System calls whose first argument is a descriptor (read, write, fsync, flock, getdents, …)."""
+PATH_CALLS = {
+    "x86_64": {2: 0, 4: 0, 6: 0, 21: 0, 76: 0, 80: 0, 82: 0, 83: 0, 84: 0, 87: 0,
+               257: 1, 258: 1, 262: 1, 263: 1, 264: 1, 269: 1, 332: 1, 437: 1, 439: 1},
+    "aarch64": {34: 1, 35: 1, 38: 1, 45: 0, 48: 1, 49: 0, 56: 1, 79: 1,
+                276: 1, 291: 1, 437: 1, 439: 1},
 }  # fmt: skip
-"""System calls whose first argument is a descriptor: by their number, what is done with it."""
+"""Those that have a path (open, stat, mkdir, rename, …), with the place of it."""
 DESCENDANTS_MOST = 256
-UNTOLD = ("anon_inode:", "/dev/null", "/memfd:")
+MOUNTS_MOST = 1 << 20
+UNTOLD = ("/dev/null", "/memfd:", "/proc/")
 """Descriptors that say nothing about what is waited for."""
 
 
@@ -49,7 +55,9 @@ class KernelView(Struct, frozen=True):
     channel: str = ""
     """The function of the kernel in which its main thread sleeps."""
     waits_for: str = ""
-    """The file or device that its main thread waits for, where that can be told."""
+    """What its main thread waits for, where that can be told: "a file on /data"."""
+    file: str = ""
+    """That file."""
 
     def in_words(self) -> str:
         """What of it is worth a word; empty where there is nothing that the stack does not say."""
@@ -65,6 +73,11 @@ class KernelView(Struct, frozen=True):
             return f"{waits or 'waiting'} {held}, where no signal reaches it"
         return waits
 
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody has stopped it, so that it can do nothing that it is asked for."""
+        return self.state in ("T", "t")
+
     def catches_signal(self, number: int) -> bool:
         return bool(self.catches >> (number - 1) & 1)
 
@@ -78,6 +91,7 @@ def look(pid: int) -> KernelView | None:
     counters = _fields(_read(pid, "io"))
     written = _number(counters.get("wchar", ""))
     channel = _read(pid, "wchan")
+    waits_for, file = _waits_for(pid)
     return KernelView(
         state=stat[0],
         cpu_s=sum(int(ticks) for ticks in stat[11:15]) / os.sysconf("SC_CLK_TCK"),
@@ -88,7 +102,8 @@ def look(pid: int) -> KernelView | None:
         tracer=_number(status.get("TracerPid", "")),
         catches=_number(status.get("SigCgt", ""), 16),
         channel=clean(channel) if channel != "0" else "",
-        waits_for=_waits_for(pid),
+        waits_for=waits_for,
+        file=file,
     )
 
 
@@ -123,24 +138,60 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def _waits_for(pid: int) -> str:
-    """What the descriptor leads to that the present system call is about."""
+def _waits_for(pid: int) -> tuple[str, str]:
+    """What the present system call is about: in words, and the file if it is one."""
     words = _read(pid, "syscall").split()
-    calls = FILE_CALLS.get(os.uname().machine, {})
-    if len(words) < 2 or not words[0].isdecimal() or int(words[0]) not in calls:
-        return ""
+    machine = os.uname().machine
+    if len(words) < 7 or not words[0].isdecimal():
+        return "", ""
+    number = int(words[0])
     with suppress(OSError, ValueError):
-        leads_to = os.readlink(f"/proc/{pid}/fd/{int(words[1], 16)}")
-        if not leads_to.startswith(UNTOLD):
-            kind = leads_to.partition(":[")[0]
-            return cut(clean(f"a {kind}" if kind in ("pipe", "socket") else leads_to), 200)
-    return ""
+        if number in FILE_CALLS.get(machine, ()):
+            leads_to = os.readlink(f"/proc/{pid}/fd/{int(words[1], 16)}")
+        elif number in PATH_CALLS.get(machine, {}):
+            leads_to = _path_at(pid, int(words[1 + PATH_CALLS[machine][number]], 16))
+        else:
+            return "", ""
+        return _named(pid, leads_to)
+    return "", ""
 
 
-def _read(pid: int, name: str) -> str:
+def _named(pid: int, leads_to: str) -> tuple[str, str]:
+    """A file by the disk that it is on: that is what many workers wait for together."""
+    kind = leads_to.partition(":[")[0]
+    if kind in ("pipe", "socket"):
+        return f"a {kind}", ""
+    if not leads_to.startswith("/") or leads_to.startswith(UNTOLD):
+        return "", ""
+    path = cut(clean(leads_to), 200)
+    disk = _mount_of(pid, leads_to)
+    return (f"a file on {cut(clean(disk), 200)}" if disk != "/" else path), path
+
+
+def _path_at(pid: int, address: int) -> str:
+    """A text in the memory of the process. What is not from the root is from where it works."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        memory.seek(address)
+        room = PATH_MOST - address % PATH_MOST  # What is behind its page may not be there.
+        path = os.fsdecode((memory.read(room) or b"").partition(b"\0")[0])
+    return path if path.startswith("/") else os.path.join(os.readlink(f"/proc/{pid}/cwd"), path)
+
+
+def _mount_of(pid: int, path: str) -> str:
+    """Where the file system is mounted that a path is on, as this process sees it."""
+    found = "/"
+    for line in _read(pid, "mountinfo", MOUNTS_MOST).splitlines():
+        words = line.split(" ")
+        point = words[4].replace("\\040", " ") if len(words) > 4 else ""
+        if len(point) > len(found) and f"{path}/".startswith(f"{point}/"):
+            found = point
+    return found
+
+
+def _read(pid: int, name: str, most: int = 65536) -> str:
     try:
         with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="replace") as file:
-            return file.read(65536).strip()
+            return file.read(most).strip()
     except OSError:
         return ""
 

@@ -38,7 +38,7 @@ from holdfast.runtime.loop import Cancellable
 from holdfast.worker.page import VARIABLE
 
 if TYPE_CHECKING:
-    from holdfast.core.policy.hangs import Finding
+    from holdfast.core.policy.hangs import Finding, HangVerdict
     from holdfast.core.policy.standings import StepMarks, WorkerStanding
     from holdfast.core.policy.stragglers import PaceWatch
     from holdfast.processes.lookout import stacks
@@ -46,9 +46,13 @@ if TYPE_CHECKING:
 
     OnStacks = Callable[[stacks.StackSnapshot | None], None]
     """None where no worker runs."""
+    WantsNative = Callable[[stacks.StackSnapshot], bool]
+    """Whether to have frames of C too, for which workers are held for a moment."""
 
 LOAD_AFTER_S = 1.0
 """A job that is over by then never needs what is loaded for a longer one."""
+KEPT_WITHIN_S = 5.0
+"""How long to wait for a disk to take stacks before they are told without their file."""
 TOLD_APART_S = 1.0
 """The channel is for the first step. Who has no page says more there, and is told this often."""
 
@@ -65,6 +69,8 @@ class Watched(Struct):
     next_at: float = 0.0
     heard_at: float = 0.0
     """When a step last came over the channel."""
+    born_at: float = 0.0
+    """By the clock on the wall, as files have it."""
     has_ended: bool = False
     is_expired: bool = False
 
@@ -100,6 +106,8 @@ class Lookout:
         self._is_loaded = False
         self._is_closed = False
         self._hang_looks: HangLooks | None = None
+        self._verdict: HangVerdict | None = None
+        self._keeping = 0
         self._paces: PaceWatch | None = None
         self._marks: dict[int, StepMarks] = {}
         self._stacks = StackFiles()
@@ -119,7 +127,7 @@ class Lookout:
 
     def born(self, ranks: Ranks, pid: int) -> None:
         """It exists."""
-        self._workers[ranks.local_rank] = Watched(ranks.rank, pid)
+        self._workers[ranks.local_rank] = Watched(ranks.rank, pid, born_at=time.time())
         if self._load_timer is None:
             self._load_timer = self._means.loop.call_later(LOAD_AFTER_S, self._load)
         limit_s = self._round.oversight.first_step_s
@@ -154,24 +162,34 @@ class Lookout:
             worker.has_ended = True
             self._look_at(local_rank, worker)
 
-    def take_stacks(self, reason: str, then: OnStacks) -> None:
+    def keep_flight_record(self, local_rank: int) -> None:
+        """It has failed: keep what PyTorch wrote of its collectives before it is written over."""
+        worker, folder = self._workers.get(local_rank), self._round.stacks_folder
+        if worker is not None and folder is not None:
+            environ = self._means.environ
+            # Not in the lane for files: the next round waits for that one.
+            self._means.look_lane.do(partial(_keep_record, environ, worker, folder))
+
+    def take_stacks(
+        self, reason: str, then: OnStacks, wants_native: WantsNative | None = None
+    ) -> None:
         """Ask all that run where they are. Who asks while others wait for an answer gets theirs."""
         self._awaited.append(then)
         if len(self._awaited) == 1:
-            self._means.lane.do(load, partial(self._begin_stacks, reason))
+            self._means.lane.do(load, partial(self._begin_stacks, reason, wants_native))
 
-    def _begin_stacks(self, reason: str, is_loaded: bool) -> None:
+    def _begin_stacks(self, reason: str, wants_native: WantsNative | None, is_loaded: bool) -> None:
         if self._is_closed:
             return
         from holdfast.processes.lookout import stacks
 
         asked = [
-            stacks.AskedWorker(local_rank, worker.rank, worker.pid)
+            stacks.AskedWorker(local_rank, worker.rank, worker.pid, worker.born_at)
             for local_rank, worker in self._workers.items()
             if not worker.has_ended
         ]
         taken = partial(self._on_taken, reason)
-        self._taking = stacks.StackTaking(self._stacks, asked, self._means, taken)
+        self._taking = stacks.StackTaking(self._stacks, asked, self._means, taken, wants_native)
         self._taking.begin()
 
     def close(self) -> None:
@@ -181,6 +199,7 @@ class Lookout:
         if self._hang_looks is not None:
             self._hang_looks.end()
         self._is_closed = True
+        self._keeping = 0
         if self._taking is not None:
             self._taking.end()
         self._hand_over(None)
@@ -195,8 +214,17 @@ class Lookout:
             self._hand_over(snapshot)
             return
         self._taken += 1
-        keep = partial(snapshot.kept, folder / f"stacks_{self._taken}.txt", reason)
-        self._means.lane.do(keep, self._hand_over)
+        path = folder / f"stacks_{self._taken}.txt"
+        keep = partial(snapshot.kept, path, reason, self._means.environ)
+        self._keeping, on_kept = self._taken, partial(self._on_kept, self._taken)
+        self._means.lane.do(keep, on_kept)
+        # A disk that does not answer may be why the job stands still: then there is no file.
+        self._means.loop.call_later(KEPT_WITHIN_S, on_kept, snapshot)
+
+    def _on_kept(self, number: int, snapshot: stacks.StackSnapshot) -> None:
+        if self._keeping == number:
+            self._keeping = 0
+            self._hand_over(snapshot)
 
     def _hand_over(self, snapshot: stacks.StackSnapshot | None) -> None:
         self._taking = None
@@ -344,20 +372,28 @@ class Lookout:
 
         watched = self._round.oversight
         terms = HangTerms(watched.hang_after_s, watched.hang_unsaid_s, watched.hang_look_s)
-        return HangLooks(terms, self._round.excuses, self._means.lane, self._on_finding)
+        return HangLooks(terms, self._round.excuses, self._means.look_lane, self._on_finding)
 
     def _on_finding(self, finding: Finding) -> None:
         if finding == "movement":
             self._post(GroupMoved(self._round.number))
         else:
-            self.take_stacks("the workers may hang", self._on_stacks_of_suspects)
+            self._verdict = None
+            told = self._on_stacks_of_suspects
+            self.take_stacks("the workers may hang", told, wants_native=self._is_hang)
+
+    def _is_hang(self, snapshot: stacks.StackSnapshot) -> bool:
+        if self._hang_looks is None:
+            return False
+        self._verdict = self._hang_looks.judge(snapshot)
+        return self._verdict.hangs
 
     def _on_stacks_of_suspects(self, snapshot: stacks.StackSnapshot | None) -> None:
-        """Only now is anything said."""
+        """Only now is anything said, unless they have moved while a debugger looked."""
         if snapshot is None or self._hang_looks is None:
             return
-        verdict = self._hang_looks.judge(snapshot)
-        if verdict.hangs:
+        verdict = self._verdict or self._hang_looks.judge(snapshot)
+        if verdict.hangs and self._hang_looks.still_hangs:
             self._post(
                 GroupStood(
                     self._round.number,
@@ -369,6 +405,13 @@ class Lookout:
                     verdict.never_spoke,
                 )
             )
+
+
+def _keep_record(environ: Mapping[str, str], worker: Watched, folder: Path) -> None:
+    """In a lane."""
+    from holdfast.processes.lookout import flight_records
+
+    flight_records.keep(environ, worker.rank, worker.born_at, folder)
 
 
 def answer_stacks(

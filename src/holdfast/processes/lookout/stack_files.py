@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from holdfast.core.protocol.bounds import clean_lines
 from holdfast.processes.bare.stack_handler import VARIABLE
@@ -26,10 +27,21 @@ class LookMeans(Struct, frozen=True):
 
     loop: Loop
     lane: Lane
+    """For files."""
     spawner: int
     """The process that the workers are children of."""
     node: str = ""
     """What to call this node; empty where there is only one."""
+    looks: Lane | None = None
+    """For looks at processes, which may be stuck; where there is none, that for files."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """What all workers have in their environment."""
+    debugs: bool = True
+    """Whether a debugger may look at them."""
+
+    @property
+    def look_lane(self) -> Lane:
+        return self.looks or self.lane
 
 
 class StackFiles:

@@ -3,8 +3,11 @@
 Each worker has a handler, put in before its program began (`processes.bare.stack_handler`), that
 appends the stacks of its threads to memory of ours when it gets a signal. The signal is sent to a
 process only while it is pinned, below our spawner and catching it. Nobody tells when a handler is
-done, so what it wrote is read when it has not grown between two looks; who has not answered by then
-is described by what the kernel says of it alone.
+done, so what it wrote is read when it has not grown between two looks. Who has not answered by then
+is looked at with py-spy, where that is to be had (`lookout.debugger`), and else described by what
+the kernel says of it alone. A timer in each worker that writes its stack unasked (`faulthandler`'s
+`dump_traceback_later`) would be a thread of ours in every program: Python then warns of each fork
+that the program makes, and the one timer there is may be the program's own.
 
 What touches /proc is done in a lane: a process that is stuck may hold up whoever looks at it.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +34,8 @@ from holdfast.core.policy.stacks import (
 )
 from holdfast.processes.bare import linux
 from holdfast.processes.lookout import kernel
+from holdfast.processes.lookout.debugger import Debugger
+from holdfast.processes.lookout.flight_records import keep
 from holdfast.processes.lookout.stack_files import SIGNAL, LookMeans, StackFiles
 
 LOOK_AGAIN_S = 0.03
@@ -44,6 +49,8 @@ class AskedWorker(Struct, frozen=True):
     local_rank: int
     rank: int
     pid: int
+    born_at: float = 0.0
+    """By the clock on the wall, as files have it."""
 
 
 class StackAnswer(Struct, frozen=True):
@@ -52,7 +59,9 @@ class StackAnswer(Struct, frozen=True):
     worker: AskedWorker
     view: kernel.KernelView
     text: str
-    """As `faulthandler` wrote it; empty where it did not."""
+    """As `faulthandler` wrote it, or py-spy in its stead; empty where neither did."""
+    native: str = ""
+    """With frames of C; empty where nobody looked."""
 
 
 class StackSnapshot(Struct, frozen=True):
@@ -62,6 +71,8 @@ class StackSnapshot(Struct, frozen=True):
     node: str = ""
     file: str = ""
     """Where it is written in full; empty where nothing is to be written."""
+    records: tuple[str, ...] = ()
+    """Copies of what PyTorch's flight recorder has written."""
 
     def stacks(self) -> tuple[WorkerStack, ...]:
         return tuple(
@@ -81,20 +92,45 @@ class StackSnapshot(Struct, frozen=True):
         when = time.strftime("%Y-%m-%d %H:%M:%S%z")
         parts = [f"{when}: {reason}", self.in_words()]
         parts += [_worker_in_full(one) for one in self.answers]
+        parts += [f"PyTorch's flight record: {path}" for path in self.records]
         return "\n\n".join(parts) + "\n"
 
-    def kept(self, path: Path, reason: str) -> StackSnapshot:
+    def kept(self, path: Path, reason: str, environ: Mapping[str, str]) -> StackSnapshot:
         """In a lane: write it there; the same, with its file if that could be written."""
+        workers = [one.worker for one in self.answers]
+        found = (keep(environ, one.rank, one.born_at, path.parent) for one in workers)
+        whole = replace(self, records=tuple(record for record in found if record))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(self.in_full(reason), encoding="utf-8", errors="replace")
+            path.write_text(whole.in_full(reason), encoding="utf-8", errors="replace")
         except OSError:
-            return self
-        return replace(self, file=str(path))
+            return whole
+        return replace(whole, file=str(path))
+
+    def filled(self) -> StackSnapshot:
+        """In a lane: with the stacks of those that gave none, as far as a debugger sees them."""
+        debugger = Debugger()
+
+        def filled(one: StackAnswer) -> StackAnswer:
+            if one.text or one.view.is_held:
+                return one
+            return replace(one, text=debugger.stack_of(one.worker.pid))
+
+        return replace(self, answers=tuple(filled(one) for one in self.answers))
+
+    def with_native(self) -> StackSnapshot:
+        """In a lane: with the frames of C of one worker at each place, the smallest group first."""
+        debugger = Debugger()
+        pids = {one.worker.rank: one.worker.pid for one in self.answers}
+        ranks = [group.stacks[0].rank for group in reversed(grouped(self.stacks()))]
+        native = {rank: debugger.native_stack_of(pids[rank]) for rank in ranks}
+        answers = (replace(one, native=native.get(one.worker.rank, "")) for one in self.answers)
+        return replace(self, answers=tuple(answers))
 
 
 class StackTaking:
-    """One snapshot on its way. `then` gets it, on the loop, after a second or two at most."""
+    """One snapshot on its way. `then` gets it, on the loop: after a second or two at most, but for
+    what a debugger takes. Whether frames of C are to be had too is asked of `wants_native`."""
 
     def __init__(
         self,
@@ -102,8 +138,10 @@ class StackTaking:
         workers: list[AskedWorker],
         means: LookMeans,
         then: Callable[[StackSnapshot], None],
+        wants_native: Callable[[StackSnapshot], bool] | None = None,
     ) -> None:
         self._files, self._workers, self._means, self._then = files, workers, means, then
+        self._wants_native = wants_native
         self._views: dict[int, kernel.KernelView] = {}
         self._sizes: dict[int, int] = {}
         self._given_up_at = 0.0
@@ -113,7 +151,7 @@ class StackTaking:
         for worker in self._workers:
             self._files.take(worker.local_rank)  # What came too late for the last one.
         ask = partial(_ask, self._workers, self._means.spawner)
-        self._means.lane.do(ask, self._on_asked)
+        self._means.look_lane.do(ask, self._on_asked)
 
     def end(self) -> None:
         """Nobody waits for it any more, and what it reads may be closed."""
@@ -137,14 +175,32 @@ class StackTaking:
             self._means.loop.call_later(LOOK_AGAIN_S, self._look)
 
     def _finish(self) -> None:
-        self.is_over = True
         views = self._views
         answers = tuple(
             StackAnswer(one, views[one.local_rank], self._files.take(one.local_rank))
             for one in self._workers
             if one.local_rank in views
         )
-        self._then(StackSnapshot(answers, self._means.node))
+        snapshot = StackSnapshot(answers, self._means.node)
+        is_whole = all(one.text or one.view.is_held for one in answers)
+        if self._means.debugs and not is_whole:
+            self._means.look_lane.do(snapshot.filled, self._on_filled)
+        else:
+            self._on_filled(snapshot)
+
+    def _on_filled(self, snapshot: StackSnapshot) -> None:
+        if self.is_over:
+            return
+        wants_native = self._wants_native is not None and self._wants_native(snapshot)
+        if wants_native and self._means.debugs:
+            self._means.look_lane.do(snapshot.with_native, self._hand_over)
+        else:
+            self._hand_over(snapshot)
+
+    def _hand_over(self, snapshot: StackSnapshot) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._then(snapshot)
 
 
 def _ask(workers: list[AskedWorker], spawner: int) -> dict[int, kernel.KernelView]:
@@ -180,7 +236,7 @@ def _ask_one(pid: int, spawner: int) -> kernel.KernelView | None:
 
 def _answers(view: kernel.KernelView) -> bool:
     """Whether the signal is safe with it, and does something: who is stopped gets it much later."""
-    return view.catches_signal(SIGNAL) and view.state not in ("T", "t", "Z")
+    return view.catches_signal(SIGNAL) and not view.is_held and view.state != "Z"
 
 
 def _worker_in_full(one: StackAnswer) -> str:
@@ -189,6 +245,8 @@ def _worker_in_full(one: StackAnswer) -> str:
     if view.channel:
         facts.append(f"sleeps in {view.channel}")
     if said := view.in_words():
-        facts.append(said)
+        facts.append(f"{said} ({view.file})" if view.file not in said else said)
     head = f"rank {one.worker.rank} (pid {one.worker.pid}): {', '.join(facts)}"
-    return f"{head}\n{without_own_frames(one.text).strip() or 'It gave no stack.'}"
+    stack = without_own_frames(one.text).strip() or "It gave no stack."
+    native = without_own_frames(one.native).strip()
+    return f"{head}\n{stack}" + (f"\nWith frames of C:\n{native}" if native else "")

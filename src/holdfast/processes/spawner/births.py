@@ -37,6 +37,7 @@ def become_command(request: Execute, stdio: list[int], parent: int) -> None:
         split = len(stdio) - len(request.keep)
         kept = linux.moved_above(stdio[split:], request.keep)
         linux.become_worker(parent, stdio[:split], request.cpus)
+        linux.permit_agent(request.env)
         for descriptor, number in zip(kept, request.keep, strict=True):
             os.dup2(descriptor, number)
         os.execvpe(request.argv[0], request.argv, request.env)

@@ -22,6 +22,7 @@ import importlib
 import os
 
 from holdfast.core.protocol.preload_steps import module_of
+from holdfast.processes.zygote.reading.foreseen import foreseen
 from holdfast.processes.zygote.reading.places import ModulePath, installed_folders, packages_above
 from holdfast.processes.zygote.reading.statements import Reader
 from holdfast.processes.zygote.reading.values import Absent, Scope, Unforeseeable
@@ -35,12 +36,13 @@ def plan(source_path: str, program_folder: str | None, extra: tuple[str, ...]) -
 def read_program(
     source_path: str, program_folder: str | None, extra: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The steps as in `plan`, and what the program imports behind where they end."""
+    """The steps as in `plan`, and what comes behind where they end."""
     reader = _read(source_path, program_folder, "__main__")
-    late = [
+    steps = _with(reader, extra)
+    late = tuple(
         each for each in reader.steps.late if module_of(each) not in extra and each not in extra
-    ]
-    return _with(reader, extra), tuple(late)
+    )
+    return steps, (*late, *foreseen((*steps, *late), reader.texts, reader.is_installed))
 
 
 def _with(reader: Reader, extra: tuple[str, ...]) -> tuple[str, ...]:

@@ -240,6 +240,7 @@ class Preloading:
             if not self._is_avoided(module_of(root) or root) and root not in sys.modules:
                 self._on_shelf += [root] if self._import_aside(root) else []
         self._is_late = False
+        self.shelf.is_full({*self._request.per_worker_names, *self._set_late})
         if not self._on_shelf:
             sys.meta_path.remove(self.shelf)
 
@@ -271,7 +272,8 @@ class Preloading:
         self._set_late.update(map(os.fsdecode, (*change.set, *change.removed)))
         self._printed.cut(printed)
         taken = {n: m for n, m in modules.items() if not self.shelf.has_handed_out(n)}
-        self.shelf.put(shelf.Group(root, taken, change), before)
+        asked = shelf.Asked(self.watch.names_read, READ_BY_LIBRARIES if loads_native else ())
+        self.shelf.put(shelf.Group(root, taken, change, asked), before)
         return True
 
     def _late_problem(

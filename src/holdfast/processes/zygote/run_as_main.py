@@ -209,6 +209,7 @@ def take_identity(order: BirthOrder) -> None:
             environment[name] = value
     os.environ.clear()
     os.environ.update(environment)
+    linux.permit_agent(environment)
     stack_handler.take_variable()
     sys.argv[:] = order.worker.argv
     if order.stopped and order.common.argv_while_importing is not None:

@@ -13,6 +13,8 @@ Rules
    handed out: variables, warning filters, module paths, finders, output, log records. If it
    changed anything else that lies outside of modules, it is unfit (`unrepeatable`).
 3. A name that the program has meanwhile made to mean another file is not on the shelf.
+4. Nor is a group if a variable that it read has another value by now, or a variable that libraries
+   read where it loaded one: the worker imports it anew, and whatever had needed it.
 
 The shelf is a finder, the first on `sys.meta_path`, until nothing is left on it.
 
@@ -201,13 +203,36 @@ def _set_filters(filters: list[Any]) -> None:
         private_names.set_warning_filters(filters)
 
 
+class Asked:
+    """What an import asked of the environment: by name or, in native code, unseen."""
+
+    def __init__(self, names: set[str], unseen: tuple[str, ...]) -> None:
+        """`unseen` are the beginnings of names that its libraries may have read."""
+        self._names = frozenset(map(os.fsencode, names))
+        self._unseen = tuple(map(os.fsencode, unseen))
+
+    def is_among(self, changed: set[bytes]) -> bool:
+        return not self._names.isdisjoint(changed) or any(
+            name.startswith(self._unseen) for name in changed
+        )
+
+
 class Group:
     """What one import brought."""
 
-    def __init__(self, root: str, modules: dict[str, ModuleType], change: Change | None) -> None:
+    def __init__(
+        self,
+        root: str,
+        modules: dict[str, ModuleType],
+        change: Change | None,
+        asked: Asked | None = None,
+    ) -> None:
         self.root = root
         self.modules = modules
         self.change = change
+        self.asked = asked
+        self.is_outdated = False
+        """It was left to the worker, which has it anew: whoever needed this one has another."""
         self.needs: list[Group] = []
         self.bound: list[tuple[ModuleType, str, ModuleType]] = []
         """Packages of others that have one of these modules as an attribute."""
@@ -264,15 +289,27 @@ class Shelf:
         """By the names of their modules."""
         self._path: list[str] = []
         self._handed_out: list[Group] = []
+        self._variables: dict[bytes, bytes] | None = None
+        """Those under which it was filled, once it is."""
+        self._no_matter: frozenset[bytes] = frozenset()
+        self._seen: dict[bytes, bytes] = {}
+        self._changed: set[bytes] = set()
+        """What differs between the two."""
 
     def begin(self) -> None:
         """Be found from now on."""
         self._path = list(sys.path)
         sys.meta_path.insert(0, self)
 
+    def is_full(self, no_matter: set[str]) -> None:
+        """Nothing is put on it any more. Of these variables it is known that they may change."""
+        self._variables = dict(private_names.variables())
+        self._seen, self._changed = self._variables, set()
+        self._no_matter = frozenset(map(os.fsencode, no_matter))
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         group = self._groups.get(name)
-        if group is None:
+        if group is None or (self._variables is not None and self._is_left_to_worker(group)):
             return None
         known = getattr(group.modules[name], "__spec__", None)
         if path is None and sys.path != self._path and not _is_same_file(name, known):
@@ -281,6 +318,35 @@ class Shelf:
         vars(spec).update(vars(known) if known is not None else vars(ModuleSpec(name, None)))
         spec.loader = Loader(self, group, name)  # type: ignore[assignment]
         return spec
+
+    def _is_left_to_worker(self, group: Group) -> bool:
+        """Whether it is not what it would be if it were imported now; then it is not there."""
+        changed = self._changed_variables()
+        outdated = [one for one in (group, *group.needs) if self._is_outdated(one, changed)]
+        for one in [group, *outdated] if outdated else []:
+            one.is_outdated = True
+            self._take_away(one)
+        return bool(outdated)
+
+    def _is_outdated(self, group: Group, changed: set[bytes]) -> bool:
+        is_here = any(self._groups.get(name) is group for name in group.modules)
+        asked = group.asked
+        return group.is_outdated or (is_here and asked is not None and asked.is_among(changed))
+
+    def _changed_variables(self) -> set[bytes]:
+        """Those that have another value than when the shelf was filled, or are there or gone."""
+        now = private_names.variables()
+        if now != self._seen:
+            before = self._variables or {}
+            names = {name for name in {*now, *before} if now.get(name) != before.get(name)}
+            self._seen, self._changed = dict(now), names - self._no_matter
+        return self._changed
+
+    def _take_away(self, group: Group) -> None:
+        for name in group.modules:
+            self._groups.pop(name, None)
+        if not self._groups and self in sys.meta_path:
+            sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
     def invalidate_caches(self) -> None:
         """There are none; the import system calls this on every finder."""

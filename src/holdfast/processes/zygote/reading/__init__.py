@@ -4,6 +4,7 @@ places       where modules are, and whose they are
 values       what is known of the value of a name
 working_out  constants made of constants
 harmless     the tables: calls and decorators that no later import can notice
+foreseen     what packages import once something of them is used
 steps        what was found: imports, and what the program sets before them
 imports      what an import statement brings
 expressions  what an expression does, and what it gives

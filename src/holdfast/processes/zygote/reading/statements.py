@@ -64,8 +64,14 @@ class Reader:
         places = ModulePath(program_folder)
         self.steps = Steps(places)
         self.imports = Imports(places, self.steps, self.read)
+        self.texts: list[bytes] = []
+        """Of the program's own files, as far as they were read."""
+        self._places = places
         self._expressions = Expressions(self.steps, self.imports)
         self._tries = 0
+
+    def is_installed(self, module: str) -> bool:
+        return self._places.top_is_installed(module) and self._places.find(module) is not None
 
     def read(self, path: str, name: str, package: str, scope: Scope) -> None:
         """Read one file. Raises `Unforeseeable` where the reading ends."""
@@ -74,7 +80,8 @@ class Reader:
                 raise Unforeseeable("not a file that is read")
             with open(path, "rb") as file, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                tree = ast.parse(file.read(), path)
+                self.texts.append(file.read())
+                tree = ast.parse(self.texts[-1], path)
         except (OSError, SyntaxError, ValueError, MemoryError) as error:
             raise Unforeseeable from error  # The worker itself will say what is wrong with it.
         scope.names.update(__name__=Known(name), __file__=Known(path), __package__=Known(package))

@@ -1,0 +1,164 @@
+"""`holdfast status`, `top` and `events`: how a job is, and what happened to it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.cli.overview_page import Overview, line, render
+from holdfast.cli.visit import FINDING, VisitRequest, run_verb, sort, visit
+from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.errors import UsageError
+from holdfast.core.protocol.questions import (
+    WAIT_MOST_S,
+    EventsAsked,
+    EventsTold,
+    JobAsked,
+    JobTold,
+    RanksAsked,
+    RanksTold,
+)
+from holdfast.node.visiting import Visit, VisitError
+from holdfast.observe.story import StoryEvent
+
+STATUS_HELP = f"""\
+Usage: holdfast status [JOB] [--json]
+
+How a job is right now: its round, its nodes and what each of them does, how far the workers
+are and how fast, what is being waited for, and what happened last.
+
+  --json  the same for programs
+
+{FINDING}"""
+TOP_HELP = f"""\
+Usage: holdfast top [JOB]
+
+The same as `holdfast status`, live, with every worker: the slowest first, those with less
+than half of the middle one's steps a second marked "slow". Ctrl-C ends it; the job does not
+notice.
+
+{FINDING}"""
+EVENTS_HELP = f"""\
+Usage: holdfast events [JOB] [--follow] [--json]
+
+What has happened to a job so far, one line for each event, as its coordinator knows it.
+
+  --follow, -f  go on, until the job ends
+  --json        one object a line, as `holdfast run --json` has them
+
+{FINDING}"""
+LAST_EVENTS = 6
+REDRAW_S = 1.0
+_CLEAR, _HOME = "\x1b[2J\x1b[H", "\x1b[H"
+_HIDE, _SHOW = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+
+
+def status(words: list[str]) -> int:
+    """The verb. Returns the exit status."""
+    return run_verb(_status, words, STATUS_HELP)
+
+
+def _status(words: list[str]) -> int:
+    request = sort(words, ("--json",))
+    with _visit(request) as job:
+        seen = look(job)
+    if "--json" in request.flags:
+        told = {"job": seen.job, "ranks": seen.ranks, "missing": seen.missing,
+                "events": seen.events}  # fmt: skip
+        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+    else:
+        sys.stdout.write(render(seen))
+    return exit_status.SUCCEEDED
+
+
+def _visit(request: VisitRequest) -> Visit:
+    return visit(request, request.names[0] if request.names else "")
+
+
+def look(job: Visit) -> Overview:
+    """Ask all that a screen shows. Raises `VisitError`."""
+    told = _job(job)
+    ranks: dict[str, RanksTold] = {}
+    for node, answer in job.ask(RanksAsked(), of="all"):
+        if isinstance(answer, RanksTold):
+            ranks[node] = answer
+    missing = job.missing
+    return Overview(told, ranks, tuple(_events(job))[-LAST_EVENTS:], missing)
+
+
+def _job(job: Visit) -> JobTold:
+    """All nodes of it, however many questions that takes."""
+    told = job.ask_coordinator(JobAsked())
+    assert isinstance(told, JobTold), told
+    nodes = list(told.nodes)
+    while len(nodes) < told.node_count:
+        more = job.ask_coordinator(JobAsked(len(nodes)))
+        if not isinstance(more, JobTold) or not more.nodes:
+            break
+        nodes += more.nodes
+    return msgspec.structs.replace(told, nodes=tuple(nodes)) if len(nodes) <= 2000 else told
+
+
+def _events(job: Visit, follow: bool = False) -> Iterator[StoryEvent]:
+    last = 0
+    while True:
+        told = job.ask_coordinator(EventsAsked(last, WAIT_MOST_S if follow and last else 0.0))
+        if not isinstance(told, EventsTold):
+            return
+        for packed in told.events:
+            yield msgspec.msgpack.decode(packed, type=StoryEvent)
+        if not follow and told.last == last:
+            return
+        last = told.last
+
+
+def events(words: list[str]) -> int:
+    """The verb. Returns the exit status."""
+    return run_verb(_show_events, words, EVENTS_HELP)
+
+
+def _show_events(words: list[str]) -> int:
+    request = sort(words, ("--follow", "-f", "--json"))
+    follow = bool(request.flags & {"--follow", "-f"})
+    with _visit(request) as job:
+        try:
+            for event in _events(job, follow):
+                as_json = "--json" in request.flags
+                print(msgspec.json.encode(event).decode() if as_json else line(event), flush=True)
+        except VisitError:
+            if not follow:
+                raise
+            # The job is over: that is where following ends.
+    return exit_status.SUCCEEDED
+
+
+def top(words: list[str]) -> int:
+    """The verb. Returns the exit status."""
+    return run_verb(_top, words, TOP_HELP)
+
+
+def _top(words: list[str]) -> int:
+    request = sort(words, ())
+    if not sys.stdout.isatty():
+        raise UsageError("`holdfast top` needs a terminal", "`holdfast status` prints it once")
+    with _visit(request) as job:
+        sys.stdout.write(_HIDE + _CLEAR)
+        try:
+            while True:
+                _draw(render(look(job), each_rank=True))
+                job.pause(REDRAW_S)
+        finally:
+            sys.stdout.write(_SHOW)
+            sys.stdout.flush()
+
+
+def _draw(page: str) -> None:
+    """As much as the screen holds; each line ends what was there before."""
+    import shutil
+
+    columns, rows = shutil.get_terminal_size()
+    lines = [text[:columns] for text in page.splitlines()][: rows - 1]
+    sys.stdout.write(_HOME + "".join(f"{text}\x1b[K\n" for text in lines) + "\x1b[J")
+    sys.stdout.flush()

@@ -1,0 +1,115 @@
+"""How the verbs that look at a job, or want something of it, find it and speak to it.
+
+A job is found by its name on this machine (`holdfast status my-job`; without a name, the only one),
+or from anywhere with the options by which its nodes meet: `--rdzv-endpoint`, `--rdzv-backend`,
+`--rdzv-id`, `--token-file` and the rest, read by the very rules of `holdfast run`.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from holdfast.cli import options
+from holdfast.cli import said as saying
+from holdfast.cli.detection import Detected
+from holdfast.cli.said import Statement
+from holdfast.core.policy.config import Program
+from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
+from holdfast.core.protocol.errors import HoldfastError, UsageError
+from holdfast.node.secret_sources import read_secrets
+from holdfast.node.visiting import Visit, visit_elsewhere, visit_here
+
+FINDING = """\
+A job is found by its name (--rdzv-id, or what `holdfast run` called it) on this machine;
+without one, the only one of yours is meant. From another machine, give the options by which
+the job's nodes meet, and its token if it has one:
+
+  --rdzv-endpoint HOST:PORT   as given to `holdfast run`
+  --rdzv-id NAME              the job's name; not needed where its nodes got none
+  --rdzv-backend NAME         for a job that meets in etcd or in a shared folder
+  --token-file FILE           or HOLDFAST_TOKEN in the environment
+"""
+_PLACE = ("rdzv-endpoint", "rdzv-backend")
+_NOTHING = Program(kind="script", target="job")
+
+
+class VisitRequest(Struct, frozen=True):
+    """The words after a verb, sorted."""
+
+    flags: frozenset[str]
+    names: tuple[str, ...]
+    """What is no option: the job's name, or a node's."""
+    given: dict[str, Statement]
+    """The options of `holdfast run` among them."""
+
+
+def sort(words: Sequence[str], flags: Sequence[str], most_names: int = 1) -> VisitRequest:
+    """Part a verb's own flags from names and from options. Raises `UsageError`."""
+    found = frozenset(word for word in words if word in flags)
+    given: dict[str, Statement] = {}
+    names: list[str] = []
+    rest: Sequence[str] = [word for word in words if word not in flags]
+    while rest:
+        more, behind = options.split(rest)
+        given.update(more)
+        names += behind[:1]
+        rest = behind[1:]
+    if len(names) > most_names:
+        raise UsageError(f"{names[-1]!r} is one word too many", "--help says what there is to say")
+    return VisitRequest(found, tuple(names), given)
+
+
+def visit(request: VisitRequest, name: str = "") -> Visit:
+    """Reach the job. Raises `VisitError` or `UsageError`."""
+    environ = os.environ
+    is_elsewhere = any(option in request.given for option in _PLACE)
+    if not is_elsewhere:
+        named = request.given.get("rdzv-id")
+        return visit_here(name or (named.text if named is not None else ""))
+    given = {"nnodes": Statement("1:2", "--nnodes"), **request.given}
+    if name:
+        given["rdzv-id"] = Statement(name, "--rdzv-id")
+    detected = Detected(saying.gather(given, environ))
+    values = saying.parse(detected.said)
+    config = options.configure(detected, values, _NOTHING, environ).config
+    secrets = read_secrets(config.security.token_file, config.rendezvous.options, environ)
+    return visit_elsewhere(config, secrets)
+
+
+def run_verb(act: Callable[[list[str]], int], words: list[str], help_text: str) -> int:
+    """Run a verb with its help and its errors in words. Returns the exit status."""
+    if any(word in ("-h", "--help") for word in words):
+        print(help_text, end="")
+        return exit_status.SUCCEEDED
+    try:
+        return act(words)
+    except UsageError as error:
+        print(f"holdfast: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return exit_status.USAGE
+    except HoldfastError as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        return exit_status.FAILED
+    except BrokenPipeError:
+        # Whoever was reading has seen enough; nor may the interpreter's own flush complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return exit_status.SUCCEEDED
+    except KeyboardInterrupt:
+        return exit_status.SUCCEEDED
+
+
+def whoami() -> str:
+    """Who wants something, as the job is told."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return cut(clean(f"{user} on {socket.gethostname()}"), NAME_MOST)

@@ -1,0 +1,58 @@
+"""What PyTorch's flight recorder has written of a rank's collectives, kept beside the stacks.
+
+PyTorch writes it when a collective of NCCL takes too long, or when a program asks for it, under a
+name that the next attempt writes over, often in a folder that all jobs of the machine share. It is
+a pickle, so it is copied as it is and never opened here: to unpickle is to run whatever a file
+says, and the agent runs nothing of a worker's. Its reader is PyTorch's own, in the user's hands
+(`python -m torch.distributed.flight_recorder.fr_trace`).
+
+Everything here is for a lane.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+"""The newer one first, as PyTorch has it: a path to which the rank is added."""
+SIZE_MOST = 256 << 20
+BLOCK = 1 << 20
+
+
+def keep(environ: Mapping[str, str], rank: int, since: float, folder: Path) -> str:
+    """Copy what was written for this rank since then, by this user; the copy's path, or nothing."""
+    for prefix in _prefixes(environ):
+        with suppress(OSError):
+            if _copy(f"{prefix}{rank}", since, folder / f"flight_record_rank_{rank}"):
+                return str(folder / f"flight_record_rank_{rank}")
+    return ""
+
+
+def _prefixes(environ: Mapping[str, str]) -> list[str]:
+    """Where PyTorch writes: what is set, else its own places, of today and of earlier versions."""
+    named = [environ[name] for name in PREFIX_VARIABLES if environ.get(name)]
+    if named:
+        return named
+    cache = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME', '')}/.cache"
+    return [f"{cache}/torch/comm_lib_trace_rank_", "/tmp/nccl_trace_rank_"]
+
+
+def _copy(source: str, since: float, target: Path) -> bool:
+    """Nobody else's file, none of an earlier job, and nothing that is no file."""
+    reader = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(reader)
+        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        if not is_ours or found.st_mtime < since or not 0 < found.st_size <= SIZE_MOST:
+            return False
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open(target, "wb") as copy:
+            while block := os.read(reader, BLOCK):
+                copy.write(block)
+    finally:
+        os.close(reader)
+    return True

@@ -1,0 +1,157 @@
+"""`holdfast status`, `top`, `events`, `drain`, `restart` and `stop`, with a job and without."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ..free_ports import free_port
+from ..waiting import until
+
+PROGRAM = """
+import time
+import holdfast
+for step in range(100_000):
+    holdfast.progress(step)
+    time.sleep(0.05)
+"""
+NAME = f"looked-at-{os.getpid()}"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, holdfast: Path) -> Iterator[tuple[list[subprocess.Popen[bytes]], str]]:
+    """Two agents of one job, and where they meet."""
+    script = tmp_path / "steps.py"
+    script.write_text(PROGRAM)
+    place = f"127.0.0.1:{free_port()}"
+    command = [
+        *(holdfast, "run", "--nnodes=1:2", f"--rdzv-endpoint={place}", f"--rdzv-id={NAME}"),
+        *("--no-warm", f"--snapshot-dir={tmp_path}", "--shutdown-timeout=5", script),
+    ]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    agents = [subprocess.Popen(command, **quiet) for _ in range(2)]
+    yield agents, place
+    for agent in agents:
+        agent.kill()
+        agent.wait()
+
+
+def status(run_holdfast: Run, *words: str) -> dict[str, object]:
+    told = run_holdfast("status", *words, "--json")
+    return json.loads(told.stdout) if told.returncode == 0 else {}
+
+
+def job_is(run_holdfast: Run, **wanted: object) -> None:
+    def look() -> bool:
+        seen = status(run_holdfast, NAME).get("job", {})
+        assert isinstance(seen, dict)
+        return all(seen.get(name) == value for name, value in wanted.items())
+
+    until(look, f"the job is {wanted}")
+
+
+def test_a_job_is_seen_restarted_drained_and_stopped(
+    nodes: tuple[list[subprocess.Popen[bytes]], str], run_holdfast: Run
+) -> None:
+    agents, place = nodes
+    job_is(run_holdfast, stage="running", world_size=2, round=1)
+    from_elsewhere = run_holdfast("status", f"--rdzv-endpoint={place}", "--rdzv-id", NAME)
+    assert from_elsewhere.returncode == 0, from_elsewhere.stderr
+    assert from_elsewhere.stdout.startswith(f"{NAME}: running, round 1")
+
+    assert run_holdfast("restart", NAME).returncode == 0
+    job_is(run_holdfast, stage="running", round=2, restarts=0)
+
+    seen = status(run_holdfast, NAME)
+    names = [node[1] for node in seen["job"]["nodes"]]  # type: ignore[index]
+    other = next(name for name in names if name != seen["job"]["coordinator"])  # type: ignore[index]
+    unknown = run_holdfast("drain", "nowhere", NAME)
+    assert (unknown.returncode, unknown.stderr) == (1, "holdfast: no node is called nowhere\n")
+    assert run_holdfast("drain", other, NAME).returncode == 0
+    job_is(run_holdfast, stage="running", node_count=1, world_size=1)
+
+    told = run_holdfast("events", NAME).stdout
+    assert "asked for a restart; re-forming, not counted against --max-restarts" in told
+    assert "asked it to leave" in told
+    assert run_holdfast("stop", NAME).returncode == 0
+    assert sorted(agent.wait(60) for agent in agents) == [143, 143]
+    gone = run_holdfast("status", NAME)
+    assert gone.returncode == 1
+    assert gone.stderr.startswith("holdfast: no job")
+
+
+def test_events_are_followed_to_the_end_of_the_job(
+    nodes: tuple[list[subprocess.Popen[bytes]], str], run_holdfast: Run, holdfast: Path
+) -> None:
+    job_is(run_holdfast, stage="running", world_size=2)
+    command = [holdfast, "events", NAME, "--follow", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        kinds = [json.loads(follower.stdout.readline())["kind"]]
+        while "first_step" not in kinds:
+            kinds.append(json.loads(follower.stdout.readline())["kind"])
+        assert run_holdfast("stop", NAME).returncode == 0
+        kinds += [json.loads(line)["kind"] for line in follower.stdout]
+        assert follower.wait(60) == 0
+    assert kinds[0] == "node_started"
+    assert {"round_formed", "job_finished"} <= set(kinds)
+
+
+@pytest.mark.parametrize("verb", ["status", "top", "events", "drain", "restart", "stop"])
+def test_each_has_help(verb: str, run_holdfast: Run) -> None:
+    told = run_holdfast(verb, "--help")
+    assert told.returncode == 0
+    assert told.stdout.startswith(f"Usage: holdfast {verb} ")
+    assert "--rdzv-endpoint" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("status", "no-such-job-here"), "holdfast: no job"),
+        (("status", "one", "two"), "holdfast: 'two' is one word too many"),
+        (("status", "--no-such-option"), "holdfast: "),
+        (("drain",), "holdfast: which node is to leave?"),
+        (("stop", "no-such-job-here"), "holdfast: no job"),
+        (("top", "no-such-job-here"), "holdfast: `holdfast top` needs a terminal"),
+        (("status", "--rdzv-endpoint", "127.0.0.1:1"), "holdfast: 127.0.0.1:1 refused"),
+        (("status", "--rdzv-endpoint", "x:y:z"), "holdfast: "),
+    ],
+)
+def test_a_mistake_is_said_in_a_line(
+    words: tuple[str, ...], complaint: str, run_holdfast: Run
+) -> None:
+    told = run_holdfast(*words)
+    assert told.returncode in (1, 2)
+    assert told.stdout == ""
+    assert told.stderr.startswith(complaint), told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_top_draws_every_worker_and_leaves_the_terminal_as_it_was(
+    nodes: tuple[list[subprocess.Popen[bytes]], str], run_holdfast: Run, holdfast: Path
+) -> None:
+    import pty
+    import signal
+
+    job_is(run_holdfast, stage="running", world_size=2)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(holdfast, [str(holdfast), "top", NAME])
+    drawn = b""
+    try:
+        while b"steps/s" not in drawn or drawn.count(b"running") < 3:
+            drawn += os.read(terminal, 65536)
+        os.kill(pid, signal.SIGINT)
+        while b"\x1b[?1049l" not in drawn:
+            drawn += os.read(terminal, 65536)
+    finally:
+        os.waitpid(pid, 0)
+        os.close(terminal)
+    assert b"Traceback" not in drawn
