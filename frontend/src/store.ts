@@ -1,6 +1,6 @@
 /** All that the page knows, and who wants to hear of which part. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { History } from "./history";
 import type { Dashboard, Event, Incident, Job, Ledger, ListChange, Messages, Node, Round } from "./model";
 import { Workers } from "./workers";
@@ -154,7 +154,8 @@ export const store = new Store();
 /** Draw again whenever one of these parts has changed. */
 export function useStore(...topics: Topic[]): Store {
   const [, again] = useState(0);
-  useEffect(() => {
+  // At once, not after the next picture: what is told in between would be missed.
+  useLayoutEffect(() => {
     const stop = topics.map((topic) => store.listen(topic, () => again((n) => n + 1)));
     return () => stop.forEach((end) => end());
   }, []);
