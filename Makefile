@@ -26,8 +26,8 @@ check: $(VENV)/.ready-test style ## Style, and the tests that tell soonest; unde
 	$(BIN)/python -m holdfast.testing --seeds 0:300 --jobs 2
 
 # Most tests wait for processes, so that there may be more of them than cores. Types are checked
-# beside them: that takes one core most of a minute.
-WORKERS ?= 4
+# beside them, those of a user's program (tests/elastic/typing) too.
+WORKERS ?= 8
 test: $(VENV)/.ready-test style ## Lint, check types and run all tests (installs PyTorch for CPU)
 	$(BIN)/python -m tests.stacks.environments $(QUICK_STACKS)
 	@$(BIN)/mypy & types=$$!; TEST_STACKS="$(QUICK_STACKS)" \

@@ -86,7 +86,7 @@ hypothesis.settings.load_profile("holdfast")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip, with the reason, what needs a user or a package that is not here."""
     if hasattr(config, "workerinput"):
-        _put_the_longest_first(items)
+        _begin_with_the_longest(items, config.workerinput["workercount"])
     missing = {}
     if os.getuid() != 0:
         missing["root"] = f"needs to run as root, and this is user {os.getuid()}"
@@ -102,13 +102,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def _put_the_longest_first(items: list[pytest.Item]) -> None:
-    """Let one process of a parallel run begin with them, while the others do the rest.
+def _begin_with_the_longest(items: list[pytest.Item], workers: int) -> None:
+    """Let half of the processes of a parallel run begin with a share of them each.
 
-    At the end of the run they would be what all wait for, several at a time, each with
-    many processes and with leases to keep, on a machine that may have two cores.
+    They wait most of their time: the others use the processors meanwhile. At the end of the run
+    they would be what all wait for, with nothing beside them; all at once, each with many processes
+    and with leases to keep, they would be too much for a machine of two cores.
     """
-    items.sort(key=lambda item: not any(map(item.path.is_relative_to, LONGEST)))
+    longest = [item for item in items if any(map(item.path.is_relative_to, LONGEST))]
+    others = [item for item in items if not any(map(item.path.is_relative_to, LONGEST))]
+    beginners = max(1, workers // 2)
+    left = len(items)
+    items.clear()
+    for number in range(workers):
+        size = left // (workers - number)  # what this process gets at first
+        left -= size
+        bounds = (n * len(longest) // beginners for n in (number, number + 1))
+        share = longest[slice(*bounds)]
+        items += [*share, *others[: max(0, size - len(share))]]
+        del others[: max(0, size - len(share))]
+    items += others
 
 
 # --- nothing is left behind ---------------------------------------------------------------

@@ -94,7 +94,7 @@ export async function listen(): Promise<never> {
     }
     if (store.job?.outcome) {
       store.connect({ state: "over" });
-      await sleep(store.job.is_journal ? Infinity : RETRY_MOST_MS);
+      await sleep(Infinity);
       continue;
     }
     lost(tries);

@@ -81,6 +81,8 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "tls-ca": ("ca.pem", ("ca.pem",)),
     "dashboard": ("9000", (9000,)),
     "dashboard-host": ("[::1]", ("::1",)),
+    "health-port": ("8080", (8080,)),
+    "health-host": ("[::1]", ("::1",)),
     "no-warm": ("1", (False,)),
     "preload": ("numpy,torch.distributed", (("numpy", "torch.distributed"),)),
     "worker-store": ("1", (True,)),
@@ -309,7 +311,7 @@ def test_counted_workers_are_explained(word: str) -> None:
 
 def test_a_filter_that_shows_nobody_is_mentioned() -> None:
     parsed = parse_run(("--nproc-per-node=2", "--local-ranks-filter=2,5", "train.py"), {})
-    assert "local ranks end at 1" in parsed.notes[0]
+    assert "(local ranks: 0 to 1)" in parsed.notes[0]
     parsed = parse_run(("--nproc-per-node=2", "--local-ranks-filter=1,5", "train.py"), {})
     assert parsed.notes == ()
 

@@ -41,11 +41,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("kind", "target", "message", "hint"),
     [
-        ("script", "nosuch.py", "there is no file nosuch.py", "looked for in"),
+        ("script", "nosuch.py", "there is no file nosuch.py", "looked in"),
         ("script", "package.train", "there is no file package.train", "write -m package.train"),
         ("script", "true", "there is no file true", "write --no-python true"),
         ("script", "empty", "empty is a directory without a __main__.py", "name a file"),
-        ("run_path", "nosuch.py", "there is no file nosuch.py", "looked for in"),
+        ("run_path", "nosuch.py", "there is no file nosuch.py", "looked in"),
         ("module", "nosuchmodule", "there is no module nosuchmodule", "installed packages"),
         ("module", "package.trian", "there is no module package.trian", "installed packages"),
         ("module", "train.py", "there is no module train.py", "leave -m out, or write -m train"),
@@ -54,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("command", "tool", "there is no command tool", "write ./tool"),
         ("command", "./data.txt", "./data.txt is not executable", "chmod u+x"),
         ("command", "./package", "./package is a directory", "name a file"),
-        ("command", "./nosuch", "there is no command ./nosuch", "looked for in"),
+        ("command", "./nosuch", "there is no command ./nosuch", "looked in"),
     ],
 )
 def test_what_is_not_there_is_refused(

@@ -109,7 +109,7 @@ def test_the_static_node_of_rank_0_carries_the_coordinator(said: tuple[str, ...]
     ("words", "message"),
     [
         (("--master-port=0",), "--master-port 0 picks a port that the other nodes cannot know"),
-        (("--node-rank=2",), "--node-rank 2 does not exist among 2 static nodes"),
+        (("--node-rank=2",), "--node-rank 2 is too high for 2 nodes"),
         (("--node-rank=1", "--rdzv-conf=coordinator_port=29500"), "29500 is the master's port"),
         (("--node-rank=1", "--rdzv-conf=coordinator_port=0"), "coordinator_port: 0 is out of"),
     ],

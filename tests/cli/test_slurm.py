@@ -61,16 +61,32 @@ def test_options_of_the_program_are_not_ours(run_holdfast: RunHoldfast, tmp_path
         (("--nodes=x", *PROGRAM), "--nodes: 'x' is neither", "2"),
         (("--nodes=8:2", *PROGRAM), "the larger number first", "smaller"),
         (("--nodes=2", "--spares=-1", *PROGRAM), "--spares: -1 is out of range", "0 or more"),
-        (("--nodes=2", "--array=0-3", *PROGRAM), "--array is not for sbatch here", "--nodes"),
-        (("--nodes=2", "-n", "4", *PROGRAM), "-n is not for sbatch here", "--nproc-per-node"),
-        (("--nodes=2", "-o", "x", *PROGRAM), "-o is not for sbatch here", "--folder"),
+        (
+            ("--nodes=2", "--array=0-3", *PROGRAM),
+            "--array cannot be passed to sbatch here",
+            "--nodes",
+        ),
+        (
+            ("--nodes=2", "-n", "4", *PROGRAM),
+            "-n cannot be passed to sbatch here",
+            "--nproc-per-node",
+        ),
+        (("--nodes=2", "-o", "x", *PROGRAM), "-o cannot be passed to sbatch here", "--folder"),
         (("train.py", "--nodes=2", *PROGRAM), "'train.py' is neither", "after --"),
-        (("--nodes=2", "--", "--nnodes=2", "t.py"), "--nnodes is worked out here", "leave it out"),
+        (
+            ("--nodes=2", "--", "--nnodes=2", "t.py"),
+            "--nnodes is set by holdfast slurm",
+            "leave it out",
+        ),
         (("--nodes=2", "--", "--zzz", "t.py"), "no option --zzz", "--help lists"),
         (("--nodes=2", "--rdzv-backend=c10d", *PROGRAM), "'c10d' lives on one node", "etcd"),
-        (("--nodes=2", "--rdzv-backend=etcd", *PROGRAM), "etcd needs a place", "HOST:2379"),
+        (
+            ("--nodes=2", "--rdzv-backend=etcd", *PROGRAM),
+            "etcd needs a --rdzv-endpoint",
+            "HOST:2379",
+        ),
         (("--nodes=2", "--rdzv-endpoint=e", *PROGRAM), "--rdzv-endpoint is for etcd", "--folder"),
-        (("--nodes=2", "--folder=/a%b", *PROGRAM), "does not take in a path", "without %"),
+        (("--nodes=2", "--folder=/a%b", *PROGRAM), "does not accept in a path", "without %"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_hint(
@@ -90,8 +106,8 @@ def test_a_range_may_be_written_as_slurm_writes_it() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "submit or follow?"),
-        (("sumbit",), "'sumbit' is nothing that holdfast slurm does"),
+        ((), "submit or follow"),
+        (("sumbit",), "'sumbit' is not a command of holdfast slurm"),
         (("follow",), "which job?"),
         (("submit", "--nodes=2", *PROGRAM), "there is no sbatch here"),
         (("follow", "7"), "there is no squeue here"),
@@ -122,7 +138,7 @@ def test_what_sbatch_refuses_is_told_in_its_words_and_leaves_nothing(
     words = ("slurm", "submit", "--nodes=2", *PROGRAM)
     done = run_holdfast(*words, cwd=tmp_path, env={"PATH": path})
     assert done.returncode == 2
-    assert "sbatch refuses the job: invalid partition" in done.stderr
+    assert "sbatch refused the job: invalid partition" in done.stderr
     assert list((tmp_path / "holdfast-jobs").iterdir()) == []
 
 
@@ -134,7 +150,7 @@ def test_a_folder_that_cannot_be_made_is_told(run_holdfast: RunHoldfast, tmp_pat
     done = run_holdfast(*words, cwd=tmp_path, env={"PATH": path})
     assert done.returncode == 2
     assert "cannot make" in done.stderr
-    assert "hint: --folder names a place that you can write to" in done.stderr
+    assert "hint: --folder must be a place that you can write to" in done.stderr
 
 
 def test_the_token_is_its_owners_alone_and_is_not_handed_to_slurm(
@@ -219,7 +235,7 @@ def test_a_controller_that_does_not_answer_does_not_end_the_following(
     words = ("slurm", "submit", "--nodes=2", *PROGRAM)
     done = run_holdfast(*words, cwd=tmp_path, env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"})
     assert "Slurm does not answer (no contact); the job goes on without it" in done.stderr
-    assert "job 7 has ended, and no node has noted how" in done.stderr
+    assert "job 7 has ended, but no node recorded how" in done.stderr
     assert done.returncode == 1
 
 

@@ -115,17 +115,6 @@ def test_a_seam_that_is_listed_is_promised() -> None:
 # --- typed, and without PyTorch -----------------------------------------------------------
 
 
-@pytest.mark.timeout(300)
-def test_a_users_program_is_checked_against_the_types() -> None:
-    """With the cache of `make lint`, which `make test` runs before: else it takes a while."""
-    pytest.importorskip("mypy", reason="the type checker comes with `make lint`")
-    command = [sys.executable, "-m", "mypy", str(HERE / "typing")]
-    ended = subprocess.run(
-        command, cwd=HERE.parents[1], capture_output=True, text=True, timeout=280, check=False
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
 def test_the_package_says_that_it_is_typed() -> None:
     assert files("holdfast").joinpath("py.typed").is_file()
 

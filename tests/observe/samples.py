@@ -63,6 +63,7 @@ PLAIN: dict[type[inspect.Type], object] = {
     inspect.IntType: 7,
     inspect.FloatType: 0.1 + 0.2,
     inspect.BoolType: True,
+    inspect.BytesType: b"\x00packed\xff",
     inspect.NoneType: None,
 }
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.observe.goodput import PARTS, Ledger, ledger
+from holdfast.observe.goodput import PARTS, TimeLedger, ledger
 from holdfast.observe.job_report import report, within
 from holdfast.observe.journal import read
-from holdfast.observe.marks import Marks, RoundMarks, Span
+from holdfast.observe.marks import Marks, RoundMarks, TimeSpan
 from holdfast.testing import make_plan, simulate
 
 moments = st.floats(0.0, 100.0)
@@ -49,12 +49,12 @@ def any_marks(draw: st.DrawFn) -> Marks:
     marks.end = marks.start + draw(st.floats(0.0, 200.0))
     marks.rounds = draw(rounds())
     marks.closed = draw(perhaps)
-    spans = st.lists(st.builds(Span, moments, perhaps), max_size=3)
+    spans = st.lists(st.builds(TimeSpan, moments, perhaps), max_size=3)
     marks.imports, marks.waits, marks.pauses = draw(spans), draw(spans), draw(spans)
     return marks
 
 
-def assert_sound(book: Ledger) -> None:
+def assert_sound(book: TimeLedger) -> None:
     assert all(seconds >= 0 for seconds in book.parts_s.values())
     assert sum(book.parts_s.values()) == pytest.approx(book.end - book.start, abs=1e-6)
     assert all(one.seconds > 0 for one in book.segments)
@@ -113,7 +113,7 @@ def stepping_job(*, saved_at: int) -> Marks:
         done=35.0,
     )  # fmt: skip
     marks.rounds = [first, second]
-    marks.imports = [Span(1.0, 4.0)]
+    marks.imports = [TimeSpan(1.0, 4.0)]
     return marks
 
 
@@ -182,7 +182,7 @@ def test_what_was_silent_before_it_was_known_is_detection() -> None:
 def test_a_pause_and_a_wait_for_nodes_are_told_from_forming() -> None:
     marks = stepping_job(saved_at=10)
     marks.rounds[1].announced = marks.rounds[1].born = 24.0
-    marks.pauses, marks.waits = [Span(21.0, 22.0)], [Span(22.5, 24.0)]
+    marks.pauses, marks.waits = [TimeSpan(21.0, 22.0)], [TimeSpan(22.5, 24.0)]
     book = ledger(marks)
     assert book.parts_s["pause"] == pytest.approx(1.0)
     assert book.parts_s["waiting for nodes"] == pytest.approx(1.5)

@@ -55,6 +55,8 @@ def test_a_success_with_recoveries_tells_of_them() -> None:
         "holdfast: the job succeeded: all workers succeeded",
         "",
         f"  round 1 → 2: {took} (stop 20, form 1, spawn 30, first step 100)",
+        "",
+        "  journal: /x",
     ]
 
 

@@ -161,7 +161,7 @@ def _nowhere(placement: Placement, words: Sequence[str]) -> UsageError:
 def _from_engine(placement: Placement, name: str, text: str) -> Statement:
     source = placement.sources.get(OF_OPTION[name], "")
     if text == AUTOMATIC:
-        source = "one for each accelerator, else one"
+        source = "one for each accelerator, or one if there is none"
     return Statement(text, source or placement.engine, Level.DETECTED)
 
 
@@ -206,9 +206,9 @@ def _another_rank(detected: Detected, config: JobConfig) -> Iterator[str]:
         return
     if placement.rank not in (None, config.node_rank):
         yield (
-            f"{said.source} says that this is node {config.node_rank}, but by "
-            f"{placement.sources['rank']} it is {placement.rank}; was it the same on all nodes, "
-            "because the batch script had filled it in?"
+            f"{said.source} says that this is node {config.node_rank}, but "
+            f"{placement.sources['rank']} says {placement.rank}; did the batch script fill it in, "
+            "so that all nodes got the same?"
         )
 
 
@@ -218,8 +218,8 @@ def _few_cpus(placement: Placement, config: JobConfig) -> Iterator[str]:
     cpus = "1 CPU" if usable == 1 else f"{usable} CPUs"
     if placement.engine == "Slurm" and placement.run_id and config.slots > usable:
         yield (
-            f"{config.slots} workers share {cpus}, which is what srun lets "
-            "this node use; srun --cpus-per-task=N says otherwise (sbatch's is not passed on)"
+            f"{config.slots} workers share {cpus}, all that srun lets this node use; "
+            "for more, give srun --cpus-per-task=N (sbatch's is not passed on)"
         )
 
 

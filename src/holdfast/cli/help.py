@@ -27,15 +27,15 @@ EXAMPLES = (
 ABOUT = (
     (
         "Starts the workers of a job, watches over them, restarts them when one fails, and says"
-        " what happened. Options come first: what follows the script is the script's own. SCRIPT is"
-        " a Python file, with -m a module, with --no-python any command."
+        " what happened. Options come first: whatever follows the script is passed on to it."
+        " SCRIPT is a Python file; with -m a module, with --no-python any command."
     ),
     (
-        "Every option can be written with - or _, as --name value or --name=value, shortened as"
-        " long as only one begins so (--max for --max-restarts), and can be"
-        " set in the environment as HOLDFAST_NAME or PET_NAME (HOLDFAST_MAX_RESTARTS=3, flags"
-        " with 1 or 0). The command line wins, then HOLDFAST_, then PET_; what nobody said is"
-        " asked of the engine that placed us (Slurm, mpirun, Kubernetes, ...), if there is one:"
+        "Every option can be written with - or _, as --name value or --name=value, can be cut"
+        " short where that leaves no doubt (--max for --max-restarts), and can be set in the"
+        " environment as HOLDFAST_NAME or PET_NAME (HOLDFAST_MAX_RESTARTS=3, flags with 1 or 0)."
+        " The command line wins, then HOLDFAST_, then PET_. What you leave out is taken from"
+        " what placed this process (Slurm, mpirun, Kubernetes, ...), if anything did:"
         " `holdfast where` shows it."
     ),
     "S is a time in seconds, [...] the default; + marks what torchrun does not have.",
@@ -49,18 +49,18 @@ NOTES = {
 
 VARIABLES = (
     ("  PYTHON_EXEC", "the workers' Python [the one running this]"),
-    ("  HOLDFAST_REGISTER_USER", "who we are to etcd; or user= in --rdzv-conf"),
-    ("  HOLDFAST_REGISTER_PASSWORD", "and its password; or password_file= in --rdzv-conf"),
+    ("  HOLDFAST_REGISTER_USER", "user name for etcd; or user= in --rdzv-conf"),
+    ("  HOLDFAST_REGISTER_PASSWORD", "password for etcd; or password_file= in --rdzv-conf"),
     (
         "  TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
-        "starts each line on the console; knows ${role_name}, ${rank}, ${local_rank}, ${pid}",
+        "starts each line on the console; may use ${role_name}, ${rank}, ${local_rank}, ${pid}",
     ),
 )
 
 EXIT_STATUSES = (
     (f"  {exit_status.SUCCEEDED}", "all workers succeeded"),
     (f"  {exit_status.FAILED}", "the job failed for good"),
-    (f"  {exit_status.USAGE}", "the command line cannot be accepted"),
+    (f"  {exit_status.USAGE}", "the command line is wrong"),
     (f"  {exit_status.NOT_FORMED}", "the nodes did not meet in time"),
     (f"  {exit_status.BY_SIGNAL}+n", "ended by signal n"),
 )

@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _unknown(verb: str) -> str:
     """What to say of a word that is no verb: most likely the program that should run."""
-    meant = "`holdfast --help` shows what there is"
+    meant = "`holdfast --help` lists the commands"
     if not verb.startswith("-"):
         meant = f"to run it, write `holdfast run {verb}`"
     return f"{verb!r} is not a command of holdfast\nhint: {meant}\n"

@@ -197,7 +197,7 @@ def _program(
     if len(chosen) > 1:
         flags = listed(f"--{flag}" for flag in chosen)
         raise UsageError(
-            f"{flags} exclude each other", "each says how to run the program: keep one"
+            f"{flags} cannot be used together", "each says how to run the program: use one"
         )
     if not words:
         raise UsageError(
@@ -208,7 +208,7 @@ def _program(
     target, *arguments = words
     if not target:
         raise UsageError(
-            "the name of the program is empty", "an unset variable of the shell is a usual reason"
+            "the name of the program is empty", "an unset shell variable is the usual reason"
         )
     return Program(kind, target, tuple(arguments), interpreter)
 
@@ -252,8 +252,8 @@ def _id_of_place(config: JobConfig) -> str:
     place, backend = config.rendezvous.endpoint, config.rendezvous.backend
     if not config.rendezvous.is_embedded and backend != "c10d":
         raise UsageError(
-            f"--rdzv-backend {backend} needs a --rdzv-id, by which its jobs are told apart",
-            "give all nodes of this job the same one, and no other job that one",
+            f"--rdzv-backend {backend} needs a --rdzv-id, to tell its jobs apart",
+            "give all nodes of this job the same one, and every other job another",
         )
     if config.has_fixed_ranks:
         place = f"static-{config.master_port}"
@@ -285,8 +285,7 @@ def _check_devices(config: JobConfig, visible: str | None) -> None:
     devices = len(visible.split(","))
     if config.slots > devices:
         raise UsageError(
-            f"CUDA_VISIBLE_DEVICES={visible} has no device of its own for each of "
-            f"{config.slots} workers",
+            f"CUDA_VISIBLE_DEVICES={visible} has fewer devices than {config.slots} workers need",
             "with --virtual-local-rank, name as many devices as workers, or unset the variable",
         )
 
@@ -296,6 +295,4 @@ def _silent_console(config: JobConfig) -> tuple[str, ...]:
     if shown is None or any(rank < config.slots for rank in shown):
         return ()
     last = config.slots - 1
-    return (
-        f"--local-ranks-filter names no worker here (local ranks end at {last}): nothing is shown",
-    )
+    return (f"--local-ranks-filter: no worker of this node is shown (local ranks: 0 to {last})",)

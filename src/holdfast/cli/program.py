@@ -31,7 +31,7 @@ def check_program(program: Program) -> None:
 
 def _check_script(path: str) -> None:
     if not os.path.exists(path):
-        hint = f"it was looked for in {os.getcwd()}{_meant_instead(path)}"
+        hint = f"looked in {os.getcwd()}{_meant_instead(path)}"
         raise UsageError(f"there is no file {path}", hint)
     if os.path.isdir(path) and not os.path.isfile(os.path.join(path, "__main__.py")):
         raise UsageError(
@@ -55,7 +55,7 @@ def _check_module(name: str) -> None:
     problem = _why_not(name)
     if not problem:
         return
-    hint = f"it was looked for in {os.getcwd()} and among the installed packages"
+    hint = f"looked in {os.getcwd()} and among the installed packages"
     if os.path.isfile(name):
         hint = f"it is a file: leave -m out, or write {_as_module(name)}"
     elif "__main__" in problem:
@@ -90,8 +90,8 @@ def _check_command(command: str) -> None:
     if is_path and os.path.exists(command):
         raise UsageError(f"{command} is not executable", f"try chmod u+x {command}")
     if is_path:
-        raise UsageError(f"there is no command {command}", f"it was looked for in {os.getcwd()}")
-    hint = "it is in no directory of PATH"
+        raise UsageError(f"there is no command {command}", f"looked in {os.getcwd()}")
+    hint = "it is not on the PATH"
     if os.path.exists(command):
         hint = f"for the file of that name, write ./{command}"
     raise UsageError(f"there is no command {command}", hint)

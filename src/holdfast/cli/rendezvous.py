@@ -74,7 +74,7 @@ def _refuse_a_handler(name: str) -> None:
     if entry_points(group=HANDLERS, name=name):
         raise UsageError(
             f"{name} is a rendezvous handler for torchrun and holdfast.elastic",
-            f"here the agents meet by themselves; a backend is a register, of group {REGISTERS}",
+            f"a backend of `holdfast run` is a register, an entry point of group {REGISTERS}",
         )
 
 
@@ -105,9 +105,9 @@ def _standalone(config: JobConfig, named: str | None) -> tuple[JobConfig, tuple[
         )
     notes = []
     if config.max_nodes > 1:
-        notes.append(f"--standalone runs on one node and waits for no other of {config.max_nodes}")
+        notes.append(f"--standalone runs on this node alone, not on up to {config.max_nodes}")
     unused = {"--rdzv-backend": named, "--rdzv-endpoint": config.rendezvous.endpoint}
-    notes += [f"--standalone makes {name} {said} unused" for name, said in unused.items() if said]
+    notes += [f"--standalone ignores {name} {said}" for name, said in unused.items() if said]
     rendezvous_settings.check(config.rendezvous.options, COMMAND_LINE)
     rendezvous = replace(config.rendezvous, backend=Rendezvous().backend, endpoint="localhost:0")
     return replace(config, max_nodes=1, rendezvous=rendezvous), tuple(notes)
@@ -134,7 +134,7 @@ def _endpoint(backend: str, config: JobConfig) -> str:
     on_disk = rendezvous_settings.is_on_disk(backend, config.rendezvous.options)
     if on_disk and not said:
         raise UsageError(
-            "a meeting on a shared disk needs a path", "for instance --rdzv-endpoint /shared/job"
+            "meeting on a shared disk needs a path", "for instance --rdzv-endpoint /shared/job"
         )
     if on_disk or backend not in BACKENDS:
         return said
@@ -147,7 +147,7 @@ def _endpoint(backend: str, config: JobConfig) -> str:
     if config.max_nodes > 1 and any(place.port == 0 for place in places):
         raise UsageError(
             "--rdzv-endpoint: port 0 picks a port that the other nodes cannot know",
-            f"name one, such as {DEFAULT_PORT}",
+            f"choose one, such as {DEFAULT_PORT}",
         )
     return ",".join(str(place) for place in places)
 
@@ -156,12 +156,12 @@ def _static(config: JobConfig) -> tuple[JobConfig, tuple[str, ...]]:
     nodes, rank = config.max_nodes, config.node_rank or 0
     if config.min_nodes != nodes:
         raise UsageError(
-            f"static nodes are of a fixed number, but --nnodes says {config.min_nodes}:{nodes}",
+            f"a static job has a fixed number of nodes, not {config.min_nodes}:{nodes}",
             f"write --nnodes {nodes}, or --rdzv-endpoint HOST:PORT alone for an elastic job",
         )
     if rank >= nodes:
         raise UsageError(
-            f"--node-rank {rank} does not exist among {nodes} static nodes",
+            f"--node-rank {rank} is too high for {nodes} nodes",
             f"ranks go from 0 to {nodes - 1}",
         )
     master = _static_master(config)
@@ -174,7 +174,7 @@ def _static(config: JobConfig) -> tuple[JobConfig, tuple[str, ...]]:
         return settled, ()
     meeting = replace(master, port=_coordinator_port(config, master))
     rendezvous = replace(config.rendezvous, endpoint=str(meeting))
-    note = f"static: the nodes meet on {meeting}, where rank 0 listens; workers on {master}"
+    note = f"static: the agents meet at {meeting}, where rank 0 listens; the workers at {master}"
     return replace(settled, rendezvous=rendezvous, is_host=rank == 0), (note,)
 
 
@@ -188,7 +188,7 @@ def _static_master(config: JobConfig) -> Endpoint | None:
     if port == 0:
         raise UsageError(
             "--master-port 0 picks a port that the other nodes cannot know",
-            f"name one, such as {STATIC_MASTER.port}",
+            f"choose one, such as {STATIC_MASTER.port}",
         )
     return Endpoint(config.master_address or STATIC_MASTER.address, port)
 
@@ -198,7 +198,7 @@ def _coordinator_port(config: JobConfig, master: Endpoint) -> int:
     port: int = said or port_beside(master.port)
     if port == master.port:
         raise UsageError(
-            f"{COMMAND_LINE} coordinator_port: {port} is the master's port, which is the workers'",
-            "name another one",
+            f"{COMMAND_LINE} coordinator_port: {port} is the master's port, which the workers use",
+            "choose another one",
         )
     return port

@@ -22,19 +22,19 @@ form, spawn, import, first step, lost steps, waiting for nodes, idle after the e
 and for each incident. Journals of several nodes become one story.
 
 Each place is a journal (journal.jsonl), a folder below which journals are (--log-dir), or
-the name of a run, which is looked for where logs go by default. Without one, the last job
-on this machine.
+the name of a run, which is looked for where logs go by default. Without one it is the
+last job on this machine.
 
   --at TIME      what happened then: 14:05, 14:05:07 or "2026-11-18 14:05"
   --since TIME   only the end: 90s, 10m or 2h before the last line, or from 14:05 on
   --all          all events and incidents, however many
   --json         the same for programs
-  --html FILE    one self-contained page with a timeline; - writes it to standard output
+  --html FILE    one self-contained page with a timeline; - is standard output
 """
 _VALUES = ("--at", "--since", "--html")
 
 
-class _Asked(Struct):
+class _ReportWanted(Struct):
     places: list[str]
     at: str = ""
     since: str = ""
@@ -59,8 +59,8 @@ def report(words: list[str]) -> int:
         return exit_status.SUCCEEDED  # Whoever was reading has seen enough.
 
 
-def _parse(words: list[str]) -> _Asked:
-    asked = _Asked([])
+def _parse(words: list[str]) -> _ReportWanted:
+    asked = _ReportWanted([])
     rest = iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
@@ -82,7 +82,7 @@ def _parse(words: list[str]) -> _Asked:
     return asked
 
 
-def _show(asked: _Asked) -> int:
+def _show(asked: _ReportWanted) -> int:
     from holdfast.cli.finding_runs import find_run
     from holdfast.observe import job_report
     from holdfast.observe.journal import read
@@ -105,7 +105,7 @@ def _show(asked: _Asked) -> int:
     return exit_status.SUCCEEDED
 
 
-def _within(whole: JobReport, asked: _Asked) -> tuple[JobReport, str]:
+def _within(whole: JobReport, asked: _ReportWanted) -> tuple[JobReport, str]:
     """The part that was asked for, and what is to be said of it first."""
     from holdfast.cli import moments
     from holdfast.observe import job_report

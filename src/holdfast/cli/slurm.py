@@ -31,13 +31,13 @@ Usage: holdfast slurm submit --nodes N|MIN:MAX [options] [sbatch options] -- [ru
        holdfast slurm follow JOB
 
   --nodes N|MIN:MAX    nodes of the job, or their range
-  --spares N           so many nodes more, which stand by for one that is lost [0]
+  --spares N           extra nodes, which stand by to replace a lost one [0]
   --one-allocation     one allocation for all nodes, instead of an array with one job for each
   --share-nodes        do not ask for whole machines
   --folder DIR         for token, register and logs; all nodes must see it [holdfast-jobs]
   --rdzv-backend, --rdzv-endpoint
                        meet in etcd instead of the folder: etcd HOST:2379,…
-  --no-follow          submit, and come back at once
+  --no-follow          submit, and return at once
   --dry-run            print the batch script, and do nothing
 
 Every other option before -- goes to sbatch as it is
@@ -46,7 +46,7 @@ What follows -- is what you would write after `holdfast run` on one machine.
 
 Each node is an element of a job array. An element whose node is lost, preempted or at its time
 limit goes back into the queue by itself, and joins the job again when it starts; the others go on.
-Ctrl-C ends the following, never the job: `holdfast slurm follow JOB` comes back, `scancel JOB`
+Ctrl-C stops following, never the job: `holdfast slurm follow JOB` follows it again, `scancel JOB`
 cancels it.
 
 For example: holdfast slurm submit --nodes 2:8 --spares 1 --gpus-per-node 8 -- train.py --epochs 3
@@ -56,10 +56,10 @@ VALUES = ("nodes", "spares", "folder", "rdzv-backend", "rdzv-endpoint")
 FLAGS = ("one-allocation", "share-nodes", "no-follow", "dry-run")
 SHORT = {"-N": "nodes"}
 NOT_FOR_SBATCH = {
-    "--array": "each node is an element already: --nodes says how many",
-    "-a": "each node is an element already: --nodes says how many",
+    "--array": "each node is an element of an array already; --nodes says how many",
+    "-a": "each node is an element of an array already; --nodes says how many",
     "--wrap": "write the program after --",
-    "--no-requeue": "leave it out: an element that is not queued again is lost for the job",
+    "--no-requeue": "leave it out: an element that is not requeued is lost to the job",
     "--parsable": "leave it out",
     "--ntasks": "each node has one agent; --nproc-per-node, after --, says how many workers",
     "-n": "each node has one agent; --nproc-per-node, after --, says how many workers",
@@ -98,8 +98,10 @@ def slurm(words: list[str]) -> int:
         if verb == "follow":
             return follow(rest)
         raise UsageError(
-            f"{verb!r} is nothing that holdfast slurm does" if verb else "submit or follow?",
-            "holdfast slurm --help shows what there is",
+            f"{verb!r} is not a command of holdfast slurm"
+            if verb
+            else "say what to do: submit or follow",
+            "holdfast slurm --help lists the commands",
         )
     except UsageError as error:
         print(f"holdfast: {error.message}", file=sys.stderr)
@@ -150,7 +152,7 @@ def sort(words: Sequence[str]) -> Request:
     """Part our options from sbatch's and from those of `holdfast run`. Raises `UsageError`."""
     if "--" not in words:
         raise UsageError(
-            "nothing to run",
+            "there is nothing to run",
             "put -- before the program: holdfast slurm submit --nodes 2 -- train.py",
         )
     end = list(words).index("--")
@@ -181,13 +183,13 @@ def _next(spelled: str, ahead: Iterator[str]) -> str:
 def _check_sbatch(words: Sequence[str]) -> None:
     if words and not words[0].startswith("-"):
         raise UsageError(
-            f"{words[0]!r} is neither an option of ours nor one of sbatch's",
+            f"{words[0]!r} is neither an option of holdfast slurm nor of sbatch",
             "the program comes after --",
         )
     for word in words:
         spelled = word.partition("=")[0]
         if spelled in NOT_FOR_SBATCH:
-            raise UsageError(f"{spelled} is not for sbatch here", NOT_FOR_SBATCH[spelled])
+            raise UsageError(f"{spelled} cannot be passed to sbatch here", NOT_FOR_SBATCH[spelled])
 
 
 def submission(request: Request) -> Submission:
@@ -197,17 +199,22 @@ def submission(request: Request) -> Submission:
     from holdfast.placement.slurm_batch import Submission
 
     if "nodes" not in request.values:
-        raise UsageError("how many nodes?", "--nodes 4, or --nodes 2:8 for an elastic job")
+        raise UsageError(
+            "--nodes is missing: how many nodes?", "--nodes 4, or --nodes 2:8 for an elastic job"
+        )
     # Slurm itself writes a range with a dash.
     least, most = _named("--nodes", values.nodes, request.values["nodes"].replace("-", ":", 1))
     spares = _named("--spares", texts.whole_number(0), request.values.get("spares", "0"))
     given, program = options.split(request.run_words)
     if not program:
-        raise UsageError("nothing to run", "write the program after --: -- train.py --epochs 3")
+        raise UsageError(
+            "there is nothing to run", "write the program after --: -- train.py --epochs 3"
+        )
     for name in NOT_FOR_RUN:
         if name in given:
             raise UsageError(
-                f"{given[name].origin} is worked out here", "leave it out; --nodes says how many"
+                f"{given[name].origin} is set by holdfast slurm",
+                "leave it out; --nodes says how many",
             )
     backend, endpoint = _register(request)
     name = slurm_commands.name_of(program[0])
@@ -246,5 +253,7 @@ def _register(request: Request) -> tuple[str, str]:
     if backend == "file" and endpoint:
         raise UsageError("--rdzv-endpoint is for etcd", "--folder says where the nodes meet")
     if backend != "file" and not endpoint:
-        raise UsageError(f"--rdzv-backend {backend} needs a place", "--rdzv-endpoint HOST:2379")
+        raise UsageError(
+            f"--rdzv-backend {backend} needs a --rdzv-endpoint", "--rdzv-endpoint HOST:2379"
+        )
     return backend, endpoint

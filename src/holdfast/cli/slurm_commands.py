@@ -60,7 +60,7 @@ def new_folder(base: str, name: str) -> str:
     folder = os.path.abspath(os.path.join(base, f"{name}-{stamp}-{secrets.token_hex(2)}"))
     if "%" in folder or not folder.isprintable():
         raise UsageError(
-            f"--folder: {folder!r} has signs that Slurm does not take in a path",
+            f"--folder: {folder!r} has characters that Slurm does not accept in a path",
             "choose a path without % in it",
         )
     return folder
@@ -79,7 +79,7 @@ def make_folder(job: Submission) -> None:
     except OSError as error:
         raise UsageError(
             f"cannot make {error.filename or folder}: {error.strerror}",
-            "--folder names a place that you can write to, and that all nodes see",
+            "--folder must be a place that you can write to and that all nodes see",
         ) from None
 
 
@@ -110,7 +110,7 @@ def submit(job: Submission) -> str:
         said = _ask(["sbatch", "--parsable", script])
     except SlurmSilent as error:
         shutil.rmtree(job.folder, ignore_errors=True)
-        raise UsageError(f"sbatch refuses the job: {error}", "sbatch --help; sinfo") from None
+        raise UsageError(f"sbatch refused the job: {error}", "sbatch --help; sinfo") from None
     number = said.strip().partition(";")[0]
     link = Path(job.folder).parent / number
     link.unlink(
@@ -130,7 +130,7 @@ def folder_of(number: str, base: str) -> str:
             return str(here.resolve())
         raise UsageError(
             f"Slurm does not know job {number}: {error}",
-            f"of an older one, {base}/{number} has the logs, where it was submitted",
+            f"the logs of an older job are in {base}/{number}, where it was submitted",
         ) from None
     found = re.search(r" Command=(\S+)", said)
     folder = Path(found.group(1)).parent if found else Path()
@@ -171,7 +171,7 @@ def _ask(command: Sequence[str]) -> str:
     except subprocess.TimeoutExpired:
         raise SlurmSilent(f"{command[0]} has not answered for {ANSWER_S:g} s") from None
     if done.returncode != 0:
-        words = _first_line(done.stderr) or f"{command[0]} ended with {done.returncode}"
+        words = _first_line(done.stderr) or f"{command[0]} ended with status {done.returncode}"
         raise SlurmSilent(words, done.returncode)
     return done.stdout
 

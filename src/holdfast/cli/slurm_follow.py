@@ -185,7 +185,7 @@ class Follower:
     def _end(self) -> int:
         outcome = self.roll.outcome
         if outcome is None:
-            say(f"job {self.number} has ended, and no node has noted how")
+            say(f"job {self.number} has ended, but no node recorded how")
             return exit_status.FAILED
         say(f"job {self.number} {outcome.verdict}: {outcome.reason}")
         return outcome.exit_status

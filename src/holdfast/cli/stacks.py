@@ -9,12 +9,13 @@ from holdfast.core.protocol import exit_status
 HELP = """\
 Usage: holdfast stacks [RUN]
 
-Says where every worker on this machine is right now: equal ones together, the odd one
-named. Nothing is stopped and no debugger is needed. RUN is a job's name (--rdzv-id, or
-what `holdfast run` called it); without one, all jobs of yours are asked.
+Shows where every worker on this machine is right now. Workers in the same place are shown
+together, so that the odd one stands out. Nothing is stopped and no debugger is needed. RUN
+is a job's name (--rdzv-id, or what `holdfast run` called it); without one, all your jobs
+are asked.
 
-Only this machine's workers are asked: on several nodes, run it on each of them. The
-stacks in full are in a file beside the job's logs, whose path is printed.
+Only this machine's workers are asked: on several nodes, run it on each of them. The full
+stacks go into a file beside the job's logs; its path is printed.
 """
 
 
@@ -25,7 +26,7 @@ def stacks(words: list[str]) -> int:
         return exit_status.SUCCEEDED
     if len(words) > 1 or any(word.startswith("-") for word in words):
         return _complain(
-            f"{words[-1]!r} is more than `holdfast stacks` takes",
+            f"`holdfast stacks` takes the name of one job, not {words[-1]!r}",
             "`holdfast stacks`, or `holdfast stacks RUN` with the name of a job",
         )
     from holdfast.processes.lookout.asking import ask, listening_agents

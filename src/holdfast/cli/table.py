@@ -36,9 +36,12 @@ HANGS = "When a job hangs"
 LOSS = "When machines come and go"
 SECURITY = "Who may join"
 WATCHING = "Watching it"
+HEALTH = "Health and metrics"
 WARM = "Faster starts"
 TORCHRUN = "Compatibility with torchrun"
-GROUPS = (MACHINES, PROGRAM, OUTPUT, FAILURE, HANGS, LOSS, SECURITY, WATCHING, WARM, TORCHRUN)
+GROUPS = (
+    MACHINES, PROGRAM, OUTPUT, FAILURE, HANGS, LOSS, SECURITY, WATCHING, HEALTH, WARM, TORCHRUN,
+)  # fmt: skip
 
 EVENT_HANDLERS = ("null", "console", "dynamic_rendezvous")
 """Those that need no package: the last one is torchrun's own, and keeps nothing either."""
@@ -130,9 +133,9 @@ OPTIONS: tuple[Option, ...] = (
                 " etcd, etcd-v2 and file need one, unless --nnodes 1"),
     Option("local-addr", MACHINES, "this node's address, as others see it",
            host, metavar="ADDRESS", fields=("local_address",)),
-    Option("node-rank", MACHINES, "this node's place, a hint unless static",
+    Option("node-rank", MACHINES, "this node's rank; a hint unless static",
            texts.whole_number(0), metavar="N", fields=("node_rank",)),
-    Option("role", MACHINES, "the kind of worker that runs here",
+    Option("role", MACHINES, "the role of the workers here",
            texts.text, metavar="NAME", fields=("role",)),
     Option("topology-key", MACHINES, "order ranks by this key, e.g. rack3/node12",
            values.plain, metavar="KEY", fields=("topology_key",), ours=True),
@@ -140,7 +143,7 @@ OPTIONS: tuple[Option, ...] = (
            texts.positive_seconds, metavar="S", fields=("timeouts.join_s",), ours=True),
     Option("last-call", MACHINES, "wait for more once MIN nodes are there",
            texts.seconds, metavar="S", fields=("timeouts.last_call_s",), ours=True),
-    Option("no-detect", MACHINES, "ask no engine (Slurm, mpirun, ...) for it",
+    Option("no-detect", MACHINES, "do not ask Slurm, mpirun, ... for settings",
            texts.flag, ours=True),
 
     Option("module", PROGRAM, "run a module, as python -m does",
@@ -159,20 +162,20 @@ OPTIONS: tuple[Option, ...] = (
 
     Option("log-dir", OUTPUT, "where logs and the journal go",
            values.optional_text, metavar="DIR", fields=("output.log_dir",), shown="temporary"),
-    Option("redirects", OUTPUT, "into files, away from the console",
+    Option("redirects", OUTPUT, "to files instead of the console",
            values.streams, metavar="WHICH", short="r",
            fields=("output.redirects_default", "output.redirects")),
-    Option("tee", OUTPUT, "into files and onto the console",
+    Option("tee", OUTPUT, "to files and to the console",
            values.streams, metavar="WHICH", short="t",
            fields=("output.tee_default", "output.tee")),
     Option("local-ranks-filter", OUTPUT, "the console shows only these",
            values.local_ranks, metavar="RANKS", fields=("output.local_ranks_filter",)),
-    Option("duplicate-stdout-filters", OUTPUT, "also log lines that hold one of these",
+    Option("duplicate-stdout-filters", OUTPUT, "also log lines that contain one of these",
            values.filters, metavar="WORDS", fields=("output.stdout_filters",)),
-    Option("duplicate-stderr-filters", OUTPUT, "the same of stderr; ,, is one comma",
+    Option("duplicate-stderr-filters", OUTPUT, "the same for stderr; ,, means a comma",
            values.filters, metavar="WORDS", fields=("output.stderr_filters",)),
 
-    Option("max-restarts", FAILURE, "restarts allowed to the whole job",
+    Option("max-restarts", FAILURE, "restarts allowed for the whole job",
            texts.whole_number(0), metavar="N", fields=("restarts.max_restarts",)),
     Option("shutdown-timeout", FAILURE, "grace between signal and SIGKILL",
            texts.seconds, metavar="S", fields=("timeouts.shutdown_s",),
@@ -180,13 +183,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("signals-to-handle", FAILURE, "passed on to the workers",
            values.signals, metavar="NAMES", fields=("signals",),
            also_from=("TORCHELASTIC_SIGNALS_TO_HANDLE",)),
-    Option("restart-window", FAILURE, "count only failures of the last S",
+    Option("restart-window", FAILURE, "count only failures of the last S seconds",
            texts.positive_seconds, metavar="S", fields=("restarts.window_s",), ours=True),
     Option("restart-backoff", FAILURE, "delay before restart 2; then it doubles",
            texts.seconds, metavar="S", fields=("restarts.backoff_first_s",), ours=True),
     Option("restart-backoff-max", FAILURE, "the longest such delay",
            texts.seconds, metavar="S", fields=("restarts.backoff_max_s",), ours=True),
-    Option("same-cause-limit", FAILURE, "give up after N of one cause; 0: never",
+    Option("same-cause-limit", FAILURE, "same cause N times: give up; 0: never",
            texts.whole_number(0), metavar="N", fields=("restarts.same_cause_limit",), ours=True),
     Option("quarantine-after", FAILURE, "N failures in a row keep a host out",
            texts.whole_number(0), metavar="N", fields=("quarantine.after",), ours=True),
@@ -194,21 +197,21 @@ OPTIONS: tuple[Option, ...] = (
            texts.positive_seconds, metavar="S", fields=("quarantine.first_s",), ours=True),
     Option("progress-after", FAILURE, "a round this long counts as progress",
            texts.positive_seconds, metavar="S", fields=("restarts.progress_after_s",), ours=True),
-    Option("non-retryable-exit-codes", FAILURE, "give up at once on these",
+    Option("non-retryable-exit-codes", FAILURE, "give up at once on these exit codes",
            values.exit_codes, metavar="CODES", fields=("restarts.non_retryable_exit_codes",),
            ours=True),
     Option("unkillable-timeout", FAILURE, "wait for a process stuck in the kernel",
            texts.seconds, metavar="S", fields=("timeouts.unkillable_s",), ours=True,
            also_from=("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",)),
 
-    Option("hang", HANGS, "a standstill: off, warn or restart",
+    Option("hang", HANGS, "on a standstill: off, warn or restart",
            texts.one_of("off", "warn", "restart"), metavar="HOW", fields=("oversight.hang",),
            ours=True),
-    Option("hang-after", HANGS, "it may stand still this long at least",
+    Option("hang-after", HANGS, "wait at least this long before that",
            texts.positive_seconds, metavar="S", fields=("oversight.hang_after_s",), ours=True),
-    Option("first-step-timeout", HANGS, "end a worker without a step by then",
+    Option("first-step-timeout", HANGS, "end a worker that has made no step by then",
            texts.positive_seconds, metavar="S", fields=("oversight.first_step_s",), ours=True),
-    Option("no-stacks", HANGS, "workers cannot be asked where they are",
+    Option("no-stacks", HANGS, "workers cannot be asked for their stacks",
            values.inverted_flag, fields=("oversight.stacks",), ours=True),
 
     Option("lease", LOSS, "a node cut off this long stops itself",
@@ -230,12 +233,12 @@ OPTIONS: tuple[Option, ...] = (
            texts.seconds, metavar="S", fields=("timeouts.save_s",), ours=True),
     Option("notice", LOSS, "a node asked to leave is killed after S",
            texts.positive_seconds, metavar="S", fields=("timeouts.notice_s",), ours=True),
-    Option("snapshot-dir", LOSS, "a local folder for what outlives a kill",
+    Option("snapshot-dir", LOSS, "local folder for what must outlive a kill",
            values.optional_text, metavar="DIR", fields=("snapshot_dir",), ours=True),
 
-    Option("token-file", SECURITY, "the job's secret; or in HOLDFAST_TOKEN",
+    Option("token-file", SECURITY, "holds the job's secret; or HOLDFAST_TOKEN",
            values.optional_text, metavar="FILE", fields=("security.token_file",), ours=True),
-    Option("tls-cert", SECURITY, "talk TLS, with this certificate (PEM)",
+    Option("tls-cert", SECURITY, "use TLS, with this certificate (PEM)",
            values.optional_text, metavar="FILE", fields=("security.tls_certificate",), ours=True),
     Option("tls-key", SECURITY, "the certificate's private key",
            values.optional_text, metavar="FILE", fields=("security.tls_key",), ours=True),
@@ -249,6 +252,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("dashboard-host", WATCHING, "at this address of the machine",
            values.numeric_address, metavar="ADDRESS", fields=("dashboard.host",), ours=True,
            note="0.0.0.0 or ::, all of them; without TLS, what is shown can be read on the way"),
+
+    Option("health-port", HEALTH, "serve /livez, /readyz, /metrics; 0: any port",
+           texts.whole_number(0, PORT_MOST), metavar="PORT", fields=("health.port",), ours=True,
+           also_from=("TORCHELASTIC_HEALTH_CHECK_PORT",)),
+    Option("health-host", HEALTH, "listen at this address only",
+           values.numeric_address, metavar="ADDRESS", fields=("health.host",), ours=True,
+           shown="all"),
 
     Option("no-warm", WARM, "start every worker cold",
            values.inverted_flag, fields=("warm.enabled",), ours=True),

@@ -125,7 +125,7 @@ def exit_codes(value: str) -> tuple[int, ...]:
     except ValueError:
         raise UsageError(f"{value!r} is not a list of exit codes", hint) from None
     if any(not 1 <= code <= 255 for code in codes):
-        raise UsageError(f"{value!r} lists what is not the exit code of a failure", hint)
+        raise UsageError(f"{value!r} has what is not the exit code of a failure", hint)
     return tuple(dict.fromkeys(codes))
 
 

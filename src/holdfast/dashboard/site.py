@@ -8,12 +8,13 @@ POST /api/actions   something is wanted of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from holdfast.dashboard.guard import SAFE_HEADERS, Guard
 from holdfast.dashboard.page_files import read_page
 from holdfast.dashboard.shown import Shown, Watcher
 from holdfast.dashboard.watchers import Watchers
+from holdfast.dashboard.wire import JobShown
 from holdfast.transport.http_model import (
     EVENTS,
     Handler,
@@ -66,6 +67,12 @@ class Site:
         )
         if watcher.stream is not None:
             self._watchers.add(watcher)
+
+    def tell_the_end(self, ended: Callable[[JobShown], JobShown]) -> None:
+        """The last that pages hear of a job that was live."""
+        if self._shown.job is not None:
+            self._shown.job = ended(self._shown.job)
+            self._watchers.tell()
 
     def close(self) -> None:
         self._watchers.close()

@@ -53,6 +53,18 @@ def job_shown(told: JobTold, step: int | None, source: Source) -> JobShown:
     )
 
 
+def ended(job: JobShown, outcome: Outcome) -> JobShown:
+    """The same job after its end."""
+    return replace(
+        job,
+        state="succeeded" if outcome.verdict == "succeeded" else "failed",
+        words=f"The job {_VERDICTS[outcome.verdict]}.",
+        waiting="",
+        outcome=_outcome_shown(outcome),
+        actions=(),
+    )
+
+
 def _outcome_shown(outcome: Outcome | None) -> OutcomeShown | None:
     if outcome is None:
         return None

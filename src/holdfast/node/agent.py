@@ -38,6 +38,7 @@ from holdfast.runtime.loop import EventLoop
 if TYPE_CHECKING:
     from holdfast.node.answering import Records
     from holdfast.node.dashboard import AgentDashboard
+    from holdfast.node.health_port import HealthPort
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
@@ -66,7 +67,7 @@ class Agent:
         self._hurried = False
         """A signal came when all that was left was to wait for others."""
         self.console = Console(loop)
-        self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id)
+        self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id, self.host)
         self._disk = Disk(loop, self._say)
         self.console.use_lane(self._disk.lane("console"))
         self.workplace = Workplace(config, self.logs, self.console, self._disk, self.post)
@@ -86,6 +87,7 @@ class Agent:
         self._front_door.engine = self._engine
         self._front_door.make_records = self._records
         self._dashboard: AgentDashboard | None = None
+        self._health: HealthPort | None = None
 
     def _ports(self, secrets: Secrets) -> Ports:
         ports = Ports(
@@ -117,6 +119,7 @@ class Agent:
         if self.config.dashboard.port is not None:
             self._open_dashboard()
         try:
+            self._open_health_port()
             self.post(started)
             self._loop.run_until(lambda: self._engine.outcome is not None)
         finally:
@@ -127,7 +130,7 @@ class Agent:
         # The coordinator's host leaves last: the others learn the outcome from it.
         self._loop.run_until(lambda: self._hurried or not self._engine.is_needed)
         if self._dashboard is not None:
-            self._dashboard.close()
+            self._dashboard.close(outcome)
         self._front_door.close()
         self._engine.close()
         self._take_leave(outcome)
@@ -142,6 +145,8 @@ class Agent:
             return dashboard.load()
 
         def then(is_loaded: bool) -> None:
+            if self._engine.outcome is not None:
+                return  # The job was shorter than that.
             from holdfast.node.dashboard import AgentDashboard
 
             self._dashboard = AgentDashboard(self._engine, self._loop, self._say)
@@ -149,6 +154,14 @@ class Agent:
             self._dashboard.open(self.config.dashboard)
 
         self._disk.lane("dashboard").do(load, then)
+
+    def _open_health_port(self) -> None:
+        if self.config.health.port is None:
+            return
+        from holdfast.node.health_port import HealthPort
+
+        self._health = HealthPort(self._engine, self.workplace.standings, self._loop)
+        self._health.open(self.config.health, self._journal)
 
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it."""
@@ -187,25 +200,31 @@ class Agent:
         where = str(self.logs.journal) if self.logs.journal else None
         # Of several nodes each says how the job ended: nobody looks at all of them.
         quiet = self.config.max_nodes == 1
-        report = render(outcome, recoveries(self._journal.steps), where, quiet)
+        recovered = recoveries(self._journal.steps)
+        report = render(outcome, recovered, where, quiet)
         if self._print_report:
             self.console.write(2, report.encode("utf-8", "replace"))
-        self._finish_files(outcome)
+        self._finish_files(outcome, tells_nothing=outcome.verdict == "succeeded" and not recovered)
         self._loop.run_until(self._console_done(CONSOLE_PATIENCE_S))
+        if self._health is not None:
+            self._health.close()
         self.console.close()
         self._disk.close()
         # The outcome stands: a signal that comes before we have ended must not become our status.
         self._loop.close(then=signal.SIG_IGN)
 
-    def _finish_files(self, outcome: Outcome) -> None:
-        """Wait for what is not written yet; a signal ends the wait."""
+    def _finish_files(self, outcome: Outcome, *, tells_nothing: bool) -> None:
+        """Wait for what is not written yet; a signal ends the wait.
+
+        A temporary journal goes if it `tells_nothing` that anybody would ask for.
+        """
         files = self.workplace.file_lane
         cause, upwards = outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE")
         if cause is not None:
             files.do(lambda: failures.pass_up(cause, upwards) or None, self._say)
         self._hurried = False
         self._wait_for_disks()
-        if outcome.verdict == "succeeded" and self.logs.temporary and not self._hurried:
+        if tells_nothing and self.logs.temporary and not self._hurried:
             files.do(self.logs.remove_if_untouched)
             self._wait_for_disks()
 

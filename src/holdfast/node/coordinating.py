@@ -111,6 +111,8 @@ class Coordinating:
         self._timers = Timers(host.clock, self._on_timer)
         self._inbox: Inbox[Callable[[float], list[CoordinatorEffect]]] = Inbox(self._step)
         self._closed = False
+        self.messages = 0
+        """How many were heard, for whoever wants to know what there is to do here."""
         self._refused: set[str] = set()
         """What was refused, by kind, as far as it was said."""
         self._own_name = ""
@@ -125,6 +127,7 @@ class Coordinating:
     # What comes in.
 
     def on_message(self, node: str, message: FromNode) -> None:
+        self.messages += 1
         if isinstance(message, NodeGreeted):
             # A greeting begins anew: its answer tells all, and nothing older may follow it.
             self._unsaid = [tell for tell in self._unsaid if tell.node != node]

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from holdfast.core.policy.config import DashboardSettings
 from holdfast.core.protocol.messages import QuestionAsked, SettleQuestion
+from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.questions import Question, pack, read_answer
 from holdfast.node.engine import Engine
 from holdfast.runtime.loop import Loop
@@ -116,9 +117,13 @@ class AgentDashboard:
         run = self._engine.config.run_id
         return f"{self.address.url} (its key: holdfast dashboard {run})"
 
-    def close(self) -> None:
+    def close(self, outcome: Outcome) -> None:
+        """The job is over: pages that are open learn how, and are let go."""
         self._source.close()
         if self._site is not None:
+            from holdfast.dashboard.views import ended
+
+            self._site.tell_the_end(lambda job: ended(job, outcome))
             self._site.close()
         if self._server is not None:
             self._server.close()

@@ -17,10 +17,10 @@ Rules
 2. `observe.marks` keeps a few numbers for each round, step by step; `ledger` works the parts out of
    them, whenever it is asked.
 3. What is not known is not guessed. Without reported steps `useful` means that workers ran
-   (`Ledger.reports_steps`), no step counts as lost, and there is no `first step`. How long workers
-   that start cold import is part of `first step`. How long a dead worker was dead before its agent
-   knew is in no journal: it is `detect` only for silent nodes, for hangs, and from the moment that
-   a worker wrote down its own exception.
+   (`TimeLedger.reports_steps`), no step counts as lost, and there is no `first step`. How long
+   workers that start cold import is part of `first step`. How long a dead worker was dead before
+   its agent knew is in no journal: it is `detect` only for silent nodes, for hangs, and from the
+   moment that a worker wrote down its own exception.
 4. It is the job's time, not that of machines: a round with fewer nodes than it could have is
    useful.
 5. The time of lost steps goes by the rate of the round that made them: of the steps that it made,
@@ -34,7 +34,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from holdfast.observe.marks import Marks, RoundMarks, Span
+from holdfast.observe.marks import Marks, RoundMarks, TimeSpan
 
 Part = Literal[
     "import",
@@ -84,7 +84,7 @@ class Incident(Struct, frozen=True):
         return sum(self.parts_s.values())
 
 
-class Ledger(Struct, frozen=True):
+class TimeLedger(Struct, frozen=True):
     """All of a job's time, in parts."""
 
     start: float
@@ -121,7 +121,7 @@ class _Writer:
             self.at = to
 
 
-def ledger(marks: Marks, until: float | None = None) -> Ledger:
+def ledger(marks: Marks, until: float | None = None) -> TimeLedger:
     """The ledger of all that is noted; of a job that runs, up to this moment."""
     start = marks.start or 0.0
     end = max(start, marks.end if until is None else until)
@@ -143,7 +143,9 @@ def ledger(marks: Marks, until: float | None = None) -> Ledger:
     for segment in segments:
         parts[segment.part] += segment.seconds
     incidents = _incidents(marks.rounds, segments, lost if reports else None)
-    return Ledger(start, end, parts, tuple(segments), incidents, reports, marks.closed is not None)
+    return TimeLedger(
+        start, end, parts, tuple(segments), incidents, reports, marks.closed is not None
+    )
 
 
 def _of_round(writer: _Writer, marks: RoundMarks, reports: bool, following: float | None) -> None:
@@ -172,7 +174,7 @@ def _between(writer: _Writer, marks: Marks, until: float | None, number: int) ->
     """While nothing runs: what is it that the next round waits for?"""
     end = INFINITE if until is None else until
     edges = {end}
-    spans: list[tuple[Part, list[Span]]] = [
+    spans: list[tuple[Part, list[TimeSpan]]] = [
         ("import", marks.imports),
         ("pause", marks.pauses),
         ("waiting for nodes", marks.waits),
@@ -186,7 +188,7 @@ def _between(writer: _Writer, marks: Marks, until: float | None, number: int) ->
         writer.until(edge, part, number)
 
 
-def _covers(spans: Iterable[Span], moment: float) -> bool:
+def _covers(spans: Iterable[TimeSpan], moment: float) -> bool:
     return any(one.start <= moment and (one.end is None or moment < one.end) for one in spans)
 
 

@@ -19,7 +19,7 @@ from holdfast.core.node import io as happened
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.model import Outcome
 from holdfast.observe.causes import JournalRead
-from holdfast.observe.goodput import Ledger, Segment, ledger
+from holdfast.observe.goodput import Segment, TimeLedger, ledger
 from holdfast.observe.journal import AgentStep, ClockPair, ClockRead, Gap, JournalHeader, Step
 from holdfast.observe.marks import Marks
 from holdfast.observe.merged_story import ToldStory, tell
@@ -39,6 +39,7 @@ class NodeReport(Struct, frozen=True):
 
     node: str
     host: str
+    """What it is called in sentences."""
     start: float
     end: float
     runs: tuple[NodeRun, ...]
@@ -60,7 +61,7 @@ class JobReport(Struct, frozen=True):
     """How often another round followed one that broke."""
     nodes: tuple[NodeReport, ...]
     events: tuple[StoryEvent, ...]
-    ledger: Ledger
+    ledger: TimeLedger
     unknowns: tuple[str, ...]
     """What the journals do not tell, in sentences."""
 
@@ -81,7 +82,7 @@ def report(journals: Sequence[JournalRead]) -> JobReport:
     marks = Marks()
     for at, node, step in lines:
         marks.feed(node, at, step)
-    nodes = tuple(_node(journal, clocks[journal[0].node]) for journal in journals)
+    nodes = tuple(_node(one, clocks[one[0].node], story.names[one[0].node]) for one in journals)
     outcome = _outcome(journals)
     book = ledger(marks)
     return JobReport(
@@ -112,12 +113,12 @@ def within(whole: JobReport, start: float, end: float) -> JobReport:
         for part in book.parts_s
     }
     incidents = tuple(one for one in book.incidents if start <= one.at <= end)
-    part = Ledger(start, end, parts, segments, incidents, book.reports_steps, book.is_over)
+    part = TimeLedger(start, end, parts, segments, incidents, book.reports_steps, book.is_over)
     events = tuple(event for event in whole.events if start <= event.at <= end)
     return replace(whole, events=events, ledger=part)
 
 
-def segment_at(book: Ledger, moment: float) -> Segment | None:
+def segment_at(book: TimeLedger, moment: float) -> Segment | None:
     """What the job did at that moment."""
     return next((one for one in book.segments if one.start <= moment < one.end), None)
 
@@ -134,7 +135,7 @@ def _clock(header: JournalHeader, steps: Sequence[Step], story: ToldStory) -> Cl
     return ClockPair(first, started(header) + moved_s)
 
 
-def _node(journal: JournalRead, clock: ClockPair) -> NodeReport:
+def _node(journal: JournalRead, clock: ClockPair, name: str) -> NodeReport:
     header, steps = journal
     runs: list[NodeRun] = []
     times = [clock.time_of(step.at) for step in steps if not isinstance(step, Gap)]
@@ -155,7 +156,7 @@ def _node(journal: JournalRead, clock: ClockPair) -> NodeReport:
         runs.append(NodeRun(round, since, times[-1]))
     begin = times[0] if times else clock.wall
     return NodeReport(
-        header.node, header.host, begin, times[-1] if times else begin, tuple(runs), is_whole
+        header.node, name, begin, times[-1] if times else begin, tuple(runs), is_whole
     )
 
 
@@ -181,7 +182,7 @@ def _outcome(journals: Sequence[JournalRead]) -> Outcome | None:
 def _unknowns(
     journals: Sequence[JournalRead],
     story: ToldStory,
-    book: Ledger,
+    book: TimeLedger,
     nodes: Sequence[NodeReport],
 ) -> list[str]:
     found = []
@@ -212,7 +213,7 @@ def _unknowns(
     for node, by_s in story.moved_s.items():
         where = "behind" if by_s > 0 else "ahead of"
         found.append(
-            f"the clock of {node} was {abs(by_s):.3f} s {where} the coordinator's: "
+            f"the clock of {story.names[node]} was {abs(by_s):.3f} s {where} the coordinator's: "
             "its times are moved"
         )
     return found

@@ -38,7 +38,7 @@ class RoundMarks(Struct):
     """When the last node's workers had succeeded."""
 
 
-class Span(Struct):
+class TimeSpan(Struct):
     """From, and to if it is over."""
 
     start: float
@@ -53,10 +53,10 @@ class Marks:
         self.end = 0.0
         self.closed: float | None = None
         self.rounds: list[RoundMarks] = []
-        self.imports: list[Span] = []
-        self.waits: list[Span] = []
-        self.pauses: list[Span] = []
-        self._importing: dict[str, Span] = {}
+        self.imports: list[TimeSpan] = []
+        self.waits: list[TimeSpan] = []
+        self.pauses: list[TimeSpan] = []
+        self._importing: dict[str, TimeSpan] = {}
         self._is_stopping: set[str] = set()
 
     def feed(self, node: str, at: float, step: Step) -> None:
@@ -109,7 +109,7 @@ class Marks:
 
     def _wait(self, at: float) -> None:
         if not self.waits or self.waits[-1].end is not None:
-            self.waits.append(Span(at))
+            self.waits.append(TimeSpan(at))
 
     # One node.
 
@@ -156,7 +156,7 @@ class Marks:
             match effect:
                 case happened.StartZygote(beside=False):
                     if node not in self._importing:
-                        self._importing[node] = Span(at)
+                        self._importing[node] = TimeSpan(at)
                         self.imports.append(self._importing[node])
                 case happened.DropZygote():
                     self._end_import(node, at)
@@ -211,7 +211,7 @@ class Marks:
                 case decided.Explain(topic="waiting") if not self._runs():
                     self._wait(at)
                 case decided.Explain(pause_s=pause_s) if pause_s:
-                    self.pauses.append(Span(at, at + pause_s))
+                    self.pauses.append(TimeSpan(at, at + pause_s))
 
     def _close(self, at: float, succeeded: bool, reason: str) -> None:
         self.closed = at if self.closed is None else min(self.closed, at)

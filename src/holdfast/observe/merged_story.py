@@ -38,6 +38,8 @@ class ToldStory(Struct, frozen=True):
     events: tuple[StoryEvent, ...]
     moved_s: dict[str, float]
     """Nodes whose clock was found wrong: what was added to their times."""
+    names: dict[str, str]
+    """What each node whose journal is at hand was called in the end."""
 
 
 class _ToldLine(Struct, frozen=True):
@@ -51,26 +53,32 @@ class _ToldLine(Struct, frozen=True):
 def tell(journals: Iterable[JournalRead]) -> ToldStory:
     """The story of one job by all its journals that are at hand."""
     known = list(journals)
-    lines = {header.node: _lines((header, steps)) for header, steps in known}
+    tellers = {header.node: Storyteller(header) for header, _ in known}
+    lines = {
+        header.node: _lines(tellers[header.node], header.node, steps) for header, steps in known
+    }
+    names = {node: teller.name_of(node) for node, teller in tellers.items()}
     because = causes(known) if len(known) > 1 else {}
     moved = _moved(lines, because, _coordinator(known))
     told = [
-        replace(event, at=round(event.at + moved.get(line.id.node, 0.0), 3))
+        replace(
+            event,
+            at=round(event.at + moved.get(line.id.node, 0.0), 3),
+            host=names.get(event.node, event.host),
+        )
         for line in _in_order(lines, because, moved)
         for event in line.events
     ]
     told = _once(told)
     because = because or causes(known)
-    return ToldStory(tuple(_with_causes(told, because)), moved)
+    return ToldStory(tuple(_with_causes(told, because)), moved, names)
 
 
-def _lines(journal: JournalRead) -> list[_ToldLine]:
-    header, steps = journal
-    teller = Storyteller(header)
+def _lines(teller: Storyteller, node: str, steps: Sequence[Step]) -> list[_ToldLine]:
     lines = []
     for step in steps:
         events = tuple(teller.feed(step))
-        lines.append(_ToldLine(StepId(header.node, step.seq), _time(teller, step), events))
+        lines.append(_ToldLine(StepId(node, step.seq), _time(teller, step), events))
     return lines
 
 

@@ -44,7 +44,7 @@ def render(
     lines += _others(outcome.others, outcome.others_untold)
     if history:
         lines += ["", *history]
-    if journal is not None and outcome.verdict != "succeeded":
+    if journal is not None and (history or outcome.verdict != "succeeded"):
         lines += ["", f"  journal: {journal}"]
     return "\n".join(lines) + "\n"
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from holdfast.observe.goodput import PARTS, Incident, Ledger, Part, Segment
+from holdfast.observe.goodput import PARTS, Incident, Part, Segment, TimeLedger
 from holdfast.observe.job_report import JobReport, NodeReport
 from holdfast.observe.report_text import duration, moment, told_shortly
 from holdfast.observe.story import Kind, StoryEvent
@@ -121,7 +121,7 @@ def _timeline(report: JobReport) -> str:
 class _Scale:
     """From seconds to the picture."""
 
-    def __init__(self, book: Ledger) -> None:
+    def __init__(self, book: TimeLedger) -> None:
         self.start = book.start
         self.seconds = max(book.end - book.start, 1e-3)
 
@@ -195,7 +195,7 @@ def _axis(scale: _Scale, height: float) -> Iterator[str]:
         at += step
 
 
-def _legend(book: Ledger) -> str:
+def _legend(book: TimeLedger) -> str:
     shown = [part for part in COLOURS if book.parts_s.get(part, 0.0) > 0]
     items = "".join(f'<li><i class="{_class(part)}"></i>{part}</li>' for part in shown)
     return f'<ul class="legend">{items}</ul>'
@@ -204,7 +204,7 @@ def _legend(book: Ledger) -> str:
 # The tables.
 
 
-def _time(book: Ledger) -> str:
+def _time(book: TimeLedger) -> str:
     whole = book.end - book.start
     rows = []
     known = sorted(book.parts_s, key=lambda part: (part != "useful", PARTS.index(part)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from holdfast.observe.goodput import PARTS, Incident, Ledger
+from holdfast.observe.goodput import PARTS, Incident, TimeLedger
 from holdfast.observe.job_report import JobReport
 from holdfast.observe.story import Kind, StoryEvent
 
@@ -133,7 +133,7 @@ def _counted(told: Sequence[tuple[StoryEvent, str]], several: bool) -> Iterator[
 # The time.
 
 
-def _time(book: Ledger) -> Iterator[str]:
+def _time(book: TimeLedger) -> Iterator[str]:
     whole = book.end - book.start
     known = {part: seconds for part, seconds in book.parts_s.items() if seconds > 0}
     shown = sorted(known, key=lambda part: (part != "useful", PARTS.index(part)))

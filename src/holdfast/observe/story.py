@@ -126,7 +126,8 @@ class StoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
         """Equal where two events tell the same; what is only said is always news."""
         words = self.words if self.kind in ("said", "waiting", "drain", "decision") else ""
         node = "" if self.kind in OF_THE_JOB else self.node
-        return (self.kind, self.round, node, self.rank, words)
+        number = 0 if self.kind == "waiting" else self.round  # A newcomer knows of no round.
+        return (self.kind, number, node, self.rank, words)
 
 
 OF_THE_JOB = ("round_formed", "round_ended", "first_step", "save", "job_finished", "decision",

@@ -126,8 +126,9 @@ def explore(first: WatchedNode, kinds: tuple[str, ...]) -> int:
     pending = deque([first])
     while pending:
         node = pending.popleft()
+        kept = pickle.dumps(node)
         for index in range(len(possibilities(node, kinds))):
-            following = pickle.loads(pickle.dumps(node))
+            following = pickle.loads(kept)
             with telling(following):
                 following.happen(possibilities(following, kinds)[index])
             name = situation(following)

@@ -18,7 +18,6 @@ NO_RESTARTS = "--max-restarts=0"
 STATUS_FAILED = 1
 
 
-@pytest.mark.torch
 def test_a_killed_worker_costs_a_round_and_nobody_leaves(make_job) -> None:
     job = make_job(3)
     agents = job.start_all(*ELASTIC, "--max-restarts=2")
@@ -77,8 +76,7 @@ def test_two_hosts_may_be_lost_at_once(make_job) -> None:
     job.finish(first, third)
 
 
-@pytest.mark.parametrize("everything", [True, False])
-@pytest.mark.torch
+@pytest.mark.parametrize("everything", [pytest.param(True, marks=pytest.mark.torch), False])
 def test_a_host_may_be_lost_while_the_workers_find_each_other(make_job, everything) -> None:
     """The others wait in the store for the lost one, which has not connected to them yet."""
     job = make_job(3)

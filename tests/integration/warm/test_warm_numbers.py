@@ -23,7 +23,8 @@ def arrays(shared_program):
 @pytest.fixture(scope="module")
 def tensors(shared_program):
     shared_program.write({"tensors.py": (PROGRAMS / "tensors.py").read_text()})
-    each = shared_program.each("tensors.py", env=TWO_THREADS)
+    # Not cold: that a cold worker is what Python is, the arrays show, without six more seconds.
+    each = shared_program.each("tensors.py", hows=("plain", "warm"), env=TWO_THREADS)
     assert all(run.saw for run in each.values()), {how: run.stderr for how, run in each.items()}
     return each
 
@@ -60,8 +61,8 @@ def test_unseeded_numbers_differ_between_ranks_and_between_runs(shared_program, 
     ],
 )  # fmt: skip
 def test_tensors_have_the_same_values(tensors, what) -> None:
-    warm, cold, plain = (tensors[how].saw[0][what] for how in ("warm", "cold", "plain"))
-    assert warm == cold == plain
+    warm, plain = (tensors[how].saw[0][what] for how in ("warm", "plain"))
+    assert warm == plain
 
 
 @pytest.mark.torch

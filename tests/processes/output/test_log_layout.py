@@ -105,3 +105,17 @@ def test_a_log_dir_that_cannot_be_made_is_a_usage_error(tmp_path: Path) -> None:
             create_job_logs(str(path), "job")
         assert str(path) in raised.value.message
         assert "--log-dir" in raised.value.hint
+
+
+def test_the_directory_carries_the_name_of_its_host(tmp_path: Path) -> None:
+    logs = create_job_logs(str(tmp_path), "job", "node7.example.org")
+    assert logs.root is not None
+    assert logs.root.name.startswith("job_node7.example.org_")
+
+
+@pytest.mark.parametrize("host", ["../up", "a/b", "..", "é" * 500, "\n"])
+def test_whatever_a_host_is_called_the_directory_is_one_below_the_log_dir(
+    tmp_path: Path, host: str
+) -> None:
+    logs = create_job_logs(str(tmp_path), "job", host)
+    assert list(tmp_path.iterdir()) == [logs.root]

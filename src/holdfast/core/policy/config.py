@@ -177,6 +177,15 @@ class DashboardSettings(Struct, frozen=True):
     """A numeric address of this machine."""
 
 
+class HealthSettings(Struct, frozen=True):
+    """Where a node tells how it is (`node.health_port`)."""
+
+    port: int | None = None
+    """None: nowhere; 0: any that is free."""
+    host: str = ""
+    """A numeric address of this machine; empty: all of them."""
+
+
 class WarmStart(Struct, frozen=True):
     """Whether workers are forked from a process with the heavy imports done."""
 
@@ -273,6 +282,7 @@ class JobConfig(Struct, frozen=True):
     security: SecuritySettings = SecuritySettings()
     warm: WarmStart = WarmStart()
     dashboard: DashboardSettings = DashboardSettings()
+    health: HealthSettings = HealthSettings()
     output: Output = Output()
     oversight: Oversight = Oversight()
     signals: tuple[str, ...] = DEFAULT_SIGNALS

@@ -1,12 +1,14 @@
 """Where the files of a job lie.
 
-    <log dir>/<run id>_<unique>/journal.jsonl
-                               /attempt_<restart>/filtered_stdout.log, filtered_stderr.log
-                                                 /<local rank>/stdout.log, stderr.log, error.json
+    <log dir>/<run id>_<host>_<unique>/journal.jsonl
+        attempt_<restart>/filtered_stdout.log, filtered_stderr.log
+                         /<local rank>/stdout.log, stderr.log, error.json
 
 Rules
-- Two jobs never share a directory, also when they share a run id: the suffix is unique.
-- Whatever the run id contains, it names one directory and never leads out of the log dir.
+- Two jobs never share a directory, also when they share a run id: the suffix is unique. On a disk
+  that all hosts share, the host's name tells whose it is.
+- Whatever the run id and the host's name contain, they name one directory and never lead out of
+  the log dir.
 - `os.devnull` as log dir means that nothing is written: every path is None.
 - Without a log dir a temporary one is made, and only that is ever removed again, and only
   when it holds nothing that a worker wrote.
@@ -34,6 +36,7 @@ _JOURNAL = "journal.jsonl"
 _ANY_JOURNAL = r"journal(\.\d+)?\.jsonl"
 _ERROR_FILE = "error.json"
 _RUN_ID_LENGTH_MAX = 100
+_HOST_LENGTH_MAX = 63
 _UNIQUE_ATTEMPTS = 100
 
 
@@ -72,7 +75,7 @@ class JobLogs(Struct, frozen=True):
         return not self.temporary.exists()
 
 
-def create_job_logs(log_dir: str | None, run_id: str) -> JobLogs:
+def create_job_logs(log_dir: str | None, run_id: str, host: str = "") -> JobLogs:
     """Make the directory of a new job and return its paths.
 
     Raises `UsageError` when the directory cannot be made.
@@ -80,6 +83,8 @@ def create_job_logs(log_dir: str | None, run_id: str) -> JobLogs:
     if log_dir == os.devnull:
         return JobLogs(None)
     name = _safe_name(run_id)
+    if host:
+        name = f"{name}_{_safe_name(host)[:_HOST_LENGTH_MAX]}"
     try:
         if log_dir is not None:
             os.makedirs(log_dir, exist_ok=True)

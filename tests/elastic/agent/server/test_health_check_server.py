@@ -12,11 +12,11 @@ from http.client import HTTPConnection
 
 import pytest
 
-from holdfast.elastic.agent.server import health_check_server
 from holdfast.elastic.agent.server.health_check_server import (
     HealthCheckServer,
     create_healthcheck_server,
 )
+from holdfast.transport import buffers, http_server
 
 DEADLINE_S = 20.0
 
@@ -91,7 +91,7 @@ def test_a_callback_that_raises_is_503_with_the_reason() -> None:
 def test_a_probe_that_dawdles_holds_up_neither_others_nor_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(health_check_server._Probe, "timeout", None)  # It may dawdle for ever.
+    monkeypatch.setattr(buffers, "FRAME_TIMEOUT_S", 10 * DEADLINE_S)
     server = started(now)
     with socket.create_connection(("127.0.0.1", server.port)) as dawdler:
         dawdler.sendall(b"GET / HTTP/1.1\r\n")
@@ -102,7 +102,7 @@ def test_a_probe_that_dawdles_holds_up_neither_others_nor_the_end(
 
 
 def test_a_probe_that_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_check_server._Probe, "timeout", 0.05)
+    monkeypatch.setattr(http_server, "IDLE_S", 0.05)
     server = started(now)
     with socket.create_connection(("127.0.0.1", server.port), DEADLINE_S) as dawdler:
         assert dawdler.recv(1) == b""

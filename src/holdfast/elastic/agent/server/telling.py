@@ -1,6 +1,6 @@
 """What is told of a run: the events and the metrics of an agent, and its words for a failure.
 
-All of it is worked out here from what the agent knows. It is the agent that records it, in
+All of it is set by holdfast slurm from what the agent knows. It is the agent that records it, in
 methods which others may replace.
 """
 

@@ -1,0 +1,155 @@
+"""What `/metrics` says: a view of what this node's machines know now, and of what was counted."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from holdfast import __version__
+from holdfast.core.coordinator.round import ENDINGS, RunningRound, StoppingRound
+from holdfast.core.coordinator.state import CoordinatorState, Member
+from holdfast.core.node import health
+from holdfast.core.node.state import AgentState, Phase, alive
+from holdfast.core.policy.standings import WorkerStanding
+from holdfast.node.coordinating import Coordinating
+from holdfast.node.engine import Engine
+from holdfast.observe.exposition import Histogram, Samples, exposition
+from holdfast.observe.journal import CoordinatorStep, Step
+from holdfast.observe.metrics import LAG_BOUNDS_S, METRICS, JobCounts
+
+NODE_STATES = ("in_round", "standing_by", "preparing", "leaving", "suspected")
+
+
+class NodeMetrics:
+    """The metrics of one node, and of the coordinator while that is here."""
+
+    def __init__(self, engine: Engine, standings: Callable[[], list[WorkerStanding]]) -> None:
+        self._engine, self._standings = engine, standings
+        self.counts = JobCounts(engine.clock.now())
+        self.lag = Histogram(LAG_BOUNDS_S)
+        self._started = time.time()
+        self._ended_round = 0
+        """The last one of which it was counted why it ended."""
+
+    def take(self, step: Step) -> None:
+        """Of the journal, as it happens."""
+        self.counts.take(step)
+        coordinating = self._engine.place.coordinating
+        if not isinstance(step, CoordinatorStep) or coordinating is None:
+            return
+        self.counts.decisions += 1
+        ending = coordinating.state.round
+        if isinstance(ending, StoppingRound) and ending.number != self._ended_round:
+            self._ended_round = ending.number
+            self.counts.round_ends[ending.cause.kind] += 1
+
+    def page(self) -> str:
+        """All of them, as text."""
+        state, now = self._engine.state, self._engine.clock.now()
+        everywhere = {"run_id": state.config.run_id, "node": state.name}
+        samples = self.counts.samples(now) | self._node(state, now) | self._workers()
+        samples |= _process()
+        samples["holdfast_loop_lag_seconds"] = {(): self.lag}
+        coordinating = self._engine.place.coordinating
+        if coordinating is not None:
+            samples |= self._coordinator(coordinating, now)
+        return exposition(METRICS, samples, everywhere)
+
+    def _node(self, state: AgentState, now: float) -> Samples:
+        current = state.assignment if state.phase is Phase.RUNNING else None
+        lease = state.lease
+        samples: Samples = {
+            "holdfast_info": {(__version__, state.config.role): 1},
+            "holdfast_start_time_seconds": {(): round(self._started, 3)},
+            "holdfast_phase": {(phase.value,): phase is state.phase for phase in Phase},
+            "holdfast_ready": {(): health.readiness(state).is_well},
+            "holdfast_coordinator_reached": {(): state.connected or state.hosting},
+            "holdfast_coordinator_here": {(): self._engine.place.coordinating is not None},
+            "holdfast_round": {(): state.last_round},
+            "holdfast_round_nodes": {(): current.group_size if current else 0},
+            "holdfast_round_ranks": {(): current.world_size if current else 0},
+            "holdfast_workers": {(): len(alive(state))},
+        }
+        if lease is not None and lease.good_from is not None:
+            samples["holdfast_heartbeat_age_seconds"] = {(): now - lease.good_from}
+            samples["holdfast_lease_remaining_seconds"] = {(): max(0.0, lease.kill_at - now)}
+        return samples
+
+    def _workers(self) -> Samples:
+        standings = self._standings()
+        steps = {(str(one.rank),): one.step for one in standings}
+        ages = {(str(one.rank),): one.step_age_s for one in standings}
+        paces = {(str(one.rank),): one.steps_a_second for one in standings}
+        return {
+            "holdfast_worker_step": {rank: n for rank, n in steps.items() if n is not None},
+            "holdfast_worker_step_age_seconds": {
+                rank: seconds for rank, seconds in ages.items() if seconds is not None
+            },
+            "holdfast_worker_steps_per_second": {
+                rank: pace for rank, pace in paces.items() if pace is not None
+            },
+        }
+
+    def _coordinator(self, coordinating: Coordinating, now: float) -> Samples:
+        state, config = coordinating.state, coordinating.state.config
+        counted = Counter(_state_of(member) for member in state.members.values())
+        samples: Samples = {
+            "holdfast_coordinator_nodes": {(name,): counted[name] for name in NODE_STATES},
+            "holdfast_coordinator_nodes_min": {(): config.min_nodes},
+            "holdfast_coordinator_nodes_max": {(): config.max_nodes},
+            "holdfast_coordinator_ranks": {(): _ranks(state)},
+            "holdfast_coordinator_rounds_total": {(): state.formed},
+            "holdfast_coordinator_round_ends_total": {
+                (kind,): self.counts.round_ends[kind] for kind in ENDINGS
+            },
+            "holdfast_coordinator_restarts": {(): state.budget.charges},
+            "holdfast_coordinator_restarts_max": {(): config.restarts.max_restarts},
+            "holdfast_coordinator_messages_total": {(): coordinating.messages},
+            "holdfast_coordinator_decisions_total": {(): self.counts.decisions},
+        }
+        furthest = _furthest_step(state)
+        if furthest is not None:
+            samples["holdfast_coordinator_step"] = {(): furthest}
+        # Whoever was heard of longest ago comes first in the book.
+        longest = next(iter(coordinating.liveness.book.watches.values()), None)
+        if longest is not None:
+            name = "holdfast_coordinator_heartbeat_age_max_seconds"
+            samples[name] = {(): max(0.0, now - longest.heard_at)}
+        return samples
+
+
+def _state_of(member: Member) -> str:
+    if member.suspected or member.revoked:
+        return "suspected"
+    if member.draining:
+        return "leaving"
+    if member.round:
+        return "in_round"
+    return "standing_by" if member.ready else "preparing"
+
+
+def _ranks(state: CoordinatorState) -> int:
+    current = state.round
+    if not isinstance(current, RunningRound):
+        return 0
+    members = (state.members.get(node) for node in current.seats.ranks)
+    return sum(member.info.slots for member in members if member is not None)
+
+
+def _furthest_step(state: CoordinatorState) -> int | None:
+    before = state.budget.furthest_step
+    present = state.round.course.furthest_step if isinstance(state.round, RunningRound) else None
+    known = [step for step in (before, present) if step is not None]
+    return max(known, default=None)
+
+
+def _process() -> Samples:
+    used = os.times()
+    with open("/proc/self/statm", "rb", buffering=0) as file:
+        pages = int(file.read(64).split()[1])
+    return {
+        "process_cpu_seconds_total": {(): used.user + used.system},
+        "process_resident_memory_bytes": {(): pages * os.sysconf("SC_PAGE_SIZE")},
+    }

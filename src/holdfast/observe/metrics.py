@@ -1,0 +1,198 @@
+"""The metrics of a node and of the coordinator, and those of them that have to be counted.
+
+Rules
+1. Names, units and labels are by Prometheus' conventions: seconds, `_total` for what only grows,
+   no unit hidden in a number. Every sample has `run_id` and `node` too.
+2. No label has values without bound. A node tells of its own ranks; the coordinator's node tells of
+   all nodes together, never of each.
+3. What the machines know is not kept here. Counted is only what is over by the time that somebody
+   asks: rounds, ends of workers, recoveries, how the time was spent. It is fed with the journal's
+   steps.
+4. Time is *useful* from the first step of a round on. Before any worker of the job has said one,
+   its workers are *running*, and whether that is of use is not known: goodput counts it until the
+   first step, and never again. Steps that are done again after a restart count as useful: only the
+   report (`holdfast report`) knows what was lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal
+
+from holdfast.core.node.io import AllGone, StepReported, Told, WorkerExited, WorkerStarted
+from holdfast.core.protocol.messages import CloseJob, RunRound, StopRound
+from holdfast.observe.exposition import Histogram, Metric, Samples
+from holdfast.observe.journal import AgentStep, Step
+from holdfast.observe.recoveries import RecoveryWatch
+
+RECOVERY_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+Activity = Literal["waiting", "starting", "running", "useful", "stopping"]
+ACTIVITIES: tuple[Activity, ...] = ("waiting", "starting", "running", "useful", "stopping")
+RECOVERY_PHASES = ("stop", "form", "spawn", "first_step")
+
+# A table is read by its rows; the formatter would give every cell a line of its own.
+# fmt: off
+NODE_METRICS: tuple[Metric, ...] = (
+    Metric("holdfast_info", "gauge", "Always 1; the labels say what runs here.",
+           ("version", "role")),
+    Metric("holdfast_start_time_seconds", "gauge",
+           "When this agent was started, in seconds since 1970."),
+    Metric("holdfast_phase", "gauge", "1 for the phase of this node's life, 0 for the others.",
+           ("phase",)),
+    Metric("holdfast_ready", "gauge", "1 where /readyz says that the node is in a formed round."),
+    Metric("holdfast_coordinator_reached", "gauge",
+           "1 while this node has contact with the coordinator."),
+    Metric("holdfast_coordinator_here", "gauge", "1 while this node carries the coordinator."),
+    Metric("holdfast_heartbeat_age_seconds", "gauge",
+           "How long ago the last heartbeat was sent that the coordinator has answered."),
+    Metric("holdfast_lease_remaining_seconds", "gauge",
+           "How long this node may still run workers without another answer."),
+    Metric("holdfast_round", "gauge", "The number of the last round that this node was part of."),
+    Metric("holdfast_round_nodes", "gauge", "Nodes of the round that runs here; 0 between rounds."),
+    Metric("holdfast_round_ranks", "gauge", "Ranks of the round that runs here; 0 between rounds."),
+    Metric("holdfast_workers", "gauge", "Workers that run on this node."),
+    Metric("holdfast_rounds_total", "counter", "Rounds that this node was part of."),
+    Metric("holdfast_worker_exits_total", "counter",
+           "Workers of this node that ended: well, failed, or because their round was stopped.",
+           ("result",)),
+    Metric("holdfast_recovery_seconds", "histogram",
+           "From when the node knew that its round cannot go on to the next round's first step."),
+    Metric("holdfast_recovery_phase_seconds", "histogram",
+           "The same, by part: stop the old round, form the next, spawn it, its first step.",
+           ("phase",)),
+    Metric("holdfast_time_seconds_total", "counter",
+           "How this node's time was spent: waiting for a round, starting one, running without "
+           "a word of its steps, useful (stepping), stopping.",
+           ("activity",)),
+    Metric("holdfast_goodput_ratio", "gauge",
+           "The useful part of the time since this agent was started, from 0 to 1."),
+    Metric("holdfast_worker_step", "gauge",
+           "The last step that the worker has said (holdfast.progress).", ("rank",)),
+    Metric("holdfast_worker_step_age_seconds", "gauge", "How long ago it said it.", ("rank",)),
+    Metric("holdfast_worker_steps_per_second", "gauge",
+           "Its steps a second, over about the last half minute.", ("rank",)),
+    Metric("holdfast_loop_lag_seconds", "histogram",
+           "How late the agent's loop was for a call that was due, looked at once a second."),
+    Metric("process_cpu_seconds_total", "counter", "Processor time of the agent's own process."),
+    Metric("process_resident_memory_bytes", "gauge", "Memory of the agent's own process."),
+)
+COORDINATOR_METRICS: tuple[Metric, ...] = (
+    Metric("holdfast_coordinator_nodes", "gauge",
+           "Nodes of the job: in the round, standing by, preparing, leaving or suspected.",
+           ("state",)),
+    Metric("holdfast_coordinator_nodes_min", "gauge", "Nodes that a round needs (--nnodes)."),
+    Metric("holdfast_coordinator_nodes_max", "gauge", "Nodes that a round can have (--nnodes)."),
+    Metric("holdfast_coordinator_ranks", "gauge",
+           "Ranks of the round that runs; 0 between rounds."),
+    Metric("holdfast_coordinator_rounds_total", "counter",
+           "Rounds that this coordinator has formed."),
+    Metric("holdfast_coordinator_round_ends_total", "counter",
+           "Rounds that this coordinator has ended before their time, by cause.", ("cause",)),
+    Metric("holdfast_coordinator_restarts", "gauge",
+           "Restarts that count against --max-restarts, so far."),
+    Metric("holdfast_coordinator_restarts_max", "gauge", "Restarts that are allowed."),
+    Metric("holdfast_coordinator_step", "gauge", "The furthest step that any worker has said."),
+    Metric("holdfast_coordinator_heartbeat_age_max_seconds", "gauge",
+           "How long ago the node was heard of which nothing was heard for longest."),
+    Metric("holdfast_coordinator_messages_total", "counter",
+           "Messages that this coordinator has heard, heartbeats too."),
+    Metric("holdfast_coordinator_decisions_total", "counter",
+           "Steps that this coordinator has taken; heartbeats are none."),
+)
+# fmt: on
+METRICS = NODE_METRICS + COORDINATOR_METRICS
+
+
+class JobCounts:
+    """What a node has to count, from its journal's steps."""
+
+    def __init__(self, now: float) -> None:
+        self.rounds = 0
+        self.decisions = 0
+        self.round_ends: Counter[str] = Counter()
+        self.round_began_at = now
+        """When the workers of the last round all existed."""
+        self._exits: Counter[str] = Counter(succeeded=0, failed=0, stopped=0)
+        self._recovery = Histogram(RECOVERY_BOUNDS_S)
+        self._phases = {name: Histogram(RECOVERY_BOUNDS_S) for name in RECOVERY_PHASES}
+        self._watch = RecoveryWatch()
+        self._began_at = now
+        self._activity: Activity | None = "waiting"
+        self._since = now
+        self._spent: dict[Activity, float] = dict.fromkeys(ACTIVITIES, 0.0)
+        self._unborn = 0
+        self._are_steps_told = False
+
+    def take(self, step: Step) -> None:
+        """Count what this step of the node's agent means."""
+        if not isinstance(step, AgentStep):
+            return
+        recovered = self._watch.feed(step)
+        if recovered is not None:
+            self._note_recovery(recovered.total_s(), recovered.parts_s())
+        self._note(step.event, step.at)
+
+    def _note(self, event: object, at: float) -> None:
+        match event:
+            case Told(message=RunRound(assignment=assignment)):
+                self.rounds += 1
+                self._unborn = len(assignment.workers)
+                self._now_is("starting", at)
+            case Told(message=StopRound()):
+                self._stop(at)
+            case Told(message=CloseJob()):
+                self._now_is(None, at)
+            case WorkerStarted():
+                self._unborn -= 1
+                if not self._unborn:
+                    self._all_exist(at)
+            case WorkerExited(status=status):
+                self._count_exit(status.succeeded, at)
+            case StepReported():
+                self._are_steps_told = True
+                if self._activity in ("starting", "running"):
+                    self._now_is("useful", at)
+            case AllGone():
+                self._now_is("waiting" if self._activity is not None else None, at)
+
+    def _all_exist(self, at: float) -> None:
+        self.round_began_at = at
+        if not self._are_steps_told and self._activity == "starting":
+            self._now_is("running", at)
+
+    def _count_exit(self, is_success: bool, at: float) -> None:
+        is_stopping = self._activity == "stopping"
+        self._exits["succeeded" if is_success else "stopped" if is_stopping else "failed"] += 1
+        if not is_success:
+            self._stop(at)
+
+    def _stop(self, at: float) -> None:
+        if self._activity in ("starting", "running", "useful"):
+            self._now_is("stopping", at)
+
+    def _now_is(self, activity: Activity | None, at: float) -> None:
+        if self._activity is not None:
+            self._spent[self._activity] += max(0.0, at - self._since)
+        self._activity, self._since = activity, at
+
+    def _note_recovery(self, total_s: float, parts_s: dict[str, float]) -> None:
+        self._recovery.observe(total_s)
+        for name, seconds in parts_s.items():
+            self._phases[name.replace(" ", "_")].observe(seconds)
+
+    def samples(self, now: float) -> Samples:
+        """As of now."""
+        spent = dict(self._spent)
+        if self._activity is not None:
+            spent[self._activity] += max(0.0, now - self._since)
+        useful_s = spent["useful"] + (0.0 if self._are_steps_told else spent["running"])
+        total_s = sum(spent.values())
+        return {
+            "holdfast_rounds_total": {(): self.rounds},
+            "holdfast_worker_exits_total": {(name,): n for name, n in self._exits.items()},
+            "holdfast_recovery_seconds": {(): self._recovery},
+            "holdfast_recovery_phase_seconds": {(name,): h for name, h in self._phases.items()},
+            "holdfast_time_seconds_total": {(name,): s for name, s in spent.items()},
+            "holdfast_goodput_ratio": {(): useful_s / total_s if total_s else 0.0},
+        }
