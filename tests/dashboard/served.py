@@ -12,6 +12,7 @@ from tests.dashboard.made_up import MadeUpJob
 
 from holdfast.dashboard.guard import Guard
 from holdfast.dashboard.live import live_site
+from holdfast.dashboard.page_files import read_page
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.http_server import HttpServer
 
@@ -26,7 +27,7 @@ class Served:
         self.loop, self.job = EventLoop(), job
         self.problems: list[str] = []
         self._asked: list[Asked] = []
-        self.site = live_site(self.loop, job, Guard(KEY))
+        self.site = live_site(self.loop, job, Guard(KEY), read_page())
         self.server = HttpServer(self.loop, self.site.routes, self.problems.append)
         self.address = self.server.listen()
 

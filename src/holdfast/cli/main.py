@@ -21,6 +21,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast status      how a job is: nodes, ranks, steps, what it waits for
   holdfast top         the same live, worker by worker
   holdfast events      what has happened to it so far, and as it goes on
+  holdfast logs        what its workers write, on all nodes
   holdfast report      what became of a job: its story, and where its time went
   holdfast dashboard   the page of a job in a browser, live or from its journals
   holdfast stacks      where all workers on this machine are, right now
@@ -39,6 +40,7 @@ VERBS = {
     "status": "status",
     "top": "status",
     "events": "status",
+    "logs": "logs",
     "report": "report",
     "dashboard": "dashboard",
     "stacks": "stacks",

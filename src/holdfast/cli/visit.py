@@ -66,6 +66,25 @@ def sort(words: Sequence[str], flags: Sequence[str], most_names: int = 1) -> Vis
     return VisitRequest(found, tuple(names), given)
 
 
+def take_values(
+    words: Sequence[str], names: Sequence[str]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Part a verb's own options that have a value, each of which may come several times."""
+    values: dict[str, list[str]] = {name: [] for name in names}
+    rest: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        name, equals, value = word.partition("=")
+        if name not in values:
+            rest.append(word)
+            continue
+        given = value if equals else next(waiting, None)
+        if given is None:
+            raise UsageError(f"{name} needs a value", f"{name} VALUE")
+        values[name].append(given)
+    return values, rest
+
+
 def visit(request: VisitRequest, name: str = "") -> Visit:
     """Reach the job. Raises `VisitError` or `UsageError`."""
     environ = os.environ

@@ -1,4 +1,4 @@
-"""What a page asks besides the stream: where workers are in their code; what it wants done."""
+"""What a page asks besides the stream, and what it wants done."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ from holdfast.core.protocol.questions import (
     StopWanted,
 )
 from holdfast.dashboard.guard import SAFE_HEADERS
+from holdfast.dashboard.logs import read_logs
 from holdfast.dashboard.ranks import parse_ranks
 from holdfast.dashboard.source import Asking, Source
 from holdfast.dashboard.wire import StackGroupShown
+from holdfast.runtime.loop import Clock
 from holdfast.transport.http_model import JSON, HttpReply, HttpResponse, PageRequest, Route, said
 
 BY = "the dashboard"
@@ -60,9 +62,10 @@ def answer(data: object) -> HttpResponse:
 class Desk:
     """Answers single questions of pages."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, clock: Clock, source: Source) -> None:
         self._source = source
         self.routes = {
+            "/api/logs": Route(get=partial(read_logs, clock, source)),
             "/api/stacks": Route(get=self._stacks),
             "/api/actions": Route(post=self._act, body_most=WISH_MOST),
         }

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from holdfast.dashboard.desk import Desk
 from holdfast.dashboard.feed import Feed
 from holdfast.dashboard.guard import Guard
+from holdfast.dashboard.open_pages import OpenPages
 from holdfast.dashboard.shown import Shown
 from holdfast.dashboard.site import Site
 from holdfast.dashboard.source import Source
-from holdfast.dashboard.watchers import Watchers
 from holdfast.runtime.loop import Clock
+from holdfast.transport.http_model import HttpResponse
 
 
-def live_site(clock: Clock, source: Source, guard: Guard) -> Site:
+def live_site(
+    clock: Clock, source: Source, guard: Guard, files: Mapping[str, HttpResponse]
+) -> Site:
     """All that its server answers."""
     shown = Shown()
-    watchers = Watchers(clock, shown)
-    feed = Feed(clock, source, shown, watchers.tell)
-    watchers.on_first, watchers.on_none = feed.begin, feed.rest
-    site = Site(guard, shown, watchers)
-    site.add(Desk(source).routes)
+    pages = OpenPages(clock, shown)
+    feed = Feed(clock, source, shown, pages.tell)
+    pages.on_first, pages.on_none = feed.begin, feed.rest
+    site = Site(guard, shown, pages, files)
+    site.add(Desk(clock, source).routes)
     return site

@@ -6,9 +6,10 @@ import signal
 from collections.abc import Callable, Sequence
 
 from holdfast.dashboard.guard import Guard, new_key
+from holdfast.dashboard.open_pages import OpenPages
+from holdfast.dashboard.page_files import read_page
 from holdfast.dashboard.site import Site
 from holdfast.dashboard.still import still_shown
-from holdfast.dashboard.watchers import Watchers
 from holdfast.observe.causes import JournalRead
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.http_server import LOOPBACK, HttpServer
@@ -22,7 +23,7 @@ def serve_journals(
     ended: list[int] = []
     shown = still_shown(journals)
     key = new_key()
-    site = Site(Guard(key), shown, Watchers(loop, shown))
+    site = Site(Guard(key), shown, OpenPages(loop, shown), read_page())
     server = HttpServer(loop, site.routes, lambda problem: None)
     try:
         host, taken = server.listen(LOOPBACK, port)

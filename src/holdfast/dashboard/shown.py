@@ -54,7 +54,7 @@ class Shown(Struct):
         self.chapters.take(events)
 
 
-class Watcher:
+class OpenPage:
     """One page, and what it has heard."""
 
     def __init__(self) -> None:

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from holdfast.dashboard.guard import SAFE_HEADERS, Guard
-from holdfast.dashboard.page_files import read_page
-from holdfast.dashboard.shown import Shown, Watcher
-from holdfast.dashboard.watchers import Watchers
+from holdfast.dashboard.open_pages import OpenPages
+from holdfast.dashboard.shown import OpenPage, Shown
 from holdfast.dashboard.wire import JobShown
 from holdfast.transport.http_model import (
     EVENTS,
@@ -28,12 +27,13 @@ from holdfast.transport.http_model import (
 class Site:
     """What a dashboard's server answers."""
 
-    def __init__(self, guard: Guard, shown: Shown, watchers: Watchers) -> None:
-        """Reads the page: for a thread that may wait for a disk."""
-        self._guard, self._shown, self._watchers = guard, shown, watchers
-        self._page = read_page()
+    def __init__(
+        self, guard: Guard, shown: Shown, pages: OpenPages, files: Mapping[str, HttpResponse]
+    ) -> None:
+        """`files` are those of the page (`page_files.read_page`)."""
+        self._guard, self._shown, self._pages, self._files = guard, shown, pages, files
         self.routes = {
-            path: Route(get=self.guarded(self._give_page, open_to_all=True)) for path in self._page
+            path: Route(get=self.guarded(self._give_page, open_to_all=True)) for path in files
         }
         self.routes["/api/stream"] = Route(get=self.guarded(self._stream))
 
@@ -57,22 +57,22 @@ class Site:
         return handle
 
     def _give_page(self, request: PageRequest, reply: HttpReply) -> None:
-        reply(self._page[request.path])
+        reply(self._files[request.path])
 
     def _stream(self, request: PageRequest, reply: HttpReply) -> None:
-        watcher = Watcher()
+        page = OpenPage()
         begin = HttpResponse(content_type=EVENTS, headers=SAFE_HEADERS)
-        watcher.stream = reply.stream(
-            begin, lambda: watcher.tell(self._shown), lambda: self._watchers.remove(watcher)
+        page.stream = reply.stream(
+            begin, lambda: page.tell(self._shown), lambda: self._pages.remove(page)
         )
-        if watcher.stream is not None:
-            self._watchers.add(watcher)
+        if page.stream is not None:
+            self._pages.add(page)
 
     def tell_the_end(self, ended: Callable[[JobShown], JobShown]) -> None:
         """The last that pages hear of a job that was live."""
         if self._shown.job is not None:
             self._shown.job = ended(self._shown.job)
-            self._watchers.tell()
+            self._pages.tell()
 
     def close(self) -> None:
-        self._watchers.close()
+        self._pages.close()

@@ -100,6 +100,13 @@ class IncidentShown(Struct):
     phases: list[LedgerPart] = []
 
 
+class LogLineShown(Struct, frozen=True):
+    at: float
+    rank: int
+    stream: str
+    text: str
+
+
 class StackGroupShown(Struct, frozen=True):
     """Workers at the same place in their code."""
 

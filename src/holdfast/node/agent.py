@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from holdfast.node.answering import Records
     from holdfast.node.dashboard import AgentDashboard
     from holdfast.node.health_port import HealthPort
+    from holdfast.transport.http_model import HttpResponse
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
@@ -139,19 +140,19 @@ class Agent:
     def _open_dashboard(self) -> None:
         """What it needs is loaded beside the loop, while the workers start."""
 
-        def load() -> bool:
+        def load() -> Mapping[str, HttpResponse]:
             from holdfast.node import dashboard
 
             return dashboard.load()
 
-        def then(is_loaded: bool) -> None:
+        def then(files: Mapping[str, HttpResponse]) -> None:
             if self._engine.outcome is not None:
                 return  # The job was shorter than that.
             from holdfast.node.dashboard import AgentDashboard
 
             self._dashboard = AgentDashboard(self._engine, self._loop, self._say)
             self._front_door.dashboard = self._dashboard
-            self._dashboard.open(self.config.dashboard)
+            self._dashboard.open(self.config.dashboard, files)
 
         self._disk.lane("dashboard").do(load, then)
 

@@ -20,6 +20,7 @@ from holdfast.core.node.io import LeaveAsked
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.questions import (
     EVENTS_TOLD_MOST,
+    LOGS_TOLD_BYTES,
     Answer,
     DashboardAsked,
     DashboardTold,
@@ -30,6 +31,9 @@ from holdfast.core.protocol.questions import (
     GoodputAsked,
     GoodputTold,
     JobAsked,
+    LogBlock,
+    LogsAsked,
+    LogsTold,
     NotKnown,
     RankOverview,
     RanksAsked,
@@ -55,6 +59,7 @@ from holdfast.processes.lookout.usage import (
     UsageWatch,
     look_at_machine,
 )
+from holdfast.processes.output.recent import OutputBlock, OutputWanted
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime.disk import DiskLane
 
@@ -108,6 +113,8 @@ class Answering:
                 self._workplace.take_stacks(question.reason, lambda found: tell(_stacks(found)))
             case RanksAsked():
                 self._look_at_ranks(tell)
+            case LogsAsked() as question:
+                self._logs_after(question, tell)
             case EventsAsked() as question:
                 self._events_after(question, tell)
             case GoodputAsked():
@@ -162,6 +169,23 @@ class Answering:
             return NotKnown(NO_DASHBOARD)
         return DashboardTold(dashboard.address.url, dashboard.address.key)
 
+    def _logs_after(self, question: LogsAsked, tell: Reply) -> None:
+        recent, ranks = self._workplace.recent, frozenset(question.ranks)
+        after = question.after.get(self._engine.state.name, 0)
+        files = tuple(
+            cut(f"rank {rank}: {file}")
+            for (rank, _), file in sorted(recent.files.items())
+            if not ranks or rank in ranks
+        )
+
+        def told(blocks: list[OutputBlock], last: int) -> None:
+            packed = tuple(
+                LogBlock(b.at, b.rank, 2 if b.stream == 2 else 1, b.text) for b in blocks
+            )
+            tell(LogsTold(packed, last, files))
+
+        recent.after(OutputWanted(after, ranks, LOGS_TOLD_BYTES, question.wait_s), told)
+
     def _events(self) -> EventFeed:
         """Listens from the first question on; what was before is read from the journal."""
         records = self._records
@@ -176,6 +200,10 @@ class Answering:
             tell(EventsTold(tuple(map(_pack, events)), last))
 
         self._events().after(question.after, EVENTS_TOLD_MOST, question.wait_s, told)
+
+
+def _log_block(block: OutputBlock) -> LogBlock:
+    return LogBlock(block.at, block.rank, 2 if block.stream == 2 else 1, block.text)
 
 
 def _rank(standing: WorkerStanding, used: ProcessUsage) -> RankOverview:

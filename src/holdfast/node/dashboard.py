@@ -11,7 +11,7 @@ Rules
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -26,6 +26,7 @@ from holdfast.runtime.loop import Loop
 if TYPE_CHECKING:
     from holdfast.dashboard.site import Site
     from holdfast.dashboard.source import Asking, Whom
+    from holdfast.transport.http_model import HttpResponse
     from holdfast.transport.http_server import HttpServer
 
 ALL_ADDRESSES = ("0.0.0.0", "::")
@@ -90,15 +91,15 @@ class AgentDashboard:
         self._site: Site | None = None
         self.address: DashboardAddress | None = None
 
-    def open(self, settings: DashboardSettings) -> None:
-        """Listen, and say where. For the loop; all that it needs has been loaded."""
+    def open(self, settings: DashboardSettings, files: Mapping[str, HttpResponse]) -> None:
+        """Listen, and say where. For the loop: all that it needs has been loaded (`load`)."""
         from holdfast.dashboard.guard import Guard, new_key
         from holdfast.dashboard.live import live_site
         from holdfast.transport.http_server import HttpServer
 
         key = new_key()
         names = {self._engine.state.host, os.uname().nodename}
-        self._site = live_site(self._loop, self._source, Guard(key, names))
+        self._site = live_site(self._loop, self._source, Guard(key, names), files)
         server = HttpServer(self._loop, self._site.routes, self._say)
         try:
             host, port = _listen(server, settings, self._say)
@@ -129,13 +130,13 @@ class AgentDashboard:
             self._server.close()
 
 
-def load() -> bool:
-    """Import what a dashboard needs, and nobody else does. For a lane of `runtime.disk`."""
-    import holdfast.dashboard.guard
+def load() -> Mapping[str, HttpResponse]:
+    """Import what a dashboard needs and nobody else does, and read its page. For a lane."""
     import holdfast.dashboard.live
-    import holdfast.transport.http_server  # noqa: F401 - all, for whoever comes after
+    import holdfast.transport.http_server  # noqa: F401 - both, for whoever comes after
+    from holdfast.dashboard.page_files import read_page
 
-    return True
+    return read_page()
 
 
 def _listen(

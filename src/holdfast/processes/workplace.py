@@ -70,6 +70,7 @@ from holdfast.processes.outbox import Outbox
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import close_file
 from holdfast.processes.output.log_layout import JobLogs
+from holdfast.processes.output.recent import RecentOutput
 from holdfast.processes.output.round_logs import Layout, LayoutByOptions, LogsRefused
 from holdfast.processes.output.round_output import (
     Around,
@@ -167,6 +168,7 @@ class Workplace:
     def open(self, process: SpawnerProcess, loop: Loop) -> None:
         """Start serving the spawner and the workers' channel."""
         self._loop = loop
+        self.recent = RecentOutput(loop)
         self._channel = ChannelServer(loop, self._on_channel)
         self._shared_environment["HOLDFAST_CHANNEL"] = self._channel.name
         folder = self._program_folder
@@ -396,7 +398,7 @@ class Workplace:
             for ranks in assignment.workers
         }
         begin = partial(self.layout.begin, self.logs, assignment.restart_count, environments)
-        around = Around(self.config, self.console, self._loop, self._log_lane)
+        around = Around(self.config, self.console, self._loop, self._log_lane, self.recent)
         return RoundOutput(assignment.round, begin, environments, around)
 
     def _post_refusal(

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from holdfast.core.protocol.bounds import (
     SLOTS_MOST,
@@ -36,6 +36,7 @@ from holdfast.core.protocol.model import Outcome, Record
 NODES_TOLD_MOST = 2000
 """In one answer; of a larger job the next are asked for."""
 EVENTS_TOLD_MOST = 500
+LOGS_TOLD_BYTES = 1 << 18
 WAIT_MOST_S = 25.0
 Waiting = Annotated[float, Meta(ge=0.0, le=WAIT_MOST_S)]
 """How long an answer may wait for something to tell."""
@@ -164,6 +165,36 @@ class StacksTold(Record, frozen=True):
     """Where all of it is written, on that node."""
 
 
+class LogsAsked(Record, frozen=True):
+    """What have your workers written? Of nodes."""
+
+    after: Annotated[dict[NameOrNone, Number], Meta(max_length=20_000)] = field(
+        default_factory=dict
+    )
+    """By the name of each node, the number of its last block that is known."""
+    ranks: Annotated[tuple[Rank, ...], Meta(max_length=SLOTS_MOST)] = ()
+    """Of whom; empty for all."""
+    wait_s: Waiting = 0.0
+
+
+class LogBlock(Struct, frozen=True, array_like=True):
+    """What a worker wrote at once; a line may go on in the next one."""
+
+    at: Seconds
+    """Seconds since 1970, by that node's clock."""
+    rank: Rank
+    stream: Literal[1, 2]
+    text: Packed
+
+
+class LogsTold(Record, frozen=True):
+    blocks: Annotated[tuple[LogBlock, ...], Meta(max_length=100_000)]
+    last: Number
+    """The number to go on from."""
+    files: Annotated[tuple[Line, ...], Meta(max_length=2 * SLOTS_MOST)] = ()
+    """Of workers that write straight into a file: "rank 3: /logs/…/stdout.log"."""
+
+
 class EventsAsked(Record, frozen=True):
     """What has happened? Of the coordinator's node, which knows most, or of any."""
 
@@ -235,6 +266,7 @@ Question = (
     JobAsked
     | RanksAsked
     | StacksAsked
+    | LogsAsked
     | EventsAsked
     | GoodputAsked
     | DashboardAsked
@@ -246,6 +278,7 @@ Answer = (
     JobTold
     | RanksTold
     | StacksTold
+    | LogsTold
     | EventsTold
     | GoodputTold
     | DashboardTold

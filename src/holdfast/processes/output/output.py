@@ -48,6 +48,7 @@ from holdfast.processes.output.log_files import (
     open_to_append,
     say_cannot_write,
 )
+from holdfast.processes.output.recent import RecentOutput
 from holdfast.processes.output.stream_plans import (
     PIPE_BYTES_DEFAULT,
     PIPE_BYTES_MAX,
@@ -142,6 +143,7 @@ class PipedStream:
         self._lane = surroundings.lane
         self._waits_for_disk = False
         self._filter_files = surroundings.filter_files
+        self._recent = surroundings.recent
         self._tail = Tail() if plan.number == STDERR else None
         self._view: LineView | None = None
         self._filter: LineFilter | None = None
@@ -251,6 +253,8 @@ class PipedStream:
             self._file.write(block)
         if self._tail:
             self._tail.feed(block)
+        if self._recent:
+            self._recent.take(self._plan.identity.rank, self._plan.number, block)
         if self._filter:
             self._filter.feed(block)
         if self._view:
@@ -283,6 +287,8 @@ class Surroundings(Struct, frozen=True):
     """The source of what is passed through: stdout and stderr mix as they would without us."""
     lane: Lane = AT_ONCE
     """Where files are written."""
+    recent: RecentOutput | None = None
+    """Who keeps the last of it, for whoever asks."""
 
 
 Stream = DirectStream | InheritedStream | PipedStream

@@ -28,6 +28,7 @@ from holdfast.processes.output.log_files import (
     open_to_append,
 )
 from holdfast.processes.output.output import Surroundings, WorkerStreams, open_planned
+from holdfast.processes.output.recent import RecentOutput
 from holdfast.processes.output.round_logs import Environments, LogsRefused, RoundLogs
 from holdfast.processes.output.stream_plans import (
     STDERR,
@@ -49,6 +50,7 @@ class Around(Struct, frozen=True):
     loop: Loop
     lane: Lane
     """Where files are written."""
+    recent: RecentOutput | None = None
 
 
 class PreparedStreams(Struct, frozen=True):
@@ -127,9 +129,12 @@ class RoundOutput:
         if ready.problem:
             around.console.write(2, os.fsencode(f"holdfast: {ready.problem}\n"))
         surroundings = Surroundings(
-            around.console, around.loop, self._shared_filters(), object(), around.lane
-        )
+            around.console, around.loop, self._shared_filters(), object(), around.lane,
+            around.recent,
+        )  # fmt: skip
         plans = ready.plans
+        if around.recent is not None:
+            _note_files(around.recent, ready)
         streams = open_planned(plans[STDOUT], plans[STDERR], surroundings, ready.opened)
         return Berth(streams, ready.variables, ready.error_file)
 
@@ -147,6 +152,16 @@ class RoundOutput:
     def close(self) -> None:
         if self._filters is not None:
             self._filters.close()
+
+
+def _note_files(recent: RecentOutput, ready: PreparedStreams) -> None:
+    """Which of its streams a worker writes into a file itself."""
+    for number, plan in ready.plans.items():
+        at = (ready.ranks.rank, number)
+        if plan.direct and plan.file:
+            recent.files[at] = str(plan.file)
+        else:
+            recent.files.pop(at, None)
 
 
 def _plan(logs: RoundLogs, output: Output, identity: WorkerIdentity, number: int) -> StreamPlan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from holdfast.dashboard.shown import Shown, Watcher
+from holdfast.dashboard.shown import OpenPage, Shown
 from holdfast.dashboard.wire import message
 from holdfast.runtime.loop import Cancellable, Clock
 
@@ -16,7 +16,7 @@ ALIVE_S = 5.0
 _ALIVE = message("alive", {})
 
 
-class Watchers:
+class OpenPages:
     """All pages of one server. Without any, nothing here runs."""
 
     def __init__(self, clock: Clock, shown: Shown) -> None:
@@ -25,32 +25,32 @@ class Watchers:
         """Somebody watches."""
         self.on_none: Callable[[], None] = _nothing
         """Nobody does any more."""
-        self._open: set[Watcher] = set()
+        self._open: set[OpenPage] = set()
         self._timer: Cancellable | None = None
 
-    def add(self, watcher: Watcher) -> None:
+    def add(self, page: OpenPage) -> None:
         """Tell this page, from now on; it has a stream."""
-        self._open.add(watcher)
-        watcher.send(message("hello", {"at": time.time()}))
-        watcher.tell(self._shown)
+        self._open.add(page)
+        page.send(message("hello", {"at": time.time()}))
+        page.tell(self._shown)
         if len(self._open) == 1:
             self._stay_alive()
             self.on_first()
 
-    def remove(self, watcher: Watcher) -> None:
-        if watcher in self._open:
-            self._open.remove(watcher)
+    def remove(self, page: OpenPage) -> None:
+        if page in self._open:
+            self._open.remove(page)
             self._end_if_none()
 
     def tell(self) -> None:
         """Something is new."""
-        for watcher in self._open:
-            watcher.tell(self._shown)
+        for page in self._open:
+            page.tell(self._shown)
 
     def close(self) -> None:
-        for watcher in self._open:
-            if watcher.stream is not None:
-                watcher.stream.close()
+        for page in self._open:
+            if page.stream is not None:
+                page.stream.close()
         if self._open:
             self._open.clear()
             self._end_if_none()
@@ -64,8 +64,8 @@ class Watchers:
         self.on_none()
 
     def _stay_alive(self) -> None:
-        for watcher in self._open:
-            watcher.send(_ALIVE)
+        for page in self._open:
+            page.send(_ALIVE)
         self._timer = self._clock.call_later(ALIVE_S, self._stay_alive)
 
 

@@ -1,0 +1,90 @@
+"""`holdfast logs`: what workers write, on all nodes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.core.protocol.questions import LogBlock
+from holdfast.observe.log_lines import LineMaker
+
+from ..waiting import once, until
+
+PROGRAM = """
+import os, sys, time
+rank = os.environ["RANK"]
+print(f"begin of {rank}", flush=True)
+print(f"warning of {rank}", file=sys.stderr, flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+print(f"end of {rank}", flush=True)
+"""
+NAME = f"logged-{os.getpid()}"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_lines_of_all_workers_are_shown_filtered_and_followed(
+    tmp_path: Path, holdfast: Path, run_holdfast: Run
+) -> None:
+    (tmp_path / "talk.py").write_text(PROGRAM)
+    go_on = tmp_path / "go on"
+    command = [holdfast, "run", "-n2", f"--rdzv-id={NAME}", "--no-warm", tmp_path / "talk.py"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([*command, go_on], **quiet) as job:
+
+        def shown() -> list[str] | None:
+            lines = run_holdfast("logs", NAME).stdout.splitlines()
+            return sorted(lines) if len(lines) == 4 else None
+
+        lines = once(shown, "all have written")
+        assert lines == [
+            "[0]: begin of 0",
+            "[0]: warning of 0",
+            "[1]: begin of 1",
+            "[1]: warning of 1",
+        ]
+        only = run_holdfast("logs", NAME, "--rank=1", "--grep", "^warn")
+        assert only.stdout == "[1]: warning of 1\n"
+        unknown = run_holdfast("logs", NAME, "--node", "nowhere")
+        assert (unknown.returncode, unknown.stderr) == (1, "holdfast: no node is called nowhere\n")
+        follower = subprocess.Popen(
+            [holdfast, "logs", NAME, "--follow"], stdout=subprocess.PIPE, text=True
+        )
+        assert follower.stdout is not None
+        seen = [follower.stdout.readline() for _ in range(4)]
+        go_on.touch()
+        seen += follower.stdout.readlines()
+        assert follower.wait(60) == 0
+        follower.stdout.close()
+        assert job.wait(60) == 0
+    assert len(seen) >= 4
+    until(lambda: run_holdfast("logs", NAME).returncode == 1, "the job is gone")
+
+
+def test_mistakes_are_said_in_a_line(run_holdfast: Run) -> None:
+    for words, complaint in (
+        (("--grep", "("), "holdfast: --grep '('"),
+        (("--rank", "x"), "holdfast: 'x' is not a whole number"),
+        (("--node",), "holdfast: --node needs a value"),
+        (("no-such-job-here",), "holdfast: no job"),
+    ):
+        told = run_holdfast("logs", *words)
+        assert told.returncode in (1, 2)
+        assert told.stderr.startswith(complaint), told.stderr
+
+
+def test_a_line_in_two_blocks_is_one_and_a_bar_shows_its_last_state() -> None:
+    lines = LineMaker()
+
+    def take(text: bytes, rank: int = 0) -> list[str]:
+        return [line for _, _, line in lines.take("a", LogBlock(1.0, rank, 1, text))]
+
+    assert take(b"one\ntw") == ["one"]
+    assert take(b"other\n", rank=1) == ["other"]
+    assert take(b"o\n") == ["two"]
+    assert take(b"10%\r50%\r100%\n") == ["100%"]
+    assert take(b"\x1b[2Jforged\n") == ["\N{REPLACEMENT CHARACTER}[2Jforged"]
+    assert take(b"no end") == []
+    assert list(lines.rest()) == [(0, "no end")]
