@@ -54,8 +54,10 @@ LAYERS = {
         "core", "runtime", "worker", "observe", "transport", "registers", "store", "processes",
         "node",
     },
+    "doctor": {"core", "processes", "transport"},
     "cli": {
-        "core", "runtime", "worker", "observe", "placement", "processes", "node", "dashboard",
+        "doctor", "core", "runtime", "worker", "observe", "placement", "processes", "node",
+        "dashboard",
     },
 }  # fmt: skip
 STANDARD_LIBRARY_ONLY = (

@@ -14,9 +14,13 @@ import pytest
 from tests.waiting import once, until
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-WAITS = (
-    "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.02)\n"
-)
+WAITS = """
+import pathlib, sys, time
+end = pathlib.Path(sys.argv[1])
+end.with_name("begun").touch()
+while not end.exists():
+    time.sleep(0.02)
+"""
 
 
 def fetch(url: str, key: str = "") -> tuple[int, bytes]:
@@ -87,7 +91,10 @@ def test_a_job_without_a_dashboard_is_said_to_have_none(
     end = tmp_path / "end"
     agent = subprocess.Popen([holdfast, "run", "--rdzv-id", name, str(script), str(end)])
     try:
-        until(lambda: "without a dashboard" in run_holdfast("dashboard", name).stderr)
+        until(end.with_name("begun").exists, "its worker")
+        asked = run_holdfast("dashboard", name)
+        assert "without a dashboard" in asked.stderr
+        assert asked.returncode == 2
     finally:
         end.touch()
         assert agent.wait(60) == 0

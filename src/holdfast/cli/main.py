@@ -29,6 +29,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast restart     begin a job's next round, with all workers started again
   holdfast stop        end a job
   holdfast slurm       submit a job to Slurm, and follow it
+  holdfast doctor      what is wrong with this machine, or with all nodes of a job
   holdfast where       where this process was placed, and by which engine; runs nothing
   holdfast --help      this text
   holdfast --version   the version
@@ -48,6 +49,7 @@ VERBS = {
     "restart": "operate",
     "stop": "operate",
     "slurm": "slurm",
+    "doctor": "doctor",
     "where": "where",
 }
 """All but `run`, each a function of that name, with the module of `holdfast.cli` that has it."""

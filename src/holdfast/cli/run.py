@@ -80,7 +80,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     started = how_to_start(config)
     layout, events = _registered_layout(config), _registered_events(config)
     echo = events.take if events else None
-    agent = Agent(config, EventLoop(), secrets=_secrets(config, secret), echo=echo)
+    agent = Agent(config, EventLoop(), secrets=secrets_of(config, secret), echo=echo)
     if layout:
         agent.workplace.layout = layout
     try:
@@ -111,7 +111,7 @@ def _registered_events(config: JobConfig) -> EventLog | None:
     return open_event_log(config.event_log_handler)
 
 
-def _secrets(config: JobConfig, secret: dict[str, str]) -> Secrets | None:
+def secrets_of(config: JobConfig, secret: dict[str, str]) -> Secrets | None:
     """A job of one node needs none, and does not wait for what reads them."""
     if config.max_nodes == 1:
         return None

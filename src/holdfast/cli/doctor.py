@@ -1,0 +1,194 @@
+"""`holdfast doctor`: what is wrong with this machine, or with all nodes of a job before it runs.
+
+With the options of `holdfast run`. Where these, or the engine that placed us, speak of several
+nodes, they meet just as for a job, and a small program takes the workers' place (`doctor.probe`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.cli import options
+from holdfast.cli import said as saying
+from holdfast.core.policy import timing
+from holdfast.core.policy.config import (
+    DEFAULT_PORT,
+    JobConfig,
+    Output,
+    Program,
+    RestartPolicy,
+    WarmStart,
+)
+from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.endpoint import Endpoint
+from holdfast.core.protocol.errors import UsageError
+from holdfast.doctor import machine, page, reading
+from holdfast.doctor.facts import Wanted
+from holdfast.doctor.findings import Finding, most_serious_first
+from holdfast.doctor.group import Examined
+
+USAGE = """\
+Usage: holdfast doctor [--json] [--shared DIR] [options of holdfast run]
+
+Says what is wrong with this machine, most serious first, and how to mend it: versions, limits,
+memory, disks, names, addresses, the clock, variables that will surprise, times that do not fit
+together. Ends with 1 if a job would fail of it.
+
+With --nnodes, on all nodes of a job before it starts: give each node the options that the job will
+get. They meet as for the job, each dials each other one, and what differs between them is said.
+
+  --json        the same for programs, with all that was found
+  --shared DIR  see whether all nodes share this folder
+
+For example: holdfast doctor --nnodes 2 --rdzv-endpoint node1:29400 --shared /data
+"""
+PROBE = "holdfast.doctor.probe"
+
+
+def doctor(words: list[str]) -> int:
+    """The verb. Returns the exit status."""
+    try:
+        as_json, shared, rest = _own_words(words)
+        given, _ = options.split(rest)
+        return _examine(given, rest, as_json, shared)
+    except options.HelpRequested:
+        print(USAGE, end="")
+        return exit_status.SUCCEEDED
+    except UsageError as error:
+        print(f"holdfast: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return exit_status.USAGE
+
+
+def _own_words(words: list[str]) -> tuple[bool, str, list[str]]:
+    """Part the two options that are the doctor's from those of `holdfast run`."""
+    as_json, shared, rest = False, "", []
+    every = iter(words)
+    for word in every:
+        name, equals, value = word.partition("=")
+        if word == "--json":
+            as_json = True
+        elif name == "--shared":
+            shared = value if equals else next(every, "")
+            if not shared or not os.path.isabs(shared):
+                raise UsageError("--shared needs the full path of a folder", "--shared /data")
+        else:
+            rest.append(word)
+    return as_json, shared, rest
+
+
+def _examine(
+    given: dict[str, saying.Statement], words: list[str], as_json: bool, shared: str
+) -> int:
+    detected = options.listen(given, os.environ, words)
+    values = saying.parse(detected.said)
+    wanted = Wanted(per_accelerator=values.get("nproc-per-node") in ("gpu", "xpu"))
+    program = Program("module", PROBE, interpreter=sys.executable)
+    try:
+        parsed = options.configure(detected, values, program, os.environ)
+    except UsageError as error:  # What cannot work together: that is what was asked for.
+        found = Finding("broken", error.message, error.hint or "holdfast run --help")
+        return _show(_alone(None, wanted, [found]), as_json)
+    config = parsed.config
+    several = config.max_nodes > 1
+    wanted = replace(wanted, workers=config.slots, several_nodes=several)
+    doubts = [Finding("doubtful", note, "choose other times") for note in timing.notes(config)]
+    if not several:
+        if shared:
+            raise UsageError("--shared is about several nodes", "--nnodes 2 --rdzv-endpoint …")
+        return _show(_alone(config, wanted, doubts), as_json)
+    return _together(config, wanted, shared, as_json)
+
+
+def _alone(config: JobConfig | None, wanted: Wanted, known: list[Finding]) -> page.DoctorPage:
+    log_dir = config.output.log_dir if config is not None else None
+    facts = reading.read(os.environ, log_dir=log_dir, speed=True)
+    found = most_serious_first([*known, *machine.judge(facts, wanted)])
+    return page.page_of((Examined(0, facts),), found)
+
+
+def _show(found: page.DoctorPage, as_json: bool, whole: bool = True) -> int:
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    elif whole:
+        print("\n".join(page.lines(found)))
+    else:
+        print(f"{page.verdict(found)}; the first node has the page")
+    return exit_status.SUCCEEDED if found.well else exit_status.FAILED
+
+
+# All nodes of a job.
+
+
+def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> int:
+    """Meet as the job would, run the probe on each node, and show what came of it."""
+    from holdfast.doctor.probe import Task
+
+    found = _before_meeting(config, wanted)
+    if found is not None:
+        return _show(found, as_json)
+    with tempfile.TemporaryDirectory(prefix="holdfast_doctor_") as folder:
+        answer, task_file = os.path.join(folder, "page"), os.path.join(folder, "task")
+        environ = {**reading.telling_variables(os.environ)}
+        task = Task(answer, wanted, environ, config.output.log_dir, shared)
+        Path(task_file).write_bytes(msgspec.json.encode(task))
+        job = replace(
+            config,
+            run_id=f"{config.run_id}-doctor",
+            slots=1,
+            program=replace(config.program, arguments=(task_file,)),
+            restarts=RestartPolicy(),
+            warm=WarmStart(enabled=False),
+            output=Output(),
+        )
+        reason = _run(job)
+        try:
+            shown = msgspec.json.decode(Path(answer).read_bytes(), type=page.DoctorPage)
+        except (OSError, msgspec.DecodeError):
+            mend = "start the doctor on all nodes, within --join-timeout of each other"
+            not_met = Finding("broken", reason or "the nodes have not met", mend)
+            return _show(_alone(config, wanted, [not_met]), as_json)
+        # All have the page, and one shows it: `srun` and `mpirun` show what all of them write.
+        is_first = os.path.exists(f"{answer}.first")
+        return _show(shown, as_json, whole=is_first or len(shown.nodes) == 1)
+
+
+def _before_meeting(config: JobConfig, wanted: Wanted) -> page.DoctorPage | None:
+    """What would keep this node from meeting the others is said at once, not after a wait."""
+    if not config.rendezvous.is_embedded or not config.rendezvous.endpoint:
+        return None
+    endpoint = Endpoint.parse(config.rendezvous.endpoint, DEFAULT_PORT)
+    facts = reading.read(os.environ, log_dir=config.output.log_dir, endpoint=endpoint)
+    assert facts.way is not None, "there is an endpoint"
+    if not list(machine.way(facts.way)):
+        return None
+    found = most_serious_first([*machine.way(facts.way), *machine.judge(facts, wanted)])
+    return page.page_of((Examined(0, facts),), found)
+
+
+def _run(job: JobConfig) -> str:
+    """Live through the job; why it did not end well, if it did not."""
+    from holdfast.cli.run import secrets_of
+    from holdfast.node.agent import Agent
+    from holdfast.processes.commands import how_to_start
+    from holdfast.processes.own_environment import take_secrets
+    from holdfast.processes.spawner_process import fill_standard_streams, start_spawner
+    from holdfast.runtime.loop import EventLoop
+
+    fill_standard_streams()
+    secret = take_secrets()
+    spawner = start_spawner(zygote=False)
+    try:
+        started = how_to_start(job)
+        agent = Agent(job, EventLoop(), secrets=secrets_of(job, secret), print_report=False)
+        outcome = agent.run(spawner, started)
+    finally:
+        spawner.socket.close()
+    return "" if outcome.verdict == "succeeded" else outcome.reason

@@ -1,0 +1,128 @@
+"""What is known of a machine before a job runs on it. Facts only: `machine` and `group` judge.
+
+A fact that could not be read is None, or empty: nobody is blamed for what is not known. Facts go
+from node to node, so each has its bounds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from holdfast.core.protocol.bounds import Count, Host, Line, Number, Path, Seconds
+
+CgroupLevel = Literal["delegated", "not delegated", "version 1", "none"]
+Short = Annotated[str, Meta(max_length=300)]
+Few = Meta(max_length=64)
+
+
+class DiskRoom(Struct, frozen=True):
+    """A folder that is written to."""
+
+    use: Short
+    """What for: "logs", "shared memory", "temporary files"."""
+    path: Path
+    total_bytes: Number
+    free_bytes: Number
+    free_files: Number | None = None
+    """None where the file system does not count them."""
+    problem: Line = ""
+    """Why it cannot be written to, if it cannot."""
+
+
+class Limits(Struct, frozen=True):
+    """None: without a limit."""
+
+    open_files: Number | None = None
+    open_files_hard: Number | None = None
+    processes: Number | None = None
+    locked_memory_bytes: Number | None = None
+    cgroup_processes: Number | None = None
+
+
+class Kernel(Struct, frozen=True):
+    """What processes can be held together with."""
+
+    release: Short = ""
+    pidfd: bool = True
+    subreaper: bool = True
+    cgroup: CgroupLevel = "none"
+    ptrace_scope: Count | None = None
+    py_spy: Short = ""
+    """Where it is; empty where it is not."""
+
+
+class OwnName(Struct, frozen=True):
+    """What this machine's own name means here."""
+
+    host: Host
+    addresses: Annotated[tuple[Short, ...], Few] = ()
+    back: Host = ""
+    """The name of the first of them, asked back."""
+    problem: Line = ""
+
+
+class Interface(Struct, frozen=True):
+    name: Short
+    address: Short
+    loopback: bool = False
+
+
+class Way(Struct, frozen=True):
+    """The way to the endpoint, as seen from here."""
+
+    endpoint: Short
+    addresses: Annotated[tuple[Short, ...], Few] = ()
+    is_here: bool | None = None
+    """None where the name means nothing here."""
+    answers: bool = False
+    problem: Line = ""
+    """Why it cannot be reached, or its port cannot be had."""
+
+
+class ClockState(Struct, frozen=True):
+    wall: Seconds
+    synchronised: bool | None = None
+
+
+class Speed(Struct, frozen=True):
+    """A short test; None where it was not made."""
+
+    memory_bytes_per_s: Seconds | None = None
+    loopback_bytes_per_s: Seconds | None = None
+    compute_s: Seconds | None = None
+    """How long a fixed piece of work took."""
+
+
+class MachineFacts(Struct, frozen=True):
+    """All of it."""
+
+    names: OwnName
+    clock: ClockState
+    python: Short = ""
+    holdfast: Short = ""
+    torch: Short = ""
+    """Empty where it is not installed."""
+    kernel: Kernel = Kernel()
+    limits: Limits = Limits()
+    processors: Count = 1
+    memory_bytes: Number | None = None
+    memory_free_bytes: Number | None = None
+    disks: Annotated[tuple[DiskRoom, ...], Few] = ()
+    interfaces: Annotated[tuple[Interface, ...], Meta(max_length=256)] = ()
+    accelerators: Count = 0
+    accelerator_words: Line = ""
+    variables: Annotated[dict[Short, Line], Meta(max_length=256)] = {}
+    """Those of the environment that can surprise."""
+    way: Way | None = None
+    speed: Speed = Speed()
+
+
+class Wanted(Struct, frozen=True):
+    """What the job wants of each machine."""
+
+    workers: Count = 1
+    per_accelerator: bool = False
+    """One worker for each accelerator: that many have to be there."""
+    several_nodes: bool = False

@@ -1,0 +1,37 @@
+"""What is wrong, or may be, and how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from holdfast.core.protocol.bounds import Line
+
+Level = Literal["broken", "doubtful"]
+"""*broken*: a job will fail or hang of it. *doubtful*: it may, or it will be slow."""
+_ORDER: tuple[Level, ...] = ("broken", "doubtful")
+
+
+class Finding(Struct, frozen=True):
+    """One thing that is not as it should be."""
+
+    level: Level
+    what: Line
+    mend: Line
+    nodes: Annotated[tuple[Line, ...], Meta(max_length=100_000)] = ()
+    """Where; empty on a single machine, or where it is about all of them."""
+
+
+def most_serious_first(found: Iterable[Finding]) -> list[Finding]:
+    """Findings that several nodes have in common are one; the order is otherwise kept."""
+    merged: dict[tuple[Level, str, str], list[str]] = {}
+    for one in found:
+        merged.setdefault((one.level, one.what, one.mend), []).extend(one.nodes)
+    every = [Finding(*key, tuple(dict.fromkeys(nodes))) for key, nodes in merged.items()]
+    return sorted(every, key=lambda one: _ORDER.index(one.level))
+
+
+def is_broken(found: Iterable[Finding]) -> bool:
+    return any(one.level == "broken" for one in found)

@@ -1,0 +1,213 @@
+"""What is wrong between machines: the reports of all nodes go in, findings come out.
+
+Rules
+1. Versions that differ are named with who has which: the many in front, then the odd ones.
+2. A node that no other can dial at any of its addresses is broken for the job, whatever works the
+   other way: any of them may be rank 0.
+3. Clocks may differ: Holdfast compares none. It is said from a second on, since logs and
+   certificates are compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from holdfast.core.policy.texts import listed
+from holdfast.core.protocol.bounds import Count, Line, Seconds
+from holdfast.doctor import machine
+from holdfast.doctor.facts import Few, MachineFacts, Short, Wanted
+from holdfast.doctor.findings import Finding, Level, most_serious_first
+
+SLOW_ROUND_TRIP_S = 0.01
+CLOCK_APART_S = 1.0
+NAMED = 4
+COMPARED_VARIABLES = ("NCCL_", "GLOO_", "TORCH_NCCL_", "UCX_", "FI_")
+
+
+class DialResult(Struct, frozen=True):
+    """What came of one node dialling another."""
+
+    to: Count
+    """The other's place in the round."""
+    address: Short
+    round_trip_s: Seconds | None = None
+    """None where nobody answered."""
+    clock_ahead_s: Seconds = 0.0
+    """By how much the other's clock is ahead of ours."""
+    problem: Line = ""
+
+
+class Examined(Struct, frozen=True):
+    """All that one node found out."""
+
+    rank: Count
+    facts: MachineFacts
+    dials: Annotated[tuple[DialResult, ...], Meta(max_length=4096)] = ()
+    knows: Annotated[dict[Short, Annotated[tuple[Short, ...], Few]], Meta(max_length=4096)] = {}
+    """What the names of the others mean there."""
+    shared: Line | None = None
+    """Why the shared folder is not shared, as seen from there; empty where it is."""
+
+
+def names_of(reports: Sequence[Examined]) -> dict[int, str]:
+    """What each node is called: by its host, and by its place where two have one name."""
+    hosts = Counter(report.facts.names.host for report in reports)
+    return {
+        one.rank: one.facts.names.host
+        if hosts[one.facts.names.host] == 1
+        else f"{one.facts.names.host} (node {one.rank + 1})"
+        for one in reports
+    }
+
+
+def judge(reports: Sequence[Examined], wanted: Wanted, size: int) -> list[Finding]:
+    """Everything that is wrong, on any of them or between them."""
+    names = names_of(reports)
+    found = [*missing(reports, size), *reachability(reports, names), *shared(reports, names)]
+    found += [*versions(reports, names), *same_names(reports)]
+    for report in reports:
+        own = machine.judge(report.facts, wanted)
+        found += [Finding(o.level, o.what, o.mend, (names[report.rank],)) for o in own]
+    found += [*slowness(reports, names), *clocks(reports, names), *resolution(reports, names)]
+    found += [*settings(reports, names), *accelerators(reports, names)]
+    return most_serious_first(found)
+
+
+def missing(reports: Sequence[Examined], size: int) -> Iterator[Finding]:
+    if len(reports) < size:
+        without = size - len(reports)
+        nodes = "1 node" if without == 1 else f"{without} nodes"
+        what = f"{nodes} of {size} joined, and could not reach the first one at its master address"
+        mend = "give each node the address by which the others reach it: --local-addr"
+        yield Finding("broken", what, mend)
+
+
+def reachability(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
+    for report in reports:
+        by_node: dict[int, list[DialResult]] = {}
+        for dial in report.dials:
+            by_node.setdefault(dial.to, []).append(dial)
+        for other, dials in by_node.items():
+            if any(dial.round_trip_s is not None for dial in dials):
+                continue
+            tried = ", ".join(f"{dial.address}: {dial.problem}" for dial in dials[:NAMED])
+            what = f"{names[report.rank]} cannot reach {names.get(other, other)} ({tried})"
+            mend = (
+                "look at firewalls and routes between the two; where only one of several networks "
+                "connects them, name that address with --local-addr"
+            )
+            yield Finding("broken", what, mend, (names[report.rank],))
+
+
+def shared(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
+    for report in reports:
+        if report.shared:
+            where = names[report.rank]
+            what = f"the shared folder is not shared: on {where} {report.shared}"
+            mend = "mount the same file system at that path on all nodes"
+            yield Finding("broken", what, mend, (where,))
+
+
+def versions(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
+    what: tuple[tuple[str, Level, Callable[[MachineFacts], str]], ...] = (
+        ("PyTorch", "broken", lambda facts: facts.torch or "none"),
+        ("Holdfast", "broken", lambda facts: facts.holdfast or "none"),
+        ("Python", "doubtful", lambda facts: facts.python),
+    )
+    for package, level, version in what:
+        said = _differing(reports, names, version)
+        if said:
+            same = "install the same everywhere: one environment, or one image, for all nodes"
+            yield Finding(level, f"{package} differs between nodes: {said}", same)
+
+
+def _differing(
+    reports: Sequence[Examined], names: dict[int, str], value: Callable[[MachineFacts], str]
+) -> str:
+    """Who has what, the many first; empty where all have the same."""
+    by_value: dict[str, list[str]] = {}
+    for report in reports:
+        by_value.setdefault(value(report.facts), []).append(names[report.rank])
+    if len(by_value) < 2:
+        return ""
+    by_many = sorted(by_value.items(), key=lambda pair: -len(pair[1]))
+    return "; ".join(f"{text} on {some(who)}" for text, who in by_many)
+
+
+def some(nodes: Sequence[str]) -> str:
+    """A few of them by name, and how many more."""
+    if len(nodes) <= NAMED:
+        return listed(nodes)
+    return f"{', '.join(nodes[:NAMED])} and {len(nodes) - NAMED} more"
+
+
+def same_names(reports: Sequence[Examined]) -> Iterator[Finding]:
+    counted = Counter(report.facts.names.host for report in reports)
+    for host, number in counted.items():
+        if number > 1:
+            what = f"{number} nodes are called {host}: logs and reports cannot tell them apart"
+            mend = "give each its own host name; or two agents run on one machine"
+            yield Finding("doubtful", what, mend)
+
+
+def slowness(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
+    slow = [
+        (dial.round_trip_s, names[report.rank], names.get(dial.to, str(dial.to)))
+        for report in reports
+        for dial in report.dials
+        if dial.round_trip_s is not None and dial.round_trip_s > SLOW_ROUND_TRIP_S
+    ]
+    if slow:
+        worst_s, one, other = max(slow)
+        pairs = "" if len(slow) == 1 else f", the slowest of {len(slow)} ways"
+        what = f"a round trip from {one} to {other} takes {worst_s * 1000:.0f} ms{pairs}"
+        yield Finding("doubtful", what, "are they in one place, and is the network busy?")
+
+
+def clocks(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
+    first = reports[0] if reports else None
+    for dial in first.dials if first is not None else ():
+        if dial.round_trip_s is not None and abs(dial.clock_ahead_s) > CLOCK_APART_S:
+            which = "ahead of" if dial.clock_ahead_s > 0 else "behind"
+            assert first is not None, "there is a dial"
+            what = (
+                f"the clock of {names.get(dial.to, dial.to)} is {abs(dial.clock_ahead_s):.1f} s "
+                f"{which} that of {names[first.rank]}"
+            )
+            mend = "Holdfast compares no clocks, but logs and certificates are compared: use NTP"
+            yield Finding("doubtful", what, mend, (names.get(dial.to, str(dial.to)),))
+
+
+def resolution(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
+    unknown: dict[str, list[str]] = {}
+    for report in reports:
+        own = {one.address for one in report.facts.interfaces}
+        for host, addresses in report.knows.items():
+            if host == report.facts.names.host:
+                continue
+            if not addresses or all(machine.is_loopback(a) or a in own for a in addresses):
+                unknown.setdefault(host, []).append(names[report.rank])
+    for host, where in sorted(unknown.items()):
+        what = f"the name {host} does not lead to that node from {some(where)}"
+        mend = "Holdfast uses addresses; for what uses names, DNS or a line in /etc/hosts"
+        yield Finding("doubtful", what, mend, tuple(where))
+
+
+def settings(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
+    known = {name for report in reports for name in report.facts.variables}
+    for name in sorted(one for one in known if one.startswith(COMPARED_VARIABLES)):
+        said = _differing(reports, names, lambda facts, n=name: facts.variables.get(n, "not set"))  # type: ignore[misc]
+        if said:
+            what = f"{name} differs between nodes: {said}"
+            yield Finding("doubtful", what, "set it the same everywhere, unless it is meant")
+
+
+def accelerators(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:
+    said = _differing(reports, names, lambda facts: str(facts.accelerators))
+    if said:
+        what = f"the number of accelerators differs: {said}"
+        yield Finding("doubtful", what, "look at nvidia-smi where there are fewer")

@@ -1,0 +1,341 @@
+"""Reads the facts of this machine. Judges nothing, changes nothing, and imports no PyTorch.
+
+Whatever cannot be read is left out: a machine without `/proc/sys` is not ill for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+from holdfast.core.protocol.bounds import LINE_MOST, cut
+from holdfast.core.protocol.errors import UsageError
+from holdfast.core.protocol.model import Endpoint
+from holdfast.doctor.facts import (
+    CgroupLevel,
+    ClockState,
+    DiskRoom,
+    Interface,
+    Kernel,
+    Limits,
+    MachineFacts,
+    OwnName,
+    Speed,
+    Way,
+)
+from holdfast.processes.bare import linux
+from holdfast.processes.host import accelerators
+
+TELLING_VARIABLES = (
+    *("NCCL_", "GLOO_", "TORCH_", "TORCHELASTIC_", "PET_", "HOLDFAST_", "CUDA_", "HIP_", "ROCR_"),
+    *("OMP_", "MKL_", "UCX_", "FI_", "MASTER_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK"),
+    *("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "http_proxy", "HTTP_PROXY", "no_proxy"),
+)
+SECRETS = ("TOKEN", "PASSWORD", "SECRET", "KEY")
+RESOLVING_S = 5.0
+DIAL_S = 5.0
+NO_LIMIT = resource.RLIM_INFINITY
+_TIMEX_WORDS = 32
+_TIME_ERROR = 5
+"""What `adjtimex` returns where the clock is not synchronised."""
+
+
+def read(
+    environ: Mapping[str, str],
+    *,
+    log_dir: str | None = None,
+    endpoint: Endpoint | None = None,
+    speed: bool = False,
+) -> MachineFacts:
+    """All that there is to know. Takes a moment: names are resolved, an endpoint is dialled."""
+    total, free = _memory()
+    found = accelerators.count("auto", environ)
+    counted = found.number if found.kind != "cpu" else 0
+    return MachineFacts(
+        names=_names(),
+        clock=ClockState(time.time(), _synchronised()),
+        python=sys.version.split()[0],
+        holdfast=_version("holdfast"),
+        torch=_version("torch"),
+        kernel=_kernel(),
+        limits=_limits(),
+        processors=len(os.sched_getaffinity(0)),
+        memory_bytes=total,
+        memory_free_bytes=free,
+        disks=_disks(log_dir),
+        interfaces=_interfaces(),
+        accelerators=counted,
+        accelerator_words=found.explanation,
+        variables=telling_variables(environ),
+        way=None if endpoint is None else _way(endpoint),
+        speed=_speed() if speed else Speed(),
+    )
+
+
+def telling_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Those that can surprise; no secret is among them."""
+    telling = {
+        name: cut(value)
+        for name, value in sorted(environ.items())
+        if name.startswith(TELLING_VARIABLES) and not any(word in name for word in SECRETS)
+    }
+    return dict(list(telling.items())[:256])
+
+
+def _version(package: str) -> str:
+    """From what is installed; nothing is imported."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+# The kernel.
+
+
+def _kernel() -> Kernel:
+    on = linux.set_subreaper()
+    if on:
+        linux.set_subreaper(False)
+    scope = _number(Path("/proc/sys/kernel/yama/ptrace_scope"))
+    beside = Path(sys.executable).with_name("py-spy")
+    spy = str(beside) if beside.exists() else shutil.which("py-spy") or ""
+    return Kernel(os.uname().release, linux.has_pidfd(), on, cgroup_level(), scope, spy)
+
+
+def cgroup_level(proc: Path = Path("/proc"), mounted: Path = Path("/sys/fs/cgroup")) -> CgroupLevel:
+    """Whether processes could be held together by a cgroup of our own."""
+    if not (mounted / "cgroup.controllers").exists():
+        return "version 1" if mounted.is_dir() and any(mounted.iterdir()) else "none"
+    try:
+        lines = (proc / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return "none"
+    own = next((line[3:] for line in lines if line.startswith("0::")), "/")
+    folder = mounted / own.lstrip("/")
+    writable = os.access(folder, os.W_OK) and os.access(folder / "cgroup.procs", os.W_OK)
+    return "delegated" if writable else "not delegated"
+
+
+def _limits() -> Limits:
+    files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return Limits(
+        _limit(files), _limit(hard), _limit(processes), _limit(locked), _cgroup_processes()
+    )
+
+
+def _limit(value: int) -> int | None:
+    return None if value in (NO_LIMIT, -1) or value > 2**52 else value
+
+
+def _cgroup_processes() -> int | None:
+    lines = _lines(Path("/proc/self/cgroup"))
+    own = next((line[3:] for line in lines if line.startswith("0::")), "/")
+    return _number(Path("/sys/fs/cgroup") / own.lstrip("/") / "pids.max")
+
+
+def _memory() -> tuple[int | None, int | None]:
+    """All there is and what is free, of what we may use."""
+    known = {}
+    for line in _lines(Path("/proc/meminfo")):
+        name, _, rest = line.partition(":")
+        if name in ("MemTotal", "MemAvailable"):
+            known[name] = int(rest.split()[0]) * 1024
+    total, free = known.get("MemTotal"), known.get("MemAvailable")
+    own = next((x[3:] for x in _lines(Path("/proc/self/cgroup")) if x.startswith("0::")), "/")
+    folder = Path("/sys/fs/cgroup") / own.lstrip("/")
+    allowed, used = _number(folder / "memory.max"), _number(folder / "memory.current")
+    if allowed is not None and total is not None and allowed < total:
+        left = max(0, allowed - (used or 0))
+        return allowed, left if free is None else min(free, left)
+    return total, free
+
+
+def _synchronised() -> bool | None:
+    """What the kernel's clock discipline says; None where it does not say."""
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    words = (ctypes.c_long * _TIMEX_WORDS)()
+    state = library.adjtimex(words)
+    return None if state < 0 else state != _TIME_ERROR
+
+
+# Disks.
+
+
+def _disks(log_dir: str | None) -> tuple[DiskRoom, ...]:
+    places = [("shared memory", "/dev/shm"), ("temporary files", tempfile.gettempdir())]
+    if log_dir and log_dir != os.devnull:
+        places.insert(0, ("logs", log_dir))
+    return tuple(disk(use, path) for use, path in places)
+
+
+def disk(use: str, path: str) -> DiskRoom:
+    """How much room there is, and whether we may write there; a folder to come counts as its
+    parent."""
+    there = Path(os.path.abspath(path))
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    try:
+        room = os.statvfs(there)
+    except OSError as error:
+        return DiskRoom(use, path, 0, 0, problem=error.strerror or str(error))
+    files = room.f_favail if room.f_files else None
+    sizes = (room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize)
+    return DiskRoom(use, path, *sizes, files, _writing(there))
+
+
+def _writing(folder: Path) -> str:
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x" * 4096)
+            file.flush()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+# The network.
+
+
+def _names() -> OwnName:
+    host = socket.gethostname()
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return OwnName(host, problem=error.strerror or str(error))
+    addresses = tuple(dict.fromkeys(str(one[4][0]) for one in found))
+    back = ""
+    with contextlib.suppress(OSError):
+        back = socket.gethostbyaddr(addresses[0])[0]
+    return OwnName(host, addresses, back)
+
+
+def _interfaces() -> tuple[Interface, ...]:
+    from holdfast.transport.addresses import interface_addresses
+
+    return tuple(
+        Interface(found.interface, found.address, found.is_loopback)
+        for found in interface_addresses()
+        if found.is_usable
+    )[:256]
+
+
+def _way(endpoint: Endpoint) -> Way:
+    """Resolve, see whether it is here, and then listen or dial."""
+    from holdfast.transport import own_endpoint
+    from holdfast.transport.resolving import addresses_within
+
+    text = str(endpoint)
+    try:
+        addresses = addresses_within(endpoint, RESOLVING_S)
+    except OSError as error:
+        return Way(text, problem=cut(error.strerror or str(error) or "it does not resolve"))
+    shown = tuple(dict.fromkeys(str(address.sockaddr[0]) for address in addresses))[:64]
+    if not addresses:
+        return Way(text, problem="it does not resolve")
+    is_here = own_endpoint.place_of(addresses).is_here
+    if is_here:
+        try:
+            server = own_endpoint.try_to_host(endpoint, None, addresses)
+        except UsageError as error:
+            return Way(text, shown, True, problem=cut(error.message))
+        if server is not None:
+            server.close()
+            return Way(text, shown, True, answers=False)
+    problem = ""
+    for address in addresses:
+        with socket.socket(address.family, socket.SOCK_STREAM) as probe:
+            probe.settimeout(DIAL_S)
+            try:
+                probe.connect(address.sockaddr)
+            except OSError as error:
+                problem = error.strerror or str(error)
+            else:
+                return Way(text, shown, is_here, answers=True)
+    return Way(text, shown, is_here, problem=cut(problem, LINE_MOST))
+
+
+# A short test.
+
+_BLOCK = 32 << 20
+_LOOPS = 300_000
+
+
+def _speed() -> Speed:
+    return Speed(_memory_speed(), _loopback_speed(), _compute())
+
+
+def _memory_speed() -> float:
+    source, target = bytes(_BLOCK), bytearray(_BLOCK)
+    took = []
+    for _ in range(4):  # The first time pages are made; and others run here, too: the best counts.
+        begun = time.perf_counter()
+        target[:] = source
+        took.append(time.perf_counter() - begun)
+    return _BLOCK / max(min(took), 1e-9)
+
+
+def _loopback_speed() -> float | None:
+    import threading
+
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            sender = socket.create_connection(server.getsockname())
+            receiver = server.accept()[0]
+    except OSError:
+        return None
+    with sender, receiver:
+        receiver.settimeout(10.0)
+        thread = threading.Thread(target=_send, args=(sender,), daemon=True)
+        begun, left = time.perf_counter(), _BLOCK
+        thread.start()
+        try:
+            while left > 0 and (block := receiver.recv(1 << 20)):
+                left -= len(block)
+        except OSError:
+            return None
+        finally:
+            thread.join(1.0)
+        return (_BLOCK - left) / max(time.perf_counter() - begun, 1e-9)
+
+
+def _send(sender: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sender.sendall(bytes(_BLOCK))
+        sender.shutdown(socket.SHUT_WR)
+
+
+def _compute() -> float:
+    """Integers in a loop: slow machines and throttled containers show, accelerators do not."""
+    took = []
+    for _ in range(3):
+        begun, total = time.perf_counter(), 0
+        for number in range(_LOOPS):
+            total += number * number & 7
+        took.append(time.perf_counter() - begun)
+    return min(took)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _number(file: Path) -> int | None:
+    text = "".join(_lines(file)).strip()
+    return int(text) if text.isdigit() else None

@@ -1,0 +1,79 @@
+"""`holdfast doctor`, the installed command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ..free_ports import free_port
+
+
+def test_one_machine_gets_a_page(run_holdfast) -> None:
+    done = run_holdfast("doctor")
+    assert done.returncode == 0, done.stdout
+    assert "this machine" in done.stdout.splitlines()[0]
+    assert "  versions       Python 3." in done.stdout
+    assert done.stderr == ""
+
+
+def test_what_is_broken_ends_with_1_and_programs_can_read_it(run_holdfast) -> None:
+    env = {"GLOO_SOCKET_IFNAME": "ib7", "MASTER_ADDR": "old"}
+    done = run_holdfast("doctor", "--json", env=env)
+    assert done.returncode == 1
+    page = json.loads(done.stdout)
+    assert page["well"] is False
+    assert page["findings"][0]["what"].startswith("GLOO_SOCKET_IFNAME=ib7, and there is no")
+    assert any("MASTER_ADDR are set" in one["what"] for one in page["findings"])
+    assert page["nodes"][0]["facts"]["python"]
+
+
+def test_times_that_do_not_fit_together_are_a_finding(run_holdfast) -> None:
+    done = run_holdfast("doctor", "--nnodes=2", "--rdzv-endpoint=localhost:1", "--lease=1",
+                        "--heartbeat=5")  # fmt: skip
+    assert done.returncode == 1
+    assert "BROKEN: a heartbeat every 5 s is no use to a lease of 1 s" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--no-such-option",), "there is no option --no-such-option"),
+        (("--shared",), "--shared needs the full path of a folder"),
+        (("--shared", "here"), "--shared needs the full path of a folder"),
+        (("--shared", "/tmp"), "--shared is about several nodes"),
+    ],
+)
+def test_a_mistake_is_one_sentence(run_holdfast, words: tuple[str, ...], said: str) -> None:
+    done = run_holdfast("doctor", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+def test_help_says_what_it_is_for(run_holdfast) -> None:
+    done = run_holdfast("doctor", "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: holdfast doctor")
+
+
+def test_an_endpoint_that_means_nothing_is_said_at_once(run_holdfast) -> None:
+    done = run_holdfast("doctor", "--nnodes=2", "--rdzv-endpoint=no-such-host.invalid:29400")
+    assert done.returncode == 1
+    assert "no-such-host.invalid:29400 does not resolve here" in done.stdout
+
+
+def test_two_nodes_meet_and_share_a_folder(holdfast: Path, run_holdfast, tmp_path: Path) -> None:
+    words = ("doctor", "--nnodes=2", f"--rdzv-endpoint=localhost:{free_port()}",
+             f"--shared={tmp_path}")  # fmt: skip
+    with subprocess.Popen([holdfast, *words], stdout=subprocess.PIPE, text=True) as other:
+        done = run_holdfast(*words)
+        theirs = other.stdout.read() if other.stdout else ""
+    pages = sorted([done.stdout, theirs], key=len)
+    assert "the first node has the page" in pages[0]
+    assert "on 2 nodes" in pages[1]
+    assert "ms to the farthest" in pages[1]
+    assert (done.returncode, other.returncode) == (0, 0), pages[1]
+    assert list(tmp_path.iterdir()) == [], "what was written to see whether it is shared is gone"

@@ -1,0 +1,113 @@
+"""What is wrong between machines: reports go in, findings come out."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from holdfast.doctor import group
+from holdfast.doctor.facts import Interface, MachineFacts, Wanted
+from holdfast.doctor.group import DialResult, Examined
+from holdfast.doctor.page import lines, page_of, verdict
+
+from .test_machine import WELL
+
+TWO = Wanted(several_nodes=True)
+
+
+def node(rank: int, **facts: object) -> Examined:
+    name = f"node{rank + 1}"
+    own = replace(WELL.names, host=name)
+    here = (Interface("eth0", f"10.0.0.{rank + 1}"),)
+    of = replace(WELL, names=own, interfaces=here, torch="2.13.0", python="3.12.1")
+    others = tuple(DialResult(n, f"10.0.0.{n + 1}", 0.0002) for n in range(3) if n != rank)
+    return Examined(rank, replace(of, **facts), others)
+
+
+def found(*reports: Examined, size: int = 3) -> list[tuple[str, str]]:
+    return [(one.level, one.what) for one in group.judge(reports, TWO, size)]
+
+
+def test_nothing_is_wrong_between_nodes_that_are_alike() -> None:
+    reports = [node(0), node(1), node(2)]
+    assert found(*reports) == []
+    page = page_of(reports, [])
+    assert verdict(page) == "nothing is wrong with 3 nodes"
+    assert sum("PyTorch 2.13.0" in line for line in lines(page)) == 3
+
+
+def test_versions_that_differ_are_named_the_many_first() -> None:
+    said = found(node(0), node(1, torch="2.9.1"), node(2))
+    assert said == [
+        ("broken", "PyTorch differs between nodes: 2.13.0 on node1 and node3; 2.9.1 on node2")
+    ]
+    said = found(node(0), node(1, torch=""), node(2, python="3.11.7"))
+    assert [level for level, _ in said] == ["broken", "doubtful"]
+    assert "none on node2" in said[0][1]
+
+
+def test_who_cannot_be_reached_at_any_address_is_said_and_by_whom() -> None:
+    deaf = (
+        DialResult(0, "10.0.0.1", problem="timed out"),
+        DialResult(0, "fd00::1", problem="no route"),
+        DialResult(2, "192.168.0.3", problem="timed out"),
+        DialResult(2, "10.0.0.3", 0.001),
+    )
+    said = found(node(0), replace(node(1), dials=deaf), node(2))
+    assert said == [("broken", "node2 cannot reach node1 (10.0.0.1: timed out, fd00::1: no route)")]
+
+
+def test_one_that_never_reported_is_missed() -> None:
+    ((level, what),) = found(node(0), node(2))
+    assert level == "broken"
+    assert what.startswith("1 node of 3 joined, and could not reach the first one")
+
+
+def test_slow_ways_and_clocks_that_are_apart_are_doubtful() -> None:
+    far = (DialResult(1, "10.0.0.2", 0.08, 12.5), DialResult(2, "10.0.0.3", 0.0001, -0.2))
+    said = found(replace(node(0), dials=far), node(1), node(2))
+    assert said == [
+        ("doubtful", "a round trip from node1 to node2 takes 80 ms"),
+        ("doubtful", "the clock of node2 is 12.5 s ahead of that of node1"),
+    ]
+
+
+def test_a_folder_that_is_not_shared_is_broken() -> None:
+    said = found(node(0), replace(node(1), shared="a file is missing"), replace(node(2), shared=""))
+    assert said == [
+        ("broken", "the shared folder is not shared: on node2 a file is missing"),
+    ]
+
+
+def test_names_that_lead_elsewhere_are_said_once_for_all_who_think_so() -> None:
+    lost = {"node1": ("127.0.1.1",), "node3": ("10.0.0.3",)}
+    said = found(node(0), replace(node(1), knows=lost), replace(node(2), knows={"node1": ()}))
+    assert said == [("doubtful", "the name node1 does not lead to that node from node2 and node3")]
+
+
+def test_two_nodes_of_one_name_can_be_told_apart() -> None:
+    twin = replace(WELL.names, host="node1")
+    said = found(node(0), node(1, names=twin), node(2, torch=""))
+    assert ("doubtful", "2 nodes are called node1: logs and reports cannot tell them apart") in said
+    assert "2.13.0 on node1 (node 1) and node1 (node 2)" in said[0][1]
+
+
+def test_settings_and_accelerators_that_differ_are_said() -> None:
+    other: MachineFacts = node(1, variables={"NCCL_IB_DISABLE": "1"}, accelerators=7).facts
+    said = found(node(0), replace(node(1), facts=other), node(2))
+    assert said == [
+        (
+            "doubtful",
+            "NCCL_IB_DISABLE differs between nodes: not set on node1 and node3; 1 on node2",
+        ),
+        ("doubtful", "the number of accelerators differs: 8 on node1 and node3; 7 on node2"),
+    ]
+
+
+def test_the_page_says_what_is_wrong_first_where_and_how_to_mend_it() -> None:
+    reports = [node(0), node(1, memory_free_bytes=1 << 20), node(2)]
+    page = page_of(reports, group.judge(reports, TWO, 3))
+    text = "\n".join(lines(page))
+    assert text.startswith("1 broken on 3 nodes, the most serious first\n")
+    assert " 1. BROKEN: node2: 1.0 MB of 64 GB of memory are free" in text
+    assert "    mend: end what uses it" in text
+    assert not page.well
