@@ -29,7 +29,7 @@ def _lines() -> list[str]:
         "",
         *_table(NODE_METRICS),
         "",
-        "Of the node that carries the coordinator, and of no other:",
+        "Of the node that is the coordinator, and of no other:",
         "",
         *_table(COORDINATOR_METRICS),
         "",

@@ -244,12 +244,18 @@ MADE_OF_TORCH = {
 """What serves or uses an object of PyTorch's, for a user who asked for that."""
 
 
+OF_EXTRAS = {"holdfast.node.trace_export": {"opentelemetry"}}
+"""What uses a package that users install besides."""
+
+
 def foreign_packages(module: Module, declared: set[str]) -> Iterator[str]:
     allowed = THIRD_PARTY_OF_CORE if module.layer == "core" else declared
     for target, line, _ in module.imports:
         package = target.partition(".")[0]
         if package == "torch" and module.name not in MADE_OF_TORCH:
             yield f"{module.at(line)}: nothing in Holdfast imports torch ({target})"
+        elif package in OF_EXTRAS.get(module.name, ()):
+            continue
         elif package != "torch" and is_third_party(target) and package not in allowed:
             yield f"{module.at(line)}: {module.name} may not import {package}"
 

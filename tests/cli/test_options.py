@@ -83,6 +83,7 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "dashboard-host": ("[::1]", ("::1",)),
     "health-port": ("8080", (8080,)),
     "health-host": ("[::1]", ("::1",)),
+    "otel": ("1", (True,)),
     "no-warm": ("1", (False,)),
     "preload": ("numpy,torch.distributed", (("numpy", "torch.distributed"),)),
     "worker-store": ("1", (True,)),

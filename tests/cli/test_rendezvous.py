@@ -180,7 +180,7 @@ def test_no_lease_given_is_the_default_one() -> None:
 
 def test_times_that_contradict_each_other_are_refused_for_several_nodes_only() -> None:
     words = ("--lease=4", "--heartbeat=3", "train.py")
-    assert "every 3 s is no use to a lease of 4 s" in refusal(*SEVERAL, *words).message
+    assert "every 3 s does not fit a lease of 4 s" in refusal(*SEVERAL, *words).message
     assert parse_run(words, {}).config.leases.heartbeat_s == 3
 
 

@@ -51,7 +51,7 @@ def test_times_that_contradict_each_other_are_refused_before_anything_runs(holdf
     said = refused(
         holdfast, "--nnodes=2", "--rdzv-endpoint=localhost", "--lease=4", "--heartbeat=3"
     )
-    assert "a heartbeat every 3 s is no use to a lease of 4 s" in said
+    assert "a heartbeat every 3 s does not fit a lease of 4 s" in said
 
 
 def test_a_token_that_cannot_be_read_is_refused_before_anything_runs(

@@ -137,6 +137,6 @@ def test_what_is_no_handler_is_refused(run_job: RunJob, env: Env) -> None:
     assert job.process.returncode == 2
     assert job.stderr == (
         "holdfast: the event handler nothing cannot be made: "
-        "TypeError: the event handler nothing is no logging.Handler\n"
+        "TypeError: the event handler nothing is not a logging.Handler\n"
     )
     assert job.stdout == ""

@@ -121,7 +121,7 @@ CASES = {
         steps()
         """,
         "never_comes()",
-        ("stand still for", " in later, where", "ranks 0 and 1 are in never_comes"),
+        ("stood still for", " in later, where", "ranks 0 and 1 are in never_comes"),
     ),
 }
 

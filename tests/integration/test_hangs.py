@@ -43,7 +43,7 @@ barrier()
     job = start_job("-n=3", SOON, script=script)
     job.until(lambda: "the job hangs" in job.stderr, "a word of it")
     line = next(line for line in job.stderr.splitlines() if "the job hangs" in line)
-    assert "all workers stand still for" in line
+    assert "all workers have stood still for" in line
     assert "ranks 0 and 2 wait in" in line
     assert "rank 1 is in load_batch at program.py:" in line
     assert (job.folder / line.rpartition("their stacks: ")[2]).read_text().count("rank ") >= 3

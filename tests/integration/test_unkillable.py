@@ -110,7 +110,7 @@ def test_a_failure_beside_a_stuck_worker_ends_the_job(start_pair, freezer, start
     (job.folder / "go").touch()
     assert job.wait() == 1
     assert f"pid {frozen}" in job.stderr
-    assert "did not die of SIGKILL" in job.stderr
+    assert "did not die from SIGKILL" in job.stderr
     assert "rank 1" in job.stderr, "the failure itself is not told"
     expect_gone_after_thaw(job, freezer, frozen)
 
@@ -120,7 +120,7 @@ def test_a_signal_ends_a_job_with_a_stuck_worker(start_pair, freezer) -> None:
     job.send(signal.SIGTERM)
     assert job.wait() == 128 + signal.SIGTERM
     assert f"pid {frozen}" in job.stderr
-    assert "did not die of SIGKILL" in job.stderr
+    assert "did not die from SIGKILL" in job.stderr
     expect_gone_after_thaw(job, freezer, frozen)
 
 

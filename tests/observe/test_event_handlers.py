@@ -113,7 +113,7 @@ def test_one_that_never_returns_is_left(
 @pytest.mark.parametrize(
     ("loaded", "message"),
     [
-        (dict, "TypeError: the event handler mine is no logging.Handler"),
+        (dict, "TypeError: the event handler mine is not a logging.Handler"),
         (5, "TypeError: 'int' object is not callable"),
         (logging.FileHandler, "TypeError: FileHandler.__init__() missing 1 required"),
     ],

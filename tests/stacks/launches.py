@@ -138,6 +138,7 @@ def words(stack: Stack, how: str) -> list[str]:
         own = [str(command(stack, "torchrun"))]
     else:
         own = [str(command(stack, "holdfast")), "run", "--log-dir=logs", "--max-restarts=2"]
+        own += [f"--preload-timeout={DEADLINE_S:g}"]  # A busy machine must not start them cold.
         own += ["--no-warm"] if how == COLD else []
     return [*own, "--standalone", f"--nproc-per-node={WORKERS}"]
 

@@ -16,7 +16,7 @@ from holdfast.transport.http_model import (
     Route,
     at_once,
 )
-from holdfast.transport.http_server import HttpServer
+from holdfast.transport.http_server import TURN_S, HttpServer
 
 DEADLINE_S = 40.0
 
@@ -97,6 +97,7 @@ class HttpStage:
         self.clients: list[HttpClient] = []
         self.routes: dict[str, Route] = {
             "/hello": Route(get=at_once(self._hello)),
+            "/slow": Route(get=at_once(self._slow)),
             "/echo": Route(post=at_once(lambda request: HttpResponse(request.body)), body_most=100),
             "/large": Route(get=at_once(lambda request: HttpResponse(b"x" * (16 << 20)))),
             "/later": Route(get=lambda request, reply: self.replies.append(reply)),
@@ -111,6 +112,10 @@ class HttpStage:
     def _hello(self, request: PageRequest) -> HttpResponse:
         self.requests.append(request)
         return HttpResponse(b"hello\n")
+
+    def _slow(self, request: PageRequest) -> HttpResponse:
+        time.sleep(2 * TURN_S)  # Of the kind that is not waited for, but worked on.
+        return self._hello(request)
 
     def _broken(self, request: PageRequest) -> HttpResponse:
         raise KeyError("planted")

@@ -112,7 +112,12 @@ def test_another_service_at_that_port_is_no_coordinator(stage: Stage) -> None:
     ("security", "job", "words", "is_permanent"),
     [
         (ConnectionSecurity(b"another"), JOB, "wrong token", True),
-        (ConnectionSecurity(), JOB, "the coordinator demands a token, and the node has none", True),
+        (
+            ConnectionSecurity(),
+            JOB,
+            "the coordinator requires a token, but the node has none",
+            True,
+        ),
         (SECRET, "other", f"this coordinator serves job {JOB}, not other ({ADVICE})", False),
     ],
 )

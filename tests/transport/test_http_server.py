@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import socket
 import threading
 from collections.abc import Iterator
@@ -383,6 +384,19 @@ def test_a_flood_of_requests_holds_no_turn_of_the_loop_up(stage: HttpStage) -> N
     assert most <= http_server.EVENTS_A_TURN
     for client in floods:
         assert client.until_answers(200).count("hello\n") == 200
+
+
+def test_pages_that_take_long_to_make_come_one_in_a_turn(stage: HttpStage) -> None:
+    client = stage.connect().send("GET /slow HTTP/1.1\nHost: h\n\n" * 5)
+    turns: list[int] = []
+
+    def one_turn() -> bool:
+        turns.append(len(stage.requests))
+        return turns[-1] == 5
+
+    stage.until(one_turn)
+    assert {later - before for before, later in itertools.pairwise(turns)} <= {0, 1}
+    assert client.until_answers(5).count("hello\n") == 5
 
 
 def test_who_talks_ahead_of_the_answers_is_read_no_further(stage: HttpStage) -> None:

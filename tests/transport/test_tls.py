@@ -112,7 +112,7 @@ def test_without_tls_one_is_told_that_it_is_demanded(
     stage: Stage, certificates: Certificates
 ) -> None:
     stage.serve(ConnectionSecurity(tls=certificates.files()))
-    assert "this coordinator demands TLS" in lost(stage, ConnectionSecurity())
+    assert "this coordinator requires TLS" in lost(stage, ConnectionSecurity())
 
 
 def test_with_tls_one_is_told_that_the_server_has_none(

@@ -67,6 +67,8 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     parsed = options.parse_run(words, os.environ)
     config = parsed.config
     check_program(config.program)
+    if config.otel:
+        _check_otel()
     for note in parsed.notes:
         print(f"holdfast: {note}", file=sys.stderr)
     if config.max_nodes > 1:
@@ -89,6 +91,17 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     finally:
         if events:
             events.close()
+
+
+def _check_otel() -> None:
+    """It needs packages that do not come with Holdfast."""
+    from importlib.util import find_spec
+
+    from holdfast.core.protocol.errors import UsageError
+
+    # One by one: to look for what is inside of a package imports the package.
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
+        raise UsageError("--otel: OpenTelemetry is not installed", "pip install 'holdfast[otel]'")
 
 
 def _registered_layout(config: JobConfig) -> Layout | None:

@@ -259,6 +259,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("health-host", HEALTH, "listen at this address only",
            values.numeric_address, metavar="ADDRESS", fields=("health.host",), ours=True,
            shown="all"),
+    Option("otel", HEALTH, "send traces to OpenTelemetry (holdfast[otel])",
+           texts.flag, fields=("otel",), ours=True),
 
     Option("no-warm", WARM, "start every worker cold",
            values.inverted_flag, fields=("warm.enabled",), ours=True),

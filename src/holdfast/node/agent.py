@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from holdfast.node.answering import Records
     from holdfast.node.dashboard import AgentDashboard
     from holdfast.node.health_port import HealthPort
+    from holdfast.node.trace_export import TraceExport
     from holdfast.transport.http_model import HttpResponse
 
 CONSOLE_PATIENCE_S = 10.0
@@ -89,6 +90,7 @@ class Agent:
         self._front_door.make_records = self._records
         self._dashboard: AgentDashboard | None = None
         self._health: HealthPort | None = None
+        self._traces: TraceExport | None = None
 
     def _ports(self, secrets: Secrets) -> Ports:
         ports = Ports(
@@ -121,6 +123,7 @@ class Agent:
             self._open_dashboard()
         try:
             self._open_health_port()
+            self._open_traces()
             self.post(started)
             self._loop.run_until(lambda: self._engine.outcome is not None)
         finally:
@@ -164,6 +167,13 @@ class Agent:
         self._health = HealthPort(self._engine, self.workplace.standings, self._loop)
         self._health.open(self.config.health, self._journal)
 
+    def _open_traces(self) -> None:
+        if self.config.otel:
+            from holdfast.node.trace_export import TraceExport
+
+            lane = self._disk.lane("traces")
+            self._traces = TraceExport(self._journal, self._header(), lane, self._say)
+
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it."""
         if self._engine.outcome is not None and isinstance(event, SignalReceived):
@@ -205,6 +215,8 @@ class Agent:
         report = render(outcome, recovered, where, quiet)
         if self._print_report:
             self.console.write(2, report.encode("utf-8", "replace"))
+        if self._traces is not None:
+            self._traces.finish(outcome)
         self._finish_files(outcome, tells_nothing=outcome.verdict == "succeeded" and not recovered)
         self._loop.run_until(self._console_done(CONSOLE_PATIENCE_S))
         if self._health is not None:

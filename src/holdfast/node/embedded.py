@@ -150,7 +150,9 @@ class Embedded:
         beginning = next_life(config, written, self._host.ports.instance())
         known = beginning.ledger
         if known is not None and known.outcome is not None:
-            self._host.say("this job has already finished; telling whoever has not heard so")
+            self._host.say(
+                "this job has already finished; telling the nodes that have not heard of it"
+            )
         elif known is not None and known.round:
             self._host.say(f"going on from the record of round {known.round}")
         self._host.journal.began(now, beginning)

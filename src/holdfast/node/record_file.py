@@ -13,7 +13,7 @@ from holdfast.registers.job_record import JobRecord
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.private_folder import own_folder
 
-RECORD_WAITS = "the running round goes on; what the coordinator decides anew waits for it"
+RECORD_WAITS = "the running round goes on; new decisions of the coordinator wait for it"
 
 
 class RecordFile:

@@ -45,7 +45,7 @@ def installed_handler(name: str, known: Iterable[str] = ()) -> logging.Handler:
     loaded: Any = found[name].load()
     handler = loaded if isinstance(loaded, logging.Handler) else loaded()
     if not isinstance(handler, logging.Handler):
-        raise TypeError(f"the event handler {name} is no logging.Handler")
+        raise TypeError(f"the event handler {name} is not a logging.Handler")
     return handler
 
 

@@ -145,7 +145,7 @@ class CoordinatorStep(msgspec.Struct, frozen=True, tag="coordinator", tag_field=
 
 
 class CoordinatorBegan(msgspec.Struct, frozen=True, tag="coordinator began", tag_field="machine"):
-    """This node carries the coordinator from here on."""
+    """This node is the coordinator from here on."""
 
     seq: int
     at: float
@@ -268,7 +268,7 @@ class Journal:
         self._add(step)
 
     def began(self, at: float, beginning: Beginning) -> None:
-        """This node carries the coordinator from now on."""
+        """This node is the coordinator from now on."""
         step = CoordinatorBegan(0, at, beginning)
         self._tell(step)
         self._add(step)

@@ -43,7 +43,7 @@ NODE_METRICS: tuple[Metric, ...] = (
     Metric("holdfast_ready", "gauge", "1 where /readyz says that the node is in a formed round."),
     Metric("holdfast_coordinator_reached", "gauge",
            "1 while this node has contact with the coordinator."),
-    Metric("holdfast_coordinator_here", "gauge", "1 while this node carries the coordinator."),
+    Metric("holdfast_coordinator_here", "gauge", "1 while this node is the coordinator."),
     Metric("holdfast_heartbeat_age_seconds", "gauge",
            "How long ago the last heartbeat was sent that the coordinator has answered."),
     Metric("holdfast_lease_remaining_seconds", "gauge",

@@ -107,9 +107,7 @@ ADDRESS_TO_COME = ""
 """Which of its addresses a node's peers should use is known once it has reached the coordinator."""
 NOT_MADE = 126
 """The exit code of a worker that never ran, as a shell has it."""
-LOGS_WAIT = (
-    "training goes on, and what is to be written waits in memory; at 64 MiB workers wait, too"
-)
+LOGS_WAIT = "training goes on, and output waits in memory; beyond 64 MiB workers wait too"
 Post = Callable[[AgentEvent], None]
 
 

@@ -203,7 +203,7 @@ class HttpClient:
         if self._was_answered:
             return ""
         if self._tls is None:
-            return " (does it demand TLS?)" if isinstance(error, ConnectionResetError) else ""
+            return " (does it require TLS?)" if isinstance(error, ConnectionResetError) else ""
         import ssl
 
         is_cut_off = isinstance(error, ConnectionResetError | ssl.SSLEOFError)

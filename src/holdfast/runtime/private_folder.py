@@ -34,7 +34,7 @@ def private_folder(path: str | os.PathLike[str]) -> Iterator[int]:
         raise NotPrivate(0, "it is a link, not a folder", os.fspath(path)) from None
     try:
         if not is_ours(os.fstat(descriptor)):
-            raise NotPrivate(0, "it is not this user's alone", os.fspath(path))
+            raise NotPrivate(0, "it does not belong to this user alone", os.fspath(path))
         yield descriptor
     finally:
         os.close(descriptor)

@@ -36,8 +36,8 @@ SECRET_BYTES = 32
 SEAL_BYTES = 32
 NAME_LIMIT = NAME_MOST
 ADVICE = (
-    "is --rdzv-id right? If so, no node of that job on its machine shares the port: start one "
-    "there, or give the job another port; with TLS, or for another user, it needs one"
+    "is --rdzv-id right? If it is, start a node of that job on this machine, so that the two jobs "
+    "share the port, or give the job another port; with TLS, or as another user, it needs one"
 )
 """For who dials an endpoint that serves another job alone."""
 
@@ -139,7 +139,7 @@ class ServerSide(Struct, frozen=True):
         if opening.has_token and self.security.token is None:
             raise ProtocolError("token", "the node has a token, but the coordinator has none")
         if self.security.token is not None and not opening.has_token:
-            raise ProtocolError("token", "the coordinator demands a token, and the node has none")
+            raise ProtocolError("token", "the coordinator requires a token, but the node has none")
 
     def challenge(self, nonce: bytes) -> bytes:
         has_token = self.security.token is not None

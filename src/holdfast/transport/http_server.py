@@ -2,7 +2,8 @@
 
 Rules
 1. It is a guest on the loop on which heartbeats go out. Nothing waits, and one turn of the loop
-   takes at most `EVENTS_A_TURN` of what all clients together have said; the rest has the next.
+   takes at most `EVENTS_A_TURN` of what all clients together have said, and begins nothing more
+   after `TURN_S`; the rest has the next.
 2. Nobody is waited for without bound. A request that has begun is whole within
    `buffers.FRAME_TIMEOUT_S`; who says nothing is let go after `IDLE_S`, sooner where others need
    its place; an answer is there and read within `ANSWER_S` each; a stream's client that takes
@@ -22,6 +23,7 @@ below it; the longest wins.
 from __future__ import annotations
 
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -43,6 +45,7 @@ CONNECTIONS_MOST = 256
 SHARE_OF_DESCRIPTORS = 1 / 4
 SHARE_OF_STREAMS = 1 / 2
 EVENTS_A_TURN = 64
+TURN_S = 0.02
 IDLE_S = 75.0
 ANSWER_S = 60.0
 LINGER_S = 2.0
@@ -79,7 +82,7 @@ class HttpServer:
         self.unanswered = Overdue(loop, lambda: ANSWER_S, _UNANSWERED)
         self.unread = Overdue(loop, lambda: ANSWER_S, _UNREAD)
         self.lingering = Overdue(loop, lambda: LINGER_S, _LINGERING)
-        self._left_this_turn = EVENTS_A_TURN
+        self._left_this_turn, self._turn_until = EVENTS_A_TURN, 0.0
         self._deferred: deque[HttpPeer] = deque()
         self._next_turn: Cancellable | None = None
 
@@ -176,8 +179,9 @@ class HttpServer:
         """Whether there is time left, in this turn of the loop, for one more thing to be taken."""
         if self._next_turn is None:
             self._next_turn = self._loop.call_soon(self._begin_turn)
+            self._turn_until = time.monotonic() + TURN_S
         self._left_this_turn -= 1
-        return self._left_this_turn >= 0
+        return self._left_this_turn >= 0 and time.monotonic() < self._turn_until
 
     def defer(self, peer: HttpPeer) -> None:
         """It goes on when it is its turn."""

@@ -292,7 +292,7 @@ class Server:
         """Without TLS, where TLS is demanded, only a tether may come."""
         opening = self._side.read_opening(payload)
         if opening.kind != "tether":
-            raise ProtocolError("tls", "this coordinator demands TLS")
+            raise ProtocolError("tls", "this coordinator requires TLS")
         self._admit_tether(connection, opening)
 
     def _on_opening(self, connection: FramedConnection, payload: bytes | bytearray) -> None:

@@ -98,7 +98,7 @@ class Page:
         0 where there is no room, or no name. Raises `TypeError` for what is no text.
         """
         if not isinstance(name, str):
-            raise TypeError(f"the name of a phase is a text, not {type(name).__name__}")
+            raise TypeError(f"the name of a phase must be a str, not {type(name).__name__}")
         name = name.partition("\0")[0]
         if not name:
             return 0

@@ -200,7 +200,7 @@ class expires:  # noqa: N801 - as `phase`
 
     def __init__(self, seconds: float, scope: str = "") -> None:
         if not seconds > 0:
-            raise ValueError(f"a deadline is some seconds from now, not {seconds}")
+            raise ValueError(f"a deadline must be more than 0 seconds from now, not {seconds}")
         self._seconds, self._scope = float(seconds), scope or "a scope"
         self._row: int | None = None
 

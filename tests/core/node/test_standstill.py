@@ -21,7 +21,7 @@ from holdfast.core.protocol.model import ExitStatus
 from .agent_life import Life, exited, running, said, stopping, without_words
 
 STOOD = GroupStood(
-    1, "all workers stand still for 300 s: …", "/logs/stacks_1.txt", 1, "in f at a.py:1", True
+    1, "all workers have stood still for 300 s: …", "/logs/stacks_1.txt", 1, "in f at a.py:1", True
 )
 
 

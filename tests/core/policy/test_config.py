@@ -37,7 +37,7 @@ REFUSED = {
     "no workers": (structs.replace(JOB, slots=0), "workers per node"),
     "a negative number of workers": (structs.replace(JOB, slots=-1), "workers per node"),
     "no nodes": (structs.replace(JOB, min_nodes=0), "at least 1"),
-    "fewer at most than at least": (structs.replace(JOB, min_nodes=3, max_nodes=2), "at most 2"),
+    "fewer at most than at least": (structs.replace(JOB, min_nodes=3, max_nodes=2), "maximum of 2"),
     "a negative budget": (with_restarts(max_restarts=-1), "negative"),
     "a role without a name": (structs.replace(JOB, role=""), "role"),
     "a port below all ports": (structs.replace(JOB, master_port=-1), "-1 is not a port"),

@@ -32,8 +32,8 @@ def is_accepted(config: JobConfig) -> bool:
 
 
 REFUSED = {
-    "no heartbeat at all": (with_leases(heartbeat_s=0.0), "every 0 s is no use"),
-    "a heartbeat of half the lease": (with_leases(heartbeat_s=5.0), "every 5 s is no use"),
+    "no heartbeat at all": (with_leases(heartbeat_s=0.0), "every 0 s does not fit"),
+    "a heartbeat of half the lease": (with_leases(heartbeat_s=5.0), "every 5 s does not fit"),
     "suspicion before the second heartbeat": (with_leases(suspect_s=3.9), "suspected after 3.9 s"),
     "suspicion at the end of the lease": (with_leases(suspect_s=10.0), "suspected after 10 s"),
     "a long way back": (with_leases(reconnect_s=5.1), "5.1 s to come back"),

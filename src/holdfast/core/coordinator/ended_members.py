@@ -27,7 +27,7 @@ from holdfast.core.protocol.marks import leads_to, top
 from holdfast.core.protocol.messages import EndedMember
 from holdfast.core.protocol.naming import host_of
 
-WHY = "all its processes have ended, as its machine knows"
+WHY = "all its processes have ended, as its machine confirms"
 
 
 def heard(

@@ -130,7 +130,7 @@ def _module_rejected(state: AgentState, event: ModuleRejected) -> list[AgentEffe
         return []
     if said is None:
         reason = f"{event.module}: {event.reason}"
-        return zygote_lost(state, f"there is no doing without it: {reason}")
+        return zygote_lost(state, f"it cannot be left out: {reason}")
     return [*said, *_try_again(state, event.beside)]
 
 

@@ -84,7 +84,7 @@ def stuck(state: AgentState, processes: tuple[str, ...]) -> list[AgentEffect]:
     if not state.killing or state.given_up:
         return []
     named = ", ".join(processes) or "a process"
-    said = Say(f"{named} did not die of SIGKILL (stuck in the kernel?); going on without it")
+    said = Say(f"{named} did not die from SIGKILL (stuck in the kernel?); going on without it")
     if state.phase is Phase.CLOSING:
         return [said, *finish(state)]
     state.phase = Phase.CLOSING
@@ -203,7 +203,9 @@ def _others_wait(state: AgentState) -> list[AgentEffect]:
     nodes = "the other node waits" if others == 1 else f"the other {others} nodes wait"
     limit = f"{state.config.timeouts.join_s:g} s (--join-timeout)"
     there = "there" if others == 1 else "on each of them"
-    return [Say(f"{nodes} up to {limit} for another one in place of this; Ctrl-C {there} ends it")]
+    return [
+        Say(f"{nodes} up to {limit} for another node in place of this one; Ctrl-C {there} ends it")
+    ]
 
 
 def launcher_lost(state: AgentState) -> list[AgentEffect]:

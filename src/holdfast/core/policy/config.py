@@ -283,6 +283,8 @@ class JobConfig(Struct, frozen=True):
     warm: WarmStart = WarmStart()
     dashboard: DashboardSettings = DashboardSettings()
     health: HealthSettings = HealthSettings()
+    otel: bool = False
+    """Whether rounds and recoveries are told to OpenTelemetry."""
     output: Output = Output()
     oversight: Oversight = Oversight()
     signals: tuple[str, ...] = DEFAULT_SIGNALS
@@ -335,7 +337,7 @@ class JobConfig(Struct, frozen=True):
         )
         _require(
             self.max_nodes >= self.min_nodes,
-            f"at most {self.max_nodes} nodes is less than at least {self.min_nodes}",
+            f"a maximum of {self.max_nodes} nodes is below the minimum of {self.min_nodes}",
             "write the smaller number first: --nnodes MIN:MAX",
         )
         _require(
@@ -352,13 +354,13 @@ class JobConfig(Struct, frozen=True):
             )
         _require(
             self.node_rank is None or 0 <= self.node_rank <= COUNT_MOST,
-            f"{self.node_rank} is no rank of a node",
+            f"{self.node_rank} is not a node's rank",
             "--node-rank counts from 0",
         )
         for address in (self.master_address or "", self.local_address or ""):
             _require(
                 len(address) <= HOST_MOST and address.isprintable() and " " not in address,
-                f"{address[:HOST_MOST]!r} is no address",
+                f"{address[:HOST_MOST]!r} is not an address",
                 "a host's name, or a numeric address",
             )
         _require(
@@ -369,7 +371,7 @@ class JobConfig(Struct, frozen=True):
         _require(
             self.restarts.same_cause_limit >= 0,
             "same_cause_limit cannot be negative",
-            "0 means that alike failures are never counted",
+            "0 means that equal failures are not counted",
         )
         _require(
             self.restarts.fruitless_rounds_limit >= 0,

@@ -227,7 +227,7 @@ def _gave_signs(watch: HangWatch) -> bool:
 def _how_long(watch: HangWatch) -> str:
     """How long all have stood still, and what they had done before."""
     still_s = min(worker.still_s for worker in watch.workers.values())
-    who = "the worker stands" if len(watch.workers) == 1 else "all workers stand"
+    who = "the worker has stood" if len(watch.workers) == 1 else "all workers have stood"
     if not _gave_signs(watch):
         return f"{who} still for {still_s:.0f} s, without work or output"
     speaking = [

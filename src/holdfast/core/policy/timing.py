@@ -99,7 +99,7 @@ def _relations(leases: Leases, timeouts: Timeouts) -> Iterator[Relation]:
     yield from _about_the_coordinator(leases)
     yield Relation(
         timeouts.min_round_s <= timeouts.min_round_max_s,
-        f"the least time of a round, {_s(timeouts.min_round_s)}, is above its own limit, "
+        f"the shortest time of a round, {_s(timeouts.min_round_s)}, is above its own limit, "
         f"{_s(timeouts.min_round_max_s)}",
         "lower --min-round-time",
     )
@@ -131,26 +131,26 @@ def _about_silence(leases: Leases) -> Iterator[Relation]:
     lease, heartbeat = leases.lease_s, leases.heartbeat_s
     yield Relation(
         0 < heartbeat < lease / 2,
-        f"a heartbeat every {_s(heartbeat)} is no use to a lease of {_s(lease)}",
-        "the heartbeat is above zero and below half of the lease: "
-        "give --lease alone, and the heartbeat follows",
+        f"a heartbeat every {_s(heartbeat)} does not fit a lease of {_s(lease)}",
+        "it must be above zero and below half of the lease: "
+        "give --lease alone, and the heartbeat follows from it",
     )
     yield Relation(
         2 * heartbeat <= leases.suspect_s < lease,
         f"a node cannot be suspected after {_s(leases.suspect_s)} of silence with a heartbeat "
         f"every {_s(heartbeat)} and a lease of {_s(lease)}",
-        "the suspicion comes after two heartbeats and before the end of the lease",
+        "the suspicion must come after two heartbeats and before the end of the lease",
     )
     yield Relation(
         leases.reconnect_s <= leases.suspect_s,
-        f"{_s(leases.reconnect_s)} to come back are cut off by the suspicion after "
-        f"{_s(leases.suspect_s)}",
-        "the time to reconnect is at most that of the suspicion",
+        f"a node that has {_s(leases.reconnect_s)} to come back is suspected after "
+        f"{_s(leases.suspect_s)} already",
+        "the time to reconnect must be at most that of the suspicion",
     )
     yield Relation(
         leases.tether_s < lease,
-        f"a lease of {_s(lease)} is over before the end of a tether proves anything, "
-        f"{_s(leases.tether_s)} later",
+        f"a lease of {_s(lease)} is shorter than the {_s(leases.tether_s)} after which a node "
+        "without a tether is known to be dead",
         "raise --lease: 1 or more",
     )
     yield Relation(
@@ -161,8 +161,8 @@ def _about_silence(leases: Leases) -> Iterator[Relation]:
     )
     yield Relation(
         0 <= leases.drift < 1,
-        f"clocks that differ by {leases.drift:.0%} cannot be worked with",
-        "the drift is a small fraction such as 0.01",
+        f"clocks that drift by {leases.drift:.0%} are too far apart",
+        "the drift must be a small fraction such as 0.01",
     )
 
 
@@ -172,7 +172,7 @@ def _about_the_coordinator(leases: Leases) -> Iterator[Relation]:
         longest_tenure < leases.takeover_s,
         f"a coordinator with a tenure of {_s(leases.tenure_s)} could still speak when another "
         f"takes over after {_s(leases.takeover_s)}",
-        "the tenure, with the drift of clocks, ends before the takeover",
+        "the tenure, with the drift of clocks, must end before the takeover",
     )
     notice = _takeover_s(leases)
     left = leases.lease_s - leases.stop_reserve_s
@@ -180,12 +180,12 @@ def _about_the_coordinator(leases: Leases) -> Iterator[Relation]:
         notice < left,
         f"a takeover may last {_s(notice)}, but nodes with a lease of {_s(leases.lease_s)} "
         f"stop their workers after {_s(left)}",
-        "raise --lease or lower --heartbeat; given alone, each takes the other times along",
+        "raise --lease or lower --heartbeat; given alone, each sets the other times to match",
     )
     yield Relation(
         leases.hold_s >= leases.lease_s,
         f"a hold of {_s(leases.hold_s)} ends before the lease of {_s(leases.lease_s)} would",
-        "hold_s is at least the lease",
+        "hold_s must be at least the lease",
     )
 
 
@@ -276,8 +276,8 @@ def _about_its_death(config: JobConfig, span: Span) -> str:
         leases = config.leases
         held_s = leases.takeover_s + leases.suspect_s * (1 + leases.drift) + leases.gone_after_s
         return (
-            f"if the coordinator dies, another one takes over within {_s(span.prompt_s)}; the "
-            f"workers beside one that fell silent are replaced after about {held_s:.0f} s"
+            f"if the coordinator dies, another one takes over within {_s(span.prompt_s)}; if it "
+            f"falls silent, the workers beside it are replaced after about {held_s:.0f} s"
         )
     return (
         f"if {config.rendezvous.endpoint or 'the coordinator'} dies, the job goes on at most "

@@ -148,7 +148,7 @@ def _bind(binding: str, rank: int, nodes: Sequence[int], topology: _Topology) ->
     place, sharers = nodes[:rank].count(node), nodes.count(node)
     if not topology.cpus_of_node(node):
         raise UsageError(
-            f"--numa-binding {binding}: NUMA node {node}, where GPU {rank} is, has no CPU for us",
+            f"--numa-binding {binding}: no CPU near GPU {rank} (NUMA node {node}) may be used",
             "widen this process's CPU set (taskset, the container), or leave --numa-binding out",
         )
     if binding == "node":

@@ -1,0 +1,203 @@
+"""Hands a job's spans to OpenTelemetry, beside the loop (`--otel`, `pip install holdfast[otel]`).
+
+Rules
+1. The loop never waits for it: the SDK is imported, used and ended in a lane of its own, and sends
+   in a thread of its own. Where its collector does not answer, the agent's end waits for two
+   seconds at most, and spans are lost.
+2. Where, how and how much is sent is the SDK's matter, and that of its own variables: among them
+   OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER.
+3. A trace that was begun elsewhere goes on here: TRACEPARENT.
+4. Whatever goes wrong is said once, and the job goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from holdfast import __version__
+from holdfast.core.protocol.bounds import cut
+from holdfast.core.protocol.model import Outcome
+from holdfast.observe.journal import Journal, JournalHeader, Step
+from holdfast.observe.story import Storyteller
+from holdfast.observe.traces import JOB, SpanBegan, SpanEnded, SpanNews, SpanNoted, SpanTeller
+from holdfast.runtime.disk import DiskLane
+
+FLUSH_S = 1.5
+"""How long the last spans may take; the lane is given up a little later (`runtime.disk`)."""
+SENT_EVERY_MS = 1000.0
+
+
+class TraceExport:
+    """The spans of one node, from the beginning to the end. On the loop."""
+
+    def __init__(
+        self, journal: Journal, header: JournalHeader, lane: DiskLane, say: Callable[[str], None]
+    ) -> None:
+        self._lane, self._say = lane, say
+        self._story, self._teller = Storyteller(header), SpanTeller()
+        self._sender = SpanSender()
+        about = {"holdfast.run_id": header.job, "holdfast.node": header.host}
+        # In several pieces: at the end, a lane is given up when one takes too long.
+        for load in (_load_requests, _load_protobuf, _load_sdk):
+            self._do(load)
+        self._do(partial(self._sender.open, about, time.time()))
+        journal.listeners.append(self._take)
+
+    def _take(self, step: Step) -> None:
+        for event in self._story.feed(step):
+            self._send(self._teller.feed(event))
+
+    def finish(self, outcome: Outcome) -> None:
+        self._send(self._teller.finish(outcome, time.time()))
+        self._do(self._sender.close)
+
+    def _send(self, news: Iterable[SpanNews]) -> None:
+        told = tuple(news)
+        if told:
+            self._do(partial(self._sender.tell, told))
+
+    def _do(self, work: Callable[[], str | None]) -> None:
+        self._lane.do(partial(_guarded, work, self._sender), self._on_problem)
+
+    def _on_problem(self, problem: str) -> None:
+        self._say(f"OpenTelemetry: {problem}; the job does without it")
+
+
+def _guarded(work: Callable[[], str | None], sender: SpanSender) -> str | None:
+    """What went wrong, if that is news: a job does not end for want of its traces."""
+    if sender.is_broken:
+        return None
+    try:
+        problem = work()
+    except Exception as error:  # noqa: BLE001 - packages of others, set up by variables
+        problem = f"{type(error).__name__}: {error}"
+    sender.is_broken = problem is not None
+    return problem
+
+
+def _load_requests() -> None:
+    pass
+
+
+def _load_protobuf() -> None:
+    pass
+
+
+def _load_sdk() -> None:
+    pass
+
+
+class SpanSender:
+    """The SDK. In the lane's thread only."""
+
+    def __init__(self) -> None:
+        self.is_broken = False
+        self._spans: dict[str, Any] = {}
+        self._provider: Any = None
+        self._tracer: Any = None
+        self._around: Any = None
+        """The trace that goes on here, if one does."""
+        self._unsent = 0
+
+    def open(self, about: dict[str, str], at: float) -> None:
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "holdfast"}
+        resource = Resource.create({**named, **about})
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        exporter = self._counting_exporter()
+        processor = BatchSpanProcessor(exporter, schedule_delay_millis=SENT_EVERY_MS)
+        self._provider.add_span_processor(processor)
+        self._tracer = self._provider.get_tracer("holdfast", __version__)
+        carrier = {"traceparent": os.environ.get("TRACEPARENT", "")}
+        self._around = TraceContextTextMapPropagator().extract(carrier)
+        self._begin(SpanBegan(JOB, f"job {about['holdfast.run_id']}", at))
+
+    def _counting_exporter(self) -> Any:
+        import logging
+
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        # They would write tracebacks onto the console; what is lost is said at the end.
+        for name in ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal"):
+            logging.getLogger(name).addHandler(logging.NullHandler())
+            logging.getLogger(name).propagate = False
+        count = self._count_unsent
+
+        class CountingExporter(OTLPSpanExporter):  # type: ignore[misc, unused-ignore]
+            def export(self, spans: Any) -> Any:
+                result = None
+                try:
+                    result = super().export(spans)
+                finally:
+                    if result is not SpanExportResult.SUCCESS:
+                        count(len(spans))
+                return result
+
+        return CountingExporter()
+
+    def _count_unsent(self, spans: int) -> None:
+        self._unsent += spans
+
+    def tell(self, news: tuple[SpanNews, ...]) -> None:
+        for told in news:
+            match told:
+                case SpanBegan():
+                    self._begin(told)
+                case SpanNoted():
+                    if told.key in self._spans:
+                        self._spans[told.key].add_event(told.name, told.attributes, _ns(told.at))
+                case SpanEnded():
+                    self._end(told)
+
+    def _begin(self, told: SpanBegan) -> None:
+        from opentelemetry.trace import set_span_in_context
+
+        parent = self._spans.get(told.parent)
+        context = self._around if parent is None else set_span_in_context(parent)
+        self._spans[told.key] = self._tracer.start_span(
+            told.name, context, attributes=told.attributes, start_time=_ns(told.at)
+        )
+
+    def _end(self, told: SpanEnded) -> None:
+        from opentelemetry.trace import Status, StatusCode
+
+        span = self._spans.pop(told.key, None)
+        if span is None:
+            return
+        if told.problem:
+            span.set_status(Status(StatusCode.ERROR, cut(told.problem)))
+        span.end(_ns(told.at))
+
+    def close(self) -> str | None:
+        """Send what is left; what could not be sent, in words."""
+        import threading
+
+        # It tries again and again, for longer than it was told to.
+        flushing = threading.Thread(target=self._provider.force_flush, daemon=True)
+        flushing.start()
+        flushing.join(FLUSH_S)
+        if not flushing.is_alive() and not self._unsent:
+            return None
+        where = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get(
+            "OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"
+        )
+        return f"not all spans could be sent to {_without_secrets(where)}"
+
+
+def _without_secrets(url: str) -> str:
+    """A password may stand before the host."""
+    scheme, mark, rest = url.rpartition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * 1e9)
