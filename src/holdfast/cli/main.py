@@ -28,6 +28,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast drain       have a node leave its job
   holdfast restart     begin a job's next round, with all workers started again
   holdfast stop        end a job
+  holdfast chaos       harm a job on purpose, to see it recover
   holdfast slurm       submit a job to Slurm, and follow it
   holdfast doctor      what is wrong with this machine, or with all nodes of a job
   holdfast where       where this process was placed, and by which engine; runs nothing
@@ -48,6 +49,7 @@ VERBS = {
     "drain": "operate",
     "restart": "operate",
     "stop": "operate",
+    "chaos": "chaos",
     "slurm": "slurm",
     "doctor": "doctor",
     "where": "where",

@@ -85,7 +85,9 @@ def look(job: Visit) -> Overview:
         if isinstance(answer, RanksTold):
             ranks[node] = answer
     missing = job.missing
-    return Overview(told, ranks, tuple(_events(job))[-LAST_EVENTS:], missing)
+    return Overview(
+        told, ranks, tuple(event for event, _ in events_after(job, 0))[-LAST_EVENTS:], missing
+    )
 
 
 def _job(job: Visit) -> JobTold:
@@ -101,14 +103,14 @@ def _job(job: Visit) -> JobTold:
     return msgspec.structs.replace(told, nodes=tuple(nodes)) if len(nodes) <= 2000 else told
 
 
-def _events(job: Visit, follow: bool = False) -> Iterator[StoryEvent]:
-    last = 0
+def events_after(job: Visit, last: int, follow: bool = False) -> Iterator[tuple[StoryEvent, int]]:
+    """The events behind that number, each with the number to go on from."""
     while True:
         told = job.ask_coordinator(EventsAsked(last, WAIT_MOST_S if follow and last else 0.0))
         if not isinstance(told, EventsTold):
             return
         for packed in told.events:
-            yield msgspec.msgpack.decode(packed, type=StoryEvent)
+            yield msgspec.msgpack.decode(packed, type=StoryEvent), told.last
         if not follow and told.last == last:
             return
         last = told.last
@@ -124,7 +126,7 @@ def _show_events(words: list[str]) -> int:
     follow = bool(request.flags & {"--follow", "-f"})
     with _visit(request) as job:
         try:
-            for event in _events(job, follow):
+            for event, _ in events_after(job, 0, follow):
                 as_json = "--json" in request.flags
                 print(msgspec.json.encode(event).decode() if as_json else line(event), flush=True)
         except VisitError:

@@ -5,6 +5,8 @@ Views, all of them: nothing is kept for them, and nothing is decided here.
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +18,7 @@ from msgspec import Struct
 from holdfast.core.coordinator import operating
 from holdfast.core.coordinator.io import OperatorAsked, OperatorWish
 from holdfast.core.coordinator.overview import overview
-from holdfast.core.node.io import LeaveAsked
+from holdfast.core.node.io import LeaveAsked, SignalWorkers
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.questions import (
     EVENTS_TOLD_MOST,
@@ -30,6 +32,7 @@ from holdfast.core.protocol.questions import (
     FrameTold,
     GoodputAsked,
     GoodputTold,
+    HarmWanted,
     JobAsked,
     LogBlock,
     LogsAsked,
@@ -73,6 +76,8 @@ if TYPE_CHECKING:
 NOT_THE_COORDINATOR = "this node is not the coordinator any more; ask again"
 _pack = msgspec.msgpack.Encoder().encode
 NO_DASHBOARD = "this node has no dashboard: it was started without --dashboard"
+REPLY_FIRST_S = 0.1
+"""How long a node that is to be killed lives on, so that its answer goes out."""
 NO_WORKERS = "no worker runs on this node now"
 
 
@@ -128,6 +133,8 @@ class Answering:
                 tell(self._operate("restart", by))
             case StopWanted(by=by):
                 tell(self._operate("stop", by))
+            case HarmWanted() as question:
+                tell(self._harm(question))
             case None:
                 tell(NotKnown("this version of Holdfast does not know that question"))
 
@@ -145,6 +152,25 @@ class Answering:
         if refused:
             return NotKnown(refused)
         coordinating.operate(OperatorAsked(wish, clean(by)))
+        return UnderWay()
+
+    def _harm(self, wanted: HarmWanted) -> Answer:
+        """For a trial, and only where whoever started the job has allowed it."""
+        if not self._engine.config.allow_chaos:
+            return NotKnown("this job was not started with --allow-chaos")
+        clock, processes = self._engine.clock, self._workplace
+        if wanted.what == "kill node":
+            clock.call_later(REPLY_FIRST_S, os.kill, os.getpid(), signal.SIGKILL)
+            return UnderWay()
+        found = [one.local_rank for one in processes.standings() if one.rank == wanted.rank]
+        if not found:
+            return NotKnown(f"rank {wanted.rank} does not run on this node")
+        if wanted.what == "kill worker":
+            processes.do(SignalWorkers(signal.SIGKILL, (found[0],)))
+        else:
+            processes.do(SignalWorkers(signal.SIGSTOP, (found[0],)))
+            go_on = SignalWorkers(signal.SIGCONT, (found[0],))
+            clock.call_later(wanted.seconds, processes.do, go_on)
         return UnderWay()
 
     def _look_at_ranks(self, tell: Reply) -> None:

@@ -43,6 +43,7 @@ Waiting = Annotated[float, Meta(ge=0.0, le=WAIT_MOST_S)]
 Condition = Literal[
     "in the round", "finished", "standing by", "ready", "getting ready", "leaving", "silent"
 ]
+Harm = Literal["kill worker", "pause worker", "kill node"]
 Stage = Literal["waiting", "running", "stopping", "over"]
 
 
@@ -252,6 +253,16 @@ class StopWanted(Record, frozen=True):
     by: Name
 
 
+class HarmWanted(Record, frozen=True):
+    """Do yourself this harm, for a trial (`holdfast chaos`). Of one node, where it is allowed."""
+
+    what: Harm
+    rank: Rank | None = None
+    """Which worker; None for the node as a whole."""
+    seconds: Annotated[float, Meta(ge=0.0, le=600.0)] = 0.0
+    """How long a pause lasts."""
+
+
 class UnderWay(Record, frozen=True):
     """It is being done; its events tell how it goes."""
 
@@ -273,6 +284,7 @@ Question = (
     | DrainWanted
     | RestartWanted
     | StopWanted
+    | HarmWanted
 )
 Answer = (
     JobTold

@@ -31,6 +31,7 @@ from holdfast.core.node.io import (
 )
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.bounds import LINE_MOST, cut
+from holdfast.core.protocol.messages import PLACES_MOST, StoodPlace
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.lookout.pages import RoundPages, Sign
 from holdfast.processes.lookout.stack_files import LookMeans, StackFiles
@@ -400,11 +401,24 @@ class Lookout:
                     cut(verdict.words, LINE_MOST),
                     snapshot.file,
                     verdict.suspect,
-                    cut(verdict.place, LINE_MOST),
-                    verdict.stands_out,
+                    _places(verdict),
+                    verdict.still_s,
                     verdict.never_spoke,
                 )
             )
+
+
+def _places(verdict: HangVerdict) -> tuple[StoodPlace, ...]:
+    """As the coordinator is told of them."""
+    return tuple(
+        StoodPlace(
+            tuple(stack.rank for stack in group.stacks),
+            cut(group.place.function, LINE_MOST),
+            cut(group.place.where, LINE_MOST),
+            cut(group.place.kernel, LINE_MOST),
+        )
+        for group in verdict.groups[:PLACES_MOST]
+    )
 
 
 def _keep_record(environ: Mapping[str, str], worker: Watched, folder: Path) -> None:

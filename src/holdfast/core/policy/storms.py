@@ -1,0 +1,54 @@
+"""Which harm is done to a job, when and to whom, in a trial (`holdfast chaos`).
+
+Rules
+1. Each kind of harm comes at its own mean interval, at random moments: a job must not be able to
+   count on it. The same seed gives the same storm.
+2. Whom it strikes is drawn when its time has come, among those who are there then.
+3. Nothing is drawn after the end, and the first comes no sooner than one mean interval halved:
+   a job that has not begun shows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
+
+from holdfast.core.protocol.questions import Harm
+
+T = TypeVar("T")
+
+
+class Dice(Protocol):
+    """A source of chance, which is the caller's: the core has none of its own."""
+
+    def uniform(self, a: float, b: float, /) -> float: ...
+    def choice(self, seq: Sequence[T], /) -> T: ...
+
+
+class HarmRate(Struct, frozen=True):
+    """One kind of harm, and how often it comes on average."""
+
+    what: Harm
+    every_s: float
+    seconds: float = 0.0
+    """How long it lasts, where it does."""
+
+
+class Stroke(Struct, frozen=True):
+    """What happens, when."""
+
+    at_s: float
+    rate: HarmRate
+
+
+def storm(rates: Sequence[HarmRate], length_s: float, dice: Dice) -> list[Stroke]:
+    """All strokes of a storm, in order."""
+    strokes: list[Stroke] = []
+    for rate in rates:
+        at_s = dice.uniform(0.5, 1.5) * rate.every_s
+        while at_s < length_s:
+            strokes.append(Stroke(at_s, rate))
+            at_s += dice.uniform(0.5, 1.5) * rate.every_s
+    return sorted(strokes, key=lambda stroke: stroke.at_s)

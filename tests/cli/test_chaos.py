@@ -1,0 +1,86 @@
+"""`holdfast chaos`, on real jobs: with leave for it, and without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.chaos import seconds
+from holdfast.core.protocol.errors import UsageError
+
+from ..waiting import until
+
+PROGRAM = """
+import time
+import holdfast
+for step in range(100_000):
+    holdfast.progress(step)
+    time.sleep(0.05)
+"""
+NAME = f"harmed-{os.getpid()}"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path, holdfast: Path) -> Iterator[Callable[..., None]]:
+    (tmp_path / "steps.py").write_text(PROGRAM)
+    jobs: list[subprocess.Popen[bytes]] = []
+
+    def run(*words: str) -> None:
+        command = [holdfast, "run", "-n2", f"--rdzv-id={NAME}", "--max-restarts=9", "--no-warm"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        jobs.append(subprocess.Popen([*command, *words, tmp_path / "steps.py"], **quiet))
+
+    yield run
+    for job in jobs:
+        job.kill()
+        job.wait()
+
+
+def test_a_storm_strikes_and_the_job_gets_over_it(
+    start: Callable[..., None], run_holdfast: Run
+) -> None:
+    start("--allow-chaos")
+    until(lambda: "step " in run_holdfast("status", NAME).stdout, "the job steps")
+    storm = ("--kill-worker", "1/2s", "--for", "4s", "--seed", "5")
+    told = run_holdfast("chaos", NAME, *storm, timeout=100)
+    assert told.returncode == 0, told.stderr
+    assert "a storm of 4.0 s, seed 5" in told.stdout
+    assert "kill worker: rank " in told.stdout
+    until(lambda: "recovered in" in run_holdfast("events", NAME).stdout, "it recovered")
+
+
+def test_without_leave_for_it_nothing_is_harmed(
+    start: Callable[..., None], run_holdfast: Run
+) -> None:
+    start()
+    until(lambda: "step " in run_holdfast("status", NAME).stdout, "the job steps")
+    told = run_holdfast("chaos", NAME, "--kill-worker", "0.2s", "--for", "1s", timeout=100)
+    assert told.returncode == 1
+    assert told.stderr == "holdfast: this job was not started with --allow-chaos\n"
+    assert "worker failed" not in run_holdfast("events", NAME, "--json").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "length"), [("30s", 30.0), ("1/30s", 30.0), ("5m", 300.0), ("2h", 7200.0), ("9", 9.0)]
+)
+def test_times_are_read_as_they_are_written(text: str, length: float) -> None:
+    assert seconds(text) == length
+
+
+@pytest.mark.parametrize("text", ["", "x", "-3s", "0s", "1/0s", "3 weeks"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no time"):
+        seconds(text)
+
+
+def test_a_storm_of_nothing_is_refused(run_holdfast: Run) -> None:
+    told = run_holdfast("chaos", NAME)
+    assert (told.returncode, told.stderr.splitlines()[0]) == (
+        2,
+        "holdfast: what harm is to be done?",
+    )
