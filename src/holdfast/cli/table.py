@@ -260,13 +260,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("tls-ca", SECURITY, "who signed the certificates of all nodes",
            values.optional_text, metavar="FILE", fields=("security.tls_authority",), ours=True),
 
-    Option("dashboard", WATCHING, "serve the job's page to a browser",
+    Option("dashboard", WATCHING, "serve the job to a browser",
            texts.whole_number(0, PORT_MOST), metavar="[PORT]", fields=("dashboard.port",),
-           shown=f"off; alone: port {DASHBOARD_PORT}", alone=str(DASHBOARD_PORT), ours=True,
-           note="on this machine only, and with the key that is printed with its address"),
+           shown=str(DASHBOARD_PORT), alone=str(DASHBOARD_PORT), ours=True,
+           note="off unless given; on this machine only, with a key: docs/dashboard.md"),
     Option("dashboard-host", WATCHING, "at this address of the machine",
            values.numeric_address, metavar="ADDRESS", fields=("dashboard.host",), ours=True,
-           note="0.0.0.0 or ::, all of them; without TLS, what is shown can be read on the way"),
+           note="0.0.0.0 or ::, all of them; what is shown can be read on the way"),
 
     Option("health-port", HEALTH, "serve /livez, /readyz, /metrics; 0: any port",
            texts.whole_number(0, PORT_MOST), metavar="PORT", fields=("health.port",), ours=True,
