@@ -260,13 +260,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("tls-ca", SECURITY, "who signed the certificates of all nodes",
            values.optional_text, metavar="FILE", fields=("security.tls_authority",), ours=True),
 
-    Option("dashboard", WATCHING, "serve the job to a browser",
+    Option("dashboard", WATCHING, "show the job in a browser, at this port",
            texts.whole_number(0, PORT_MOST), metavar="[PORT]", fields=("dashboard.port",),
-           shown=str(DASHBOARD_PORT), alone=str(DASHBOARD_PORT), ours=True,
-           note="off unless given; on this machine only, with a key: docs/dashboard.md"),
-    Option("dashboard-host", WATCHING, "at this address of the machine",
-           values.numeric_address, metavar="ADDRESS", fields=("dashboard.host",), ours=True,
-           note="0.0.0.0 or ::, all of them; what is shown can be read on the way"),
+           shown=str(DASHBOARD_PORT), alone=str(DASHBOARD_PORT), ours=True),
+    Option("dashboard-host", WATCHING, "serve that at this address",
+           values.numeric_address, metavar="ADDRESS", fields=("dashboard.host",), ours=True),
 
     Option("health-port", HEALTH, "serve /livez, /readyz, /metrics; 0: any port",
            texts.whole_number(0, PORT_MOST), metavar="PORT", fields=("health.port",), ours=True,
