@@ -144,6 +144,8 @@ class RoundCourse(Struct):
     still: dict[str, WorkersStood] = field(default_factory=dict)
     """Members whose workers stand still (`core.coordinator.standstill`)."""
     hang_told: bool = False
+    left: dict[str, None] = field(default_factory=dict)
+    """Members all of whose workers have ended after they were told to save."""
 
     @property
     def has_success(self) -> bool:
