@@ -99,12 +99,12 @@ def disk(free: int, use: str = "logs", **more: object) -> MachineFacts:
         (
             replace(WELL, names=OwnName("n", problem="no such name")),
             "doubtful",
-            "this machine's own",
+            "the machine's own",
         ),
         (
             replace(WELL, names=OwnName("n", ("127.0.1.1",))),
             "doubtful",
-            "this machine's own name, n,",
+            "the machine's own name means",
         ),
         (
             replace(WELL, interfaces=WELL.interfaces[:1]),

@@ -13,6 +13,7 @@ from holdfast.processes.spawner_process import SpawnerProcess, fill_standard_str
 
 TYPE_CHECKING = False  # As in `typing`, which the spawner's start does not wait for.
 if TYPE_CHECKING:
+    from holdfast.core.node.io import AgentStarted
     from holdfast.core.policy.config import JobConfig
     from holdfast.node.secrets import Secrets
     from holdfast.observe.event_handlers import EventLog
@@ -70,7 +71,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     if config.otel:
         _check_otel()
     for note in parsed.notes:
-        print(f"holdfast: {note}", file=sys.stderr)
+        _print_note(config, note)
     if config.max_nodes > 1:
         _print_about_several_nodes(config, secret)
     from holdfast.node.agent import Agent
@@ -78,11 +79,18 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     from holdfast.runtime.loop import EventLoop
 
     if config.slots > 1 and "OMP_NUM_THREADS" not in os.environ:
-        print("holdfast: workers get OMP_NUM_THREADS=1; set it to change that", file=sys.stderr)
+        _print_note(config, "workers get OMP_NUM_THREADS=1; set it to change that")
     started = how_to_start(config)
     layout, events = _registered_layout(config), _registered_events(config)
     echo = events.take if events else None
-    agent = Agent(config, EventLoop(), secrets=secrets_of(config, secret), echo=echo)
+    unfit = _why_unfit(config) if config.check else ""
+    if unfit:
+        if config.max_nodes == 1:
+            print(f"holdfast: this node stays out: {unfit}", file=sys.stderr)
+            return exit_status.UNFIT
+        config, started = _staying_out(config, unfit)
+    loop, secrets = EventLoop(), secrets_of(config, secret)
+    agent = Agent(config, loop, secrets=secrets, print_report=not unfit, echo=echo)
     if layout:
         agent.workplace.layout = layout
     try:
@@ -91,6 +99,25 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     finally:
         if events:
             events.close()
+
+
+def _why_unfit(config: JobConfig) -> str:
+    """Have this node checked, as `--check` asks for; why it must not join, if it must not."""
+    from holdfast.doctor.before_joining import examine
+
+    found = examine(config, os.environ)
+    for doubt in found.doubts:
+        print(f"holdfast: check: {doubt}", file=sys.stderr)
+    return found.problem
+
+
+def _staying_out(config: JobConfig, reason: str) -> tuple[JobConfig, AgentStarted]:
+    """The node tells the coordinator and goes; it is no host, whom the others would need."""
+    from msgspec.structs import replace
+
+    from holdfast.core.node.io import AgentStarted
+
+    return replace(config, is_host=False), AgentStarted(stays_out=reason)
 
 
 def _check_otel() -> None:
@@ -141,7 +168,15 @@ def _print_about_several_nodes(config: JobConfig, secret: dict[str, str]) -> Non
 
     notes = token_notes(config.security.token_file, {**os.environ, **secret})
     for line in (*notes, *timing.describe(config)):
-        print(f"holdfast: {line}", file=sys.stderr)
+        _print_note(config, line)
+
+
+def _print_note(config: JobConfig, note: str) -> None:
+    """Something to know before the job starts."""
+    from holdfast.processes.output.own_lines import own_line
+
+    if not config.output.quiet:
+        print(own_line(config.output, note), end="", file=sys.stderr)
 
 
 def _print_help() -> int:

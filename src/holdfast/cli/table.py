@@ -132,6 +132,10 @@ OPTIONS: tuple[Option, ...] = (
            texts.positive_seconds, metavar="S", fields=("timeouts.join_s",), ours=True),
     Option("last-call", MACHINES, "wait for more once MIN nodes are there",
            texts.seconds, metavar="S", fields=("timeouts.last_call_s",), ours=True),
+    Option("check", MACHINES, "is this node fit? or --check='your command'",
+           values.check, fields=("check",), ours=True),
+    Option("check-timeout", MACHINES, "how long that command may take",
+           texts.positive_seconds, metavar="S", fields=("timeouts.check_s",), ours=True),
     Option("no-detect", MACHINES, "do not ask Slurm, mpirun, ... for settings",
            texts.flag, ours=True),
 
@@ -163,6 +167,15 @@ OPTIONS: tuple[Option, ...] = (
            values.filters, metavar="WORDS", fields=("output.stdout_filters",)),
     Option("duplicate-stderr-filters", OUTPUT, "the same for stderr; ,, means a comma",
            values.filters, metavar="WORDS", fields=("output.stderr_filters",)),
+
+    Option("quiet", OUTPUT, "of its own lines only failures and the report",
+           texts.flag, fields=("output.quiet",), ours=True),
+    Option("verbose", OUTPUT, "a line for everything that happens",
+           texts.flag, fields=("output.verbose",), ours=True),
+    Option("json", OUTPUT, "one object for each of these, on stderr",
+           texts.flag, fields=("output.json",), ours=True),
+    Option("timestamps", OUTPUT, "the time before each line of its own",
+           texts.flag, fields=("output.timestamps",), ours=True),
 
     Option("max-restarts", FAILURE, "restarts allowed for the whole job",
            texts.whole_number(0), metavar="N", fields=("restarts.max_restarts",)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from holdfast.core.policy.config import BUILT_IN_CHECK
 from holdfast.core.policy.texts import NUMBER_MAX, flag, text
 from holdfast.core.protocol.errors import UsageError
 
@@ -25,6 +26,14 @@ _NOT_FORWARDABLE = {
 def inverted_flag(text: str) -> bool:
     """For an option that turns something off."""
     return not flag(text)
+
+
+def check(text: str) -> str:
+    """`--check` alone is the built-in one; with a value, that command."""
+    try:
+        return BUILT_IN_CHECK if flag(text) else ""
+    except UsageError:
+        return text.strip()
 
 
 def plain(value: str) -> str:

@@ -191,10 +191,12 @@ def resolution(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[F
                 continue
             if not addresses or all(machine.is_loopback(a) or a in own for a in addresses):
                 unknown.setdefault(host, []).append(names[report.rank])
-    for host, where in sorted(unknown.items()):
-        what = f"the name {host} does not lead to that node from {some(where)}"
-        mend = "Holdfast uses addresses; for what uses names, DNS or a line in /etc/hosts"
-        yield Finding("doubtful", what, mend, tuple(where))
+    if unknown:
+        lost = [f"{host} from {some(where)}" for host, where in sorted(unknown.items())]
+        more = f"; and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
+        what = f"names do not lead to their nodes: {'; '.join(lost[:NAMED])}{more}"
+        mend = "Holdfast uses addresses; for what uses names, DNS or lines in /etc/hosts"
+        yield Finding("doubtful", what, mend)
 
 
 def settings(reports: Sequence[Examined], names: dict[int, str]) -> Iterator[Finding]:

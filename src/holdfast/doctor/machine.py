@@ -201,11 +201,11 @@ def speed(facts: MachineFacts) -> Iterator[Finding]:
 
 def own_name(names: OwnName) -> Iterator[Finding]:
     if names.problem:
-        what = f"this machine's own name, {names.host}, does not resolve: {names.problem}"
-        mend = f"a line `ADDRESS {names.host}` in /etc/hosts, or --local-addr ADDRESS"
+        what = f"the machine's own name does not resolve: {names.problem}"
+        mend = "a line `ADDRESS NAME` in /etc/hosts, or --local-addr ADDRESS"
         yield doubtful(what, mend)
     elif names.addresses and all(is_loopback(one) for one in names.addresses):
-        what = f"this machine's own name, {names.host}, means {names.addresses[0]} here"
+        what = f"the machine's own name means {names.addresses[0]} there"
         mend = (
             "others must not be given it: Holdfast sends addresses, but libraries that look the "
             "name up (gloo) need GLOO_SOCKET_IFNAME, or another line in /etc/hosts"

@@ -23,6 +23,7 @@ from holdfast.node.engine import Engine
 from holdfast.node.front_door import FrontDoor
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
+from holdfast.node.voice import EventVoice, Voice
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, read_clocks
 from holdfast.observe.recoveries import recoveries
 from holdfast.observe.report import render
@@ -38,12 +39,19 @@ from holdfast.runtime.loop import EventLoop
 if TYPE_CHECKING:
     from holdfast.node.answering import Records
     from holdfast.node.health_port import HealthPort
+    from holdfast.node.live_line import LiveLine
     from holdfast.node.trace_export import TraceExport
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
 JOURNAL_WAITING_BYTES = 32 << 20
 """How much of the journal waits in memory for its disk; then it ends."""
+
+
+def _voice(config: JobConfig, console: Console, node: str) -> Voice:
+    output = config.output
+    tells = output.quiet or output.verbose or output.json
+    return (EventVoice if tells else Voice)(output, console, node)
 
 
 class Agent:
@@ -67,8 +75,9 @@ class Agent:
         self._hurried = False
         """A signal came when all that was left was to wait for others."""
         self.console = Console(loop)
+        self._voice = _voice(config, self.console, self.node)
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id, self.host)
-        self._disk = Disk(loop, self._say)
+        self._disk = Disk(loop, self._voice.complain)
         self.console.use_lane(self._disk.lane("console"))
         self.workplace = Workplace(config, self.logs, self.console, self._disk, self.post)
         self._journal_lane = self._disk.lane("journal", str(self.logs.root or ""))
@@ -82,6 +91,8 @@ class Agent:
             self._write_journal,
             clocks=partial(read_clocks, loop.now),
         )
+        self._voice.listen_to(self._journal, header)
+        self._live_line = self._show_live_line() if print_report else None
         self._front_door = FrontDoor(loop, self._disk, self.workplace)
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
         self._front_door.engine = self._engine
@@ -94,7 +105,7 @@ class Agent:
             clock=self._loop,
             processes=self.workplace,
             journal=self._journal,
-            say=self._say,
+            say=self._voice.say,
             answer=self._front_door.answer,
         )
         if self.config.max_nodes > 1:
@@ -123,6 +134,8 @@ class Agent:
             self._loop.run_until(lambda: self._engine.outcome is not None)
         finally:
             self.workplace.close()
+            if self._live_line is not None:
+                self._live_line.close()
         outcome = self._engine.outcome
         assert outcome is not None, "the loop ended before the job"
         self._engine.leave()
@@ -146,7 +159,7 @@ class Agent:
             from holdfast.node.trace_export import TraceExport
 
             lane = self._disk.lane("traces")
-            self._traces = TraceExport(self._journal, self._header(), lane, self._say)
+            self._traces = TraceExport(self._journal, self._header(), lane, self._voice.complain)
 
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it."""
@@ -162,16 +175,24 @@ class Agent:
     def _echo(self, line: bytes) -> None:
         self.console.write(2, line)
 
-    def _say(self, text: str) -> None:
-        """Much of what is said comes from other machines: it stays one line of ours."""
-        self.console.write(2, f"holdfast: {clean(text)}\n".encode("utf-8", "replace"))
+    def _show_live_line(self) -> LiveLine | None:
+        """What the job is doing, below all output, where there is a terminal."""
+        if self.console.terminal(2) is None:
+            return None
+        from holdfast.node.live_line import LiveLine, is_wanted
+
+        if not is_wanted(self.config, self.console, os.environ):
+            return None
+        line = LiveLine(self.config, self.console, self._loop, self._disk)
+        line.listen_to(self._journal)
+        return line
 
     def _write_journal(
         self, work: Callable[[], str | None], then: Callable[[str], None], size: int
     ) -> None:
         def tell(problem: str) -> None:
             if not self._journal.problem:
-                self._say(f"the journal ends here, and the job goes on: {problem}")
+                self._voice.complain(f"the journal ends here, and the job goes on: {problem}")
             then(problem)
 
         if self._journal_lane.waiting_bytes + size > JOURNAL_WAITING_BYTES:
@@ -188,7 +209,7 @@ class Agent:
         recovered = recoveries(self._journal.steps)
         report = render(outcome, recovered, where, quiet)
         if self._print_report:
-            self.console.write(2, report.encode("utf-8", "replace"))
+            self._voice.report(report, where)
         if self._traces is not None:
             self._traces.finish(outcome)
         self._finish_files(outcome, tells_nothing=outcome.verdict == "succeeded" and not recovered)
@@ -208,7 +229,7 @@ class Agent:
         files = self.workplace.file_lane
         cause, upwards = outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE")
         if cause is not None:
-            files.do(lambda: failures.pass_up(cause, upwards) or None, self._say)
+            files.do(lambda: failures.pass_up(cause, upwards) or None, self._voice.complain)
         self._hurried = False
         self._wait_for_disks()
         if tells_nothing and self.logs.temporary and not self._hurried:

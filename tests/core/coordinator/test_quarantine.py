@@ -11,7 +11,7 @@ from holdfast.core.coordinator.io import Tell, Write
 from holdfast.core.coordinator.leases import NodeGone
 from holdfast.core.coordinator.state import CoordinatorState, ledger
 from holdfast.core.protocol.document import HOSTS_KEPT
-from holdfast.core.protocol.messages import RunRound, StandBy
+from holdfast.core.protocol.messages import NodeLeft, RunRound, StandBy
 from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Tenure
 
 from .coordinated_job import Job, explained, failure, members, told
@@ -154,3 +154,12 @@ def test_a_job_of_one_node_and_one_that_wants_none_of_it_keep_nobody_out(after: 
         fail_on(job, "a" if after else "b")
     assert not job.state.hosts
     assert not isinstance(job.state, CoordinatorState) or job.state.outcome is None
+
+
+def test_a_node_that_did_not_pass_its_check_is_told_of_and_missed_by_nobody() -> None:
+    job = job_of(2, 2, "a", "b")
+    job.greet("c")
+    effects = job.hear("c", NodeLeft("/data has 12 MB left", stays_out=True))
+    assert explained(effects) == "host-c stays out: /data has 12 MB left"
+    assert told(effects) == {}
+    assert "c" not in job.state.members

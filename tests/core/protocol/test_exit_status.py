@@ -16,6 +16,11 @@ ENDS: dict[str, tuple[int, str]] = {
     "workers failed for good": (exit_status.FAILED, ""),
     "bad usage": (exit_status.USAGE, ""),
     "the nodes did not meet in time": (exit_status.NOT_FORMED, ""),
+    "this node did not pass its check (`--check`), the job can do without it": (
+        exit_status.UNFIT,
+        "node",
+    ),
+    "this node did not pass its check, and the job needs all nodes": (exit_status.UNFIT, ""),
     "this node was asked to leave, the job goes on": (TERM, "node"),
     "the whole job was asked to leave: run it again": (TERM, "job"),
     "Ctrl-C, or another signal that ends at once": (TERM, ""),

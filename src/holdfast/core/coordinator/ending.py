@@ -171,7 +171,7 @@ def succeeded(
         note_done(state, current, node)
     # It may have been the only one that did not stand still.
     closed = judging.close_if_all_succeeded(state, current)
-    return closed or standstill.look(state, current)
+    return closed or standstill.look(state)
 
 
 def stopped(
@@ -293,6 +293,8 @@ def left(
         if message.signal is None and state.end is not None:
             state.end.unaware.add(node)  # It waits to be told how its job ended.
         return effects
+    if message.stays_out:
+        return [Explain(f"{member.name} stays out: {message.reason}", member.name)]
     current = state.round
     if not isinstance(current, FormingRound | None) and node in current.seats:
         _note(current.course, message.failures, now)

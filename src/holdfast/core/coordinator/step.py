@@ -321,6 +321,7 @@ def _greeted(
         member.last_round = message.standing.round
         member.last_rank = message.standing.group_rank
     effects += _receive(state, member, message)
+    standstill.greeted(state, node)
     effects += _take_standing(state, node, message.standing, now)
     if not member.round:
         effects += ending.reinstate(state, node)
@@ -331,7 +332,7 @@ def _greeted(
         wish = NodeDraining(message.draining, message.within_s)
         effects += ending.draining(state, node, wish, now)
     update_ready(state, node)
-    return effects + forming.stand_by(state, node, now)
+    return effects + forming.stand_by(state, node, now) + standstill.look(state)
 
 
 def _receive(

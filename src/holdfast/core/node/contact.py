@@ -31,7 +31,7 @@ from holdfast.core.node.state import (
     has_left,
     has_succeeded,
 )
-from holdfast.core.node.stopping import close, leave
+from holdfast.core.node.stopping import close, leave, stay_out
 from holdfast.core.policy import timing
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import cut
@@ -81,12 +81,14 @@ def lost(state: AgentState, reason: str, permanent: bool, now: float) -> list[Ag
         state.without_contact_since = now
     limit_s = state.config.timeouts.join_s
     without_s = now - state.without_contact_since
+    if state.stays_out and permanent:
+        return stay_out(state)
     if permanent or without_s >= limit_s:
         tried = "" if permanent else f" for {limit_s:g} s (--join-timeout)"
         why = f"no coordinator could be reached{tried}: {reason}"
         return close(state, Outcome("not_formed", why, exit_status.NOT_FORMED))
     said: list[AgentEffect] = []
-    if state.attempts == 0:
+    if state.attempts == 0 and not state.stays_out:
         again = "reconnecting" if state.tenure.instance else "trying until it answers"
         if state.tenure.instance and state.phase is not Phase.RUNNING:
             again += f", for up to {limit_s:g} s (--join-timeout)"

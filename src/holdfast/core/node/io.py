@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import field
 
-from holdfast.core.protocol.messages import EndedMember, FromNode, ToNode
+from holdfast.core.protocol.messages import EndedMember, FromNode, StoodPlace, ToNode
 from holdfast.core.protocol.model import (
     Assignment,
     Endpoint,
@@ -42,6 +42,8 @@ class AgentStarted(Record, frozen=True):
     """Somebody else runs the workers: they are asked to end, and never killed from here."""
     notes: bool = False
     """The node will have a note on its machine, or it will be said that it has none: `NoteMade`."""
+    stays_out: str = ""
+    """Why this node must not take part, if it must not: it tells the coordinator, and goes."""
 
 
 class EndpointReserved(Record, frozen=True):
@@ -176,11 +178,10 @@ class GroupStood(Record, frozen=True):
     file: str = ""
     """Where their stacks are, in full."""
     suspect: int = 0
-    """The rank that is most likely the cause."""
-    place: str = ""
-    """Where that one is, in words."""
-    stands_out: bool = False
-    """Whether it is somewhere else than the others, or waits for nobody."""
+    """The rank that is most likely the cause, as far as this node knows."""
+    places: tuple[StoodPlace, ...] = ()
+    """Where they are."""
+    still_s: float = 0.0
     never_spoke: bool = False
     """They never said how far they are: it is told, and nothing more."""
 

@@ -40,6 +40,7 @@ from holdfast.core.node.state import (
     PRELOAD_NOTICE_S,
     PRELOAD_NOTICE_TIMER,
     PRELOAD_TIMER,
+    STAY_OUT_TIMER,
     AgentState,
     Phase,
     alive,
@@ -94,6 +95,10 @@ def _started(state: AgentState, event: AgentStarted) -> list[AgentEffect]:
     state.avoid, state.under = dict(event.avoid), dict(event.under)
     state.recalled, state.foreign = frozenset(event.avoid), event.foreign
     state.note_pending = event.notes
+    if event.stays_out:
+        state.stays_out, state.warm_pending, state.note_pending = event.stays_out, False, False
+        wait = WakeAgent(STAY_OUT_TIMER, state.config.timeouts.seek_s)
+        return [Say(f"this node stays out: {event.stays_out}"), *contact.dial(state), wait]
     note = [WakeAgent(NOTE_TIMER, NOTE_S)] if event.notes else []
     if event.cold:
         state.warm_pending = False

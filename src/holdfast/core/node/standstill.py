@@ -8,6 +8,8 @@ Rules
 4. The worker that is ended is a failure like any other, with the reason and the file of the stacks
    as its error: the round ends by it, is charged, and is tried again if the budget allows.
 5. A deadline is the program's own or the user's word, so a worker that misses one is ended at once.
+6. One worker is ended for it and no second one, however often that is told: the end of one ends the
+   round.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def told_again(state: AgentState) -> list[AgentEffect]:
     event = state.standstill
     if event is None or not _is_current(state, event.round):
         return []
-    return [Report(WorkersStood(event.round, event.stands_out, event.never_spoke))]
+    return [
+        Report(WorkersStood(event.round, event.places, event.still_s, event.never_spoke)),
+    ]
 
 
 def moved(state: AgentState, event: GroupMoved) -> list[AgentEffect]:
@@ -70,16 +74,20 @@ def told_of_hang(state: AgentState, message: TellHang) -> list[AgentEffect]:
         state.hang_said = True
         where = f"; their stacks: {event.file}" if event.file else ""
         effects.append(Say(f"the job hangs: {event.words}{where}"))
-    return effects + (_end_suspect(state, event) if message.ends else [])
+    return effects + (_end_suspect(state, event, message.rank) if message.ends else [])
 
 
-def _end_suspect(state: AgentState, event: GroupStood) -> list[AgentEffect]:
-    """Who is most likely the cause, else the first that still runs."""
+def _end_suspect(state: AgentState, event: GroupStood, named: int | None) -> list[AgentEffect]:
+    """Who is most likely the cause, else the first that still runs (rule 6)."""
+    if any(worker.ended_for for worker in state.workers.values()):
+        return []
     running = {one.rank: local for local, one in state.workers.items() if one.status is None}
-    rank = event.suspect if event.suspect in running else min(running, default=None)
+    rank = next((one for one in (named, event.suspect) if one in running), None)
+    if rank is None:
+        rank = min(running, default=None)
     if rank is None:
         return []
-    place = f" {event.place}" if rank == event.suspect and event.place else ""
+    place = _place_of(event, rank)
     kept = f"; stacks: {event.file}" if event.file else ""
     from holdfast.core.policy.kinds import HANG
 
@@ -88,6 +96,17 @@ def _end_suspect(state: AgentState, event: GroupStood) -> list[AgentEffect]:
     worker.ended_kind = HANG
     said = Say(f"ending rank {rank} for it (--hang restart)")
     return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
+
+
+def _place_of(event: GroupStood, rank: int) -> str:
+    """Where it is, in words that follow others."""
+    from holdfast.core.policy.stacks import StackPlace  # Few jobs ever need it.
+
+    for told in event.places:
+        if rank in told.ranks:
+            place = StackPlace(told.function, told.where, told.kernel)
+            return f" {place.shortly()}" if place.shortly() else ""
+    return ""
 
 
 def missed(state: AgentState, event: DeadlineMissed) -> list[AgentEffect]:

@@ -22,6 +22,7 @@ SEEK_TIMER = "seek"
 DRAIN_TIMER = "drain"
 ASKED_TIMER = "asked too"
 NOTE_TIMER = "note"
+STAY_OUT_TIMER = "stay out"
 IMPROVE_TIMER = "improve"
 NOTE_S = 2.0
 """How long a node waits for its note before it joins: the disk may not answer."""
@@ -159,6 +160,8 @@ class AgentState(Struct):
     tenure: Tenure = Tenure()
     """The highest under which anything was heard: what comes under a lower one is ignored."""
     connected: bool = False
+    stays_out: str = ""
+    """Why it takes no part, if it does not."""
     hosting: bool = False
     without_contact_since: float | None = None
     attempts: int = 0

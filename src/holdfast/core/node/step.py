@@ -77,6 +77,7 @@ from holdfast.core.node.state import (
     PRELOAD_TIMER,
     REDIAL_TIMER,
     SEEK_TIMER,
+    STAY_OUT_TIMER,
     UNKILLABLE_TIMER,
     AgentState,
     Phase,
@@ -97,6 +98,7 @@ from holdfast.core.node.stopping import (
     not_gone,
     released,
     spawner_lost,
+    stay_out,
     stop_workers,
     stuck,
 )
@@ -161,7 +163,8 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
         case Released():
             return released(state)
         case CoordinatorReached():
-            return [*contact.reached(state, event.hosting, now), *standstill.told_again(state)]
+            effects = [*contact.reached(state, event.hosting, now), *standstill.told_again(state)]
+            return [*effects, *stay_out(state)] if state.stays_out else effects
         case CoordinatorLost():
             return contact.lost(state, event.reason, event.permanent, now)
         case LeaseRanOut():
@@ -413,6 +416,8 @@ def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
         return contact.redial(state)
     if name == NOTE_TIMER:
         return note_late(state) if state.note_pending else []
+    if name == STAY_OUT_TIMER and state.phase is Phase.PREPARING:
+        return stay_out(state)
     if name == SEEK_TIMER:
         return contact.sought_in_vain(state, now)
     if name == DRAIN_TIMER and state.draining_by is not None and state.phase is Phase.RUNNING:

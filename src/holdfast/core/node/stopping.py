@@ -116,6 +116,17 @@ def close(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
     return kill(state)
 
 
+def stay_out(state: AgentState) -> list[AgentEffect]:
+    """The node did not pass its check: it goes, and the coordinator, if it was reached, is told.
+
+    A job that can do without it goes on; where it cannot, whoever placed this node should know.
+    """
+    reason = f"{state.name} stays out: {state.stays_out}"
+    elastic = state.config.min_nodes < state.config.max_nodes
+    asked: Literal["", "node"] = "node" if elastic else ""
+    return close(state, Outcome("failed", reason, exit_status.UNFIT, asked=asked))
+
+
 def closing_asked(state: AgentState, outcome: Outcome) -> list[AgentEffect]:
     """Pass it on; until the job is over it is told again on every new connection."""
     if state.closing is not None or state.phase is Phase.CLOSING:
@@ -234,6 +245,7 @@ def finish(state: AgentState) -> list[AgentEffect]:
     effects = agent_warming.untold(state)
     if state.interrupted_by is not None or (state.lease is not None and not state.given_up):
         kind = state.outcome.blame.kind if state.outcome.blame is not None else ""
-        reason = cut(state.outcome.reason)
-        effects.append(Report(NodeLeft(reason, signal=state.interrupted_by, kind=kind)))
+        reason, out = cut(state.stays_out or state.outcome.reason), bool(state.stays_out)
+        left = NodeLeft(reason, signal=state.interrupted_by, kind=kind, stays_out=out)
+        effects.append(Report(left))
     return [*effects, Finish(state.outcome)]

@@ -35,6 +35,7 @@ ETCD_BACKENDS = ("etcd", "etcd-v2")
 BACKENDS = (*EMBEDDED_BACKENDS, *ETCD_BACKENDS, STATIC_BACKEND, "file")
 BESIDE_THE_MASTER, UNPRIVILEGED = 100, 1024
 
+BUILT_IN_CHECK = "built in"
 HangPolicy = Literal["off", "warn", "restart"]
 ProgramKind = Literal["script", "module", "command", "run_path", "function"]
 
@@ -119,6 +120,8 @@ class Timeouts(Struct, frozen=True):
     running round does not wait much longer."""
     seek_s: float = 6.0
     """How long it may take to find and reach the coordinator before that is tried anew."""
+    check_s: float = 60.0
+    """How long a command may take that says whether a node is fit."""
     resign_s: float = 3.0
     """How long a node that is done waits until its place as coordinator is handed over."""
 
@@ -216,6 +219,12 @@ class Output(Struct, frozen=True):
     stdout_filters: tuple[str, ...] = ()
     stderr_filters: tuple[str, ...] = ()
     prefix_template: str | None = None
+    quiet: bool = False
+    """Of our own lines only failures and the report."""
+    verbose: bool = False
+    json: bool = False
+    """Our own lines are one object each (`observe.story`)."""
+    timestamps: bool = False
 
     def redirected(self, local_rank: int) -> int:
         return self.redirects.get(local_rank, self.redirects_default)
@@ -291,6 +300,8 @@ class JobConfig(Struct, frozen=True):
     """Whether whoever may ask the job may also harm it, for a trial (`holdfast chaos`)."""
     worker_store: bool = False
     """Rank 0 serves PyTorch's store itself, instead of a process of ours."""
+    check: str = ""
+    """What a node has to pass before it joins: a command, `BUILT_IN_CHECK`, or nothing."""
     hidden_variables: tuple[str, ...] = ()
     """What the agent has in its environment and workers must not: the engine's own ranks."""
 
@@ -378,6 +389,11 @@ class JobConfig(Struct, frozen=True):
             self.quarantine.first_s > 0 and self.quarantine.forget_s > 0,
             "a host cannot be kept out for no time",
             "--quarantine-time 300, for instance; --quarantine-after 0 keeps none out",
+        )
+        _require(
+            self.output.quiet + self.output.verbose + self.output.json <= 1,
+            "--quiet, --verbose and --json exclude each other",
+            "each says in which form the agent's own lines are: keep one",
         )
         _require(
             (self.security.tls_certificate is None) == (self.security.tls_key is None),

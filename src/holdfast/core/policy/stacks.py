@@ -77,6 +77,10 @@ class StackPlace(Struct, frozen=True):
     def waits(self) -> bool:
         return self.function in _WAITING
 
+    def shortly(self) -> str:
+        """As part of a sentence: "in load_batch at data.py:88"."""
+        return f"in {self.function} at {self.where}" if self.function else self.kernel
+
     def in_words(self, is_one: bool) -> str:
         """What follows the names of the ranks."""
         be = "is" if is_one else "are"
@@ -119,11 +123,25 @@ def without_own_frames(text: str) -> str:
 
 def grouped(stacks: Iterable[WorkerStack]) -> tuple[StackGroup, ...]:
     """Workers at the same place together (rule 2)."""
+    return grouped_by((place_of(stack), stack) for stack in stacks)
+
+
+def grouped_by(found: Iterable[tuple[StackPlace, WorkerStack]]) -> tuple[StackGroup, ...]:
+    """The same where their places are known already: nodes tell these, and not all frames."""
     places: dict[StackPlace, list[WorkerStack]] = {}
-    for stack in sorted(stacks, key=lambda stack: stack.rank):
-        places.setdefault(place_of(stack), []).append(stack)
-    groups = [StackGroup(place, tuple(found)) for place, found in places.items()]
+    for place, stack in sorted(found, key=lambda one: one[1].rank):
+        places.setdefault(place, []).append(stack)
+    groups = [StackGroup(place, tuple(stacks)) for place, stacks in places.items()]
     return tuple(sorted(groups, key=lambda group: (-len(group.stacks), group.stacks[0].rank)))
+
+
+def odd_one(groups: tuple[StackGroup, ...]) -> WorkerStack | None:
+    """The first that waits for nobody, where not all do; else the only one at its place."""
+    at_work = [one for group in groups if not group.place.waits for one in group.stacks]
+    if at_work:
+        return min(at_work, key=lambda one: one.rank)
+    last = groups[-1].stacks if len(groups) > 1 else ()
+    return last[0] if len(last) == 1 else None
 
 
 def in_words(groups: tuple[StackGroup, ...]) -> str:
@@ -152,8 +170,7 @@ def place_of(stack: WorkerStack) -> StackPlace:
 
 def where(stack: WorkerStack) -> str:
     """The same in words: "in load_batch at data.py:88"."""
-    place = place_of(stack)
-    return f"in {place.function} at {place.where}" if place.function else place.kernel
+    return place_of(stack).shortly()
 
 
 def is_waiting(stack: WorkerStack) -> bool:

@@ -1,7 +1,7 @@
 """What `holdfast run` ends with: one number for each way in which a node's part can end.
 
 Rules
-1. Without an engine that placed the node, a status says what happened: 0 to 3, or 128 and the
+1. Without an engine that placed the node, a status says what happened: 0 to 4, or 128 and the
    number of the signal, as shells have it.
 2. An engine acts on a status. One that takes the worst of all nodes for the job's gets 0 from a
    node that was asked to leave while the job goes on: nothing is wrong. One that runs a node again
@@ -20,6 +20,8 @@ SUCCEEDED = 0
 FAILED = 1
 USAGE = 2
 NOT_FORMED = 3
+UNFIT = 4
+"""The node did not pass its own check (`--check`), and stays out."""
 RUN_AGAIN = 75
 """What `sysexits.h` has for "temporary failure; try again later"."""
 BY_SIGNAL = 128

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -31,6 +31,7 @@ from holdfast.core.node.io import (
 )
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.bounds import LINE_MOST, cut
+from holdfast.core.protocol.messages import PLACES_MOST, StoodPlace
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.lookout.pages import RoundPages, Sign
 from holdfast.processes.lookout.stack_files import LookMeans, StackFiles
@@ -400,11 +401,24 @@ class Lookout:
                     cut(verdict.words, LINE_MOST),
                     snapshot.file,
                     verdict.suspect,
-                    cut(verdict.place, LINE_MOST),
-                    verdict.stands_out,
+                    _places(verdict),
+                    verdict.still_s,
                     verdict.never_spoke,
                 )
             )
+
+
+def _places(verdict: HangVerdict) -> tuple[StoodPlace, ...]:
+    """As the coordinator is told of them."""
+    return tuple(
+        StoodPlace(
+            tuple(stack.rank for stack in group.stacks),
+            cut(group.place.function, LINE_MOST),
+            cut(group.place.where, LINE_MOST),
+            cut(group.place.kernel, LINE_MOST),
+        )
+        for group in verdict.groups[:PLACES_MOST]
+    )
 
 
 def _keep_record(environ: Mapping[str, str], worker: Watched, folder: Path) -> None:
@@ -414,24 +428,10 @@ def _keep_record(environ: Mapping[str, str], worker: Watched, folder: Path) -> N
     flight_records.keep(environ, worker.rank, worker.born_at, folder)
 
 
-def answer_stacks(
-    message: dict[str, Any],
-    run_id: str,
-    take: Callable[[str, OnStacks], None],
-    answer: Callable[[bytes], None],
-    is_loaded: bool,
-) -> None:
-    """Answer whoever asks where the workers are, once `load` is done."""
-    from holdfast.processes.lookout.asking import asked_for_stacks
-
-    asked_for_stacks(message, run_id, take, answer)
-
-
 def load() -> bool:
     """In a lane: import what looks need, for whoever looks later."""
     import holdfast.core.policy.standings
     import holdfast.core.policy.stragglers
-    import holdfast.processes.lookout.asking
     import holdfast.processes.lookout.hang_looks  # noqa: F401 - for whoever looks later
 
     return True

@@ -1,0 +1,66 @@
+"""A node that did not pass its check: it tells the coordinator, if it can, and goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.node import step as agent
+from holdfast.core.node.io import (
+    AgentEffect,
+    AgentEvent,
+    AgentStarted,
+    AgentTimerFired,
+    CoordinatorLost,
+    CoordinatorReached,
+    EndSpawner,
+    Finish,
+    ReserveEndpoint,
+    Say,
+    SpawnerEnded,
+    StartZygote,
+)
+from holdfast.core.node.state import STAY_OUT_TIMER, AgentState
+from holdfast.core.policy.config import JobConfig, Program
+from holdfast.core.protocol.messages import NodeGreeted, NodeJoined, NodeLeft
+from holdfast.core.protocol.model import Outcome
+
+from .test_contact import reports
+
+FULL = "/data has 12 MB left"
+
+
+def life(*events: AgentEvent, least: int = 1) -> list[AgentEffect]:
+    config = JobConfig("job", Program("script", "x"), min_nodes=least, max_nodes=2)
+    state = AgentState(config, "here-1", "here")
+    started = AgentStarted(stays_out=FULL)
+    return [effect for event in (started, *events) for effect in agent.step(state, event, 5.0)]
+
+
+def outcome(effects: list[AgentEffect]) -> Outcome:
+    (finish,) = [effect for effect in effects if isinstance(effect, Finish)]
+    return finish.outcome
+
+
+def test_it_greets_says_why_it_stays_out_and_is_never_ready() -> None:
+    effects = life(CoordinatorReached(), SpawnerEnded())
+    said = reports(effects)
+    assert [type(one) for one in said] == [NodeGreeted, NodeLeft]
+    assert said[1] == NodeLeft(FULL, stays_out=True)
+    assert not any(isinstance(one, NodeJoined) for one in said)
+    assert Say(f"this node stays out: {FULL}") in effects
+    assert not any(isinstance(one, ReserveEndpoint | StartZygote) for one in effects)
+    assert outcome(effects).exit_status == 4
+
+
+@pytest.mark.parametrize(
+    "event", [CoordinatorLost("no such name", permanent=True), AgentTimerFired(STAY_OUT_TIMER)]
+)
+def test_it_goes_even_if_nobody_is_reached(event: AgentEvent) -> None:
+    effects = life(event)
+    assert any(isinstance(effect, EndSpawner) for effect in effects)
+    assert outcome(life(event, SpawnerEnded())).reason == f"here stays out: {FULL}"
+
+
+@pytest.mark.parametrize(("least", "asked"), [(1, "node"), (2, "")])
+def test_engines_are_told_whether_the_job_can_do_without_it(least: int, asked: str) -> None:
+    assert outcome(life(CoordinatorReached(), SpawnerEnded(), least=least)).asked == asked
