@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.policy.held import Finding, HeldSight, HeldTerms, HeldWatch, look
+from holdfast.core.policy.held import HeldFinding, HeldSight, HeldTerms, HeldWatch, look
 
 TERMS = HeldTerms(told_after_s=10.0, limit_s=0.0, interval_s=2.0)
 LIMITED = HeldTerms(told_after_s=300.0, limit_s=6.0, interval_s=2.0)
 
 
-def looks(terms: HeldTerms, *seen: HeldSight, every_s: float = 2.0) -> list[Finding]:
+def looks(terms: HeldTerms, *seen: HeldSight, every_s: float = 2.0) -> list[HeldFinding]:
     watch = HeldWatch(terms)
     return [
         finding
@@ -26,7 +26,7 @@ def stuck(times: int, switches: int = 7, state: str = "D") -> list[HeldSight]:
 
 def test_who_is_stuck_for_long_is_told_of_once() -> None:
     assert looks(TERMS, *stuck(5)) == []
-    assert looks(TERMS, *stuck(20)) == [Finding(1, "stuck", 10.0, ends=False)]
+    assert looks(TERMS, *stuck(20)) == [HeldFinding(1, "stuck", 10.0, ends=False)]
 
 
 def test_who_has_run_in_between_was_never_held_for_long() -> None:
@@ -40,12 +40,12 @@ def test_one_that_is_held_anew_is_told_of_anew() -> None:
 
 
 def test_a_limit_ends_who_is_stuck_before_anybody_else_is_told() -> None:
-    assert looks(LIMITED, *stuck(10)) == [Finding(1, "stuck", 6.0, ends=True)]
+    assert looks(LIMITED, *stuck(10)) == [HeldFinding(1, "stuck", 6.0, ends=True)]
 
 
 def test_who_was_stopped_by_a_signal_is_only_told_of() -> None:
     assert looks(LIMITED, *stuck(50, state="T")) == []
-    assert looks(TERMS, *stuck(50, state="T")) == [Finding(1, "stopped", 10.0, ends=False)]
+    assert looks(TERMS, *stuck(50, state="T")) == [HeldFinding(1, "stopped", 10.0, ends=False)]
 
 
 def test_the_sleep_of_a_machine_counts_as_two_looks() -> None:

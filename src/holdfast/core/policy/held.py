@@ -52,7 +52,7 @@ class Hold(Struct):
     ended: bool = False
 
 
-class Finding(Struct, frozen=True):
+class HeldFinding(Struct, frozen=True):
     """A worker that is held for too long."""
 
     local_rank: int
@@ -70,7 +70,7 @@ class HeldWatch(Struct):
     looked_at: float | None = None
 
 
-def look(watch: HeldWatch, seen: Iterable[HeldSight], now: float) -> list[Finding]:
+def look(watch: HeldWatch, seen: Iterable[HeldSight], now: float) -> list[HeldFinding]:
     """Take in one look at all workers that run; what is to be said of whom."""
     elapsed_s = 0.0 if watch.looked_at is None else max(0.0, now - watch.looked_at)
     counted_s = min(elapsed_s, LATE_LOOKS * watch.terms.interval_s)
@@ -93,10 +93,10 @@ def look(watch: HeldWatch, seen: Iterable[HeldSight], now: float) -> list[Findin
     return found
 
 
-def _judge(terms: HeldTerms, local_rank: int, hold: Hold) -> Finding | None:
+def _judge(terms: HeldTerms, local_rank: int, hold: Hold) -> HeldFinding | None:
     ends = hold.how == "stuck" and 0 < terms.limit_s <= hold.held_s
     is_new = (ends and not hold.ended) or (hold.held_s >= terms.told_after_s and not hold.told)
     if not is_new:
         return None
     hold.told, hold.ended = True, ends
-    return Finding(local_rank, hold.how, hold.held_s, ends)
+    return HeldFinding(local_rank, hold.how, hold.held_s, ends)

@@ -15,7 +15,7 @@ from holdfast.core.protocol.bounds import LINE_MOST, cut
 from holdfast.processes.lookout import kernel
 from holdfast.processes.output.log_files import Lane
 
-OnHeld = Callable[[held.Finding, str], None]
+OnHeld = Callable[[held.HeldFinding, str], None]
 """Takes what was found, and what the kernel says of it in words."""
 
 
@@ -53,7 +53,7 @@ def _views(pids: dict[int, int]) -> dict[int, kernel.KernelView]:
     return {rank: view for rank, view in views if view is not None and not view.tracer}
 
 
-def _in_words(finding: held.Finding, view: kernel.KernelView) -> str:
+def _in_words(finding: held.HeldFinding, view: kernel.KernelView) -> str:
     held_s = f"{finding.held_s:.0f} s"
     if finding.how == "stopped":
         return f"is stopped by a signal, for {held_s}: kill -CONT lets it go on"

@@ -41,7 +41,7 @@ from holdfast.worker.page import VARIABLE
 
 if TYPE_CHECKING:
     from holdfast.core.policy.hangs import Finding, HangVerdict
-    from holdfast.core.policy.held import Finding as HeldFinding
+    from holdfast.core.policy.held import HeldFinding
     from holdfast.core.policy.standings import StepMarks, WorkerStanding
     from holdfast.core.policy.stragglers import PaceWatch
     from holdfast.processes.lookout import stacks
