@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.cli.options import HelpRequested, ParsedRun, parse_run
 from holdfast.cli.table import BY_NAME, OPTIONS, UNCHANGED, Option
-from holdfast.core.policy.config import DEFAULT_SIGNALS, JobConfig, Timeouts
+from holdfast.core.policy.config import DASHBOARD_PORT, DEFAULT_SIGNALS, JobConfig, Timeouts
 from holdfast.core.protocol.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("plugins")
@@ -86,6 +86,8 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "tls-cert": ("node.pem", ("node.pem",)),
     "tls-key": ("node.key", ("node.key",)),
     "tls-ca": ("ca.pem", ("ca.pem",)),
+    "dashboard": ("9000", (9000,)),
+    "dashboard-host": ("[::1]", ("::1",)),
     "health-port": ("8080", (8080,)),
     "health-host": ("[::1]", ("::1",)),
     "otel": ("1", (True,)),
@@ -394,3 +396,28 @@ def test_which_signals_the_agent_listens_to(
 def test_no_signal_tells_workers_to_save_unless_one_is_named() -> None:
     assert parse_run(["x"], {}).config.drain_worker_signal is None
     assert parse_run(["--drain-worker-signal=none", "x"], {}).config.drain_worker_signal is None
+
+
+# --- a value that may be left out ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "port"),
+    [
+        (("--dashboard",), DASHBOARD_PORT),
+        (("--dashboard", "9000"), 9000),
+        (("--dashboard=0",), 0),
+        (("--dashboard", "--standalone"), DASHBOARD_PORT),
+        ((), None),
+    ],
+)
+def test_a_dashboard_needs_no_port(words: tuple[str, ...], port: int | None) -> None:
+    parsed = parse(*words)
+    assert parsed.dashboard.port == port
+    assert parsed.program.target == "train.py"
+
+
+@pytest.mark.parametrize("word", ["--dashboard=65536", "--dashboard=x", "--dashboard-host=gpu-01"])
+def test_a_dashboard_that_cannot_be_is_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="--dashboard"):
+        parse(word)

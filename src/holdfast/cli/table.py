@@ -18,7 +18,13 @@ from msgspec import Struct
 
 from holdfast.cli import rendezvous, values
 from holdfast.core.policy import texts
-from holdfast.core.policy.config import DEFAULT_PORT, STATIC_MASTER, JobConfig, Program
+from holdfast.core.policy.config import (
+    DASHBOARD_PORT,
+    DEFAULT_PORT,
+    STATIC_MASTER,
+    JobConfig,
+    Program,
+)
 from holdfast.core.protocol.bounds import PORT_MOST
 from holdfast.core.protocol.endpoint import host
 
@@ -29,10 +35,13 @@ FAILURE = "When something fails"
 HANGS = "When a job hangs"
 LOSS = "When machines come and go"
 SECURITY = "Who may join"
+WATCHING = "Watching it"
 HEALTH = "Health and metrics"
 WARM = "Faster starts"
 TORCHRUN = "Compatibility with torchrun"
-GROUPS = (MACHINES, PROGRAM, OUTPUT, FAILURE, HANGS, LOSS, SECURITY, HEALTH, WARM, TORCHRUN)
+GROUPS = (
+    MACHINES, PROGRAM, OUTPUT, FAILURE, HANGS, LOSS, SECURITY, WATCHING, HEALTH, WARM, TORCHRUN,
+)  # fmt: skip
 
 EVENT_HANDLERS = ("null", "console", "dynamic_rendezvous")
 """Those that need no package: the last one is torchrun's own, and keeps nothing either."""
@@ -54,6 +63,8 @@ class Option(Struct, frozen=True):
     shown: str = ""
     """The default in words, where it is worked out and not a field's plain default."""
     short: str = ""
+    alone: str = ""
+    """What it means where the value, a number, is left out."""
     also_from: tuple[str, ...] = ()
     """Older names in the environment, asked last."""
     note: str = ""
@@ -248,6 +259,12 @@ OPTIONS: tuple[Option, ...] = (
            values.optional_text, metavar="FILE", fields=("security.tls_key",), ours=True),
     Option("tls-ca", SECURITY, "who signed the certificates of all nodes",
            values.optional_text, metavar="FILE", fields=("security.tls_authority",), ours=True),
+
+    Option("dashboard", WATCHING, "show the job in a browser, at this port",
+           texts.whole_number(0, PORT_MOST), metavar="[PORT]", fields=("dashboard.port",),
+           shown=str(DASHBOARD_PORT), alone=str(DASHBOARD_PORT), ours=True),
+    Option("dashboard-host", WATCHING, "serve that at this address",
+           values.numeric_address, metavar="ADDRESS", fields=("dashboard.host",), ours=True),
 
     Option("health-port", HEALTH, "serve /livez, /readyz, /metrics; 0: any port",
            texts.whole_number(0, PORT_MOST), metavar="PORT", fields=("health.port",), ours=True,

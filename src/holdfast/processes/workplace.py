@@ -50,7 +50,7 @@ from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
 from holdfast.processes import environment
 from holdfast.processes.bare import private_messages as messages
-from holdfast.processes.bare.wire import NO, STACKS, STORE, VISIT, WAS_TOLD_TO_STOP, YES
+from holdfast.processes.bare.wire import NO, STORE, VISIT, WAS_TOLD_TO_STOP, YES
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.commands import (
     STORE_HOST,
@@ -63,7 +63,7 @@ from holdfast.processes.commands import (
 from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
-from holdfast.processes.lookout.lookout import Lookout, WatchedRound, answer_stacks, load
+from holdfast.processes.lookout.lookout import Lookout, WatchedRound
 from holdfast.processes.lookout.stack_files import LookMeans
 from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
 from holdfast.processes.outbox import Outbox
@@ -527,8 +527,6 @@ class Workplace:
 
     def _on_channel(self, pid: int, message: dict[str, Any]) -> bytes | Answer | Later | None:
         """Take what a worker says; what it, or another program of this user, asks is answered."""
-        if STACKS in message:
-            return partial(self._answer_stacks, message)
         if VISIT in message and self.on_visit is not None:
             return partial(self.on_visit, message)
         if WAS_TOLD_TO_STOP in message:
@@ -548,10 +546,6 @@ class Workplace:
             at = (worker.round, worker.ranks.local_rank)
             return self._saving.take(*at, message[KEY], message.get("step"))
         return None
-
-    def _answer_stacks(self, message: dict[str, Any], answer: Callable[[bytes], None]) -> None:
-        ask = partial(answer_stacks, message, self.config.run_id, self.take_stacks, answer)
-        self.file_lane.do(load, ask)
 
     def _by_local_rank(self, local_rank: object) -> Running | None:
         """A child of a worker speaks for it."""

@@ -23,6 +23,7 @@ from holdfast.core.protocol.bounds import COUNT_MOST, HOST_MOST, NAME_MOST, PORT
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 
+DASHBOARD_PORT = 8470
 DEFAULT_PORT = 29400
 """Where an embedded coordinator listens, unless the endpoint names another port."""
 ETCD_PORT = 2379
@@ -170,6 +171,15 @@ class SecuritySettings(Struct, frozen=True):
     tls_authority: str | None = None
 
 
+class DashboardSettings(Struct, frozen=True):
+    """Where a node serves the page of its job (`node.dashboard`)."""
+
+    port: int | None = None
+    """None: nowhere; 0: any that is free."""
+    host: str = "127.0.0.1"
+    """A numeric address of this machine."""
+
+
 class HealthSettings(Struct, frozen=True):
     """Where a node tells how it is (`node.health_port`)."""
 
@@ -280,6 +290,7 @@ class JobConfig(Struct, frozen=True):
     leases: Leases = Leases()
     security: SecuritySettings = SecuritySettings()
     warm: WarmStart = WarmStart()
+    dashboard: DashboardSettings = DashboardSettings()
     health: HealthSettings = HealthSettings()
     otel: bool = False
     """Whether rounds and recoveries are told to OpenTelemetry."""

@@ -57,12 +57,24 @@ def _begin(watch: PaceWatch, steps: Mapping[int, int], now: float) -> None:
     watch.marks = dict(steps)
 
 
+def slow_ones(paces: Mapping[int, float]) -> set[int]:
+    """Whose pace is less than half that of the one in the middle, now (rules 2 and 3)."""
+    if len(paces) < 3:
+        return set()
+    middle = _middle(paces)
+    return {rank for rank, pace in paces.items() if pace * FACTOR < middle}
+
+
+def _middle(paces: Mapping[int, float]) -> float:
+    return sorted(paces.values())[(len(paces) - 1) // 2]
+
+
 def _stragglers(watch: PaceWatch) -> list[str]:
-    if len(watch.paces) < 3:
+    slow = slow_ones(watch.paces)
+    if not slow:
         watch.slow = {}
         return []
-    middle = sorted(watch.paces.values())[(len(watch.paces) - 1) // 2]
-    slow = {rank for rank, pace in watch.paces.items() if pace * FACTOR < middle}
+    middle = _middle(watch.paces)
     watch.slow = {rank: watch.slow.get(rank, 0) + 1 for rank in slow}
     found = [r for r, windows in watch.slow.items() if windows >= WINDOWS and r not in watch.told]
     watch.told.update(found)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -428,24 +428,10 @@ def _keep_record(environ: Mapping[str, str], worker: Watched, folder: Path) -> N
     flight_records.keep(environ, worker.rank, worker.born_at, folder)
 
 
-def answer_stacks(
-    message: dict[str, Any],
-    run_id: str,
-    take: Callable[[str, OnStacks], None],
-    answer: Callable[[bytes], None],
-    is_loaded: bool,
-) -> None:
-    """Answer whoever asks where the workers are, once `load` is done."""
-    from holdfast.processes.lookout.asking import asked_for_stacks
-
-    asked_for_stacks(message, run_id, take, answer)
-
-
 def load() -> bool:
     """In a lane: import what looks need, for whoever looks later."""
     import holdfast.core.policy.standings
     import holdfast.core.policy.stragglers
-    import holdfast.processes.lookout.asking
     import holdfast.processes.lookout.hang_looks  # noqa: F401 - for whoever looks later
 
     return True
