@@ -49,6 +49,8 @@ def with_details(
     find_versions: Callable[[], str] | None = None,
 ) -> WorkerExited:
     """The event with all that can be found out about it, now that its output is in."""
+    import holdfast.core.policy.kinds  # noqa: F401 - for the loop, which needs it next
+
     tail = read_stderr(SEARCHED_LINES)
     error = ErrorDetail() if error_file is None else failures.read_error(error_file)
     if not error.traceback and event.error.traceback:

@@ -114,6 +114,8 @@ class RoundOutput:
         plans = {
             number: _plan(logs, config.output, identity, number) for number in (STDOUT, STDERR)
         }
+        for plan in plans.values():
+            plan.prefix("")  # Whatever that has to import is imported here, not on the loop.
         opened = {
             number: open_to_append(plan.file)
             for number, plan in plans.items()
