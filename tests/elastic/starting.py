@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from holdfast.elastic import multiprocessing as ours
 from holdfast.elastic.multiprocessing import (
@@ -44,7 +44,7 @@ def leaves_nothing() -> Iterator[None]:
     before = held()
     yield
     nursery.let_go()
-    eventually(lambda: held() <= before, lambda: str(held() - before))
+    until(lambda: held() <= before, lambda: str(held() - before))
 
 
 def held() -> set[str]:
@@ -58,15 +58,6 @@ def held() -> set[str]:
         except FileNotFoundError:
             pass  # The one that the folder was listed by.
     return threads | {f"process {pid}" for pid in children} | descriptors
-
-
-def eventually(
-    condition: Callable[[], bool], explain: Callable[[], str] = lambda: "it never came"
-) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, explain()
-        time.sleep(0.01)
 
 
 def envs(number: int) -> dict[int, dict[str, str]]:

@@ -40,6 +40,7 @@ from holdfast.core.node.io import (
     ZygoteReady,
 )
 from holdfast.core.policy.config import JobConfig, Oversight, Program, RestartPolicy, Timeouts
+from holdfast.core.protocol.messages import StoodPlace
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus
 from holdfast.node.engine import Engine
 from holdfast.node.ports import Ports
@@ -146,9 +147,8 @@ class Stage:
         """All workers stand still; the named one is somewhere else than the others."""
         suspect = int(command.words[0])
         words = f"all workers stand still: rank {suspect} is in load at data.py:8"
-        stood = GroupStood(
-            self._round, words, "stacks_1.txt", suspect, "in load at data.py:8", True
-        )
+        places = (StoodPlace((suspect,), "load", "data.py:8"),)
+        stood = GroupStood(self._round, words, "stacks_1.txt", suspect, places)
         self._engine.post(stood)
 
     def move(self, command: Command) -> None:

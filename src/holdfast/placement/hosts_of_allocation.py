@@ -42,6 +42,25 @@ def place_of(name: str, names: list[str]) -> int | None:
     return short.index(own) if own in short else None
 
 
+def rank_among(circumstances: Circumstances, names: list[str], source: str) -> int:
+    """This machine's place among the hosts that `source` names. Raises `UsageError` for none."""
+    own = circumstances.host_name()
+    rank = place_of(own, names) if len(names) > 1 else 0
+    if rank is None:
+        raise contradiction(f"this is {own}, which {source} does not name")
+    return rank
+
+
+def read_from(source: str, job: str) -> dict[str, str]:
+    """The `sources` of a placement of which one variable names the hosts, another the job."""
+    return {
+        "nodes": f"the hosts of {source}",
+        "rank": f"the place of this host in {source}",
+        "endpoint": f"the first of {source}, port from {job}",
+        "run_id": job,
+    }
+
+
 def own_name(circumstances: Circumstances) -> str:
     """What this machine is called, by who placed us if that is said."""
     variable = circumstances.first_set("MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "PMIX_HOSTNAME")

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from holdfast.core.protocol.bounds import NUMBER_MOST
 from holdfast.core.protocol.errors import UsageError
-from holdfast.placement.hosts_of_allocation import place_of, unique
+from holdfast.placement.hosts_of_allocation import rank_among, read_from, unique
 from holdfast.placement.model import (
     COMMAND,
     Circumstances,
     Placement,
     as_id,
-    contradiction,
     port_of_numbers,
 )
 
@@ -36,10 +35,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
             "so it runs on one of them only",
             f'blaunch -z "{" ".join(names)}" {COMMAND} (or --nnodes 1, for this node alone)',
         )
-    own = circumstances.host_name()
-    rank = place_of(own, names) if len(names) > 1 else 0
-    if rank is None:
-        raise contradiction(f"this is {own}, which {source} does not name")
+    rank = rank_among(circumstances, names, source)
     return Placement(
         engine=NAME,
         where=f"LSF job {job}",
@@ -49,12 +45,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
         port=port_of_numbers(job, element),
         is_host=rank == 0,
         run_id=as_id("lsf", f"{job}.{element}" if element else job),
-        sources={
-            "nodes": f"the hosts of {source}",
-            "rank": f"the place of this host in {source}",
-            "endpoint": f"the first of {source}, port from LSB_JOBID",
-            "run_id": "LSB_JOBID",
-        },
+        sources=read_from(source, "LSB_JOBID"),
     )
 
 

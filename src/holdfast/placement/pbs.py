@@ -11,7 +11,7 @@ Rules
 from __future__ import annotations
 
 from holdfast.core.protocol.errors import UsageError
-from holdfast.placement.hosts_of_allocation import place_of, unique
+from holdfast.placement.hosts_of_allocation import rank_among, read_from, unique
 from holdfast.placement.model import (
     COMMAND,
     Circumstances,
@@ -41,10 +41,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
             "which runs on the first of them only",
             f"mpiexec -n {len(names)} -ppn 1 {COMMAND} (or --nnodes 1, for this node alone)",
         )
-    own = circumstances.host_name()
-    rank = place_of(own, names) if len(names) > 1 else 0
-    if rank is None:
-        raise contradiction(f"this is {own}, which PBS_NODEFILE does not name")
+    rank = rank_among(circumstances, names, "PBS_NODEFILE")
     return Placement(
         engine=NAME,
         where=f"PBS job {job}",
@@ -54,10 +51,5 @@ def detect(circumstances: Circumstances) -> Placement | None:
         port=port_of_name(job),
         is_host=rank == 0,
         run_id=as_id("pbs", job),
-        sources={
-            "nodes": "the hosts of PBS_NODEFILE",
-            "rank": "the place of this host in PBS_NODEFILE",
-            "endpoint": "the first of PBS_NODEFILE, port from PBS_JOBID",
-            "run_id": "PBS_JOBID",
-        },
+        sources=read_from("PBS_NODEFILE", "PBS_JOBID"),
     )

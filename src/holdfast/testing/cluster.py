@@ -77,6 +77,7 @@ class Cluster:
         self.outcome: Outcome | None = None
         """That of the job, once it is written down."""
         self.mid_word: dict[int, float] = {}
+        self.deaf_to_hang: set[int] = set()
         self.machines = [Machine(self, number, host) for number, host in enumerate(plan.hosts)]
         for machine in self.machines:
             self.timeline.at(machine.plan.start_at, machine.start_agent)

@@ -91,6 +91,44 @@ class WorkerSaved(Fact, frozen=True):
     step: int
 
 
+class NodeStood(Fact, frozen=True):
+    """The workers of a node do nothing any more, though they run."""
+
+    host: int
+    node: str
+    round: int
+
+
+class NodeMoved(Fact, frozen=True):
+    """They go on, or are gone."""
+
+    host: int
+    node: str
+    round: int
+
+
+class HangDecided(Fact, frozen=True):
+    """A coordinator says of a round that all of it stands still."""
+
+    by_host: int
+    round: int
+
+
+class HangHeard(Fact, frozen=True):
+    """A node is told so, and has something to say of it."""
+
+    node: str
+    round: int
+
+
+class EndedForHang(Fact, frozen=True):
+    """A node ends a worker, so that the round is tried again."""
+
+    node: str
+    round: int
+    rank: int
+
+
 class WorkerContinued(Fact, frozen=True):
     host: int
     node: str

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from holdfast.testing.machine import Machine
 
 RELEASE_EVERY_S = 0.5
+STANDS_APART_S = 8.0
+UNHEARD_S = 0.003
+"""How long before its word a connection breaks: too short to have another one by then."""
+SHORT_STANDS = 0.3
+"""How often the workers of a node go on before those of others do."""
 ORPHAN_SHARE = 0.5
 """Of a lease, for which that one goes on: nobody is left who would end it when it is over."""
 Happen = Callable[["Cluster", "Machine", Fault], None]
@@ -324,6 +329,48 @@ def _workers_finish(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     cluster.finish()
 
 
+def _node_stands_still(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    if machine.process is not None:
+        random = Random(f"still {cluster.plan.seed} {fault.at} {machine.number}")
+        machine.process.spawner.still.begin(random, fault.lasts_s)
+
+
+def _node_moves_unheard(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """Its connection breaks just before its workers go on."""
+    _node_stands_still(cluster, machine, fault)
+    before_s = max(0.0, fault.lasts_s - UNHEARD_S)
+    cluster.timeline.after(before_s, _connection_reset, cluster, machine, fault)
+
+
+def _hang_is_unheard(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """Its connection breaks with the next word to it of a hang."""
+    cluster.deaf_to_hang.add(machine.number)
+
+
+def lose_word_of_hang(cluster: Cluster, node: str) -> None:
+    """A coordinator is about to tell that node of a hang."""
+    host = cluster.host_of(node)
+    if host in cluster.deaf_to_hang and not cluster.healed:
+        cluster.deaf_to_hang.discard(host)
+        machine = cluster.machines[host]
+        cluster.tell_story(machine, "*** the word of a hang is lost")
+        line = machine.process.line if machine.process is not None else None
+        if line is not None and line.connection is not None:
+            cluster.network.reset(line.connection)
+
+
+def _job_stands_still(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """All of it, but that now and then one goes on soon: then it is no hang, or not for long."""
+    for each in cluster.machines:
+        random = Random(f"still {cluster.plan.seed} {fault.at} {each.number}")
+        is_short = random.random() < SHORT_STANDS and fault.other % 2 == 0
+        lasts_s = fault.lasts_s * (random.random() if is_short else 1.0)
+        own = replace(fault, lasts_s=lasts_s)
+        apart_s = STANDS_APART_S if fault.other % 3 == 0 else 0.3
+        delay_s = apart_s * random.random()
+        cluster.timeline.after(delay_s, _node_stands_still, cluster, each, own)
+
+
 def _closing_asked(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     if machine.process is not None:
         machine.process.ask_for_closing()
@@ -382,6 +429,10 @@ KINDS: dict[str, Happen] = {
     "released": _released,
     "a liar speaks": _a_liar_speaks,
     "all are killed": _all_are_killed,
+    "job stands still": _job_stands_still,
+    "node stands still": _node_stands_still,
+    "node moves unheard": _node_moves_unheard,
+    "hang is unheard": _hang_is_unheard,
 }
 
 

@@ -5,11 +5,13 @@ It is the journal of that process's engine, which is told of every step of every
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator import validate as coordinator_validate
 from holdfast.core.coordinator.bootstrap import Beginning
+from holdfast.core.coordinator.io import CoordinatorEffect, Tell
 from holdfast.core.coordinator.leases import NodeGone
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.round import AbsentSeat, FormingRound, StoppingRound, UnreportedSeat
@@ -17,7 +19,7 @@ from holdfast.core.election import validate as election_validate
 from holdfast.core.election.io import ElectionEffect, ElectionEvent, Outranked, StepDown
 from holdfast.core.election.state import ElectionState, may_speak
 from holdfast.core.node import validate as node_validate
-from holdfast.core.node.io import AgentEffect, AgentEvent, Report, Told
+from holdfast.core.node.io import AgentEffect, AgentEvent, Report, SignalWorkers, Told
 from holdfast.core.protocol.messages import (
     CloseJob,
     Heartbeat,
@@ -25,13 +27,18 @@ from holdfast.core.protocol.messages import (
     NodeGreeted,
     RunRound,
     StopRound,
+    TellHang,
     ToNode,
 )
 from holdfast.core.protocol.model import Tenure
+from holdfast.testing import faults
 from holdfast.testing.facts import (
     CoreRaised,
     Delivered,
+    EndedForHang,
     FirstWord,
+    HangDecided,
+    HangHeard,
     LeaseRenewed,
     NodeDeclaredGone,
     RoundEnding,
@@ -72,6 +79,16 @@ class Observer:
         for effect in effects:
             if isinstance(effect, Report):
                 self._reports(effect, at)
+            elif isinstance(effect, SignalWorkers) and effect.signal == signal.SIGKILL:
+                self._ends_for_hang(effect)
+
+    def _ends_for_hang(self, effect: SignalWorkers) -> None:
+        state, now = self._process.state, self._cluster.timeline.now
+        assert state.assignment is not None, "workers run"
+        for local_rank in effect.local_ranks:
+            rank = state.workers[local_rank].rank
+            fact = EndedForHang(now, self._process.node, state.assignment.round, rank)
+            self._cluster.note(fact)
 
     def _reports(self, effect: Report, at: float) -> None:
         if isinstance(effect.message, Heartbeat):
@@ -88,6 +105,9 @@ class Observer:
                 self._renewed(message.number)
             elif obeyed:
                 self._cluster.note(Delivered(now, node, event.tenure, message, True))
+        elif isinstance(message, TellHang):
+            if self._process.state.hang_said:
+                self._cluster.note(HangHeard(now, node, message.round))
         elif isinstance(message, RunRound | StopRound | CloseJob):
             self._cluster.note(Delivered(now, node, event.tenure, message, obeyed))
 
@@ -126,6 +146,7 @@ class Observer:
                 self._cluster.note(NodeDeclaredGone(now, gone, process.host, in_tenure))
                 text = f"coordinator: {gone} is gone: {taken.event.reason}"
                 self._cluster.tell_story(process.machine, text)
+            self._hang_decided(taken.effects)
         liveness.taken.clear()
         current = liveness.state.round
         ending = current if isinstance(current, StoppingRound) else None
@@ -134,6 +155,15 @@ class Observer:
             self._ending = number
             if ending is not None:
                 self._ends(liveness, ending, at)
+
+    def _hang_decided(self, effects: list[CoordinatorEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Tell) and isinstance(effect.message, TellHang):
+                now, number = self._cluster.timeline.now, effect.message.round
+                self._cluster.note(HangDecided(now, self._process.host, number))
+                text = f"coordinator: round {number} hangs, {effect.node} is told"
+                self._cluster.tell_story(self._process.machine, text)
+                faults.lose_word_of_hang(self._cluster, effect.node)
 
     def _ends(self, liveness: Liveness, current: StoppingRound, at: float) -> None:
         since, cause = liveness.state.wait.newcomer_since, current.cause

@@ -54,6 +54,10 @@ FaultKind = Literal[
     "released",
     "a liar speaks",
     "all are killed",
+    "job stands still",
+    "node stands still",
+    "node moves unheard",
+    "hang is unheard",
 ]
 
 HARMLESS: frozenset[FaultKind] = frozenset(
@@ -73,6 +77,8 @@ HARMLESS: frozenset[FaultKind] = frozenset(
         "pushes late",
         "pushes jumbled",
         "a liar speaks",
+        "job stands still",
+        "node stands still",
     }
 )
 """What gives a leader no reason to think that another node is gone."""

@@ -101,6 +101,8 @@ class Profile(Struct, frozen=True):
     """How often workers ask whether they are to save."""
     at_one_host: float = 0.0
     """How often what does not strike the leader strikes the last host."""
+    hangs: float = 0.0
+    """How often a worker is ended where all stand still, and not only told of."""
     slow_first: float = 0.0
     """How often the first host, which leads, is too slow for a seat where not all get one."""
 
@@ -195,6 +197,35 @@ PROFILES: dict[str, Profile] = {
         ends_early=0.0,
     ),
     "shortage": Profile(("node is killed",), faults=(0, 2), late=0.6, shortage=1.0, spare=0.0),
+    "standstill": Profile(
+        (
+            *("job stands still", "job stands still", "job stands still", "node stands still"),
+            *("connection reset", "connection reset", "connection half open", "slow network"),
+            *("cut off from", "agent pauses", *DEATHS),
+        ),
+        faults=(3, 8),
+        at_leader=0.4,
+        embedded=0.5,
+        late=0.1,
+        short_s=(1.0, 30.0),
+        hangs=0.6,
+    ),
+    "unheard": Profile(
+        (
+            *("job stands still", "job stands still", "job stands still"),
+            *("node moves unheard", "node moves unheard", "hang is unheard", "hang is unheard"),
+            "node stands still",
+        ),
+        hosts=(2, 4),
+        faults=(4, 9),
+        at_leader=0.1,
+        embedded=0.5,
+        late=0.0,
+        spare=0.5,
+        ends_early=0.0,
+        short_s=(1.0, 25.0),
+        hangs=0.5,
+    ),
     "large": Profile(
         (*DEATHS, *NETWORK, *SLEEP, *WORKERS, "drain"), hosts=(8, 40), faults=(1, 5), late=0.1
     ),
@@ -205,7 +236,8 @@ WEIGHTS = {
     "leader": 10, "register": 8, "drains": 6, "growth": 4, "slow": 5, "embedded": 8,
     "watching": 6, "emptied": 4, "takeover": 4, "points": 6,
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
-    "closings": 0, "liars": 0, "asked": 0, "again": 0, "blamed": 0,
+    "closings": 0, "liars": 0, "asked": 0, "again": 0, "blamed": 0, "standstill": 0,
+    "unheard": 0,
 }  # fmt: skip
 
 
@@ -220,6 +252,8 @@ def make_plan(seed: int, profile: str = "") -> Plan:
     config = _config(random, kind, count, embedded)
     if kind.at_one_host:
         config = _with_quarantine(seed, config)
+    if Random(f"hangs {seed}").random() < kind.hangs:
+        config = replace(config, oversight=replace(config.oversight, hang="restart"))
     heal_at = _heal_at(random, config)
     register = _register(seed, kind, config)
     faults = _faults(random, kind, heal_at, (count, None if embedded else register.kind))

@@ -57,6 +57,7 @@ from holdfast.testing.facts import (
 )
 from holdfast.testing.lockstep import STEP_S
 from holdfast.testing.notes import SimulatedNotes
+from holdfast.testing.standstill import SimulatedStandstill
 
 if TYPE_CHECKING:
     from holdfast.testing.process import SimulatedProcess
@@ -124,6 +125,7 @@ class SimulatedSpawner:
         self.tethers: set[int] = set()
         """All that anything on this node still holds."""
         self.notes = SimulatedNotes(process)
+        self.still = SimulatedStandstill(self)
         self.orphan: SimulatedWorker | None = None
         """A process of the user's that has outlived agent and spawner."""
         self.shared: frozenset[int] = frozenset()
@@ -172,7 +174,7 @@ class SimulatedSpawner:
             case StartWorkers():
                 self._start(request)
             case SignalWorkers():
-                for worker in self.workers:
+                for worker in list(self.workers):
                     if worker.local_rank in request.local_ranks and request.stops:
                         self._signal(worker, request.signal)
             case ShowSaving():
@@ -283,7 +285,8 @@ class SimulatedSpawner:
     def _step(self, worker: SimulatedWorker) -> None:
         if not self.alive or not worker.executes or worker.stopping:
             return
-        if self.cluster.plan.reports_steps and self.cluster.whole(worker.round):
+        stands = self.still.round == worker.round
+        if self.cluster.plan.reports_steps and self.cluster.whole(worker.round) and not stands:
             self.cluster.steps += 1
             self._tell(StepReported(worker.round, worker.local_rank, self.cluster.steps))
         self.machine.after(STEP_EVERY_S, self._step, worker)
@@ -338,6 +341,9 @@ class SimulatedSpawner:
     def _signal(self, worker: SimulatedWorker, number: int) -> None:
         if not worker.executes or worker.stopping:
             return
+        if number == signal.SIGKILL:  # For what it did, and not to stop it: it has failed.
+            self._ends(worker, "failed", ExitStatus(signal=number), ErrorDetail())
+            return
         worker.stopping = True
         delay_s = self.machine.stop_delay()
         if delay_s is not None:
@@ -354,7 +360,9 @@ class SimulatedSpawner:
         self._ends(worker, how, ExitStatus(code=1), error)
 
     def succeed(self, worker: SimulatedWorker) -> None:
-        if self.alive and worker.executes and not worker.stopping:
+        if self.alive and worker.executes and self.still.round == worker.round:
+            self.machine.after(STEP_EVERY_S, self.succeed, worker)
+        elif self.alive and worker.executes and not worker.stopping:
             self._ends(worker, "succeeded", ExitStatus(code=0), ErrorDetail())
 
     def _ends(
@@ -363,6 +371,7 @@ class SimulatedSpawner:
         if not worker.executes:
             return
         self._executes_no_more(worker, how)
+        self.still.look()
         self._reap(worker, status, error)
 
     def _executes_no_more(self, worker: SimulatedWorker, how: WorkerEnd) -> None:
@@ -396,6 +405,7 @@ class SimulatedSpawner:
                 self._executes_no_more(worker, how)
             reap_s = 0.002 + 0.05 * self.cluster.random.random()
             self.machine.after(reap_s, self._reap, worker, status, ErrorDetail())
+        self.still.look()
         self._tell_if_gone()
 
     def _tell_if_gone(self) -> None:
@@ -461,6 +471,7 @@ class SimulatedSpawner:
         for worker in running:
             self._executes_no_more(worker, how)
         self.workers.clear()
+        self.still.look()
         self.process.post_agent(SpawnerLost("was killed"))
         self.process.part_ended()
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.io import CoordinatorEffect, Tell
+from holdfast.core.coordinator.io import CoordinatorEffect, Explain, Tell
 from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.messages import (
+    Standing,
+    StoodPlace,
     TellHang,
     WorkersMoved,
     WorkersStood,
@@ -61,12 +63,59 @@ def test_a_node_that_has_finished_is_not_waited_for() -> None:
     assert told_of(job.hear("b", WorkersSucceeded(1))) == {"a": False}
 
 
-def test_a_worker_is_ended_where_one_stands_out() -> None:
+def again(job: Job, node: str, seat: int) -> None:
+    """On a fresh connection."""
+    job.greet(node, Standing(1, seat, len(job.state.members), "running"))
+
+
+def waiting(*ranks: int) -> WorkersStood:
+    return WorkersStood(1, (StoodPlace(ranks, "all_reduce", "train.py:41"),), 300.0)
+
+
+def loading(rank: int) -> WorkersStood:
+    waits_for = "waiting for a file on /data"
+    return WorkersStood(1, (StoodPlace((rank,), "load_batch", "data.py:88", waits_for),), 310.0)
+
+
+def test_the_odd_one_of_all_nodes_is_ended() -> None:
     job = hanging("a", "b", "c")
-    job.hear("a", WorkersStood(1))
-    job.hear("b", WorkersStood(1))
-    told = told_of(job.hear("c", WorkersStood(1, stands_out=True)))
-    assert told == {"a": False, "b": False, "c": True}
+    job.hear("a", waiting(0))
+    job.hear("b", waiting(1))
+    effects = job.hear("c", loading(2))
+    assert told_of(effects) == {"a": False, "b": False, "c": True}
+    assert [
+        effect.message.rank
+        for effect in effects
+        if isinstance(effect, Tell) and isinstance(effect.message, TellHang)
+    ] == [None, None, 2]
+
+
+def test_where_all_are_is_said_once_where_the_coordinator_is() -> None:
+    job = hanging("a", "b", hang="warn")
+    job.hear("a", waiting(0))
+    said = [one.text for one in job.hear("b", loading(1)) if isinstance(one, Explain)]
+    everywhere = "all workers on 2 nodes have stood still for 300 s"
+    waits = "rank 0 on host-a waits in all_reduce at train.py:41"
+    loads = "rank 1 on host-b is in load_batch at data.py:88, waiting for a file on /data"
+    assert said == [f"the job hangs: {everywhere}: {waits}; {loads}"]
+    again(job, "b", 1)
+    assert not [one for one in job.hear("b", loading(1)) if isinstance(one, Explain)]
+
+
+def test_what_a_node_said_on_a_connection_that_broke_is_forgotten() -> None:
+    job = hanging("a", "b", hang="warn")
+    job.hear("a", waiting(0))
+    again(job, "a", 0)
+    assert job.hear("b", waiting(1)) == [], "it may have moved, unheard"
+    assert told_of(job.hear("a", waiting(0))) == {"a": False, "b": False}
+
+
+def test_a_node_that_may_not_have_heard_is_told_again_and_the_others_are_not() -> None:
+    job = hanging("a", "b")
+    job.hear("a", waiting(0))
+    assert told_of(job.hear("b", loading(1))) == {"a": False, "b": True}
+    again(job, "b", 1)
+    assert told_of(job.hear("b", loading(1))) == {"b": True}
 
 
 def test_without_one_that_stands_out_the_first_node_ends_one() -> None:

@@ -14,14 +14,22 @@ from holdfast.core.node.io import (
     SignalWorkers,
     StragglerFound,
     Told,
+    WorkerHeld,
 )
-from holdfast.core.protocol.messages import TellHang, WorkersFailed, WorkersMoved, WorkersStood
+from holdfast.core.protocol.messages import (
+    StoodPlace,
+    TellHang,
+    WorkersFailed,
+    WorkersMoved,
+    WorkersStood,
+)
 from holdfast.core.protocol.model import ExitStatus
 
 from .agent_life import Life, exited, running, said, stopping, without_words
 
+PLACES = (StoodPlace((0,), "all_reduce", "a.py:9"), StoodPlace((1,), "f", "a.py:1"))
 STOOD = GroupStood(
-    1, "all workers have stood still for 300 s: …", "/logs/stacks_1.txt", 1, "in f at a.py:1", True
+    1, "all workers have stood still for 300 s: …", "/logs/stacks_1.txt", 1, PLACES, 300.0
 )
 
 
@@ -32,7 +40,7 @@ def standing() -> Life:
 
 
 def test_nothing_is_said_before_the_coordinator_knows_that_it_is_true_of_all() -> None:
-    assert running().take(STOOD) == [Report(WorkersStood(1, True))]
+    assert running().take(STOOD) == [Report(WorkersStood(1, PLACES, 300.0))]
 
 
 def test_the_words_and_the_file_are_said_once() -> None:
@@ -58,6 +66,17 @@ def test_the_suspect_is_ended_after_the_words_and_fails_with_where_it_was() -> N
     )
 
 
+def test_the_one_that_stands_out_among_all_nodes_is_ended_in_place_of_the_suspect() -> None:
+    effects = standing().take(Told(TellHang(1, ends=True, rank=0)))
+    assert effects[-1] == SignalWorkers(signal.SIGKILL, (0,))
+
+
+def test_one_is_ended_however_often_that_is_told() -> None:
+    life = standing()
+    life.take(Told(TellHang(1, ends=True)))
+    assert life.take(Told(TellHang(1, ends=True))) == []
+
+
 def test_a_suspect_that_has_ended_by_itself_is_replaced_by_the_first_that_runs() -> None:
     life = standing()
     life.state.workers[1].status = exited(1).status
@@ -80,8 +99,8 @@ def test_that_they_move_again_is_said_where_the_hang_was() -> None:
 
 def test_a_coordinator_that_is_reached_anew_is_told_again() -> None:
     effects = standing().take(CoordinatorReached())
-    assert effects[-1] == Report(WorkersStood(1, True))
-    assert Report(WorkersStood(1, True)) not in running().take(CoordinatorReached())
+    assert effects[-1] == Report(WorkersStood(1, PLACES, 300.0))
+    assert Report(WorkersStood(1, PLACES, 300.0)) not in running().take(CoordinatorReached())
 
 
 def test_what_is_about_another_round_or_one_that_stops_is_nothing() -> None:
@@ -119,3 +138,34 @@ def test_a_deadline_of_a_worker_that_has_ended_or_of_another_round_is_nothing() 
     assert life.take(missed) == []
     assert stopping().take(DeadlineMissed(1, 0, "x")) == []
     assert running().take(DeadlineMissed(2, 0, "x")) == []
+
+
+STUCK = "is stuck in the kernel for 30 s: it waits for /data/x, and no signal reaches it"
+
+
+def test_a_worker_that_is_held_is_told_of() -> None:
+    assert said(running().take(WorkerHeld(1, 1, STUCK))).endswith(STUCK)
+    assert running().take(WorkerHeld(2, 1, STUCK)) == []
+    assert stopping().take(WorkerHeld(1, 1, STUCK)) == []
+
+
+def test_a_worker_that_is_stuck_for_too_long_counts_as_failed_though_it_does_not_end() -> None:
+    life = running()
+    say, kill, report = life.take(WorkerHeld(1, 1, STUCK, ends=True))
+    assert isinstance(say, Say)
+    assert kill == SignalWorkers(signal.SIGKILL, (1,))
+    assert isinstance(report, Report)
+    assert isinstance(report.message, WorkersFailed)
+    (failure,) = report.message.failures
+    assert (failure.error.message, failure.ended_for) == (STUCK, "stuck in the kernel")
+    assert life.take(WorkerHeld(1, 1, STUCK, ends=True))[-1] == kill, "its failure is told once"
+
+
+def test_the_time_of_the_whole_run_ends_the_job_and_no_other_deadline_does() -> None:
+    for is_final in (True, False):
+        life = running()
+        life.take(DeadlineMissed(1, 1, "the time", is_final=is_final))
+        (report,) = life.take(exited(1))
+        assert isinstance(report, Report)
+        assert isinstance(report.message, WorkersFailed)
+        assert report.message.failures[0].error.non_retryable is is_final

@@ -27,6 +27,7 @@ from holdfast.elastic.multiprocessing.errors import ChildFailedError, ProcessFai
 from holdfast.elastic.rendezvous import RendezvousParameters, registry
 from holdfast.elastic.utils import store as store_util
 
+from ...waiting import until
 from . import entrypoints
 
 DEADLINE_S = 60.0
@@ -141,13 +142,6 @@ def server() -> multiprocessing.context.ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     return context
-
-
-def until(done: Callable[[], object], why: Callable[[], str] = lambda: "waited in vain") -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not done():
-        assert time.monotonic() < deadline, why()
-        time.sleep(0.005)
 
 
 # --- in the agent's process ---------------------------------------------------------------

@@ -22,8 +22,9 @@ import pytest
 
 from ...etcd_cluster import EtcdCluster, EtcdOptions
 from ...free_ports import free_port
+from ...waiting import until
 from . import entrypoints
-from .agents import Agent, Plan, server, until
+from .agents import Agent, Plan, server
 
 BACKENDS = {
     "embedded": ("holdfast", {}),

@@ -40,12 +40,12 @@ from starting import (
     SHELL,
     Module,
     envs,
-    eventually,
     functions,
     leaves_nothing,
     shell,
     signals_as_before,
 )
+from tests.waiting import until
 
 __all__ = ["leaves_nothing", "signals_as_before"]
 
@@ -359,7 +359,7 @@ def test_what_a_function_serves_is_there_until_all_have_returned(
 ) -> None:
     gate = str(tmp_path / "gate")
     context = functions(tmp_path, entrypoints.returns_when, ("",), (gate,), start_method="fork")
-    eventually(lambda: 0 in context._started.values)
+    until(lambda: 0 in context._started.values)
     assert context.wait(0) is None
     assert is_running(context.pids()[0])
     Path(gate).touch()
@@ -445,7 +445,7 @@ def test_there_is_no_result_while_they_run(
     context = shell(tmp_path, "exec sleep 1000", "exit 0", module=multiprocessing)
     assert context.wait(0) is None
     assert context.wait(timeout=0.05, period=0.01) is None
-    eventually(lambda: not is_running(context.pids()[1]))  # Else the close would end it.
+    until(lambda: not is_running(context.pids()[1]))  # Else the close would end it.
     context.close()
     context.close()
     result = context.wait(0)
@@ -478,10 +478,10 @@ def test_closing_kills_whole_trees(
     path = str(tmp_path / "daemon")
     if kind == "command":
         context = shell(tmp_path, f"trap '' TERM; setsid sleep 1000 & echo $! > {path}; wait")
-        eventually(lambda: os.path.exists(path) and bool(Path(path).read_text()))
+        until(lambda: os.path.exists(path) and bool(Path(path).read_text()))
     else:
         context = functions(tmp_path, entrypoints.ignores_sigterm, (path,), start_method=kind)
-        eventually(lambda: os.path.exists(path))
+        until(lambda: os.path.exists(path))
     daemon = int(Path(path).read_text())
     assert is_running(daemon)
     context.close(signal.SIGTERM, timeout=0.05)
@@ -496,9 +496,9 @@ def test_all_of_a_command_has_the_signal_and_the_grace(
     trap = f"sleep 0.3; echo yes > {noted}.part; mv {noted}.part {noted}; exit"
     child = f"trap '{trap}' TERM; echo > {ready}; while :; do sleep 0.02; done"
     context = shell(tmp_path, f"({child}) & wait", module=multiprocessing)
-    eventually(ready.exists)
+    until(ready.exists)
     context.close()
-    eventually(noted.exists)
+    until(noted.exists)
 
 
 @pytest.mark.usefixtures("leaves_nothing")
@@ -550,7 +550,7 @@ def test_it_works_in_a_thread_while_a_loop_runs(tmp_path: Path, method: str) -> 
 def test_a_signal_to_the_caller_interrupts_waiting_and_can_be_passed_on(tmp_path: Path) -> None:
     arguments = [(str(tmp_path), rank) for rank in (0, 1)]
     context = functions(tmp_path, entrypoints.notes_the_signal, *arguments, start_method="fork")
-    eventually(lambda: all((tmp_path / f"ready_{rank}").exists() for rank in (0, 1)))
+    until(lambda: all((tmp_path / f"ready_{rank}").exists() for rank in (0, 1)))
 
     def wait() -> None:
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGHUP)).start()
@@ -585,13 +585,13 @@ def test_nothing_outlives_the_caller(
     script = str(Path(entrypoints.__file__))
     caller = subprocess.Popen([sys.executable, script, kind, str(folder)])
     names = ("worker", "child", "fork")
-    eventually(lambda: all((folder / name).exists() for name in names))
+    until(lambda: all((folder / name).exists() for name in names))
     worker, child, fork = (int((folder / name).read_text()) for name in names)
     try:
         if ending == "kill":
             caller.kill()
         caller.wait(DEADLINE_S)
-        eventually(lambda: not is_running(worker) and not is_running(child))
+        until(lambda: not is_running(worker) and not is_running(child))
         assert is_running(fork)
     finally:
         os.kill(fork, signal.SIGKILL)
@@ -639,7 +639,7 @@ def test_what_has_no_newline_yet_is_shown_too(
         shown += capfd.readouterr().out
         return "10%" in shown
 
-    eventually(is_shown)
+    until(is_shown)
     seen.touch()
     context.wait()
     assert shown + capfd.readouterr().out == "[sh0]:10%\r[sh0]:20%\n"

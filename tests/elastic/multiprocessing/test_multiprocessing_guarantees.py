@@ -32,13 +32,13 @@ import entrypoints
 from starting import (
     DEADLINE_S,
     envs,
-    eventually,
     functions,
     held,
     leaves_nothing,
     shell,
     signals_as_before,
 )
+from tests.waiting import until
 
 __all__ = ["leaves_nothing", "signals_as_before"]
 
@@ -61,7 +61,7 @@ def started_with_a_daemon(tmp_path: Path, kind: str) -> tuple[PContext, int]:
         context = shell(tmp_path, f"{lines}; wait")
     else:
         context = functions(tmp_path, entrypoints.ignores_sigterm, (path,), start_method=kind)
-    eventually(lambda: os.path.exists(path))
+    until(lambda: os.path.exists(path))
     return context, int(Path(path).read_text())
 
 
@@ -297,7 +297,7 @@ def test_nothing_is_left_when_descriptors_run_out(tmp_path: Path, kind: str) -> 
                 context = functions(tmp_path, entrypoints.nothing, (), (), start_method=kind)
             context.close()
             worked += 1
-        eventually(lambda: held() <= before, lambda: str(held() - before))
+        until(lambda: held() <= before, lambda: str(held() - before))
         if worked == 3:
             break
     assert worked == 3
@@ -448,7 +448,7 @@ def test_closing_ends_what_processes_have_started(
 ) -> None:
     path = tmp_path / "pid"
     context = functions(tmp_path, entrypoints.starts_one_that_stays, (str(path),))
-    eventually(path.exists)
+    until(path.exists)
     context.close(timeout=0.05)
     assert not is_running(int(path.read_text()))
 

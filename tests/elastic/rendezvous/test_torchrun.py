@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 import zipfile
 from collections.abc import Iterator
@@ -24,10 +23,9 @@ from typing import NamedTuple
 import pytest
 
 from ...free_ports import free_port
+from ...waiting import DEADLINE_S, until
 
 REPOSITORY = Path(__file__).parents[3]
-DEADLINE_S = 100.0
-LOOK_EVERY_S = 0.02
 FAILED = 1
 WORKER = """
 import json, os, sys, time
@@ -90,11 +88,8 @@ class Launchers:
 
     def hear(self, number: int) -> list[Said]:
         """What the next so many workers say, by rank."""
-        deadline = time.monotonic() + DEADLINE_S
-        while len(self._lines()) < self._heard + number:
-            assert any(process.poll() is None for process in self._started), self.output()
-            assert time.monotonic() < deadline, self.output()
-            time.sleep(LOOK_EVERY_S)
+        have_ended = lambda: all(one.poll() is not None for one in self._started)  # noqa: E731
+        until(lambda: len(self._lines()) >= self._heard + number, self.output, over=have_ended)
         lines = self._lines()[self._heard :]
         self._heard += len(lines)
         return sorted(Said(**json.loads(line)) for line in lines)

@@ -84,7 +84,8 @@ def _form(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
                 state.looks["form"] = min(decision.wake_at, wait_until or decision.wake_at)
             short = candidates < state.config.min_nodes and now >= state.wait.not_before
             missing = _missing_ranks(state, ": ", now) if short else ""
-            return _explain_wait(state, decision.reason + missing, now)
+            within_s = 0.0 if decision.wake_at is None else decision.wake_at - now
+            return _explain_wait(state, decision.reason + missing, within_s, now)
         case rounds.Fail():
             reason = decision.reason + _missing_ranks(state, "; missing: ", now)
             return judging.close(state, _never_formed(state, reason))
@@ -218,7 +219,9 @@ def _view(state: CoordinatorState, candidates: int) -> rounds.View:
     )
 
 
-def _explain_wait(state: CoordinatorState, reason: str, now: float) -> list[CoordinatorEffect]:
+def _explain_wait(
+    state: CoordinatorState, reason: str, within_s: float, now: float
+) -> list[CoordinatorEffect]:
     wait = state.wait
     if reason == wait.reason or not state.ready:
         return []
@@ -227,7 +230,7 @@ def _explain_wait(state: CoordinatorState, reason: str, now: float) -> list[Coor
     if crowd and now < wait.said_at + ALOUD_EVERY_S:
         return []
     wait.said_at = now
-    return [Explain(reason, topic="waiting")]
+    return [Explain(reason, topic="waiting", within_s=within_s)]
 
 
 def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:

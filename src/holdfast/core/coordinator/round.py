@@ -130,6 +130,16 @@ def seats_inherited(written: Ledger) -> RoundSeats:
 # What is known of a round that its members have heard of.
 
 
+class HangCase(Struct):
+    """The whole job stands still (`core.coordinator.standstill`)."""
+
+    node: str
+    """On which a worker is to be ended for it; empty where none is."""
+    rank: int | None = None
+    """Which one, where that is known."""
+    told: set[str] = field(default_factory=set)
+
+
 class RoundCourse(Struct):
     """What members have told of it so far."""
 
@@ -143,7 +153,10 @@ class RoundCourse(Struct):
     furthest_step: int | None = None
     still: dict[str, WorkersStood] = field(default_factory=dict)
     """Members whose workers stand still (`core.coordinator.standstill`)."""
-    hang_told: bool = False
+    hang: HangCase | None = None
+    """While all of them do."""
+    left: dict[str, None] = field(default_factory=dict)
+    """Members all of whose workers have ended after they were told to save."""
 
     @property
     def has_success(self) -> bool:

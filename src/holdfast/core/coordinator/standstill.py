@@ -4,17 +4,26 @@ Rules
 1. A job hangs when every node that has not finished its part of the round has said that its workers
    stand still. One that has not said so may be what the others wait for.
 2. All of these are told, once for each standstill. Who moves ends it.
-3. With `--hang restart` one worker is ended, unless the workers of some never spoke: on the first
-   node that has one which stands out, else on the first of all. That it failed ends the round, as
-   any failure does.
+3. With `--hang restart` one worker is ended, unless the workers of some never spoke: the odd one of
+   all, whichever node it is on, and where none is odd, one on the first node. That it failed ends
+   the round, as any failure does.
+4. What a node said on a connection that broke is forgotten: it may have moved since, unheard. It
+   says again what still holds, and is told again what it may not have heard; whom to end for it
+   stays the same.
+5. Where several nodes stand still, all places together are said once, where the coordinator is.
 """
 
 from __future__ import annotations
 
-from holdfast.core.coordinator.io import CoordinatorEffect, Tell
-from holdfast.core.coordinator.round import RunningRound, ToldRound
+from typing import TYPE_CHECKING
+
+from holdfast.core.coordinator.io import CoordinatorEffect, Explain, Tell
+from holdfast.core.coordinator.round import FormingRound, HangCase, RunningRound, ToldRound
 from holdfast.core.coordinator.state import CoordinatorState, told_round
 from holdfast.core.protocol.messages import TellHang, WorkersMoved, WorkersStood
+
+if TYPE_CHECKING:
+    from holdfast.core.policy.stacks import StackGroup
 
 
 def stood(state: CoordinatorState, node: str, message: WorkersStood) -> list[CoordinatorEffect]:
@@ -22,32 +31,103 @@ def stood(state: CoordinatorState, node: str, message: WorkersStood) -> list[Coo
     if current is None:
         return []
     current.course.still[node] = message
-    return look(state, current)
+    return look(state)
 
 
 def moved(state: CoordinatorState, node: str, message: WorkersMoved) -> list[CoordinatorEffect]:
     current = told_round(state, message.round, node)
     if current is not None and current.course.still.pop(node, None) is not None:
-        current.course.hang_told = False
+        current.course.hang = None
     return []
 
 
-def look(state: CoordinatorState, current: ToldRound) -> list[CoordinatorEffect]:
+def greeted(state: CoordinatorState, node: str) -> None:
+    """It begins anew, on a fresh connection (rule 4)."""
+    current = state.round
+    if current is None or isinstance(current, FormingRound):
+        return
+    current.course.still.pop(node, None)
+    if current.course.hang is not None:
+        current.course.hang.told.discard(node)
+
+
+def look(state: CoordinatorState) -> list[CoordinatorEffect]:
     """Whether it is true of all of them now (rule 1)."""
+    current = state.round
     if not isinstance(current, RunningRound):
         return []  # It stops, or not all of its members are known yet.
     course = current.course
-    left = [node for node in current.seats.nodes() if node not in course.succeeded]
-    if course.hang_told or not left or any(node not in course.still for node in left):
+    if not _are_enough(current):
         return []
-    course.hang_told = True
-    suspect = _suspect(state, current, left)
-    return [Tell(node, TellHang(current.number, node == suspect)) for node in left]
+    left = [node for node in current.seats.nodes() if node not in course.succeeded]
+    if not left or any(node not in course.still for node in left):
+        return []
+    effects = _begin(state, current, left)
+    case = course.hang
+    assert case is not None, "it has just begun"
+    untold = [node for node in left if node not in case.told]
+    case.told.update(untold)
+    for node in untold:
+        ends = node == case.node
+        effects.append(Tell(node, TellHang(current.number, ends, case.rank if ends else None)))
+    return effects
 
 
-def _suspect(state: CoordinatorState, current: RunningRound, left: list[str]) -> str:
-    """The node on which a worker is to be ended; none where nobody is (rule 3)."""
+def _are_enough(current: RunningRound) -> bool:
+    """By number alone: thousands of nodes come and go, and are not gone through each time."""
+    course = current.course
+    known = len(course.still) + len(course.succeeded) + len(course.done)
+    return known >= len(current.seats)
+
+
+def _begin(
+    state: CoordinatorState, current: RunningRound, left: list[str]
+) -> list[CoordinatorEffect]:
+    """Decide whom to end, and say where all are, unless that was done (rules 3 and 5)."""
+    course = current.course
+    if course.hang is not None and course.hang.node in ("", *left):
+        return []
+    from holdfast.core.policy.stacks import in_words
+
+    groups = _groups(state, current, left)
+    course.hang = _case(state, current, left, groups)
+    if len(left) == 1:
+        return []
+    still_s = min(course.still[node].still_s for node in left)
+    words = f"all workers on {len(left)} nodes have stood still for {still_s:.0f} s"
+    return [Explain(f"the job hangs: {words}: {in_words(groups)}")]
+
+
+def _groups(state: CoordinatorState, current: ToldRound, left: list[str]) -> tuple[StackGroup, ...]:
+    """Where the workers of all nodes are."""
+    from holdfast.core.policy.stacks import StackPlace, WorkerStack, grouped_by
+
+    return grouped_by(
+        (
+            StackPlace(place.function, place.where, place.kernel),
+            WorkerStack(rank, state.members[node].name),
+        )
+        for node in left
+        for place in current.course.still[node].places
+        for rank in place.ranks
+    )
+
+
+def _case(
+    state: CoordinatorState,
+    current: RunningRound,
+    left: list[str],
+    groups: tuple[StackGroup, ...],
+) -> HangCase:
+    """On which node a worker is to be ended, and which; none where nobody is (rule 3)."""
     still = current.course.still
     if state.config.oversight.hang != "restart" or any(still[node].never_spoke for node in left):
-        return ""
-    return next((node for node in left if still[node].stands_out), left[0])
+        return HangCase("")
+    from holdfast.core.policy.stacks import odd_one
+
+    odd = odd_one(groups)
+    if odd is not None:
+        for node in left:
+            if any(odd.rank in place.ranks for place in still[node].places):
+                return HangCase(node, odd.rank)
+    return HangCase(left[0])

@@ -168,6 +168,7 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     effects += inheriting.look(state, now)
     # After every event, not only the timer's: `_wake` replaces a timer, even one that is due.
     effects += ending.look(state, now)
+    effects += ending.left_by_workers(state, now)
     effects += judging.settle_round(state, now)
     effects += forming.consider(state, now)
     effects += judging.say_unrecorded(state, now)
@@ -322,6 +323,7 @@ def _greeted(
         member.last_round = message.standing.round
         member.last_rank = message.standing.group_rank
     effects += _receive(state, member, message)
+    standstill.greeted(state, node)
     effects += _take_standing(state, node, message.standing, now)
     if not member.round:
         effects += ending.reinstate(state, node)
@@ -332,7 +334,7 @@ def _greeted(
         wish = NodeDraining(message.draining, message.within_s)
         effects += ending.draining(state, node, wish, now)
     update_ready(state, node)
-    return effects + forming.stand_by(state, node, now)
+    return effects + forming.stand_by(state, node, now) + standstill.look(state)
 
 
 def _receive(

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import field
 
-from holdfast.core.protocol.messages import EndedMember, FromNode, ToNode
+from holdfast.core.protocol.messages import EndedMember, FromNode, StoodPlace, ToNode
 from holdfast.core.protocol.model import (
     Assignment,
     Endpoint,
@@ -159,6 +159,8 @@ class WorkerExited(Record, frozen=True):
     error_file: str = ""
     wall_time: float = 0.0
     """Seconds since 1970 on this host's clock: for people, compared with nothing."""
+    versions: str = ""
+    """Of packages that workers here get, where there are other nodes to compare with."""
 
 
 class StepReported(Record, frozen=True):
@@ -178,11 +180,10 @@ class GroupStood(Record, frozen=True):
     file: str = ""
     """Where their stacks are, in full."""
     suspect: int = 0
-    """The rank that is most likely the cause."""
-    place: str = ""
-    """Where that one is, in words."""
-    stands_out: bool = False
-    """Whether it is somewhere else than the others, or waits for nobody."""
+    """The rank that is most likely the cause, as far as this node knows."""
+    places: tuple[StoodPlace, ...] = ()
+    """Where they are."""
+    still_s: float = 0.0
     never_spoke: bool = False
     """They never said how far they are: it is told, and nothing more."""
 
@@ -191,6 +192,17 @@ class GroupMoved(Record, frozen=True):
     """They stood still, and do so no more."""
 
     round: int
+
+
+class WorkerHeld(Record, frozen=True):
+    """The kernel, or a signal, has held a worker for too long (`core.policy.held`)."""
+
+    round: int
+    local_rank: int
+    words: str
+    """What follows its name: "is stuck in the kernel for 30 s: it waits for …"."""
+    ends: bool = False
+    """It counts as failed: nothing can end it, and nobody waits for it any longer."""
 
 
 class StragglerFound(Record, frozen=True):
@@ -224,6 +236,8 @@ class DeadlineMissed(Record, frozen=True):
     place: str = ""
     """Where the worker is."""
     file: str = ""
+    is_final: bool = False
+    """It is the whole job's: another round would miss it, too."""
 
 
 class AllGone(Record, frozen=True):
@@ -321,6 +335,7 @@ AgentEvent = (
     | GroupStood
     | GroupMoved
     | StragglerFound
+    | WorkerHeld
     | DeadlineMissed
     | SaveAnswered
     | AllGone

@@ -7,7 +7,14 @@ Rules
 3. Words come before deeds: where the workers are is said, and kept in a file, before one is ended.
 4. The worker that is ended is a failure like any other, with the reason and the file of the stacks
    as its error: the round ends by it, is charged, and is tried again if the budget allows.
+5. A worker that is stuck in the kernel cannot be ended. Where a limit was given, it counts as
+   failed at once, so that nobody waits for it.
+6. A deadline is the program's own or the user's word, so a worker that misses one is ended at once.
+
+
 5. A deadline is the program's own or the user's word, so a worker that misses one is ended at once.
+6. One worker is ended for it and no second one, however often that is told: the end of one ends the
+   round.
 """
 
 from __future__ import annotations
@@ -23,6 +30,7 @@ from holdfast.core.node.io import (
     Say,
     SignalWorkers,
     StragglerFound,
+    WorkerHeld,
 )
 from holdfast.core.node.state import AgentState, Phase, worker_of
 from holdfast.core.protocol.messages import TellHang, WorkersMoved, WorkersStood
@@ -41,7 +49,9 @@ def told_again(state: AgentState) -> list[AgentEffect]:
     event = state.standstill
     if event is None or not _is_current(state, event.round):
         return []
-    return [Report(WorkersStood(event.round, event.stands_out, event.never_spoke))]
+    return [
+        Report(WorkersStood(event.round, event.places, event.still_s, event.never_spoke)),
+    ]
 
 
 def moved(state: AgentState, event: GroupMoved) -> list[AgentEffect]:
@@ -70,24 +80,56 @@ def told_of_hang(state: AgentState, message: TellHang) -> list[AgentEffect]:
         state.hang_said = True
         where = f"; their stacks: {event.file}" if event.file else ""
         effects.append(Say(f"the job hangs: {event.words}{where}"))
-    return effects + (_end_suspect(state, event) if message.ends else [])
+    return effects + (_end_suspect(state, event, message.rank) if message.ends else [])
 
 
-def _end_suspect(state: AgentState, event: GroupStood) -> list[AgentEffect]:
-    """Who is most likely the cause, else the first that still runs."""
+def _end_suspect(state: AgentState, event: GroupStood, named: int | None) -> list[AgentEffect]:
+    """Who is most likely the cause, else the first that still runs (rule 6)."""
+    if any(worker.ended_for for worker in state.workers.values()):
+        return []
     running = {one.rank: local for local, one in state.workers.items() if one.status is None}
-    rank = event.suspect if event.suspect in running else min(running, default=None)
+    rank = next((one for one in (named, event.suspect) if one in running), None)
+    if rank is None:
+        rank = min(running, default=None)
     if rank is None:
         return []
-    place = f" {event.place}" if rank == event.suspect and event.place else ""
+    place = _place_of(event, rank)
     kept = f"; stacks: {event.file}" if event.file else ""
-    from holdfast.core.policy.kinds import HANG
+    from holdfast.core.policy.kinds import HANG, STANDSTILL
 
     worker = state.workers[running[rank]]
     worker.ended_for = f"the job stood still, and it was ended{place}{kept}"
-    worker.ended_kind = HANG
+    worker.ended_kind = HANG if rank == named else STANDSTILL
     said = Say(f"ending rank {rank} for it (--hang restart)")
     return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
+
+
+def held(state: AgentState, event: WorkerHeld) -> list[AgentEffect]:
+    """Something holds a worker that we cannot reach: it is told, and ended for it if it is to be.
+
+    It gets SIGKILL, of which it dies when it is let go; that it counts as failed is for `step`.
+    """
+    worker = worker_of(state, event.round, event.local_rank)
+    if worker is None or worker.status is not None or not _is_current(state, event.round):
+        return []
+    said = Say(f"rank {worker.rank} (pid {worker.pid}) {event.words}")
+    if not event.ends:
+        return [said]
+    from holdfast.core.policy.kinds import STUCK
+
+    worker.ended_for, worker.ended_kind = event.words, STUCK
+    return [said, SignalWorkers(signal.SIGKILL, (event.local_rank,))]
+
+
+def _place_of(event: GroupStood, rank: int) -> str:
+    """Where it is, in words that follow others."""
+    from holdfast.core.policy.stacks import StackPlace  # Few jobs ever need it.
+
+    for told in event.places:
+        if rank in told.ranks:
+            place = StackPlace(told.function, told.where, told.kernel)
+            return f" {place.shortly()}" if place.shortly() else ""
+    return ""
 
 
 def missed(state: AgentState, event: DeadlineMissed) -> list[AgentEffect]:
@@ -96,11 +138,12 @@ def missed(state: AgentState, event: DeadlineMissed) -> list[AgentEffect]:
     if worker is None or worker.status is not None or not _is_current(state, event.round):
         return []
     where = f" while it was {event.place}" if event.place else ""
-    from holdfast.core.policy.kinds import DEADLINE
+    from holdfast.core.policy.kinds import DEADLINE, RUN_TIME
 
     missed = f"{event.deadline} ran out{where}"
     kept = f"; its stack: {event.file}" if event.file else ""
-    worker.ended_for, worker.ended_kind = f"{missed}{kept}", DEADLINE
+    worker.ended_for, worker.ends_job = f"{missed}{kept}", event.is_final
+    worker.ended_kind = RUN_TIME if event.is_final else DEADLINE
     said = Say(f"rank {worker.rank}: {missed}; ending it{kept}")
     return [said, SignalWorkers(signal.SIGKILL, (event.local_rank,))]
 

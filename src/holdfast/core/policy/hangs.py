@@ -39,7 +39,7 @@ from holdfast.core.policy.stacks import (
     grouped,
     in_words,
     is_waiting,
-    where,
+    odd_one,
 )
 
 FACTOR = 5.0
@@ -101,10 +101,10 @@ class HangVerdict(Struct, frozen=True):
     words: str
     suspect: int = 0
     """The rank that is most likely the cause: who stands out, else the first of all."""
-    place: str = ""
-    """Where that one is, in words."""
-    stands_out: bool = False
-    """Whether it waits for nobody, or is somewhere else than the others."""
+    groups: tuple[StackGroup, ...] = ()
+    """Where all of them are."""
+    still_s: float = 0.0
+    """How long all have stood still."""
     never_spoke: bool = False
     """None of them ever gave a sign: such a group is only told of."""
 
@@ -158,25 +158,15 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
     if working or not watch.workers:
         return HangVerdict(False, in_words(groups))
     watch.hangs = True
-    odd = _odd_rank(groups)
-    suspect = min(watch.workers) if odd is None else odd
+    odd = odd_one(groups)
     return HangVerdict(
         hangs=True,
         words=f"{_how_long(watch)}: {in_words(groups)}",
-        suspect=suspect,
-        place=where(known[suspect]) if suspect in known else "",
-        stands_out=odd is not None,
+        suspect=min(watch.workers) if odd is None else odd.rank,
+        groups=groups,
+        still_s=min(worker.still_s for worker in _speaking(watch)),
         never_spoke=not _gave_signs(watch),
     )
-
-
-def _odd_rank(groups: tuple[StackGroup, ...]) -> int | None:
-    """The first that waits for nobody, where not all do; else the only one at its place."""
-    at_work = [one.rank for group in groups if not group.place.waits for one in group.stacks]
-    if at_work:
-        return min(at_work)
-    last = groups[-1].stacks if len(groups) > 1 else ()
-    return last[0].rank if len(last) == 1 else None
 
 
 def _take(worker: Stillness, one: WorkerSight, elapsed_s: float, counted_s: float) -> None:
@@ -224,16 +214,19 @@ def _gave_signs(watch: HangWatch) -> bool:
     return any(worker.last and worker.last.age_s is not None for worker in watch.workers.values())
 
 
+def _speaking(watch: HangWatch) -> list[Stillness]:
+    """Those that have ever given a sign; all of them where none has."""
+    workers = list(watch.workers.values())
+    return [one for one in workers if one.last and one.last.age_s is not None] or workers
+
+
 def _how_long(watch: HangWatch) -> str:
     """How long all have stood still, and what they had done before."""
-    still_s = min(worker.still_s for worker in watch.workers.values())
+    speaking = _speaking(watch)
+    still_s = min(worker.still_s for worker in speaking)
     who = "the worker has stood" if len(watch.workers) == 1 else "all workers have stood"
     if not _gave_signs(watch):
         return f"{who} still for {still_s:.0f} s, without work or output"
-    speaking = [
-        worker for worker in watch.workers.values() if worker.last and worker.last.age_s is not None
-    ]
-    still_s = min(worker.still_s for worker in speaking)
     phases = {worker.last.phase for worker in speaking if worker.last and worker.last.phase}
     longest_s = max(worker.last.longest_s for worker in speaking if worker.last)
     phase = f" in {'/'.join(sorted(phases))}" if phases else ""

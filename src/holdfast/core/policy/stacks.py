@@ -27,6 +27,8 @@ GROUPS_TOLD = 6
 NAMED_MOST = 4
 """Ranks of a group that are named one by one; of more, their number is said."""
 
+SOCKET = "waiting for a socket"
+"""What the kernel says of a worker that waits for a peer in a call of the system."""
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-fA-F]+")
 _LIBRARY = re.compile(r"/site-packages/|/dist-packages/|/lib(64)?/python3[^/]*/|^<")
@@ -75,7 +77,12 @@ class StackPlace(Struct, frozen=True):
 
     @property
     def waits(self) -> bool:
-        return self.function in _WAITING
+        """For somebody else: by the name of the function, or because it reads from a socket."""
+        return self.function in _WAITING or self.kernel == SOCKET
+
+    def shortly(self) -> str:
+        """As part of a sentence: "in load_batch at data.py:88"."""
+        return f"in {self.function} at {self.where}" if self.function else self.kernel
 
     def in_words(self, is_one: bool) -> str:
         """What follows the names of the ranks."""
@@ -119,11 +126,25 @@ def without_own_frames(text: str) -> str:
 
 def grouped(stacks: Iterable[WorkerStack]) -> tuple[StackGroup, ...]:
     """Workers at the same place together (rule 2)."""
+    return grouped_by((place_of(stack), stack) for stack in stacks)
+
+
+def grouped_by(found: Iterable[tuple[StackPlace, WorkerStack]]) -> tuple[StackGroup, ...]:
+    """The same where their places are known already: nodes tell these, and not all frames."""
     places: dict[StackPlace, list[WorkerStack]] = {}
-    for stack in sorted(stacks, key=lambda stack: stack.rank):
-        places.setdefault(place_of(stack), []).append(stack)
-    groups = [StackGroup(place, tuple(found)) for place, found in places.items()]
+    for place, stack in sorted(found, key=lambda one: one[1].rank):
+        places.setdefault(place, []).append(stack)
+    groups = [StackGroup(place, tuple(stacks)) for place, stacks in places.items()]
     return tuple(sorted(groups, key=lambda group: (-len(group.stacks), group.stacks[0].rank)))
+
+
+def odd_one(groups: tuple[StackGroup, ...]) -> WorkerStack | None:
+    """The first that waits for nobody, where not all do; else the only one at its place."""
+    at_work = [one for group in groups if not group.place.waits for one in group.stacks]
+    if at_work:
+        return min(at_work, key=lambda one: one.rank)
+    last = groups[-1].stacks if len(groups) > 1 else ()
+    return last[0] if len(last) == 1 else None
 
 
 def in_words(groups: tuple[StackGroup, ...]) -> str:
@@ -152,8 +173,7 @@ def place_of(stack: WorkerStack) -> StackPlace:
 
 def where(stack: WorkerStack) -> str:
     """The same in words: "in load_batch at data.py:88"."""
-    place = place_of(stack)
-    return f"in {place.function} at {place.where}" if place.function else place.kernel
+    return place_of(stack).shortly()
 
 
 def is_waiting(stack: WorkerStack) -> bool:

@@ -18,6 +18,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from holdfast.core.protocol.bounds import (
+    SLOTS_MOST,
     Count,
     Line,
     Name,
@@ -25,6 +26,8 @@ from holdfast.core.protocol.bounds import (
     Number,
     Packed,
     Patience,
+    Rank,
+    Seconds,
     SignalNumber,
     Text,
 )
@@ -45,7 +48,10 @@ ENDED_TOLD = 64
 """Nodes that may have ended on one machine, and are told of."""
 NAMED_MOST = 64
 """Nodes that are named in a question, or as those who did not answer it."""
-Condition = Literal["running", "failed", "succeeded", "stopping", "stopped"]
+PLACES_MOST = 16
+"""Places of a program at which workers of one node are, and are told of."""
+Condition = Literal["running", "failed", "succeeded", "left", "stopping", "stopped"]
+"""*left*: all workers have ended, after they were told to save: that is no success."""
 
 
 class Seen(Struct, frozen=True, omit_defaults=True):
@@ -149,12 +155,23 @@ class WorkersProgressed(Record, frozen=True):
     step: Number
 
 
+class StoodPlace(Struct, frozen=True, array_like=True):
+    """Workers of one node that are at the same place of their program."""
+
+    ranks: Annotated[tuple[Rank, ...], Meta(max_length=SLOTS_MOST)]
+    function: Line = ""
+    where: Line = ""
+    kernel: Line = ""
+    """What the kernel says of them, if that is worth a word."""
+
+
 class WorkersStood(Record, frozen=True):
     """All workers of this node stand still for longer than they may."""
 
     round: Number
-    stands_out: bool = False
-    """Whether one of them is somewhere else than the others, or waits for nobody."""
+    places: Annotated[tuple[StoodPlace, ...], Meta(max_length=PLACES_MOST)] = ()
+    """Where they are, the largest group first."""
+    still_s: Seconds = 0.0
     never_spoke: bool = False
     """They never said how far they are: it is told, and nothing more."""
 
@@ -198,6 +215,8 @@ class WorkersSaved(Record, frozen=True):
     """No worker of this node has anything left to save."""
 
     round: Number
+    left: bool = False
+    """All of them have ended: the round cannot go on with this node."""
 
 
 class NodeLeft(Record, frozen=True):
@@ -301,6 +320,8 @@ class TellHang(Record, frozen=True):
     round: Number
     ends: bool = False
     """End the worker that is most likely the cause, so that the round is tried again."""
+    rank: Rank | None = None
+    """Which one that is, where the places of all workers of the job have shown it."""
 
 
 class CloseJob(Record, frozen=True):

@@ -16,6 +16,7 @@ from holdfast.testing.checkers import (
     promptness,
     saving,
     seats,
+    standstill,
     succession,
     untouched,
     written_first,
@@ -40,6 +41,7 @@ CHECKERS = (
     untouched,
     saving,
     kept_out,
+    standstill,
 )
 SHOWN = 10
 

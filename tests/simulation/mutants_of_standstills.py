@@ -1,0 +1,87 @@
+"""Bugs in who is told of a hang, and when (design §10)."""
+
+from __future__ import annotations
+
+from .planting import Mutant
+
+MUTANTS = (
+    Mutant(
+        "a job hangs when any of its nodes stands still",
+        "§10.1",
+        "core.coordinator.standstill:look",
+        "if node not in course.succeeded",
+        "if node in course.still",
+        "unheard",
+        (0, 1, 2),
+        also=(
+            (
+                "core.coordinator.standstill:_are_enough",
+                "known >= len(current.seats)",
+                "known > 0",
+            ),
+        ),
+    ),
+    Mutant(
+        "what a node said on a connection that broke is still believed",
+        "§10.4",
+        "core.coordinator.standstill:greeted",
+        "current.course.still.pop(node, None)",
+        "current.course.still.get(node)",
+        "unheard",
+        (47, 58, 105),
+    ),
+    Mutant(
+        "a node that may not have heard of the hang is not told again",
+        "§10.4",
+        "core.coordinator.standstill:greeted",
+        "current.course.hang.told.discard(node)",
+        "current.course.hang.told.add(node)",
+        "unheard",
+        (73, 95, 111),
+    ),
+    Mutant(
+        "a node does not tell another coordinator that its workers stand still",
+        "§10.4",
+        "core.node.step:_take",
+        "*standstill.told_again(state)",
+        "",
+        "unheard",
+        (10, 73, 95),
+    ),
+    Mutant(
+        "a node does not tell that its workers move again",
+        "§10.2",
+        "core.node.standstill:moved",
+        "return [*said, Report(WorkersMoved(event.round))]",
+        "return said",
+        "unheard",
+        (7, 8, 10),
+    ),
+    Mutant(
+        "who moves ends no standstill",
+        "§10.2",
+        "core.coordinator.standstill:moved",
+        "current.course.hang = None",
+        "pass",
+        "unheard",
+        (8, 35, 61),
+    ),
+    Mutant(
+        "nobody is ended for a hang",
+        "§10.3",
+        "core.coordinator.standstill:look",
+        "ends = node == case.node",
+        "ends = False",
+        "unheard",
+        (3, 4, 5),
+    ),
+    Mutant(
+        "it is not looked at again when a node has finished",
+        "§10.1",
+        "core.coordinator.ending:succeeded",
+        "return closed or standstill.look(state)",
+        "return closed",
+        "unheard",
+        (8, 10, 27),
+    ),
+)
