@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from holdfast.core.coordinator import judging as judging
 from holdfast.core.coordinator import losses as losses
-from holdfast.core.coordinator import quarantine as quarantine
 from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator import standstill as standstill
 from holdfast.core.coordinator.io import (
@@ -435,6 +434,8 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         elif what == "stop":
             effects += _still_not_stopped(state, now)
         elif what == "stay":
+            from holdfast.core.coordinator import quarantine
+
             state.version += 1  # Whoever takes over is not to keep that host out once more.
             quarantine.come_back(state, now)
     return effects
