@@ -10,7 +10,7 @@ EXISTING = $(wildcard src tests examples benchmarks)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo check test test-pythons test-pythons-quick lint style format sim bench clean stacks \
-  test-stacks test-engines page
+  test-stacks test-engines test-planted page
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,10 @@ test-stacks: $(VENV)/.ready-test stacks ## Run the tests of all five, which take
 test-engines: $(VENV)/.ready-test ## Run the tests under real Slurm, Open MPI and MPICH (root; installs them)
 	$(BIN)/python -m tests.engines.environment
 	TEST_ENGINES=1 $(BIN)/python -m pytest tests/engines
+
+# In `make test` too, but for PyTorch on three hosts.
+test-planted: $(VENV)/.ready-test ## Run all planted failures, also PyTorch on three hosts (root)
+	TEST_PLANTED=1 $(BIN)/python -m pytest --numprocesses 2 tests/planted
 
 # Versions, or paths of interpreters. Those that are asked for by name must be there.
 PYTHONS ?= 3.11 3.12 3.13

@@ -69,7 +69,12 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "unkillable-timeout": ("2", (2.0,)),
     "hang": ("restart", ("restart",)),
     "hang-after": ("90", (90.0,)),
+    "start-timeout": ("300", (300.0,)),
     "first-step-timeout": ("600", (600.0,)),
+    "straggler-after": ("30", (30.0,)),
+    "run-timeout": ("86400", (86400.0,)),
+    "file-timer": ("1", (True,)),
+    "stuck-timeout": ("30", (30.0,)),
     "allow-chaos": ("1", (True,)),
     "no-stacks": ("1", (False,)),
     "lease": ("4", (4.0,)),
@@ -190,7 +195,7 @@ def test_the_command_line_wins_over_holdfast_and_that_over_pet() -> None:
     ("variable", "text", "field", "expected"),
     [
         ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "11", "timeouts.shutdown_s", 11.0),
-        ("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", "12", "timeouts.unkillable_s", 12.0),
+        ("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", "12", "oversight.stuck_s", 12.0),
         ("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGUSR1", "signals", ("SIGUSR1",)),
     ],
 )

@@ -309,7 +309,8 @@ def _outcome_of_the_last(message: NodeLeft, name: str) -> Outcome:
     if message.signal is not None:
         return Outcome("interrupted", message.reason, exit_status.BY_SIGNAL + message.signal)
     outcome = judging.failed_outcome(message.reason, rootcause.name(message.failures))
-    if not message.kind:
+    known = outcome.blame.kind if outcome.blame is not None else ""
+    if message.kind in ("", known):
         return outcome
     # What it says of itself explains what its workers died of.
     told = Blame(message.kind, name, "surely", message.reason)

@@ -73,6 +73,8 @@ class WorkerLife(Struct):
     """Why it was ended, in words, where it was because it hung or missed a deadline."""
     ended_kind: str = ""
     """The same as a kind of cause (`core.policy.kinds`)."""
+    ends_job: bool = False
+    """It was ended for something that another round cannot help."""
     listens: bool = False
     """It asks whether it is to save."""
     waits_at: int | None = None
