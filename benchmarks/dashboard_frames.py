@@ -3,7 +3,7 @@
     python -m benchmarks.dashboard_frames 10000
 
 A job of so many workers, eight on each node, answers as a real one would, each worker differently
-each time it is asked. The page is shown by Chromium, which paints with the processor here, and notes
+each time it is asked. The page is shown by Chromium, which paints with the processor here. It notes
 for ten seconds when it may paint, while the reader moves over the grid.
 """
 
