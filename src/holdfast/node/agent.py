@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,9 +38,11 @@ from holdfast.runtime.loop import EventLoop
 
 if TYPE_CHECKING:
     from holdfast.node.answering import Records
+    from holdfast.node.dashboard import AgentDashboard
     from holdfast.node.health_port import HealthPort
     from holdfast.node.live_line import LiveLine
     from holdfast.node.trace_export import TraceExport
+    from holdfast.transport.http_model import HttpResponse
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
@@ -97,6 +99,7 @@ class Agent:
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
         self._front_door.engine = self._engine
         self._front_door.make_records = self._records
+        self._dashboard: AgentDashboard | None = None
         self._health: HealthPort | None = None
         self._traces: TraceExport | None = None
 
@@ -127,6 +130,8 @@ class Agent:
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue  # Started by `nohup`: it is to go on without its terminal.
             self._loop.add_signal_handler(number, self.post, SignalReceived(number))
+        if self.config.dashboard.port is not None:
+            self._open_dashboard()
         try:
             self._open_health_port()
             self._open_traces()
@@ -141,10 +146,31 @@ class Agent:
         self._engine.leave()
         # The coordinator's host leaves last: the others learn the outcome from it.
         self._loop.run_until(lambda: self._hurried or not self._engine.is_needed)
+        if self._dashboard is not None:
+            self._dashboard.close(outcome)
         self._front_door.close()
         self._engine.close()
         self._take_leave(outcome)
         return outcome
+
+    def _open_dashboard(self) -> None:
+        """What it needs is loaded beside the loop, while the workers start."""
+
+        def load() -> Mapping[str, HttpResponse]:
+            from holdfast.node import dashboard
+
+            return dashboard.load()
+
+        def then(files: Mapping[str, HttpResponse]) -> None:
+            if self._engine.outcome is not None:
+                return  # The job was shorter than that.
+            from holdfast.node.dashboard import AgentDashboard
+
+            self._dashboard = AgentDashboard(self._engine, self._loop, self._voice.say)
+            self._front_door.dashboard = self._dashboard
+            self._dashboard.open(self.config.dashboard, files)
+
+        self._disk.lane("dashboard").do(load, then)
 
     def _open_health_port(self) -> None:
         if self.config.health.port is None:
