@@ -6,9 +6,9 @@ Two jobs, one after the other: in one nobody looks (`--hang off --no-stacks`, an
 progress), in the other all is on, with looks for hangs twelve times as often as by default. Each
 step is a millisecond of computation. Two things are counted, each where it is spent:
 
-- in the worker, what a step takes of its processor: the same steps with and without `progress` in
-  blocks that take turns, so that whatever else the machine does hits both, and the median of the
-  ratios of neighbours;
+- in the worker, what a call of `progress` takes between two steps, when the work has just put its
+  own data into the caches, less what an empty call takes there: the median of all, as a share of a
+  step;
 - in the agent, all the processor time of its threads while the worker steps, as a share of one
   processor, with all on and with all off.
 """
@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 STEP_S = 1e-3
-BLOCKS, STEPS = 60, 100
+STEPS = 6000
 ON = ("--hang=warn", "--hang-after=25")
 OFF = ("--hang=off", "--no-stacks")
 
@@ -60,28 +60,31 @@ def measure(with_progress: bool) -> dict[str, float]:
     import holdfast
 
     count = amount_of_work()
-    step = 0
-
-    def block(says: bool) -> float:
-        nonlocal step
-        began = time.process_time()
-        for _ in range(STEPS):
-            sum(range(count))
-            if says:
-                step += 1
-                holdfast.progress(step)
-        return time.process_time() - began
-
-    block(with_progress)
+    call = holdfast.progress if with_progress else nothing
+    call(0)
     time.sleep(3)  # What is loaded a while after the start is no part of a step.
     began, agent = time.monotonic(), agent_processor_s()
-    ratios = [block(with_progress) / block(False) for _ in range(BLOCKS)]
+    calls, empty = [], []
+    for step in range(STEPS):
+        sum(range(count))
+        calls.append(_lasted(call, step))
+        sum(range(count))
+        empty.append(_lasted(nothing, step))
     elapsed_s = time.monotonic() - began
     return {
-        "worker": statistics.median(ratios) - 1,
+        "worker": (statistics.median(calls) - statistics.median(empty)) / STEP_S,
         "agent": (agent_processor_s() - agent) / elapsed_s,
-        "seconds": elapsed_s,
     }
+
+
+def nothing(step: int) -> None:
+    """What a call costs by itself."""
+
+
+def _lasted(call: Callable[[int], object], step: int) -> float:
+    began = time.perf_counter()
+    call(step)
+    return time.perf_counter() - began
 
 
 def run(folder: str, name: str, *words: str) -> dict[str, float]:
@@ -99,8 +102,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         off, on = run(folder, "off", *OFF), run(folder, "on", *ON)
     print(f"{'':24} {'all off':>9} {'all on':>9}")
-    print(f"{'a step of the worker':24} {off['worker']:>+9.3%} {on['worker']:>+9.3%}")
-    print(f"{'the agent':24} {off['agent']:>9.3%} {on['agent']:>9.3%}")
+    print(f"{'progress, of a step':24} {off['worker']:>+9.3%} {on['worker']:>+9.3%}")
+    print(f"{'the agent, of a core':24} {off['agent']:>9.3%} {on['agent']:>9.3%}")
     return 0
 
 
