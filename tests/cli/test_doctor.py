@@ -34,7 +34,7 @@ def test_times_that_do_not_fit_together_are_a_finding(run_holdfast) -> None:
     done = run_holdfast("doctor", "--nnodes=2", "--rdzv-endpoint=localhost:1", "--lease=1",
                         "--heartbeat=5")  # fmt: skip
     assert done.returncode == 1
-    assert "BROKEN: a heartbeat every 5 s is no use to a lease of 1 s" in done.stdout
+    assert "BROKEN: a heartbeat every 5 s does not fit a lease of 1 s" in done.stdout
 
 
 @pytest.mark.parametrize(

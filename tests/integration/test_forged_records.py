@@ -87,4 +87,4 @@ def test_a_folder_of_another_user_is_refused_in_words(start_job: StartJob, folde
     os.chown(folder, 12345, 12345)
     job = start(start_job, folder, port)
     assert job.wait() == STATUS_USAGE, job.stderr
-    assert "not this user's alone" in job.stderr
+    assert "does not belong to this user alone" in job.stderr

@@ -180,7 +180,7 @@ def test_tls_that_only_one_side_speaks_is_told(
 ) -> None:
     with pytest.raises(RegisterUnreachable, match=r"does it speak TLS\?"):
         open_register(one.endpoints, options=files(certificates)).get_state()
-    with pytest.raises(RegisterUnreachable, match=r"does it demand TLS\?"):
+    with pytest.raises(RegisterUnreachable, match=r"does it require TLS\?"):
         open_register(with_tls.endpoints).get_state()
 
 

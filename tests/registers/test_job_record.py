@@ -101,7 +101,7 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "records"
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(UsageError, match="not this user's alone"):
+    with pytest.raises(UsageError, match="does not belong to this user alone"):
         JobRecord(folder, "job")
 
 
@@ -125,7 +125,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "records"
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, 12345)
-    with pytest.raises(UsageError, match="not this user's alone"):
+    with pytest.raises(UsageError, match="does not belong to this user alone"):
         JobRecord(folder, "job")
 
 

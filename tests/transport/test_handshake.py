@@ -122,7 +122,7 @@ def test_an_opening_of_a_later_version_with_more_in_it_is_told_the_version() -> 
 
 
 def test_a_node_without_the_token_is_told_that_one_is_demanded() -> None:
-    with pytest.raises(ProtocolError, match="demands a token"):
+    with pytest.raises(ProtocolError, match="requires a token"):
         ServerSide("job", SECRET, IDENTITY).read_opening(opening())
 
 

@@ -107,7 +107,7 @@ def test_a_job_behind_the_door_keeps_its_own_secret(
     stranger = stage.agent("stranger", job="second")
     stranger.client.dial((place,), DEADLINE_S)
     stage.until(lambda: stranger.lost)
-    assert "demands a token" in stranger.lost[0][0]
+    assert "requires a token" in stranger.lost[0][0]
     assert second.server.rejected == {"token": 1}
 
 
