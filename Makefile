@@ -10,7 +10,7 @@ EXISTING = $(wildcard src tests examples benchmarks)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo check test test-pythons test-pythons-quick lint style format sim bench clean stacks \
-  test-stacks test-engines
+  test-stacks test-engines test-planted page
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ test-engines: $(VENV)/.ready-test ## Run the tests under real Slurm, Open MPI an
 	$(BIN)/python -m tests.engines.environment
 	TEST_ENGINES=1 $(BIN)/python -m pytest tests/engines
 
+# In `make test` too, but for PyTorch on three hosts.
+test-planted: $(VENV)/.ready-test ## Run all planted failures, also PyTorch on three hosts (root)
+	TEST_PLANTED=1 $(BIN)/python -m pytest --numprocesses 2 tests/planted
+
 # Versions, or paths of interpreters. Those that are asked for by name must be there.
 PYTHONS ?= 3.11 3.12 3.13
 TESTS   ?= tests
@@ -78,8 +82,11 @@ sim: $(VENV)/.ready ## Run 20,000 simulated clusters under seeded faults (SEEDS=
 bench: $(VENV)/.ready-bench ## Measure beside torchrun and print the table (installs PyTorch)
 	$(BIN)/python -m benchmarks
 
+page: ## Build the dashboard's page from frontend/ into the package (Node 20 and npm)
+	cd frontend && npm ci --no-audit --no-fund && npm test && npm run build
+
 clean: ## Remove everything that the other verbs made, .venv and its like included
-	rm -rf $(VENV) .venv-* .stacks .engines dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .stacks .engines frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find $(EXISTING) -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps are hidden files in .venv, so that removing .venv forgets them too.

@@ -43,10 +43,11 @@ LAYERS = {
     "transport": {"core", "runtime"},
     "registers": {"core", "runtime", "transport"},
     "store": {"core", "runtime", "transport"},
+    "dashboard": {"core", "runtime", "observe", "transport"},
     "processes": {"core", "runtime", "worker"},
     "node": {
         "core", "runtime", "worker", "observe", "placement", "transport", "registers", "store",
-        "processes",
+        "processes", "dashboard",
     },
     "testing": {"core", "runtime", "observe", "node", "registers", "transport"},
     "elastic": {
@@ -54,7 +55,10 @@ LAYERS = {
         "node",
     },
     "doctor": {"core", "processes", "transport"},
-    "cli": {"doctor", "core", "runtime", "worker", "observe", "placement", "processes", "node"},
+    "cli": {
+        "doctor", "core", "runtime", "worker", "observe", "placement", "processes", "node",
+        "dashboard",
+    },
 }  # fmt: skip
 STANDARD_LIBRARY_ONLY = (
     "holdfast.worker",

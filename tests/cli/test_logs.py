@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.cli.logs import LineMaker
 from holdfast.core.protocol.questions import LogBlock
+from holdfast.observe.log_lines import LineMaker
 
 from ..waiting import once, until
 

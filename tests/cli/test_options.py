@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.cli.options import HelpRequested, ParsedRun, parse_run
 from holdfast.cli.table import BY_NAME, OPTIONS, UNCHANGED, Option
-from holdfast.core.policy.config import DEFAULT_SIGNALS, JobConfig, Timeouts
+from holdfast.core.policy.config import DASHBOARD_PORT, DEFAULT_SIGNALS, JobConfig, Timeouts
 from holdfast.core.protocol.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("plugins")
@@ -51,6 +51,10 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "local-ranks-filter": ("2,0", ((0, 2),)),
     "duplicate-stdout-filters": ("loss,a,,b", (("loss", "a,b"),)),
     "duplicate-stderr-filters": ("error", (("error",),)),
+    "quiet": ("1", (True,)),
+    "verbose": ("1", (True,)),
+    "json": ("1", (True,)),
+    "timestamps": ("1", (True,)),
     "max-restarts": ("3", (3,)),
     "shutdown-timeout": ("7.5", (7.5,)),
     "signals-to-handle": ("SIGTERM,sigusr1,USR2", (("SIGTERM", "SIGUSR1", "SIGUSR2"),)),
@@ -65,7 +69,12 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "unkillable-timeout": ("2", (2.0,)),
     "hang": ("restart", ("restart",)),
     "hang-after": ("90", (90.0,)),
+    "start-timeout": ("300", (300.0,)),
     "first-step-timeout": ("600", (600.0,)),
+    "straggler-after": ("30", (30.0,)),
+    "run-timeout": ("86400", (86400.0,)),
+    "file-timer": ("1", (True,)),
+    "stuck-timeout": ("30", (30.0,)),
     "allow-chaos": ("1", (True,)),
     "no-stacks": ("1", (False,)),
     "lease": ("4", (4.0,)),
@@ -82,6 +91,8 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "tls-cert": ("node.pem", ("node.pem",)),
     "tls-key": ("node.key", ("node.key",)),
     "tls-ca": ("ca.pem", ("ca.pem",)),
+    "dashboard": ("9000", (9000,)),
+    "dashboard-host": ("[::1]", ("::1",)),
     "health-port": ("8080", (8080,)),
     "health-host": ("[::1]", ("::1",)),
     "otel": ("1", (True,)),
@@ -184,7 +195,7 @@ def test_the_command_line_wins_over_holdfast_and_that_over_pet() -> None:
     ("variable", "text", "field", "expected"),
     [
         ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "11", "timeouts.shutdown_s", 11.0),
-        ("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", "12", "timeouts.unkillable_s", 12.0),
+        ("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", "12", "oversight.stuck_s", 12.0),
         ("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGUSR1", "signals", ("SIGUSR1",)),
     ],
 )
@@ -390,3 +401,28 @@ def test_which_signals_the_agent_listens_to(
 def test_no_signal_tells_workers_to_save_unless_one_is_named() -> None:
     assert parse_run(["x"], {}).config.drain_worker_signal is None
     assert parse_run(["--drain-worker-signal=none", "x"], {}).config.drain_worker_signal is None
+
+
+# --- a value that may be left out ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "port"),
+    [
+        (("--dashboard",), DASHBOARD_PORT),
+        (("--dashboard", "9000"), 9000),
+        (("--dashboard=0",), 0),
+        (("--dashboard", "--standalone"), DASHBOARD_PORT),
+        ((), None),
+    ],
+)
+def test_a_dashboard_needs_no_port(words: tuple[str, ...], port: int | None) -> None:
+    parsed = parse(*words)
+    assert parsed.dashboard.port == port
+    assert parsed.program.target == "train.py"
+
+
+@pytest.mark.parametrize("word", ["--dashboard=65536", "--dashboard=x", "--dashboard-host=gpu-01"])
+def test_a_dashboard_that_cannot_be_is_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="--dashboard"):
+        parse(word)

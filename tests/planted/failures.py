@@ -13,17 +13,26 @@ from typing import NamedTuple
 from .staging import Stage
 from .surroundings import (
     Surroundings,
+    a_file_for_logs,
+    a_taken_port,
+    an_older_library,
+    few_processes,
     full_shared_memory,
     little_memory,
     no_surroundings,
     on_others_only,
+    other_settings,
     small_disk,
+    stalling_disk,
+    talkative_collectives,
 )
 
 ONE, THREE = 1, 3
 BOTH = (ONE, THREE)
 GIVES_UP = ("--join-timeout=3",)
 """Nobody comes to replace what was lost."""
+ANYBODY = ""
+"""All ranks do it, and any of them may be named."""
 
 
 class Planted(NamedTuple):
@@ -34,15 +43,17 @@ class Planted(NamedTuple):
     words: tuple[str, ...] = ()
     """That have to be in the agent's text."""
     program: str = "nothing"
-    """What the culprit does (`plain_job.py`)."""
+    """What the culprit does (`plain_job.py`, or `torch_job.py`)."""
     act: Callable[[Stage], None] | None = None
     """What is done from outside."""
     nodes: tuple[int, ...] = BOTH
     options: tuple[str, ...] = ()
-    around: Callable[..., Surroundings] = no_surroundings
+    around: Callable[[Stage], Surroundings] = no_surroundings
     sure: str = "surely"
-    whole_node: bool = False
-    """It is the host that is named, with its ranks."""
+    who: str = "rank 1 on {host}"
+    told: str = ""
+    """A line of the culprit's agent by which it is told, where the job does not end of it."""
+    torch: bool = False
     torchrun: tuple[str, ...] | None = None
     """Words of which torchrun's summary should have one to tell the kind; None: it is not run."""
 
@@ -51,43 +62,102 @@ def kill(stage: Stage) -> None:
     stage.send_worker(signal.SIGKILL)
 
 
+def stop(stage: Stage) -> None:
+    stage.send_worker(signal.SIGSTOP)
+
+
+WHOLE_NODE = "{host} (rank 1)"
+SOON = ("--hang-after=3",)
+TRIED_AGAIN = ("--hang=restart", *SOON)
+
 PLANTED = (
     Planted("an exception", "exception", ("ValueError: the batch is empty",), "exception",
             torchrun=("ValueError",)),
     Planted("an exception in a thread", "exception in a thread", ("shard 7 has no header",),
             "in_a_thread", torchrun=("ValueError",)),
+    Planted("an exception in a data loader", "exception in a data loader",
+            ("(ValueError: sample 2 is empty, in data loader 0)",), "in_a_data_loader", torch=True,
+            torchrun=("ValueError",)),
     Planted("sys.exit(3)", "exit code", ("ended with exit code 3",), "exit_code",
             torchrun=("exitcode  : 3",)),
     Planted("a NaN guard that exits", "exit code", ("(last line: loss is NaN at step 3, ending)",),
             "not_a_number", torchrun=("NaN",)),
-    Planted("a segmentation fault", "crash", ("SIGSEGV",), "segfault", torchrun=("SIGSEGV",)),
+    Planted("a segmentation fault", "crash", ("SIGSEGV", "in string_at at plain_job.py:"),
+            "segfault", torchrun=("SIGSEGV",)),
+    Planted("a stack overflow", "stack overflow", ("in descend at plain_job.py:",),
+            "stack_overflow", torchrun=("overflow",)),
     Planted("an abort", "abort", ("SIGABRT", "Assertion `size > 0' failed"), "abort",
             torchrun=("SIGABRT",)),
+    Planted("a bus error, with a full /dev/shm", "bus error", ("SIGBUS",), "bus_error",
+            around=full_shared_memory, torchrun=("SIGBUS",)),
     Planted("SIGKILL from outside", "killed from outside", ("SIGKILL",), act=kill,
             torchrun=("SIGKILL",)),
-    Planted("a damaged checkpoint", "damaged file", ("pickle data was truncated",),
-            "bad_checkpoint", torchrun=("Unpickling",)),
-    Planted("too many open files", "too many open files", ("Too many open files",),
-            "too_many_files", torchrun=("Too many open files",)),
+    Planted("out of memory, in a control group", "out of memory", ("out-of-memory killer",),
+            "out_of_memory", around=little_memory, torchrun=("memory",)),
+    Planted("a deadlock of two groups", "hang",
+            ("wait in all_reduce at torch_job.py", "rank 1 waits in all_reduce at torch_job.py"),
+            "other_order", options=TRIED_AGAIN, sure="most likely", torch=True, torchrun=("hang",)),
+    Planted("one rank skips a collective", "ended too early",
+            ("had ended with exit code 0, while others still ran",), "skips_a_collective",
+            sure="most likely", torch=True, torchrun=("rank      : 1",)),
     Planted("one rank leaves the loop early", "ended too early",
             ("rank 1 on", "had ended with exit code 0"), "ends_too_early",
             sure="most likely", torchrun=("rank      : 1",)),
-    Planted("a killed agent", "killed agent", ("all its processes have ended",),
-            act=Stage.kill_agent, nodes=(THREE,), options=GIVES_UP, whole_node=True),
-    Planted("a killed spawner", "killed spawner", ("the spawner on", "SIGKILL"),
-            act=Stage.kill_spawner, options=GIVES_UP, whole_node=True),
-    Planted("a lost host", "lost host or network", ("silent",), act=Stage.lose_host,
-            nodes=(THREE,), options=("--join-timeout=8",), sure="most likely", whole_node=True),
-    Planted("a cut network", "lost host or network", ("silent",), act=Stage.cut,
-            nodes=(THREE,), options=("--join-timeout=8",), sure="most likely", whole_node=True),
-    Planted("a missing file on one host", "missing file", ("data/shard-0001.bin",),
-            "missing_file", nodes=(THREE,), around=on_others_only("data/shard-0001.bin")),
-    Planted("a missing module on one host", "missing module", ("tokenizer_of_the_job",),
-            "missing_module", nodes=(THREE,), around=on_others_only("tokenizer_of_the_job.py")),
+    Planted("different shapes", "collectives that differ",
+            ("it called ALLREDUCE [3], and all others ALLREDUCE [2]",), "other_shape",
+            sure="most likely", around=talkative_collectives, torch=True, torchrun=("mismatch",)),
+    Planted("a wait for a file that never comes", "hang", ("in load_batch at plain_job.py",),
+            "waits_for_a_file", options=TRIED_AGAIN, sure="most likely", torchrun=("hang",)),
+    Planted("an endless loop, with a deadline", "deadline",
+            ("the deadline of step 3 ran out while it was in endless_loop at plain_job.py",),
+            "endless_loop"),
+    Planted("a timer of PyTorch's that runs out", "deadline",
+            ("the timer of loading ran out while it was in",), "timer_runs_out",
+            options=("--file-timer",)),
+    Planted("a stopped process", "stopped", act=stop, options=SOON,
+            told=r"holdfast: rank 1 \(pid \d+\) is stopped by a signal, for \d+ s: kill -CONT"),
+    Planted("a disk that does not answer", "stuck in the kernel",
+            ("is stuck in the kernel for", "/disk/checkpoint.pt", "no signal reaches it"),
+            "writes_to_a_disk", nodes=(ONE,), around=stalling_disk,
+            options=("--stuck-timeout=2", "--unkillable-timeout=1")),
     Planted("a full disk", "full disk", ("No space left on device",), "disk_full",
             around=small_disk, torchrun=("No space left",)),
-    Planted("a bus error, with a full /dev/shm", "bus error", ("SIGBUS",), "bus_error",
-            around=full_shared_memory, torchrun=("SIGBUS",)),
-    Planted("out of memory, in a control group", "out of memory", ("out-of-memory killer",),
-            "out_of_memory", around=little_memory, torchrun=("memory",)),
+    Planted("a log directory that cannot be made", "refused", nodes=BOTH, around=a_file_for_logs,
+            options=GIVES_UP,
+            told=r"holdfast: cannot make the log directory in logs: .*\nhint: give --log-dir"),
+    Planted("a port that is taken", "port taken", ("Address already in use",), nodes=(ONE,),
+            around=a_taken_port, who="rank 0 on {host}"),
+    Planted("a missing module on one host", "missing module", ("tokenizer_of_the_job",),
+            "missing_module", nodes=(THREE,), around=on_others_only("tokenizer_of_the_job.py")),
+    Planted("an older library on one host", "different versions",
+            ("host2 has layers 1.0, all others 2.0", "AttributeError"), "older_library",
+            nodes=(THREE,), around=an_older_library, sure="most likely"),
+    Planted("a wrong number of ranks", "exception",
+            ("the configuration is for 4 ranks, and there are 3",), "check_world", who=ANYBODY,
+            torchrun=("4 ranks",)),
+    Planted("other settings on one host", "settings", nodes=(THREE,), around=other_settings,
+            told=r"this node was started with --max-restarts 7"),
+    Planted("a damaged checkpoint", "damaged file", ("pickle data was truncated",),
+            "bad_checkpoint", torchrun=("Unpickling",)),
+    Planted("a missing file on one host", "missing file", ("data/shard-0001.bin",),
+            "missing_file", nodes=(THREE,), around=on_others_only("data/shard-0001.bin")),
+    Planted("a killed agent", "killed agent", ("all its processes have ended",),
+            act=Stage.kill_agent, nodes=(THREE,), options=GIVES_UP, who=WHOLE_NODE),
+    Planted("a killed spawner", "killed spawner", ("the spawner on", "SIGKILL"),
+            act=Stage.kill_spawner, nodes=(THREE,), options=GIVES_UP, who=WHOLE_NODE),
+    Planted("a killed spawner, of the only node", "killed spawner", ("the spawner on", "SIGKILL"),
+            act=Stage.kill_spawner, nodes=(ONE,), who="{host}"),
+    Planted("a lost host", "lost host or network", ("silent",), act=Stage.lose_host,
+            nodes=(THREE,), options=("--join-timeout=8",), sure="most likely", who=WHOLE_NODE),
+    Planted("a cut network", "lost host or network", ("silent",), act=Stage.cut,
+            nodes=(THREE,), options=("--join-timeout=8",), sure="most likely", who=WHOLE_NODE),
+    Planted("a slow rank", "straggler", program="slow_rank", nodes=(ONE,),
+            options=("--straggler-after=3", "--heartbeat=0.5"),
+            told=r"holdfast: rank 1 is a straggler: .* where others make"),
+    Planted("a clock that is an hour behind", "exception", ("ValueError: the batch is empty",),
+            "clock_is_behind", sure="most likely", torchrun=("ValueError",)),
+    Planted("a limit of processes", "too many processes", ("can't start new thread",),
+            "too_many_processes", around=few_processes, torchrun=("start new thread",)),
+    Planted("a limit of open files", "too many open files", ("Too many open files",),
+            "too_many_files", torchrun=("Too many open files",)),
 )  # fmt: skip

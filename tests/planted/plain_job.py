@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import json
 import mmap
 import os
 import pickle
 import resource
+import signal
 import sys
 import threading
 import time
@@ -148,6 +150,32 @@ def too_many_processes() -> None:
         threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 
 
+def waits_for_a_file() -> None:
+    def load_batch() -> None:
+        while not os.path.exists("never"):
+            time.sleep(0.05)
+
+    load_batch()
+
+
+def timer_runs_out() -> None:
+    """As `torch.distributed.elastic.timer` asks for it, in its own words."""
+    until = time.time() + 1.0
+    asked = {"pid": os.getpid(), "scope_id": "loading", "expiration_time": until, "signal": 9}
+    with open(os.environ["TORCHELASTIC_TIMER_FILE"], "w") as pipe:
+        pipe.write(json.dumps({"version": 1, **asked}) + "\n")
+    time.sleep(600)
+
+
+def writes_to_a_disk() -> None:
+    place = Path(os.environ["PLANTED_DISK"])
+    (place.parent / "writes").touch()
+    while not (place.parent / "stalled").exists():
+        time.sleep(0.01)
+    with open(place / "checkpoint.pt", "wb", buffering=0) as file:
+        file.write(bytes(1 << 20))
+
+
 def ends_too_early() -> None:
     """It leaves the loop one step before all others, and ends well."""
     sys.exit(0)
@@ -168,23 +196,48 @@ FAILURES: dict[str, Callable[[], None]] = {
         exception, exception_with_last_words, in_a_thread, exit_code, not_a_number, segfault, abort,
         bus_error, out_of_memory, stack_overflow, endless_loop, disk_full, bad_checkpoint,
         missing_file, missing_module, older_library, too_many_files, too_many_processes,
-        ends_too_early, nothing,
+        ends_too_early, waits_for_a_file, timer_runs_out, writes_to_a_disk, nothing,
     )
 }  # fmt: skip
+
+
+def slow_rank() -> None:
+    """No rank waits for another, and one takes its time."""
+    for step in range(10**6):
+        holdfast.progress(step)
+        time.sleep(0.1 if IS_CULPRIT else 0.01)
+
+
+def clock_is_behind(group: SocketGroup) -> None:
+    """The clock of rank 0 is an hour behind; it fails after the culprit, in words of its own."""
+    if RANK == 0:
+        real = time.time
+        time.time = lambda: real() - 3600
+    if IS_CULPRIT:
+        exception()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        group.add_up(AT)
+    except ConnectionError:
+        time.sleep(1.0)
+        raise RuntimeError("step 3 was not done") from None
 
 
 def train(name: str) -> None:
     if name == "check_world":
         check_world()
-    fail = FAILURES[name]
+    if name == "slow_rank":
+        slow_rank()
     group = SocketGroup()
     step = 0
     while step < STEPS or name == "nothing":
         step += 1
         if step == AT:
             Path(f"pid.{RANK}").write_text(str(os.getpid()))
-            if IS_CULPRIT:
-                fail()
+            if name == "clock_is_behind":
+                clock_is_behind(group)
+            elif IS_CULPRIT:
+                FAILURES[name]()
         group.add_up(step)
         holdfast.progress(step)
         time.sleep(STEP_S)

@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ..integration.nodes.hosts import Network
-from .failures import Planted
-from .staging import HERE, Said, staged
+from .failures import ANYBODY, Planted
+from .staging import HERE, Said, Stage, staged
 
 
 def played(row: Planted, network: Network | None, folder: Path) -> Said:
     """Run a job in which it happens; what was said at its end."""
-    with staged(folder, network, HERE / "plain_job.py") as stage, row.around(stage):
+    program = HERE / ("torch_job.py" if row.torch else "plain_job.py")
+    with staged(folder, network, program) as stage, row.around(stage):
         try:
             stage.start(row.options, row.program)
             if row.act is not None:
                 row.act(stage)
-            stage.wait()
-            return stage.said()
+            return _told(row, stage) if row.told else _judged(stage)
         finally:
             stage.end()
 
 
+def _judged(stage: Stage) -> Said:
+    stage.wait()
+    return stage.said()
+
+
+def _told(row: Planted, stage: Stage) -> Said:
+    """It is told while the job runs: the agent of the culprit's host says so, or nobody does."""
+    culprit = stage.agents[1] if stage.network else stage.agents[0]
+    stage.until(lambda: re.search(row.told, culprit.text), row.told)
+    return Said(row.kind, row.who.format(host=culprit.host), row.sure, culprit.text)
+
+
 def mistakes(row: Planted, said: Said, host: str) -> list[str]:
     """What is wrong with a verdict, in words; nothing where it is right."""
-    who = f"rank 1 on {host}"
-    if row.whole_node:
-        who = f"{host} (rank 1)" if host == "host2" else host
+    who = row.who.format(host=host)
     checks = {
         f"the kind is {said.kind!r}, and should be {row.kind!r}": said.kind == row.kind,
-        f"{said.who!r} is named, and should be {who!r}": said.who == who,
-        f"it is said {said.sure!r}, and should be {row.sure!r}": said.sure == row.sure,
+        f"{said.who!r} is named, and should be {who!r}": who in (ANYBODY, said.who),
+        f"it is said {said.sure!r}, and should be {row.sure!r}": said.sure in _as_sure(row, host),
     }
     wrong = [text for text, holds in checks.items() if not holds]
     return wrong + [f"{words!r} is not said" for words in row.words if words not in said.text]
+
+
+def _as_sure(row: Planted, host: str) -> tuple[str, ...]:
+    """Of three hosts, a victim's word may come first: then it is no more than likely."""
+    return (row.sure, "most likely") if host == "host2" else (row.sure,)

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -69,10 +71,15 @@ class Stage:
         self.variables: dict[str, str] = {}
         self.prefix: tuple[str, ...] = ()
         """What stands before the agent's command, on every host."""
+        self.more_options: tuple[str, ...] = ()
+        self.options_of: dict[str, tuple[str, ...]] = {}
+        """What only one host is told, by its name."""
         names = [host.name for host in network.hosts] if network else [socket.gethostname()]
         self.homes = {name: folder / name for name in names}
         for home in self.homes.values():
-            (home / "tmp").mkdir(parents=True)
+            home.mkdir(parents=True)
+        self._temporary = tempfile.mkdtemp(prefix="pl")
+        """A short path, as sockets have to have."""
 
     @property
     def culprit_host(self) -> str:
@@ -86,9 +93,10 @@ class Stage:
         """Start the job, on all hosts."""
         for number, (name, home) in enumerate(self.homes.items()):
             host = self.network.hosts[number] if self.network else None
-            words = [*options, str(self.program), failure]
+            given = (*options, *self.more_options, *self.options_of.get(name, ()))
+            words = [*given, str(self.program), failure]
             command = [*self.prefix, str(BIN / "holdfast"), "run", *self._meeting(number), *words]
-            own = {"TMPDIR": str(home / "tmp"), "HOME": str(home), "GLOO_SOCKET_IFNAME": "eth0"}
+            own = {"TMPDIR": self._temporary, "HOME": str(home), "GLOO_SOCKET_IFNAME": "eth0"}
             if host is None:
                 del own["GLOO_SOCKET_IFNAME"]
             environment = job_environment({**own, **self.variables})
@@ -181,6 +189,7 @@ class Stage:
                 for pid in below:
                     _kill(pid)
             one.process.wait()
+        shutil.rmtree(self._temporary, ignore_errors=True)
         if self.network is not None:
             for host in self.network.hosts:
                 host.heal()

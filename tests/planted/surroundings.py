@@ -7,12 +7,14 @@ made. What this machine cannot make is said with `NotHere`.
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from ..integration import disks
 from .staging import Stage
 
 Surroundings = AbstractContextManager[None]
@@ -26,6 +28,13 @@ class NotHere(Exception):
 
 @contextmanager
 def no_surroundings(stage: Stage) -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def talkative_collectives(stage: Stage) -> Iterator[None]:
+    """PyTorch compares what each rank calls."""
+    stage.variables["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
     yield
 
 
@@ -54,6 +63,64 @@ def small_disk(stage: Stage) -> Iterator[None]:
         yield
     finally:
         _run("umount", "-l", str(place))
+
+
+@contextmanager
+def stalling_disk(stage: Stage) -> Iterator[None]:
+    """A disk of the culprit's that stops to answer once it is about to write there."""
+    import threading
+
+    with disks.stalling_disk(stage.culprit_home, 16) as disk:
+        stage.variables["PLANTED_DISK"] = str(disk.folder)
+
+        def stall() -> None:
+            stage.until((stage.culprit_home / "writes").exists, "a worker that writes")
+            disk.stall()
+            (stage.culprit_home / "stalled").touch()
+
+        holder = threading.Thread(target=stall)
+        holder.start()
+        try:
+            yield
+        finally:
+            holder.join()
+            disk.answer()
+            stage.end()
+
+
+@contextmanager
+def an_older_library(stage: Stage) -> Iterator[None]:
+    """All hosts have the library, the culprit's an older one that lacks something."""
+    for name, home in stage.homes.items():
+        is_old = name == stage.culprit_host
+        (home / "library").mkdir()
+        (home / "library" / f"layers-{1 if is_old else 2}.0.dist-info").mkdir()
+        has = "" if is_old else "def fused_attention(): pass\n"
+        (home / "library" / "layers.py").write_text(has)
+    stage.variables["PYTHONPATH"] = "library"
+    yield
+
+
+@contextmanager
+def a_file_for_logs(stage: Stage) -> Iterator[None]:
+    """Where the logs should be is a file."""
+    (stage.culprit_home / "logs").write_text("")
+    yield
+
+
+@contextmanager
+def other_settings(stage: Stage) -> Iterator[None]:
+    """The culprit's host is told something else about the job than the others."""
+    stage.options_of[stage.culprit_host] = ("--max-restarts=7",)
+    yield
+
+
+@contextmanager
+def a_taken_port(stage: Stage) -> Iterator[None]:
+    """Somebody listens where rank 0 is told to."""
+    with socket.create_server(("", 0)) as taken:
+        stage.more_options = (f"--master-port={taken.getsockname()[1]}",)
+        yield
 
 
 @contextmanager

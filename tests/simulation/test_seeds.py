@@ -10,7 +10,7 @@ import pytest
 from holdfast.testing import PROFILES, make_plan, simulate
 
 SEEDS_AT_ONCE = 40
-ONCE_BROKEN = (512732, 608256, 1014730, 1017068, 1022117)
+ONCE_BROKEN = (512732, 608256, 1014730, 1017068, 1022117, 2007100, 2009511)
 """Seeds far away that found something: a newcomer that had run nothing got rank 0; simulated
 workers never finished in a job that began anew, because its register had forgotten its end; two
 lives of a job had the same number; a checker looked for a round that had been forgotten, another

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.protocol.preload_steps import brought_by
+
 from .conftest import Launches
 from .launches import HOLD_AT, WORKERS, Launch
 
@@ -62,7 +64,8 @@ def test_what_the_first_launch_learned_is_tried_at_the_later_one(launched: Launc
         name for event in launched.first.events("ImportsLearned") for name in event["modules"]
     }
     started = launched.later.events("AgentStarted")[0]
-    assert learned <= {*started.get("late", []), *started.get("avoid", {})}
+    tried = brought_by((*started["preload"], *started.get("late", ())))
+    assert learned <= tried | started.get("avoid", {}).keys()
 
 
 def test_a_killed_worker_is_replaced_and_the_result_is_the_same(

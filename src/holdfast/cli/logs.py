@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from holdfast.cli.visit import FINDING, run_verb, sort, take_values, visit
 from holdfast.core.policy.texts import whole_number
 from holdfast.core.protocol import exit_status
-from holdfast.core.protocol.bounds import clean_lines
 from holdfast.core.protocol.errors import UsageError
-from holdfast.core.protocol.questions import LogBlock, LogsAsked, LogsTold
+from holdfast.core.protocol.questions import LogsAsked, LogsTold
 from holdfast.node.visiting import Visit, VisitError
+from holdfast.observe.log_lines import LineMaker
 
 HELP = f"""\
 Usage: holdfast logs [JOB] [--rank N]… [--node NAME]… [--grep PATTERN] [--follow]
@@ -44,32 +43,6 @@ class LogsWanted(Struct, frozen=True):
     nodes: tuple[str, ...]
     pattern: re.Pattern[str] | None
     timestamps: bool = False
-
-
-class LineMaker(Struct):
-    """Puts lines together from blocks, each stream by itself."""
-
-    begun: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
-
-    def take(self, node: str, block: LogBlock) -> Iterator[tuple[float, int, str]]:
-        """The lines that end in this block: when, whose, and what."""
-        at = (node, block.rank, block.stream)
-        *lines, rest = (self.begun.pop(at, b"") + block.text).split(b"\n")
-        if rest:
-            self.begun[at] = rest
-        for line in lines:
-            yield block.at, block.rank, _shown(line)
-
-    def rest(self) -> Iterator[tuple[int, str]]:
-        """What no newline has ended."""
-        for (_, rank, _), text in sorted(self.begun.items()):
-            yield rank, _shown(text)
-        self.begun.clear()
-
-
-def _shown(line: bytes) -> str:
-    """Of a progress bar its last state."""
-    return clean_lines(line.decode(errors="replace").rstrip("\r").rpartition("\r")[2])
 
 
 def logs(words: list[str]) -> int:

@@ -23,6 +23,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast events      what has happened to it so far, and as it goes on
   holdfast logs        what its workers write, on all nodes
   holdfast report      what became of a job: its story, and where its time went
+  holdfast dashboard   the page of a job in a browser, live or from its journals
   holdfast stacks      where all workers on this machine are, right now
   holdfast drain       have a node leave its job
   holdfast restart     begin a job's next round, with all workers started again
@@ -43,6 +44,7 @@ VERBS = {
     "events": "status",
     "logs": "logs",
     "report": "report",
+    "dashboard": "dashboard",
     "stacks": "stacks",
     "drain": "operate",
     "restart": "operate",

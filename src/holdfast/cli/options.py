@@ -5,7 +5,8 @@ Rules
 - Options come first. The first word that is none is the program; it and everything after
   it belong to the program, untouched. `--` ends the options too.
 - `--name value`, `--name=value`, `-r3`, `-r 3`; dashes and underscores are the same. A
-  value that starts with a dash, other than a number, needs the `=`. A name may be cut short
+  value that starts with a dash, other than a number, needs the `=`. Where a value may be left
+  out, only a number is taken for one. A name may be cut short
   as long as only one option begins so, as `torchrun` has it.
 - A mistake is a `UsageError` that names its option, or the variable it came from.
 
@@ -23,7 +24,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct
@@ -116,8 +118,9 @@ def configure(
 def split(argv: Sequence[str]) -> tuple[dict[str, Statement], tuple[str, ...]]:
     """Part the options, by name, from the program and its arguments."""
     given: dict[str, Statement] = {}
-    words = iter(argv)
-    for word in words:
+    words = deque(argv)
+    while words:
+        word = words.popleft()
         if word == "--":
             return given, tuple(words)
         if word == "-" or not word.startswith("-"):
@@ -166,10 +169,12 @@ def _hint_for_unknown(spelled: str) -> str:
     return near or "holdfast run --help lists the options"
 
 
-def _value_after(spelled: str, option: Option, words: Iterator[str]) -> str:
+def _value_after(spelled: str, option: Option, words: deque[str]) -> str:
     if option.is_flag:
         return _FLAG_GIVEN
-    value = next(words, None)
+    if option.alone and not (words and words[0].isdecimal()):
+        return option.alone
+    value = words.popleft() if words else None
     if value is None or _looks_like_option(value):
         raise UsageError(f"{spelled} needs a value", f"{spelled}={option.metavar} ({option.help})")
     return value

@@ -71,7 +71,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     if config.otel:
         _check_otel()
     for note in parsed.notes:
-        print(f"holdfast: {note}", file=sys.stderr)
+        _print_note(config, note)
     if config.max_nodes > 1:
         _print_about_several_nodes(config, secret)
     from holdfast.node.agent import Agent
@@ -79,7 +79,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     from holdfast.runtime.loop import EventLoop
 
     if config.slots > 1 and "OMP_NUM_THREADS" not in os.environ:
-        print("holdfast: workers get OMP_NUM_THREADS=1; set it to change that", file=sys.stderr)
+        _print_note(config, "workers get OMP_NUM_THREADS=1; set it to change that")
     started = how_to_start(config)
     layout, events = _registered_layout(config), _registered_events(config)
     echo = events.take if events else None
@@ -168,7 +168,15 @@ def _print_about_several_nodes(config: JobConfig, secret: dict[str, str]) -> Non
 
     notes = token_notes(config.security.token_file, {**os.environ, **secret})
     for line in (*notes, *timing.describe(config)):
-        print(f"holdfast: {line}", file=sys.stderr)
+        _print_note(config, line)
+
+
+def _print_note(config: JobConfig, note: str) -> None:
+    """Something to know before the job starts."""
+    from holdfast.processes.output.own_lines import own_line
+
+    if not config.output.quiet:
+        print(own_line(config.output, note), end="", file=sys.stderr)
 
 
 def _print_help() -> int:

@@ -1,53 +1,71 @@
-"""`holdfast stacks`: where the workers of the jobs on this machine are, right now."""
+"""`holdfast stacks`: where all workers of a job are, on all of its nodes, at this moment."""
 
 from __future__ import annotations
 
-import sys
-
+from holdfast.cli.visit import FINDING, run_verb, sort, visit
+from holdfast.core.policy.stacks import StackFrame, WorkerStack, grouped, in_words
 from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.bounds import clean
+from holdfast.core.protocol.questions import NotKnown, StacksAsked, StacksTold
+from holdfast.node.visiting import Visit, VisitError
 
-HELP = """\
-Usage: holdfast stacks [RUN]
+REASON = "somebody asked (holdfast stacks)"
+HELP = f"""\
+Usage: holdfast stacks [JOB]
 
-Shows where every worker on this machine is right now. Workers in the same place are shown
-together, so that the odd one stands out. Nothing is stopped and no debugger is needed. RUN
-is a job's name (--rdzv-id, or what `holdfast run` called it); without one, all your jobs
-are asked.
+Show where the workers of a job are, on all of its nodes: equal stacks together, the odd one
+named with its node. Nothing is stopped and no debugger is needed. The stacks in full are in
+a file on each node, beside the job's logs, whose path is printed.
 
-Only this machine's workers are asked: on several nodes, run it on each of them. The full
-stacks go into a file beside the job's logs; its path is printed.
-"""
+{FINDING}"""
 
 
 def stacks(words: list[str]) -> int:
-    """The verb. Returns the exit status: 0 if a job answered, 1 if none runs, 2 for a mistake."""
-    if any(word in ("-h", "--help") for word in words):
-        print(HELP, end="")
-        return exit_status.SUCCEEDED
-    if len(words) > 1 or any(word.startswith("-") for word in words):
-        return _complain(
-            f"`holdfast stacks` takes the name of one job, not {words[-1]!r}",
-            "`holdfast stacks`, or `holdfast stacks RUN` with the name of a job",
-        )
-    from holdfast.processes.lookout.asking import ask, listening_agents
+    """The verb. Returns the exit status."""
+    return run_verb(_stacks, words, HELP)
 
-    wanted = words[0] if words else ""
-    answers = [ask(channel, wanted) for channel in listening_agents().values()]
-    told = [one for one in answers if one is not None]
-    meant = [one for one in told if one.is_meant]
-    if not meant and wanted:
-        runs = ", ".join(sorted(one.run_id for one in told)) or "none of yours"
-        return _complain(f"no job called {wanted!r} runs on this machine", f"running: {runs}")
-    if not meant:
-        print("holdfast: no job of yours runs on this machine", file=sys.stderr)
-        return exit_status.FAILED
-    for one in meant:
-        print(f"{one.run_id}: {one.words}")
-        if one.file:
-            print(f"  in full: {one.file}")
+
+def _stacks(words: list[str]) -> int:
+    request = sort(words, ())
+    with visit(request, "".join(request.names)) as job:
+        _show(job)
     return exit_status.SUCCEEDED
 
 
-def _complain(message: str, hint: str) -> int:
-    print(f"holdfast: {message}\nhint: {hint}", file=sys.stderr)
-    return exit_status.USAGE
+def _show(job: Visit) -> None:
+    answers = dict(job.ask(StacksAsked(REASON), of="all"))
+    told = {node: one for node, one in answers.items() if isinstance(one, StacksTold)}
+    if not answers:
+        raise VisitError(_no_answer(job.missing) or f"no node of {job.run_id} answers")
+    is_alone = len(told) == 1 and len(answers) == 1 and not job.missing
+    found = [
+        stack for node, one in told.items() for stack in _stacks_of(one, "" if is_alone else node)
+    ]
+    print(f"{job.run_id}: {in_words(grouped(found))}")
+    for node, one in sorted(told.items()):
+        if one.file:
+            print(f"  in full: {one.file}" if is_alone else f"  in full, on {node}: {one.file}")
+    for node, other in sorted(answers.items()):
+        if isinstance(other, NotKnown):
+            print(f"  {node}: {clean(other.reason)}")
+    if job.missing:
+        print(f"  {_no_answer(job.missing)}")
+
+
+def _stacks_of(told: StacksTold, node: str) -> list[WorkerStack]:
+    """What a node told, as the rules read it; it is shown, so it is made harmless."""
+    return [
+        WorkerStack(
+            stack.rank,
+            node,
+            tuple(StackFrame(clean(f.file), f.line, clean(f.function)) for f in stack.frames),
+            clean(stack.kernel),
+        )
+        for stack in told.stacks
+    ]
+
+
+def _no_answer(missing: tuple[str, ...]) -> str:
+    if not missing:
+        return ""
+    return f"no answer from {', '.join(missing)}: what runs there is not known"

@@ -18,7 +18,13 @@ from msgspec import Struct
 
 from holdfast.cli import rendezvous, values
 from holdfast.core.policy import texts
-from holdfast.core.policy.config import DEFAULT_PORT, STATIC_MASTER, JobConfig, Program
+from holdfast.core.policy.config import (
+    DASHBOARD_PORT,
+    DEFAULT_PORT,
+    STATIC_MASTER,
+    JobConfig,
+    Program,
+)
 from holdfast.core.protocol.bounds import PORT_MOST
 from holdfast.core.protocol.endpoint import host
 
@@ -29,10 +35,13 @@ FAILURE = "When something fails"
 HANGS = "When a job hangs"
 LOSS = "When machines come and go"
 SECURITY = "Who may join"
+WATCHING = "Watching it"
 HEALTH = "Health and metrics"
 WARM = "Faster starts"
 TORCHRUN = "Compatibility with torchrun"
-GROUPS = (MACHINES, PROGRAM, OUTPUT, FAILURE, HANGS, LOSS, SECURITY, HEALTH, WARM, TORCHRUN)
+GROUPS = (
+    MACHINES, PROGRAM, OUTPUT, FAILURE, HANGS, LOSS, SECURITY, WATCHING, HEALTH, WARM, TORCHRUN,
+)  # fmt: skip
 
 EVENT_HANDLERS = ("null", "console", "dynamic_rendezvous")
 """Those that need no package: the last one is torchrun's own, and keeps nothing either."""
@@ -54,6 +63,8 @@ class Option(Struct, frozen=True):
     shown: str = ""
     """The default in words, where it is worked out and not a field's plain default."""
     short: str = ""
+    alone: str = ""
+    """What it means where the value, a number, is left out."""
     also_from: tuple[str, ...] = ()
     """Older names in the environment, asked last."""
     note: str = ""
@@ -168,6 +179,15 @@ OPTIONS: tuple[Option, ...] = (
     Option("duplicate-stderr-filters", OUTPUT, "the same for stderr; ,, means a comma",
            values.filters, metavar="WORDS", fields=("output.stderr_filters",)),
 
+    Option("quiet", OUTPUT, "of its own lines only failures and the report",
+           texts.flag, fields=("output.quiet",), ours=True),
+    Option("verbose", OUTPUT, "a line for everything that happens",
+           texts.flag, fields=("output.verbose",), ours=True),
+    Option("json", OUTPUT, "one object for each of these, on stderr",
+           texts.flag, fields=("output.json",), ours=True),
+    Option("timestamps", OUTPUT, "the time before each line of its own",
+           texts.flag, fields=("output.timestamps",), ours=True),
+
     Option("max-restarts", FAILURE, "restarts allowed for the whole job",
            texts.whole_number(0), metavar="N", fields=("restarts.max_restarts",)),
     Option("shutdown-timeout", FAILURE, "grace between signal and SIGKILL",
@@ -194,16 +214,27 @@ OPTIONS: tuple[Option, ...] = (
            values.exit_codes, metavar="CODES", fields=("restarts.non_retryable_exit_codes",),
            ours=True),
     Option("unkillable-timeout", FAILURE, "wait for a process stuck in the kernel",
-           texts.seconds, metavar="S", fields=("timeouts.unkillable_s",), ours=True,
-           also_from=("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",)),
+           texts.seconds, metavar="S", fields=("timeouts.unkillable_s",), ours=True),
 
     Option("hang", HANGS, "on a standstill: off, warn or restart",
            texts.one_of("off", "warn", "restart"), metavar="HOW", fields=("oversight.hang",),
            ours=True),
     Option("hang-after", HANGS, "wait at least this long before that",
            texts.positive_seconds, metavar="S", fields=("oversight.hang_after_s",), ours=True),
+    Option("start-timeout", HANGS, "end a worker that gave no sign by then",
+           texts.positive_seconds, metavar="S", fields=("oversight.start_s",), ours=True),
     Option("first-step-timeout", HANGS, "end a worker that has made no step by then",
            texts.positive_seconds, metavar="S", fields=("oversight.first_step_s",), ours=True),
+    Option("straggler-after", HANGS, "tell of one that is slow for this long",
+           texts.positive_seconds, metavar="S", fields=("oversight.straggler_after_s",), ours=True),
+    Option("run-timeout", HANGS, "end the job if it runs longer",
+           texts.positive_seconds, metavar="S", fields=("oversight.run_s",), ours=True),
+    Option("file-timer", HANGS, "serve PyTorch's file timer",
+           texts.flag, fields=("oversight.file_timer",), ours=True,
+           also_from=("TORCHELASTIC_ENABLE_FILE_TIMER",)),
+    Option("stuck-timeout", HANGS, "fail one stuck in the kernel; 0: only tell",
+           texts.seconds, metavar="S", fields=("oversight.stuck_s",), ours=True,
+           also_from=("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",)),
     Option("allow-chaos", HANGS, "let `holdfast chaos` harm this job, for a trial",
            texts.flag, fields=("allow_chaos",), ours=True),
     Option("no-stacks", HANGS, "workers cannot be asked for their stacks",
@@ -239,6 +270,12 @@ OPTIONS: tuple[Option, ...] = (
            values.optional_text, metavar="FILE", fields=("security.tls_key",), ours=True),
     Option("tls-ca", SECURITY, "who signed the certificates of all nodes",
            values.optional_text, metavar="FILE", fields=("security.tls_authority",), ours=True),
+
+    Option("dashboard", WATCHING, "show the job in a browser, at this port",
+           texts.whole_number(0, PORT_MOST), metavar="[PORT]", fields=("dashboard.port",),
+           shown=str(DASHBOARD_PORT), alone=str(DASHBOARD_PORT), ours=True),
+    Option("dashboard-host", WATCHING, "serve that at this address",
+           values.numeric_address, metavar="ADDRESS", fields=("dashboard.host",), ours=True),
 
     Option("health-port", HEALTH, "serve /livez, /readyz, /metrics; 0: any port",
            texts.whole_number(0, PORT_MOST), metavar="PORT", fields=("health.port",), ours=True,

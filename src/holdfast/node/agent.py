@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from holdfast.node.engine import Engine
 from holdfast.node.front_door import FrontDoor
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
+from holdfast.node.voice import EventVoice, Voice
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, read_clocks
 from holdfast.observe.recoveries import recoveries
 from holdfast.observe.report import render
@@ -37,13 +38,22 @@ from holdfast.runtime.loop import EventLoop
 
 if TYPE_CHECKING:
     from holdfast.node.answering import Records
+    from holdfast.node.dashboard import AgentDashboard
     from holdfast.node.health_port import HealthPort
+    from holdfast.node.live_line import LiveLine
     from holdfast.node.trace_export import TraceExport
+    from holdfast.transport.http_model import HttpResponse
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
 JOURNAL_WAITING_BYTES = 32 << 20
 """How much of the journal waits in memory for its disk; then it ends."""
+
+
+def _voice(config: JobConfig, console: Console, node: str) -> Voice:
+    output = config.output
+    tells = output.quiet or output.verbose or output.json
+    return (EventVoice if tells else Voice)(output, console, node)
 
 
 class Agent:
@@ -67,8 +77,9 @@ class Agent:
         self._hurried = False
         """A signal came when all that was left was to wait for others."""
         self.console = Console(loop)
+        self._voice = _voice(config, self.console, self.node)
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id, self.host)
-        self._disk = Disk(loop, self._say)
+        self._disk = Disk(loop, self._voice.complain)
         self.console.use_lane(self._disk.lane("console"))
         self.workplace = Workplace(config, self.logs, self.console, self._disk, self.post)
         self._journal_lane = self._disk.lane("journal", str(self.logs.root or ""))
@@ -82,10 +93,13 @@ class Agent:
             self._write_journal,
             clocks=partial(read_clocks, loop.now),
         )
+        self._voice.listen_to(self._journal, header)
+        self._live_line = self._show_live_line() if print_report else None
         self._front_door = FrontDoor(loop, self._disk, self.workplace)
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
         self._front_door.engine = self._engine
         self._front_door.make_records = self._records
+        self._dashboard: AgentDashboard | None = None
         self._health: HealthPort | None = None
         self._traces: TraceExport | None = None
 
@@ -94,7 +108,7 @@ class Agent:
             clock=self._loop,
             processes=self.workplace,
             journal=self._journal,
-            say=self._say,
+            say=self._voice.say,
             answer=self._front_door.answer,
         )
         if self.config.max_nodes > 1:
@@ -116,6 +130,8 @@ class Agent:
             if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue  # Started by `nohup`: it is to go on without its terminal.
             self._loop.add_signal_handler(number, self.post, SignalReceived(number))
+        if self.config.dashboard.port is not None:
+            self._open_dashboard()
         try:
             self._open_health_port()
             self._open_traces()
@@ -123,15 +139,38 @@ class Agent:
             self._loop.run_until(lambda: self._engine.outcome is not None)
         finally:
             self.workplace.close()
+            if self._live_line is not None:
+                self._live_line.close()
         outcome = self._engine.outcome
         assert outcome is not None, "the loop ended before the job"
         self._engine.leave()
         # The coordinator's host leaves last: the others learn the outcome from it.
         self._loop.run_until(lambda: self._hurried or not self._engine.is_needed)
+        if self._dashboard is not None:
+            self._dashboard.close(outcome)
         self._front_door.close()
         self._engine.close()
         self._take_leave(outcome)
         return outcome
+
+    def _open_dashboard(self) -> None:
+        """What it needs is loaded beside the loop, while the workers start."""
+
+        def load() -> Mapping[str, HttpResponse]:
+            from holdfast.node import dashboard
+
+            return dashboard.load()
+
+        def then(files: Mapping[str, HttpResponse]) -> None:
+            if self._engine.outcome is not None:
+                return  # The job was shorter than that.
+            from holdfast.node.dashboard import AgentDashboard
+
+            self._dashboard = AgentDashboard(self._engine, self._loop, self._voice.say)
+            self._front_door.dashboard = self._dashboard
+            self._dashboard.open(self.config.dashboard, files)
+
+        self._disk.lane("dashboard").do(load, then)
 
     def _open_health_port(self) -> None:
         if self.config.health.port is None:
@@ -146,7 +185,7 @@ class Agent:
             from holdfast.node.trace_export import TraceExport
 
             lane = self._disk.lane("traces")
-            self._traces = TraceExport(self._journal, self._header(), lane, self._say)
+            self._traces = TraceExport(self._journal, self._header(), lane, self._voice.complain)
 
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it."""
@@ -162,16 +201,24 @@ class Agent:
     def _echo(self, line: bytes) -> None:
         self.console.write(2, line)
 
-    def _say(self, text: str) -> None:
-        """Much of what is said comes from other machines: it stays one line of ours."""
-        self.console.write(2, f"holdfast: {clean(text)}\n".encode("utf-8", "replace"))
+    def _show_live_line(self) -> LiveLine | None:
+        """What the job is doing, below all output, where there is a terminal."""
+        if self.console.terminal(2) is None:
+            return None
+        from holdfast.node.live_line import LiveLine, is_wanted
+
+        if not is_wanted(self.config, self.console, os.environ):
+            return None
+        line = LiveLine(self.config, self.console, self._loop, self._disk)
+        line.listen_to(self._journal)
+        return line
 
     def _write_journal(
         self, work: Callable[[], str | None], then: Callable[[str], None], size: int
     ) -> None:
         def tell(problem: str) -> None:
             if not self._journal.problem:
-                self._say(f"the journal ends here, and the job goes on: {problem}")
+                self._voice.complain(f"the journal ends here, and the job goes on: {problem}")
             then(problem)
 
         if self._journal_lane.waiting_bytes + size > JOURNAL_WAITING_BYTES:
@@ -188,7 +235,7 @@ class Agent:
         recovered = recoveries(self._journal.steps)
         report = render(outcome, recovered, where, quiet)
         if self._print_report:
-            self.console.write(2, report.encode("utf-8", "replace"))
+            self._voice.report(report, where)
         if self._traces is not None:
             self._traces.finish(outcome)
         self._finish_files(outcome, tells_nothing=outcome.verdict == "succeeded" and not recovered)
@@ -208,7 +255,7 @@ class Agent:
         files = self.workplace.file_lane
         cause, upwards = outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE")
         if cause is not None:
-            files.do(lambda: failures.pass_up(cause, upwards) or None, self._say)
+            files.do(lambda: failures.pass_up(cause, upwards) or None, self._voice.complain)
         self._hurried = False
         self._wait_for_disks()
         if tells_nothing and self.logs.temporary and not self._hurried:

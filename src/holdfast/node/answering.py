@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,10 +24,14 @@ from holdfast.core.protocol.questions import (
     EVENTS_TOLD_MOST,
     LOGS_TOLD_BYTES,
     Answer,
+    DashboardAsked,
+    DashboardTold,
     DrainWanted,
     EventsAsked,
     EventsTold,
     FrameTold,
+    GoodputAsked,
+    GoodputTold,
     HarmWanted,
     JobAsked,
     LogBlock,
@@ -47,7 +52,9 @@ from holdfast.core.protocol.questions import (
 )
 from holdfast.node.engine import Engine
 from holdfast.node.event_feed import EventFeed, read_steps
+from holdfast.observe.goodput import ledger
 from holdfast.observe.journal import Journal, JournalHeader
+from holdfast.observe.marks import Marks
 from holdfast.observe.story import StoryEvent
 from holdfast.processes.lookout.usage import (
     MachineUsage,
@@ -61,12 +68,14 @@ from holdfast.runtime.disk import DiskLane
 
 if TYPE_CHECKING:
     from holdfast.core.policy.standings import WorkerStanding
+    from holdfast.node.dashboard import AgentDashboard
     from holdfast.processes.lookout.stacks import StackSnapshot
 
     Reply = Callable[[Answer], None]
 
 NOT_THE_COORDINATOR = "this node is not the coordinator any more; ask again"
 _pack = msgspec.msgpack.Encoder().encode
+NO_DASHBOARD = "this node has no dashboard: it was started without --dashboard"
 REPLY_FIRST_S = 0.1
 """How long a node that is to be killed lives on, so that its answer goes out."""
 NO_WORKERS = "no worker runs on this node now"
@@ -84,8 +93,15 @@ class Records(Struct, frozen=True):
 class Answering:
     """Answers for one node."""
 
-    def __init__(self, engine: Engine, workplace: Workplace, records: Records) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        workplace: Workplace,
+        records: Records,
+        dashboard: Callable[[], AgentDashboard | None],
+    ) -> None:
         self._engine, self._workplace, self._records = engine, workplace, records
+        self._dashboard = dashboard
         self._usage = UsageWatch()
         self._feed: EventFeed | None = None
 
@@ -106,6 +122,10 @@ class Answering:
                 self._logs_after(question, tell)
             case EventsAsked() as question:
                 self._events_after(question, tell)
+            case GoodputAsked():
+                self._events().when_caught_up(lambda marks: tell(_goodput(marks)))
+            case DashboardAsked():
+                tell(self._where_dashboard())
             case DrainWanted(by=by):
                 self._engine.post(LeaveAsked(clean(by)))
                 tell(UnderWay())
@@ -169,6 +189,12 @@ class Answering:
 
         self._workplace.file_lane.do(look, looked)
 
+    def _where_dashboard(self) -> Answer:
+        dashboard = self._dashboard()
+        if dashboard is None or dashboard.address is None:
+            return NotKnown(NO_DASHBOARD)
+        return DashboardTold(dashboard.address.url, dashboard.address.key)
+
     def _logs_after(self, question: LogsAsked, tell: Reply) -> None:
         recent, ranks = self._workplace.recent, frozenset(question.ranks)
         after = question.after.get(self._engine.state.name, 0)
@@ -186,17 +212,20 @@ class Answering:
 
         recent.after(OutputWanted(after, ranks, LOGS_TOLD_BYTES, question.wait_s), told)
 
-    def _events_after(self, question: EventsAsked, tell: Reply) -> None:
+    def _events(self) -> EventFeed:
+        """Listens from the first question on; what was before is read from the journal."""
         records = self._records
         if self._feed is None:
             self._feed = EventFeed(records.journal, records.header, self._engine.clock)
             read = partial(read_steps, records.journal.path)
             records.lane.do(read, self._feed.caught_up)
+        return self._feed
 
+    def _events_after(self, question: EventsAsked, tell: Reply) -> None:
         def told(events: list[StoryEvent], last: int) -> None:
             tell(EventsTold(tuple(map(_pack, events)), last))
 
-        self._feed.after(question.after, EVENTS_TOLD_MOST, question.wait_s, told)
+        self._events().after(question.after, EVENTS_TOLD_MOST, question.wait_s, told)
 
 
 def _log_block(block: OutputBlock) -> LogBlock:
@@ -216,6 +245,12 @@ def _rank(standing: WorkerStanding, used: ProcessUsage) -> RankOverview:
         used.cpu,
         used.memory_bytes,
     )
+
+
+def _goodput(marks: Marks) -> GoodputTold:
+    book = ledger(marks, until=time.time())
+    parts: dict[str, float] = dict(book.parts_s.items())
+    return GoodputTold(book.end - book.start, parts)
 
 
 def _stacks(snapshot: StackSnapshot | None) -> Answer:

@@ -21,6 +21,7 @@ from holdfast.runtime.loop import Loop
 
 if TYPE_CHECKING:
     from holdfast.node.answering import Answering, Records
+    from holdfast.node.dashboard import AgentDashboard
     from holdfast.node.engine import Engine
     from holdfast.node.visits import Visits
     from holdfast.transport.connection import FramedConnection
@@ -33,6 +34,8 @@ class FrontDoor:
     """Of the node; there is none yet when its ports are made."""
     make_records: Callable[[], Records]
     """Where it is written what happened."""
+    dashboard: AgentDashboard | None = None
+    """Of this agent, if it has one."""
 
     def __init__(self, loop: Loop, disk: Disk, workplace: Workplace) -> None:
         self._loop, self._disk, self._workplace = loop, disk, workplace
@@ -93,7 +96,7 @@ class FrontDoor:
         from holdfast.node.visits import Visits
 
         self._answering = self._answering or Answering(
-            self.engine, self._workplace, self.make_records()
+            self.engine, self._workplace, self.make_records(), lambda: self.dashboard
         )
         self._visits = self._visits or Visits(self._loop, self.engine.questions)
         then()

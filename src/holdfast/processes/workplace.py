@@ -9,6 +9,7 @@ nothing here waits for a disk: see `runtime.disk`.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -50,7 +51,7 @@ from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
 from holdfast.processes import environment
 from holdfast.processes.bare import private_messages as messages
-from holdfast.processes.bare.wire import NO, STACKS, STORE, VISIT, WAS_TOLD_TO_STOP, YES
+from holdfast.processes.bare.wire import NO, STORE, VISIT, WAS_TOLD_TO_STOP, YES
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.commands import (
     STORE_HOST,
@@ -63,7 +64,7 @@ from holdfast.processes.commands import (
 from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
-from holdfast.processes.lookout.lookout import Lookout, WatchedRound, answer_stacks, load
+from holdfast.processes.lookout.lookout import Lookout, WatchedRound
 from holdfast.processes.lookout.stack_files import LookMeans
 from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
 from holdfast.processes.outbox import Outbox
@@ -96,6 +97,7 @@ from holdfast.worker.draining import KEY
 if TYPE_CHECKING:
     from holdfast.core.policy.standings import WorkerStanding
     from holdfast.processes.channel_server import Later
+    from holdfast.processes.lookout.file_timer import FileTimer
     from holdfast.processes.lookout.lookout import OnStacks
     from holdfast.processes.note_keeper import NoteKeeper
 
@@ -150,6 +152,8 @@ class Workplace:
         """Where workers write; another one may be put here before the job starts."""
         self._output: RoundOutput | None = None
         self._lookout: Lookout | None = None
+        self._run_began = 0.0
+        self._file_timer: FileTimer | None = None
         self._longest_waits: dict[str, float] = {}
         """By phase, in the rounds before."""
         self._port: ReservedPort | None = None
@@ -172,8 +176,17 @@ class Workplace:
         folder = self._program_folder
         is_installed: Callable[[str], bool] = lambda name: preload.installed(name, folder)  # noqa: E731
         self._imports = ImportsSeen(loop, self._import_lane, self._post, is_installed)
+        if self.config.oversight.file_timer:
+            self._serve_file_timer()
         self._crew = Crew(process, self, self._log_lane)
         self._crew.attach(loop)
+
+    def _serve_file_timer(self) -> None:
+        from holdfast.processes.lookout.file_timer import VARIABLE, FileTimer, chosen_path
+
+        path = chosen_path(os.environ.get(VARIABLE))
+        self._shared_environment[VARIABLE] = path
+        self._file_timer = FileTimer(path, self._loop, self.file_lane, self._on_timer_over)
 
     def keep_note(self, disk: Disk, node: str) -> None:
         """Have this machine know, whatever happens to this node, when all of it has ended."""
@@ -198,6 +211,8 @@ class Workplace:
         """Let go of everything; what is left below the spawner is killed by it."""
         self._close_round()
         self._outbox.close()
+        if self._file_timer is not None:
+            self._file_timer.close()
         self._crew.close()
         self._imports.close()
         self._channel.close()
@@ -366,6 +381,7 @@ class Workplace:
             self.config.oversight,
             self.logs.attempt(assignment.restart_count),
             self._longest_waits,
+            self._run_left_s(),
         )
         means = LookMeans(
             self._loop,
@@ -380,6 +396,17 @@ class Workplace:
     def standings(self) -> list[WorkerStanding]:
         """How far each worker of this node is, and how fast; none while no round runs."""
         return [] if self._lookout is None else self._lookout.standings()
+
+    def _run_left_s(self) -> float | None:
+        """Of the time for the whole run, which begins with the first round here."""
+        now = time.monotonic()
+        self._run_began = self._run_began or now
+        limit_s = self.config.oversight.run_s
+        return None if limit_s is None else self._run_began + limit_s - now
+
+    def _on_timer_over(self, pid: int, scope: str) -> None:
+        if self._lookout is not None:
+            self._lookout.scope_over(pid, scope)
 
     def take_stacks(self, reason: str, then: OnStacks) -> None:
         """Where all workers of this node are; `then` is told in a second or two, on the loop."""
@@ -483,17 +510,29 @@ class Workplace:
         self._channel.take_all()  # The last word comes before the end.
         if self._lookout is not None:
             self._lookout.ended(worker.ranks.local_rank)
+        if self._file_timer is not None:
+            self._file_timer.forget({member.pid})
         ended = ExitStatus.from_wait_status(status)
         event = WorkerExited(worker.round, worker.ranks.local_rank, member.pid, ended)
         if ended.succeeded:
             self._post(event)
             return
+        stack = ""
         if self._lookout is not None:
             self._lookout.keep_flight_record(worker.ranks.local_rank)
-        event = with_evidence(event, self._memory)
+            stack = self._lookout.last_words(worker.ranks.local_rank)
+        event = with_evidence(event, self._memory, stack)
         complete = self._outbox.put_incomplete(event, self._loop, PATIENCE_S)
         read_stderr = member.streams.stderr_reader()
-        self.file_lane.do(partial(with_details, event, worker.error_file, read_stderr), complete)
+        versions = self._versions if self.config.max_nodes > 1 else None
+        details = partial(with_details, event, worker.error_file, read_stderr, versions)
+        self.file_lane.do(details, complete)
+
+    def _versions(self) -> str:
+        """In a lane: what workers here get of packages, to be compared with other nodes."""
+        from holdfast.processes.host.versions import of_workers
+
+        return of_workers(os.environ, self._program_folder)
 
     def _on_store(self, message: messages.OfWorker) -> None:
         match message:
@@ -527,8 +566,6 @@ class Workplace:
 
     def _on_channel(self, pid: int, message: dict[str, Any]) -> bytes | Answer | Later | None:
         """Take what a worker says; what it, or another program of this user, asks is answered."""
-        if STACKS in message:
-            return partial(self._answer_stacks, message)
         if VISIT in message and self.on_visit is not None:
             return partial(self.on_visit, message)
         if WAS_TOLD_TO_STOP in message:
@@ -548,10 +585,6 @@ class Workplace:
             at = (worker.round, worker.ranks.local_rank)
             return self._saving.take(*at, message[KEY], message.get("step"))
         return None
-
-    def _answer_stacks(self, message: dict[str, Any], answer: Callable[[bytes], None]) -> None:
-        ask = partial(answer_stacks, message, self.config.run_id, self.take_stacks, answer)
-        self.file_lane.do(load, ask)
 
     def _by_local_rank(self, local_rank: object) -> Running | None:
         """A child of a worker speaks for it."""

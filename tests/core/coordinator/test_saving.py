@@ -138,3 +138,26 @@ def test_nobody_else_can_say_that_it_has_saved() -> None:
     job.hear("a", SaveHeard(1, True, 7))
     job.hear("b", SaveHeard(1, True, 7))
     assert steps(job.hear("c", SaveHeard(1, True, 7)))["a"] == 7
+
+
+def test_who_has_left_ends_the_round_where_nobody_saves_or_leaves_any_more() -> None:
+    """The node that was to leave, and the coordinator that knew of it, are gone."""
+    job = running("a", "b")
+    effects = job.hear("a", WorkersSaved(1, left=True))
+    assert stopped(effects) == {"a", "b"}
+    assert isinstance(told(effects)["b"], StopRound)
+    assert "have ended" in told(effects)["b"].reason
+
+
+def test_who_has_left_waits_while_others_save() -> None:
+    job = draining()
+    for node in "abc":
+        job.hear(node, SaveHeard(1, True, 7))
+    assert stopped(job.hear("a", WorkersSaved(1, left=True))) == set()
+    assert stopped(job.hear("c", WorkersSaved(1))) == set()
+    assert stopped(job.hear("b", WorkersSaved(1))) == {"a", "b", "c"}
+
+
+def test_a_greeting_tells_it_too() -> None:
+    job = running("a", "b")
+    assert stopped(job.greet("b", Standing(1, 1, 2, "left"))) == {"a", "b"}

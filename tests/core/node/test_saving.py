@@ -127,7 +127,7 @@ def test_who_ends_well_after_it_was_told_has_not_finished() -> None:
     life.take(exited(0, ENDED_WELL))
     effects = life.take(exited(1, ENDED_WELL))
     assert WorkersSucceeded(1) not in reports(effects)
-    assert WorkersSaved(1) in reports(effects)
+    assert WorkersSaved(1, left=True) in reports(effects)
     assert not has_succeeded(life.state)
 
 
@@ -149,7 +149,7 @@ def test_workers_that_want_a_signal_get_it_once_and_are_waited_for() -> None:
     assert reports(effects) == [SaveHeard(1, True)]
     assert not [one for one in life.take(save_now()) if isinstance(one, SignalWorkers)]
     assert reports(life.take(exited(0, ENDED_WELL))) == []
-    assert reports(life.take(exited(1, ENDED_WELL))) == [WorkersSaved(1)]
+    assert reports(life.take(exited(1, ENDED_WELL))) == [WorkersSaved(1, left=True)]
 
 
 def test_a_worker_without_a_handler_for_that_signal_has_not_failed() -> None:

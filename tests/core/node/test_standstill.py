@@ -14,6 +14,7 @@ from holdfast.core.node.io import (
     SignalWorkers,
     StragglerFound,
     Told,
+    WorkerHeld,
 )
 from holdfast.core.protocol.messages import (
     StoodPlace,
@@ -137,3 +138,34 @@ def test_a_deadline_of_a_worker_that_has_ended_or_of_another_round_is_nothing() 
     assert life.take(missed) == []
     assert stopping().take(DeadlineMissed(1, 0, "x")) == []
     assert running().take(DeadlineMissed(2, 0, "x")) == []
+
+
+STUCK = "is stuck in the kernel for 30 s: it waits for /data/x, and no signal reaches it"
+
+
+def test_a_worker_that_is_held_is_told_of() -> None:
+    assert said(running().take(WorkerHeld(1, 1, STUCK))).endswith(STUCK)
+    assert running().take(WorkerHeld(2, 1, STUCK)) == []
+    assert stopping().take(WorkerHeld(1, 1, STUCK)) == []
+
+
+def test_a_worker_that_is_stuck_for_too_long_counts_as_failed_though_it_does_not_end() -> None:
+    life = running()
+    say, kill, report = life.take(WorkerHeld(1, 1, STUCK, ends=True))
+    assert isinstance(say, Say)
+    assert kill == SignalWorkers(signal.SIGKILL, (1,))
+    assert isinstance(report, Report)
+    assert isinstance(report.message, WorkersFailed)
+    (failure,) = report.message.failures
+    assert (failure.error.message, failure.ended_for) == (STUCK, "stuck in the kernel")
+    assert life.take(WorkerHeld(1, 1, STUCK, ends=True))[-1] == kill, "its failure is told once"
+
+
+def test_the_time_of_the_whole_run_ends_the_job_and_no_other_deadline_does() -> None:
+    for is_final in (True, False):
+        life = running()
+        life.take(DeadlineMissed(1, 1, "the time", is_final=is_final))
+        (report,) = life.take(exited(1))
+        assert isinstance(report, Report)
+        assert isinstance(report.message, WorkersFailed)
+        assert report.message.failures[0].error.non_retryable is is_final

@@ -114,8 +114,21 @@ def test_an_exception_of_a_thread_is_told_apart() -> None:
 
 def test_a_crash_in_a_very_deep_stack_is_an_overflow() -> None:
     crash = ExitStatus(signal=11)
-    assert kind_of(failure(status=crash, traceback="  File\n" * 100)) == "stack overflow"
-    assert kind_of(failure(status=crash, traceback="  File\n" * 12)) == "crash"
+    again = '  File "train.py", line 7 in descend\n'
+    assert kind_of(failure(status=crash, traceback=again * 50)) == "stack overflow"
+    deep = "".join(f'  File "train.py", line {n} in f{n}\n' for n in range(100))
+    assert kind_of(failure(status=crash, traceback=deep + again * 2)) == "crash"
+
+
+def test_a_crash_is_told_with_its_place() -> None:
+    stack = (
+        "Fatal Python error: Segmentation fault\n"
+        "Current thread 0x00007f (most recent call first):\n"
+        '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n'
+        '  File "/job/train.py", line 66 in segfault\n'
+    )
+    crash = failure(status=ExitStatus(signal=11), traceback=stack)
+    assert telling_line(crash) == "in string_at at train.py:66"
 
 
 def test_a_worker_that_never_was_is_told_apart() -> None:

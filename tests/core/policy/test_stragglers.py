@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.policy.stragglers import WINDOW_S, WINDOWS, PaceWatch, note
+from holdfast.core.policy.stragglers import WINDOWS, PaceWatch, note
+
+AFTER_S = 90.0
+WINDOW_S = AFTER_S / WINDOWS
 
 
 def run(paces: Mapping[int, float], windows: int, watch: PaceWatch | None = None) -> list[str]:
     """Workers that step at these paces, looked at every two seconds; what was told."""
-    watch = watch or PaceWatch()
+    watch = watch or PaceWatch(AFTER_S)
     began = watch.began_at or 0.0
     told = []
     for look in range(int(windows * WINDOW_S / 2) + 1):
@@ -22,7 +25,7 @@ def run(paces: Mapping[int, float], windows: int, watch: PaceWatch | None = None
 
 
 def test_one_that_makes_less_than_half_the_steps_is_told_of_once() -> None:
-    watch = PaceWatch()
+    watch = PaceWatch(AFTER_S)
     told = run({0: 10.0, 1: 10.0, 2: 10.0, 3: 4.0}, 10, watch)
     assert told == [
         "rank 3 is a straggler: 4.0 steps a second, where others make 10.0 steps a second, for 90 s"
@@ -36,7 +39,7 @@ def test_a_slow_pace_is_told_in_seconds_a_step() -> None:
 
 
 def test_one_that_is_slow_for_a_while_is_none() -> None:
-    watch = PaceWatch()
+    watch = PaceWatch(AFTER_S)
     assert run({0: 10.0, 1: 10.0, 2: 10.0, 3: 4.0}, WINDOWS - 1, watch) == []
 
 

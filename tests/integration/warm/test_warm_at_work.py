@@ -190,7 +190,8 @@ LOOK = """
     import os, sys, time, warnings, faulthandler, json
     print(sys.flags, sys.warnoptions, sys.path, sys.dont_write_bytecode)
     print(hash('text') if 'PYTHONHASHSEED' in os.environ else 'by chance')
-    print([str(entry) for entry in warnings.filters], faulthandler.is_enabled(), time.tzname)
+    print([str(entry) for entry in warnings.filters], time.tzname)
+    print('PYTHONFAULTHANDLER' not in os.environ or faulthandler.is_enabled())
     print([(s.encoding, s.errors) for s in (sys.stdin, sys.stdout, sys.stderr)], __debug__)
     print(sys.getfilesystemencoding(), os.environ.get('PYTHONPATH'))
     warnings.warn('text')

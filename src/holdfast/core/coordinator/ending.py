@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from holdfast.core.coordinator import judging as judging
 from holdfast.core.coordinator import losses as losses
-from holdfast.core.coordinator import quarantine as quarantine
 from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator import standstill as standstill
 from holdfast.core.coordinator.io import (
@@ -45,6 +44,7 @@ from holdfast.core.coordinator.state import (
     Penalty,
     current_round,
     forget,
+    name_of,
     note_done,
     told_round,
     update_ready,
@@ -204,6 +204,8 @@ def stands(
         effects = failed(state, node, WorkersFailed(current.number, standing.failures), now)
     elif standing.condition == "succeeded":
         effects = succeeded(state, node, WorkersSucceeded(current.number))
+    elif standing.condition == "left":
+        current.course.left[node] = None
     elif standing.condition != "running":
         _note(current.course, standing.failures, now)
         what = "had lost the coordinator and stopped its workers"
@@ -306,7 +308,8 @@ def _outcome_of_the_last(message: NodeLeft, name: str) -> Outcome:
     if message.signal is not None:
         return Outcome("interrupted", message.reason, exit_status.BY_SIGNAL + message.signal)
     outcome = judging.failed_outcome(message.reason, rootcause.name(message.failures))
-    if not message.kind:
+    known = outcome.blame.kind if outcome.blame is not None else ""
+    if message.kind in ("", known):
         return outcome
     # What it says of itself explains what its workers died of.
     told = Blame(message.kind, name, "surely", message.reason)
@@ -402,6 +405,19 @@ def let_out(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     return _end_for(state, current, "drain", (member.name, f"is leaving: {member.draining}"), now)
 
 
+def left_by_workers(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """End a round in which workers have ended to let somebody leave, who is not there any more."""
+    current = state.round
+    if not isinstance(current, RunningRound) or current.saving is not None or current.leaving:
+        return []
+    left = (node for node in current.course.left if is_present(current, node))
+    node = next(left, None)
+    if node is None:
+        return []
+    what = "has no worker left in the round: they were asked to save, and have ended"
+    return _end_for(state, current, "drain", (name_of(state, node), what), now)
+
+
 # Waiting for everybody.
 
 
@@ -418,6 +434,8 @@ def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         elif what == "stop":
             effects += _still_not_stopped(state, now)
         elif what == "stay":
+            from holdfast.core.coordinator import quarantine
+
             state.version += 1  # Whoever takes over is not to keep that host out once more.
             quarantine.come_back(state, now)
     return effects

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from holdfast.core.coordinator import ending as ending
 from holdfast.core.coordinator import judging as judging
-from holdfast.core.coordinator import quarantine as quarantine
 from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain, Tell
 from holdfast.core.coordinator.round import (
@@ -42,6 +41,10 @@ from holdfast.core.policy import ranks, rounds
 from holdfast.core.protocol import exit_status, marks
 from holdfast.core.protocol.messages import CloseJob, RunRound, StandBy
 from holdfast.core.protocol.model import Assignment, Endpoint, NodeInfo, Outcome
+
+TYPE_CHECKING = False  # As in `typing`, without its import.
+if TYPE_CHECKING:
+    from holdfast.core.policy.quarantine import HostRecord
 
 COUNTED_ALOUD = 8
 """Up to this many nodes every arrival is told; beyond it, once in a while."""
@@ -81,7 +84,8 @@ def _form(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
                 state.looks["form"] = min(decision.wake_at, wait_until or decision.wake_at)
             short = candidates < state.config.min_nodes and now >= state.wait.not_before
             missing = _missing_ranks(state, ": ", now) if short else ""
-            return _explain_wait(state, decision.reason + missing, now)
+            within_s = 0.0 if decision.wake_at is None else decision.wake_at - now
+            return _explain_wait(state, decision.reason + missing, within_s, now)
         case rounds.Fail():
             reason = decision.reason + _missing_ranks(state, "; missing: ", now)
             return judging.close(state, _never_formed(state, reason))
@@ -101,7 +105,7 @@ def _candidates(state: CoordinatorState, now: float) -> tuple[int, float | None]
     fixed = state.config.has_fixed_ranks
     if fixed and _is_gathering(state):
         return len(state.ready), None  # At most so many, and far from enough.
-    all_may = not state.penalties and not quarantine.out(state, now)
+    all_may = not state.penalties and not _kept_out(state, now)
     if not fixed and all_may and (len(state.roles) < 2 or not state.holders):
         return len(state.ready), None  # A seat is a role's only once one of that role held it.
     able = _able(state, now)
@@ -120,7 +124,7 @@ def _places(state: CoordinatorState, able: list[str]) -> int:
 
 def _next_return(state: CoordinatorState, now: float) -> float:
     """When the first host of those that sit out may come back."""
-    kept = quarantine.out(state, now).values()
+    kept = _kept_out(state, now).values()
     pausing = (one.until for one in state.penalties.values() if now < one.until)
     return min((*pausing, *(record.until for record in kept)))
 
@@ -164,13 +168,24 @@ def _able(state: CoordinatorState, now: float) -> list[str]:
 
 def _told_apart(state: CoordinatorState, now: float) -> tuple[list[str], list[str]]:
     """Who may sit, and who is kept out: those whose time is over soonest in front."""
-    kept = quarantine.out(state, now)
+    kept = _kept_out(state, now)
     present = [name for name in state.ready if not _pauses(state, name, now)]
     if not kept:
         return present, []
+    from holdfast.core.coordinator import quarantine
+
     records = {name: quarantine.record_of(state, name, kept) for name in present}
     held = {name: record.until for name, record in records.items() if record is not None}
     return [name for name in present if name not in held], sorted(held, key=held.__getitem__)
+
+
+def _kept_out(state: CoordinatorState, now: float) -> dict[int, HostRecord]:
+    """The hosts that are kept out now; what knows of that is loaded once there is any."""
+    if not state.hosts:
+        return {}
+    from holdfast.core.coordinator import quarantine
+
+    return quarantine.out(state, now)
 
 
 def _pauses(state: CoordinatorState, node: str, now: float) -> bool:
@@ -204,7 +219,9 @@ def _view(state: CoordinatorState, candidates: int) -> rounds.View:
     )
 
 
-def _explain_wait(state: CoordinatorState, reason: str, now: float) -> list[CoordinatorEffect]:
+def _explain_wait(
+    state: CoordinatorState, reason: str, within_s: float, now: float
+) -> list[CoordinatorEffect]:
     wait = state.wait
     if reason == wait.reason or not state.ready:
         return []
@@ -213,7 +230,7 @@ def _explain_wait(state: CoordinatorState, reason: str, now: float) -> list[Coor
     if crowd and now < wait.said_at + ALOUD_EVERY_S:
         return []
     wait.said_at = now
-    return [Explain(reason, topic="waiting")]
+    return [Explain(reason, topic="waiting", within_s=within_s)]
 
 
 def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
@@ -226,7 +243,7 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     state.version += 1
     wait = state.wait
     wait.reason = ""
-    wait.note = "; ".join(filter(None, (wait.note, quarantine.seated(state, seated, now))))
+    wait.note = "; ".join(filter(None, (wait.note, _about_kept_out(state, seated, now))))
     wait.newcomer_since = wait.enough_since = wait.short_since = None
     state.round = FormingRound(
         state.round_number,
@@ -243,6 +260,14 @@ def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         state.members[name].round = state.round_number
         update_ready(state, name)
     return []
+
+
+def _about_kept_out(state: CoordinatorState, seated: tuple[NodeInfo, ...], now: float) -> str:
+    if not _kept_out(state, now):
+        return ""
+    from holdfast.core.coordinator import quarantine
+
+    return quarantine.seated(state, seated, now)
 
 
 def _assignments(state: CoordinatorState, seated: tuple[NodeInfo, ...]) -> dict[str, Assignment]:
@@ -313,8 +338,11 @@ def stand_by(state: CoordinatorState, node: str, now: float) -> list[Coordinator
         return [Tell(node, StandBy(reason))]
     if current is None:
         return _displaced_by(state, node)
-    if reason := quarantine.standing(state, node, now):
-        return [Tell(node, StandBy(reason))]
+    if _kept_out(state, now):
+        from holdfast.core.coordinator import quarantine
+
+        if reason := quarantine.standing(state, node, now):
+            return [Tell(node, StandBy(reason))]
     return [Tell(node, StandBy(_no_seat(state, current)))]
 
 

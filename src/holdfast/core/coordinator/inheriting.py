@@ -151,7 +151,7 @@ def _say_who_is_awaited(
         f"waiting up to {missing.until - now:.0f} s for {nodes} of round "
         f"{current.number}, which may still run"
     )
-    return [Explain(state.wait.reason, topic="waiting")]
+    return [Explain(state.wait.reason, topic="waiting", within_s=missing.until - now)]
 
 
 def _close_if_never_run(

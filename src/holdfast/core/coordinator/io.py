@@ -137,6 +137,8 @@ class Explain(Record, frozen=True):
     topic: Topic = ""
     pause_s: float = 0.0
     """How long the next round waits at least."""
+    within_s: float = 0.0
+    """How long a wait can last at most, where that is known."""
 
 
 CoordinatorEvent = (

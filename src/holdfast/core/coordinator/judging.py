@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.coordinator import quarantine as quarantine
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain
 from holdfast.core.coordinator.round import StoppingRound, ToldRound
 from holdfast.core.coordinator.state import CoordinatorState, JobEnd, Unrecorded, name_of
@@ -48,7 +47,10 @@ def _judge(state: CoordinatorState, ended: StoppingRound, now: float) -> list[Co
         state.holders = tuple(member.info for member in present if member is not None)
     progressed = _note_progress(state, ended, now)
     cause = _with_early_ends(state, rootcause.name(ended.course.failures.values()), ended)
-    quarantine.judged(state, ended, cause, now)
+    if state.config.max_nodes > 1:  # Else there is no other host, and nothing of it is loaded.
+        from holdfast.core.coordinator import quarantine
+
+        quarantine.judged(state, ended, cause, now)
     if state.closing is not None:
         reason = f"{ended.cause.reason}; {state.closing.reason}"
         return close(state, _failed_or_lost(state, ended, reason, cause))

@@ -155,6 +155,8 @@ class RoundCourse(Struct):
     """Members whose workers stand still (`core.coordinator.standstill`)."""
     hang: HangCase | None = None
     """While all of them do."""
+    left: dict[str, None] = field(default_factory=dict)
+    """Members all of whose workers have ended after they were told to save."""
 
     @property
     def has_success(self) -> bool:

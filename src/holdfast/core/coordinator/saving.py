@@ -13,6 +13,10 @@ Rules
 4. The wait is over when nobody has anything left to save, or the time of whoever can wait least
    has passed. Whatever else ends a round ends it at once.
 
+5. Whoever was to leave may be gone with the coordinator that knew of it. Members whose workers have
+   saved and ended would then wait for an end that nobody brings: where nobody saves or wants to
+   leave any more, the round ends for them (`core.coordinator.ending.left_by_workers`).
+
 Nobody waits for a program that does not ask: its nodes answer that nobody listens.
 """
 
@@ -76,8 +80,11 @@ def heard(
 
 def saved(state: CoordinatorState, node: str, message: WorkersSaved) -> list[CoordinatorEffect]:
     current = told_round(state, message.round, node)
-    if isinstance(current, RunningRound | InheritedRound) and current.saving is not None:
-        current.saving.unsaved.discard(node)
+    if isinstance(current, RunningRound | InheritedRound):
+        if current.saving is not None:
+            current.saving.unsaved.discard(node)
+        if message.left:
+            current.course.left[node] = None
     return []
 
 

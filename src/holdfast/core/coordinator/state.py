@@ -14,11 +14,14 @@ from holdfast.core.coordinator.round import (
 )
 from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
-from holdfast.core.policy.quarantine import HostRecord
 from holdfast.core.protocol import marks
 from holdfast.core.protocol.document import DONE_KEPT, HostKept, Ledger, brief
 from holdfast.core.protocol.model import Blame, Endpoint, NodeInfo, Outcome, Tenure
 from holdfast.core.protocol.naming import Names, host_of
+
+TYPE_CHECKING = False  # As in `typing`, without its import.
+if TYPE_CHECKING:
+    from holdfast.core.policy.quarantine import HostRecord
 
 Look = Literal[
     "form",

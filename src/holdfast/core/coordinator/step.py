@@ -34,7 +34,6 @@ from holdfast.core.coordinator import forming as forming
 from holdfast.core.coordinator import inheriting as inheriting
 from holdfast.core.coordinator import judging as judging
 from holdfast.core.coordinator import operating as operating
-from holdfast.core.coordinator import quarantine as quarantine
 from holdfast.core.coordinator import saving as saving
 from holdfast.core.coordinator import standstill as standstill
 from holdfast.core.coordinator.io import (
@@ -130,7 +129,10 @@ def take_over(
     state.round_number = written.round
     state.budget.history = [restarts.forgotten(now)] * written.charges
     state.closing = written.closing
-    quarantine.inherit(state, written, now)
+    if written.hosts:
+        from holdfast.core.coordinator import quarantine
+
+        quarantine.inherit(state, written, now)
     if written.outcome is not None:
         state.end = JobEnd(written.outcome, Announced())
     elif written.size:
@@ -166,6 +168,7 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     effects += inheriting.look(state, now)
     # After every event, not only the timer's: `_wake` replaces a timer, even one that is due.
     effects += ending.look(state, now)
+    effects += ending.left_by_workers(state, now)
     effects += judging.settle_round(state, now)
     effects += forming.consider(state, now)
     effects += judging.say_unrecorded(state, now)

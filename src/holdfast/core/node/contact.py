@@ -28,6 +28,7 @@ from holdfast.core.node.state import (
     AgentState,
     Phase,
     alive,
+    has_left,
     has_succeeded,
 )
 from holdfast.core.node.stopping import close, leave, stay_out
@@ -219,6 +220,7 @@ def _standing(state: AgentState) -> Standing | None:
     condition: Condition
     if state.phase is Phase.RUNNING:
         condition = "succeeded" if has_succeeded(state) else "running"
+        condition = "left" if has_left(state) else condition
         condition = "failed" if state.failures else condition
     else:
         condition = "stopped" if state.phase is Phase.WAITING else "stopping"

@@ -159,6 +159,8 @@ class WorkerExited(Record, frozen=True):
     error_file: str = ""
     wall_time: float = 0.0
     """Seconds since 1970 on this host's clock: for people, compared with nothing."""
+    versions: str = ""
+    """Of packages that workers here get, where there are other nodes to compare with."""
 
 
 class StepReported(Record, frozen=True):
@@ -192,6 +194,17 @@ class GroupMoved(Record, frozen=True):
     round: int
 
 
+class WorkerHeld(Record, frozen=True):
+    """The kernel, or a signal, has held a worker for too long (`core.policy.held`)."""
+
+    round: int
+    local_rank: int
+    words: str
+    """What follows its name: "is stuck in the kernel for 30 s: it waits for …"."""
+    ends: bool = False
+    """It counts as failed: nothing can end it, and nobody waits for it any longer."""
+
+
 class StragglerFound(Record, frozen=True):
     """A worker is slower than the others of this node, and has been for long."""
 
@@ -223,6 +236,8 @@ class DeadlineMissed(Record, frozen=True):
     place: str = ""
     """Where the worker is."""
     file: str = ""
+    is_final: bool = False
+    """It is the whole job's: another round would miss it, too."""
 
 
 class AllGone(Record, frozen=True):
@@ -320,6 +335,7 @@ AgentEvent = (
     | GroupStood
     | GroupMoved
     | StragglerFound
+    | WorkerHeld
     | DeadlineMissed
     | SaveAnswered
     | AllGone

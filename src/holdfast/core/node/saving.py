@@ -9,6 +9,8 @@ Rules
    none of them has anything left to save: it said so, or it has ended. Both are said again whenever
    the coordinator asks again, which may be another one.
 4. A worker that ends well after it was told to save has left, not finished: that is no success.
+   That all of them have is told, too: whoever was to be let out may be gone by then, and its
+   coordinator with it.
 
 `core.coordinator.saving` has the other half.
 """
@@ -33,6 +35,7 @@ from holdfast.core.node.state import (
     SavingHere,
     WorkerLife,
     alive,
+    has_left,
     worker_of,
 )
 from holdfast.core.node.stopping import DRAIN_MARGIN_S
@@ -53,7 +56,7 @@ def save_now(state: AgentState, message: SaveNow, now: float) -> list[AgentEffec
     saving = state.saving
     saving.until = min(saving.until, until)
     saving.step = message.step if saving.step is None else saving.step
-    saving.heard_told = saving.saved_told = False
+    saving.heard_told = saving.saved_told = saving.left_told = False
     effects.append(ShowSaving(saving.until, saving.reason, saving.step))
     if state.draining_by is not None:
         # It lives, so it is waited for as long as it waits for others.
@@ -113,9 +116,11 @@ def answers(state: AgentState) -> list[AgentEffect]:
         steps += [] if saving.step is None else [saving.step]
         heard = SaveHeard(state.last_round, bool(listeners), max(steps, default=None))
         effects.append(Report(heard))
-    if saving.heard_told and not saving.saved_told and all(one.saved for one in listeners):
-        saving.saved_told = True
-        effects.append(Report(WorkersSaved(state.last_round)))
+    left = has_left(state)
+    is_news = not saving.saved_told or (left and not saving.left_told)
+    if saving.heard_told and is_news and all(one.saved for one in listeners):
+        saving.saved_told, saving.left_told = True, left
+        effects.append(Report(WorkersSaved(state.last_round, left)))
     return effects
 
 

@@ -7,6 +7,11 @@ Rules
 3. Words come before deeds: where the workers are is said, and kept in a file, before one is ended.
 4. The worker that is ended is a failure like any other, with the reason and the file of the stacks
    as its error: the round ends by it, is charged, and is tried again if the budget allows.
+5. A worker that is stuck in the kernel cannot be ended. Where a limit was given, it counts as
+   failed at once, so that nobody waits for it.
+6. A deadline is the program's own or the user's word, so a worker that misses one is ended at once.
+
+
 5. A deadline is the program's own or the user's word, so a worker that misses one is ended at once.
 6. One worker is ended for it and no second one, however often that is told: the end of one ends the
    round.
@@ -25,6 +30,7 @@ from holdfast.core.node.io import (
     Say,
     SignalWorkers,
     StragglerFound,
+    WorkerHeld,
 )
 from holdfast.core.node.state import AgentState, Phase, worker_of
 from holdfast.core.protocol.messages import TellHang, WorkersMoved, WorkersStood
@@ -89,13 +95,30 @@ def _end_suspect(state: AgentState, event: GroupStood, named: int | None) -> lis
         return []
     place = _place_of(event, rank)
     kept = f"; stacks: {event.file}" if event.file else ""
-    from holdfast.core.policy.kinds import HANG
+    from holdfast.core.policy.kinds import HANG, STANDSTILL
 
     worker = state.workers[running[rank]]
     worker.ended_for = f"the job stood still, and it was ended{place}{kept}"
-    worker.ended_kind = HANG
+    worker.ended_kind = HANG if rank == named else STANDSTILL
     said = Say(f"ending rank {rank} for it (--hang restart)")
     return [said, SignalWorkers(signal.SIGKILL, (running[rank],))]
+
+
+def held(state: AgentState, event: WorkerHeld) -> list[AgentEffect]:
+    """Something holds a worker that we cannot reach: it is told, and ended for it if it is to be.
+
+    It gets SIGKILL, of which it dies when it is let go; that it counts as failed is for `step`.
+    """
+    worker = worker_of(state, event.round, event.local_rank)
+    if worker is None or worker.status is not None or not _is_current(state, event.round):
+        return []
+    said = Say(f"rank {worker.rank} (pid {worker.pid}) {event.words}")
+    if not event.ends:
+        return [said]
+    from holdfast.core.policy.kinds import STUCK
+
+    worker.ended_for, worker.ended_kind = event.words, STUCK
+    return [said, SignalWorkers(signal.SIGKILL, (event.local_rank,))]
 
 
 def _place_of(event: GroupStood, rank: int) -> str:
@@ -115,11 +138,12 @@ def missed(state: AgentState, event: DeadlineMissed) -> list[AgentEffect]:
     if worker is None or worker.status is not None or not _is_current(state, event.round):
         return []
     where = f" while it was {event.place}" if event.place else ""
-    from holdfast.core.policy.kinds import DEADLINE
+    from holdfast.core.policy.kinds import DEADLINE, RUN_TIME
 
     missed = f"{event.deadline} ran out{where}"
     kept = f"; its stack: {event.file}" if event.file else ""
-    worker.ended_for, worker.ended_kind = f"{missed}{kept}", DEADLINE
+    worker.ended_for, worker.ends_job = f"{missed}{kept}", event.is_final
+    worker.ended_kind = RUN_TIME if event.is_final else DEADLINE
     said = Say(f"rank {worker.rank}: {missed}; ending it{kept}")
     return [said, SignalWorkers(signal.SIGKILL, (event.local_rank,))]
 

@@ -73,6 +73,8 @@ class WorkerLife(Struct):
     """Why it was ended, in words, where it was because it hung or missed a deadline."""
     ended_kind: str = ""
     """The same as a kind of cause (`core.policy.kinds`)."""
+    ends_job: bool = False
+    """It was ended for something that another round cannot help."""
     listens: bool = False
     """It asks whether it is to save."""
     waits_at: int | None = None
@@ -92,6 +94,7 @@ class SavingHere(Struct):
     step: int | None = None
     heard_told: bool = False
     saved_told: bool = False
+    left_told: bool = False
 
 
 class AgentState(Struct):
@@ -202,6 +205,13 @@ def has_succeeded(state: AgentState) -> bool:
     if state.phase is not Phase.RUNNING or alive(state) or state.failures:
         return False
     return not any(one.told_to_save or one.signalled for one in state.workers.values())
+
+
+def has_left(state: AgentState) -> bool:
+    """Whether all workers of a round that runs have ended well, but only to let somebody go."""
+    if state.phase is not Phase.RUNNING or alive(state) or state.failures or not state.workers:
+        return False
+    return not has_succeeded(state)
 
 
 def worker_of(state: AgentState, round: int, local_rank: int) -> WorkerLife | None:

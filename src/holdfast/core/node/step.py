@@ -60,6 +60,7 @@ from holdfast.core.node.io import (
     Told,
     WakeAgent,
     WorkerExited,
+    WorkerHeld,
     WorkerStarted,
 )
 from holdfast.core.node.preparing import note_late, prepare, ready, reserve, unborn, zygote_lost
@@ -124,7 +125,7 @@ from holdfast.core.protocol.messages import (
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import Assignment, EarlyEnd, ErrorDetail, Failure
+from holdfast.core.protocol.model import Assignment, EarlyEnd, ErrorDetail, ExitStatus, Failure
 from holdfast.core.protocol.naming import on_itself
 from holdfast.core.protocol.preload_steps import module_of
 
@@ -179,6 +180,8 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
             return standstill.missed(state, event)
         case StragglerFound():
             return standstill.straggles(state, event)
+        case WorkerHeld():
+            return _worker_held(state, event, now)
         case SaveAnswered():
             return saving.answered(state, event)
         case LauncherLost():
@@ -295,6 +298,18 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
     return effects + saving.answers(state)
 
 
+def _worker_held(state: AgentState, event: WorkerHeld, now: float) -> list[AgentEffect]:
+    """It counts as failed, though it has not ended, if nobody is to wait for it any longer."""
+    effects = standstill.held(state, event)
+    worker = worker_of(state, event.round, event.local_rank)
+    if not effects or not event.ends or worker is None:
+        return effects
+    killed = ExitStatus(signal=signal.SIGKILL)
+    ended = WorkerExited(event.round, event.local_rank, worker.pid or 0, killed)
+    failure = state.failures[event.local_rank] = _failure(state, worker, ended, now)
+    return effects + worker_failed(state, failure)
+
+
 def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: float) -> Failure:
     return Failure(
         node=state.node,
@@ -311,6 +326,7 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         stopped_by_us=state.stopped_by_us and not _failed_on_its_own(state, event),
         error_file=event.error_file,
         wall_time=event.wall_time,
+        versions=cut(event.versions),
         ended_for=worker.ended_kind,
         ended_before=_ended_early(state),
     )
@@ -318,7 +334,9 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
 
 def _error_of(worker: WorkerLife, event: WorkerExited) -> ErrorDetail:
     """A worker that was ended because it took too long says nothing of it itself."""
-    return ErrorDetail(message=worker.ended_for) if worker.ended_for else event.error
+    if not worker.ended_for:
+        return event.error
+    return ErrorDetail(message=worker.ended_for, non_retryable=worker.ends_job)
 
 
 def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:

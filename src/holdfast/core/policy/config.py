@@ -23,6 +23,7 @@ from holdfast.core.protocol.bounds import COUNT_MOST, HOST_MOST, NAME_MOST, PORT
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 
+DASHBOARD_PORT = 8470
 DEFAULT_PORT = 29400
 """Where an embedded coordinator listens, unless the endpoint names another port."""
 ETCD_PORT = 2379
@@ -170,6 +171,15 @@ class SecuritySettings(Struct, frozen=True):
     tls_authority: str | None = None
 
 
+class DashboardSettings(Struct, frozen=True):
+    """Where a node serves the page of its job (`node.dashboard`)."""
+
+    port: int | None = None
+    """None: nowhere; 0: any that is free."""
+    host: str = "127.0.0.1"
+    """A numeric address of this machine."""
+
+
 class HealthSettings(Struct, frozen=True):
     """Where a node tells how it is (`node.health_port`)."""
 
@@ -195,15 +205,39 @@ class Oversight(Struct, frozen=True):
     """What is done about a job that stands still (`core.policy.hangs`)."""
     hang_after_s: float = 300.0
     """How long workers may stand still at least, whatever they have shown before."""
+    start_s: float | None = None
+    """How long after its start a worker may take to its first sign, a phase or a step."""
     first_step_s: float | None = None
     """How long after its start a worker may take to its first step, if there is a limit."""
     hang_unsaid_s: float = 1800.0
     """The same for those that never say how far they are."""
+    straggler_after_s: float = 90.0
+    """For how long a worker has to be slow to be told of (`core.policy.stragglers`)."""
+    run_s: float | None = None
+    """How long the whole run may take, from the first round on, if there is a limit."""
+    file_timer: bool = False
+    """Whether PyTorch's file timer is served (`processes.lookout.file_timer`)."""
+    stuck_s: float = 0.0
+    """How long a worker may be stuck in the kernel before it counts as failed; 0: it is told of."""
 
     @property
     def hang_look_s(self) -> float:
         """How often workers are looked at for it."""
         return min(60.0, self.hang_after_s / 5)
+
+    @property
+    def has_limits(self) -> bool:
+        return any(limit is not None for limit in (self.start_s, self.first_step_s, self.run_s))
+
+    @property
+    def looks_for_held(self) -> bool:
+        """Whether workers are looked at for what holds them (`core.policy.held`)."""
+        return self.hang != "off" or self.stuck_s > 0
+
+    @property
+    def held_look_s(self) -> float:
+        """How often."""
+        return min(self.hang_look_s, self.stuck_s / 4) if self.stuck_s else self.hang_look_s
 
 
 class Output(Struct, frozen=True):
@@ -219,6 +253,12 @@ class Output(Struct, frozen=True):
     stdout_filters: tuple[str, ...] = ()
     stderr_filters: tuple[str, ...] = ()
     prefix_template: str | None = None
+    quiet: bool = False
+    """Of our own lines only failures and the report."""
+    verbose: bool = False
+    json: bool = False
+    """Our own lines are one object each (`observe.story`)."""
+    timestamps: bool = False
 
     def redirected(self, local_rank: int) -> int:
         return self.redirects.get(local_rank, self.redirects_default)
@@ -274,6 +314,7 @@ class JobConfig(Struct, frozen=True):
     leases: Leases = Leases()
     security: SecuritySettings = SecuritySettings()
     warm: WarmStart = WarmStart()
+    dashboard: DashboardSettings = DashboardSettings()
     health: HealthSettings = HealthSettings()
     otel: bool = False
     """Whether rounds and recoveries are told to OpenTelemetry."""
@@ -383,6 +424,11 @@ class JobConfig(Struct, frozen=True):
             self.quarantine.first_s > 0 and self.quarantine.forget_s > 0,
             "a host cannot be kept out for no time",
             "--quarantine-time 300, for instance; --quarantine-after 0 keeps none out",
+        )
+        _require(
+            self.output.quiet + self.output.verbose + self.output.json <= 1,
+            "--quiet, --verbose and --json exclude each other",
+            "each says in which form the agent's own lines are: keep one",
         )
         _require(
             (self.security.tls_certificate is None) == (self.security.tls_key is None),

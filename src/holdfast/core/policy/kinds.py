@@ -32,13 +32,17 @@ KILLED = "killed from outside"
 OUT_OF_MEMORY = "out of memory"
 NOT_STARTED = "could not be started"
 HANG = "hang"
+STANDSTILL = "hang of all ranks"
+COLLECTIVES = "collectives that differ"
 DEADLINE = "deadline"
+RUN_TIME = "run time used up"
 STUCK = "stuck in the kernel"
 AGENT_ENDED = "killed agent"
 SPAWNER_ENDED = "killed spawner"
 LOST_NODE = "lost host or network"
 NODE_LEFT = "node left"
 VERSIONS = "different versions"
+MISSING_MODULE = "missing module"
 
 
 class WordsOfKind(Struct, frozen=True):
@@ -75,7 +79,7 @@ BY_WORDS = (
     WordsOfKind("port taken",
                 r"Address already in use|EADDRINUSE|\[Errno 98\]",
                 "another program has that port: choose another one, or end that program"),
-    WordsOfKind("collectives that differ",
+    WordsOfKind(COLLECTIVES,
                 r"mismatch between collectives|op\.preamble\.length|collective.{0,40}mismatch"
                 r"|mismatched collective",
                 "all ranks have to call the same collectives in the same order, with the same "
@@ -91,7 +95,7 @@ BY_WORDS = (
     WordsOfKind("stack overflow",
                 r"RecursionError|stack overflow",
                 "a function calls itself without end"),
-    WordsOfKind("missing module",
+    WordsOfKind(MISSING_MODULE,
                 r"ModuleNotFoundError|ImportError|No module named",
                 "install it there as on the other machines, in the environment that runs the job"),
     WordsOfKind("damaged file",
@@ -128,6 +132,8 @@ ADVICE = {
     OUT_OF_MEMORY: "it needs more memory than this machine, or its control group, has",
     NOT_STARTED: "",
     HANG: "the file of stacks says where each rank was",
+    STANDSTILL: "the file of stacks says where each rank was",
+    RUN_TIME: "give it more time with --run-timeout, or let it do less",
     DEADLINE: "the file of stacks says where it was",
     STUCK: "a disk or a device does not answer: look at that machine's kernel log",
     AGENT_ENDED: "somebody killed `holdfast run` there, or the machine started anew",
@@ -141,8 +147,8 @@ ADVICE = {
 
 _THREAD = re.compile(r"^Exception in thread ", re.MULTILINE)
 _LOADER = re.compile(r"in DataLoader worker process (\d+)|DataLoader worker \(pid")
-_DEEP = 90
-"""Lines of a stack from which on a crash is taken for an overflow: `faulthandler` writes 100."""
+_RECURSION = 20
+"""How often one line is in a stack (of the hundred that are written) that has overflown."""
 _SHELLS_SIGNAL = 128
 """What a shell adds to the signal that ended its command."""
 NOT_MADE = 126
@@ -173,6 +179,8 @@ def advice_for(kind: str) -> str:
 def telling_line(failure: Failure) -> str:
     """The line that says most: of an exception, or, for want of one, the last of its output."""
     lines = [line.strip() for line in failure.error.message.splitlines() if line.strip()]
+    if not lines and (place := _place_of_crash(failure)):
+        return place
     if not lines:
         tail = [line.strip() for line in failure.stderr_tail.splitlines() if line.strip()]
         return f"last line: {tail[-1]}" if tail and not failure.ended_for else ""
@@ -201,6 +209,21 @@ def _kind_of_exception(failure: Failure) -> str:
 
 
 def _kind_of_signal(failure: Failure, number: int) -> str:
-    if number == 11 and failure.error.traceback.count("\n") >= _DEEP:
+    if number == 11 and _is_recursion(failure.error.traceback):
         return "stack overflow"
     return BY_SIGNAL.get(number, ("signal", ""))[0]
+
+
+def _is_recursion(stack: str) -> bool:
+    lines = stack.splitlines()
+    return any(lines.count(line) >= _RECURSION for line in set(lines))
+
+
+def _place_of_crash(failure: Failure) -> str:
+    """Where a worker was that left its stack when it crashed."""
+    if failure.status.signal is None or not failure.error.traceback:
+        return ""
+    from holdfast.core.policy import stacks
+
+    frames = stacks.read_stack(failure.error.traceback)
+    return stacks.where(stacks.WorkerStack(failure.rank, frames=frames)) if frames else ""

@@ -75,7 +75,7 @@ def blamed(policy: Quarantine, before: HostRecord, cause: str, now: float) -> Ho
 
 
 def stay_s(policy: Quarantine, stays: int) -> float:
-    """How long the host is kept out, this being its so-manieth stay."""
+    """How long the host is kept out, this being stay number `stays`."""
     return min(policy.first_s * 2.0 ** min(stays - 1, DOUBLINGS_MOST), policy.longest_s)
 
 

@@ -35,6 +35,8 @@ LOST_PEER = (
 
 EARLY_ENDS_TOLD = 3
 RANKS_NAMED = 4
+WORDS_MOST, OWN_WORDS_MOST = 200, 1000
+"""Of what a worker says, and of what we say, which may end with the path of a file."""
 TOGETHER_S = 0.5
 """Words of two nodes that come so close together may have been sent in the other order."""
 
@@ -70,11 +72,14 @@ def lost_a_peer(failure: Failure) -> bool:
 
 def describe(failure: Failure) -> str:
     """One failure in a few words: who, where, how."""
-    from holdfast.core.policy.kinds import telling_line
+    from holdfast.core.policy.kinds import STUCK, telling_line
 
-    words = shortened(telling_line(failure), 200)
+    most = OWN_WORDS_MOST if failure.ended_for else WORDS_MOST
+    words = shortened(telling_line(failure), most)
     if not failure.status.is_known:
         return f"{failure.host}: {words}"
+    if failure.ended_for == STUCK:
+        return f"rank {failure.rank} on {failure.host} {words}"
     how = f"was killed by {_signal_words(failure)}"
     if failure.status.signal is None:
         how = f"ended with exit code {failure.status.code}"
@@ -120,12 +125,47 @@ def blame(cause: Cause) -> Blame:
     if lost_a_peer(first):
         why = "all that failed only lost a connection; it was the first that was seen"
         return Blame(kinds.LOST_PEER, who, "perhaps", why)
+    kind = kinds.kind_of(first)
+    if kind == kinds.RUN_TIME:
+        return Blame(kind, "the whole job", "surely", "it was given no more time than that")
+    if kind == kinds.COLLECTIVES:
+        return _blame_for_collectives(cause)
     sure, why = _how_sure(cause)
-    return Blame(kinds.kind_of(first), who, sure, cut(why))
+    if kind in (kinds.EXCEPTION, kinds.MISSING_MODULE, "crash", "abort") and not cause.also_failed:
+        from holdfast.core.policy.versions import difference
+
+        differs = difference(first, (*cause.victims, *cause.stopped))
+        if differs:
+            return Blame(kinds.VERSIONS, who, "most likely", cut(f"{differs}; {why}"))
+    return Blame(kind, who, sure, cut(why))
+
+
+def _blame_for_collectives(cause: Cause) -> Blame:
+    """All of them fail, with what each of them called (`core.policy.collectives`)."""
+    from holdfast.core.policy import kinds
+    from holdfast.core.policy.collectives import odd_call
+
+    failed = (cause.first, *cause.also_failed, *cause.victims, *cause.stopped)
+    odd = odd_call(failed)
+    if odd is None:
+        why = "ranks called different collectives; which of them is wrong cannot be told"
+        who = f"rank {cause.first.rank} on {cause.first.host}"
+        return Blame(kinds.COLLECTIVES, who, "perhaps", why)
+    host = next((f" on {one.host}" for one in failed if one.rank == odd.rank), "")
+    why = f"it called {odd.its}, and all others {odd.others}"
+    return Blame(kinds.COLLECTIVES, f"rank {odd.rank}{host}", "most likely", why)
 
 
 def _how_sure(cause: Cause) -> tuple[Sureness, str]:
+    from holdfast.core.policy import kinds
+
     first, others = cause.first, cause.also_failed
+    if first.ended_for == kinds.HANG:
+        return "most likely", "all ranks stood still, and it at another place than the others"
+    if first.ended_for == kinds.STANDSTILL:
+        return "perhaps", "all ranks stood still at the same place, and one had to be ended"
+    if first.ended_for == kinds.STUCK:
+        return "surely", "the kernel says so"
     if first.ended_for:
         return "surely", "Holdfast ended it for this"
     if others:

@@ -27,6 +27,8 @@ GROUPS_TOLD = 6
 NAMED_MOST = 4
 """Ranks of a group that are named one by one; of more, their number is said."""
 
+SOCKET = "waiting for a socket"
+"""What the kernel says of a worker that waits for a peer in a call of the system."""
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-fA-F]+")
 _LIBRARY = re.compile(r"/site-packages/|/dist-packages/|/lib(64)?/python3[^/]*/|^<")
@@ -75,7 +77,8 @@ class StackPlace(Struct, frozen=True):
 
     @property
     def waits(self) -> bool:
-        return self.function in _WAITING
+        """For somebody else: by the name of the function, or because it reads from a socket."""
+        return self.function in _WAITING or self.kernel == SOCKET
 
     def shortly(self) -> str:
         """As part of a sentence: "in load_batch at data.py:88"."""

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-WINDOW_S = 30.0
 WINDOWS = 3
 FACTOR = 2.0
 SLOWEST_TOLD = 3
@@ -25,6 +24,8 @@ SLOWEST_TOLD = 3
 class PaceWatch(Struct):
     """The workers of one round, by rank."""
 
+    after_s: float
+    """For how long somebody has to be slow: that many windows of equal length."""
     marks: dict[int, int] = field(default_factory=dict)
     """Where each was when the present window began."""
     began_at: float | None = None
@@ -34,6 +35,10 @@ class PaceWatch(Struct):
     """How many windows in a row each has been slow."""
     told: set[int] = field(default_factory=set)
 
+    @property
+    def window_s(self) -> float:
+        return self.after_s / WINDOWS
+
     def slowest(self) -> list[tuple[int, float]]:
         """The slowest few, the slowest first: rank and pace."""
         return sorted(self.paces.items(), key=lambda one: (one[1], one[0]))[:SLOWEST_TOLD]
@@ -41,7 +46,7 @@ class PaceWatch(Struct):
 
 def note(watch: PaceWatch, steps: Mapping[int, int], now: float) -> list[str]:
     """Take in how far each worker is; returns what is to be told of stragglers, if anything."""
-    if watch.began_at is None or now - watch.began_at < WINDOW_S:
+    if watch.began_at is None or now - watch.began_at < watch.window_s:
         if watch.began_at is None:
             _begin(watch, steps, now)
         return []
@@ -57,16 +62,28 @@ def _begin(watch: PaceWatch, steps: Mapping[int, int], now: float) -> None:
     watch.marks = dict(steps)
 
 
+def slow_ones(paces: Mapping[int, float]) -> set[int]:
+    """Whose pace is less than half that of the one in the middle, now (rules 2 and 3)."""
+    if len(paces) < 3:
+        return set()
+    middle = _middle(paces)
+    return {rank for rank, pace in paces.items() if pace * FACTOR < middle}
+
+
+def _middle(paces: Mapping[int, float]) -> float:
+    return sorted(paces.values())[(len(paces) - 1) // 2]
+
+
 def _stragglers(watch: PaceWatch) -> list[str]:
-    if len(watch.paces) < 3:
+    slow = slow_ones(watch.paces)
+    if not slow:
         watch.slow = {}
         return []
-    middle = sorted(watch.paces.values())[(len(watch.paces) - 1) // 2]
-    slow = {rank for rank, pace in watch.paces.items() if pace * FACTOR < middle}
+    middle = _middle(watch.paces)
     watch.slow = {rank: watch.slow.get(rank, 0) + 1 for rank in slow}
     found = [r for r, windows in watch.slow.items() if windows >= WINDOWS and r not in watch.told]
     watch.told.update(found)
-    others = f"where others make {_pace(middle)}, for {WINDOWS * WINDOW_S:.0f} s"
+    others = f"where others make {_pace(middle)}, for {watch.after_s:.0f} s"
     return [
         f"rank {rank} is a straggler: {_pace(watch.paces[rank])}, {others}"
         for rank in sorted(found)

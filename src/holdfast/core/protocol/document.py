@@ -190,7 +190,7 @@ def digest(failure: Failure) -> Failure:
     tail = _cut(failure.stderr_tail, end=True)
     evidence = _cut(failure.out_of_memory)
     return msgspec.structs.replace(
-        failure, error=error, stderr_tail=tail, out_of_memory=evidence, brief=True
+        failure, error=error, stderr_tail=tail, out_of_memory=evidence, versions="", brief=True
     )
 
 
@@ -219,7 +219,8 @@ def fit_outcome(outcome: Outcome) -> Outcome:
 
 def _length(failure: Failure) -> int:
     error = failure.error
-    texts = (error.message, error.traceback, failure.stderr_tail, failure.out_of_memory)
+    own = (failure.stderr_tail, failure.out_of_memory, failure.versions)
+    texts = (error.message, error.traceback, *own)
     return sum(map(len, texts))
 
 

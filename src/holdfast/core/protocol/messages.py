@@ -50,7 +50,8 @@ NAMED_MOST = 64
 """Nodes that are named in a question, or as those who did not answer it."""
 PLACES_MOST = 16
 """Places of a program at which workers of one node are, and are told of."""
-Condition = Literal["running", "failed", "succeeded", "stopping", "stopped"]
+Condition = Literal["running", "failed", "succeeded", "left", "stopping", "stopped"]
+"""*left*: all workers have ended, after they were told to save: that is no success."""
 
 
 class Seen(Struct, frozen=True, omit_defaults=True):
@@ -214,6 +215,8 @@ class WorkersSaved(Record, frozen=True):
     """No worker of this node has anything left to save."""
 
     round: Number
+    left: bool = False
+    """All of them have ended: the round cannot go on with this node."""
 
 
 class NodeLeft(Record, frozen=True):

@@ -177,6 +177,8 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     error_file: Path = ""
     wall_time: Seconds = 0.0
     """Seconds since 1970 on that host's clock: for people, compared with nothing."""
+    versions: Line = ""
+    """Of packages on its node (`core.policy.versions`), where there are several nodes."""
     ended_for: NameOrNone = ""
     """The kind of cause (`core.policy.kinds`) for which we ended it ourselves, if we did."""
     ended_before: Annotated[tuple[EarlyEnd, ...], Meta(max_length=8)] = ()

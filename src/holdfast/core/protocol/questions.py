@@ -211,6 +211,26 @@ class EventsTold(Record, frozen=True):
     """The number of the last of them, to go on from."""
 
 
+class GoodputAsked(Record, frozen=True):
+    """Where has the job's time gone? Of the coordinator's node, which knows most, or of any."""
+
+
+class GoodputTold(Record, frozen=True):
+    """By the parts of `observe.goodput`, up to now."""
+
+    total_s: Seconds
+    parts_s: Annotated[dict[Name, Seconds], Meta(max_length=32)]
+
+
+class DashboardAsked(Record, frozen=True):
+    """Where is your dashboard? Of nodes. The answer opens it: for those who may ask anything."""
+
+
+class DashboardTold(Record, frozen=True):
+    url: Line
+    key: Name
+
+
 # What is wanted, not only known.
 
 
@@ -259,12 +279,24 @@ Question = (
     | StacksAsked
     | LogsAsked
     | EventsAsked
+    | GoodputAsked
+    | DashboardAsked
     | DrainWanted
     | RestartWanted
     | StopWanted
     | HarmWanted
 )
-Answer = JobTold | RanksTold | StacksTold | LogsTold | EventsTold | UnderWay | NotKnown
+Answer = (
+    JobTold
+    | RanksTold
+    | StacksTold
+    | LogsTold
+    | EventsTold
+    | GoodputTold
+    | DashboardTold
+    | UnderWay
+    | NotKnown
+)
 
 _questions: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Question)
 _answers: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Answer)

@@ -22,19 +22,19 @@ import signal as signals
 import threading
 import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from holdfast.elastic.timer import debug_info_logging
 from holdfast.elastic.timer.api import TimerClient, TimerRequest, seconds_to_first
 from holdfast.elastic.timer.pinned_processes import PinnedProcesses
+from holdfast.processes.timer_pipe import TimerPipe, make_pipe, read_line, remove_pipe
 
 __all__ = ["FileTimerClient", "FileTimerRequest", "FileTimerServer"]
 
 SERVER_WAIT_S = 1.0
 """How long a client waits for a server that is not there yet, or that does not read."""
-_LINE_LIMIT = 1 << 16
 logger = logging.getLogger(__name__)
 
 
@@ -132,15 +132,6 @@ def _write(pipe: int, line: bytes) -> None:
     os.write(pipe, line)
 
 
-class _Line(msgspec.Struct):
-    """A request as it is written."""
-
-    pid: Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)]
-    scope_id: str
-    expiration_time: float
-    signal: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=64)]
-
-
 LogEvent = Callable[[str, FileTimerRequest | None], None]
 
 
@@ -172,8 +163,7 @@ class FileTimerServer:
         self._watch: _Watch | None = None
         self._busy_since: float | None = None
         """When the present turn of the watchdog began; None while it waits for its next."""
-        _remove(file_path)
-        os.mkfifo(file_path, 0o600)
+        make_pipe(file_path)
 
     # The life of the server.
 
@@ -186,7 +176,7 @@ class FileTimerServer:
             logger.info("This FileTimerServer watches already")
             return
         if not os.path.exists(self._file_path):
-            os.mkfifo(self._file_path, 0o600)
+            make_pipe(self._file_path)
         self._watch = _Watch(self._file_path)
         self._busy_since = None
         self._watchdog_thread = threading.Thread(
@@ -213,7 +203,7 @@ class FileTimerServer:
             self._watchdog_thread.join()
             self._watch.close()
             self._watchdog_thread = self._watch = None
-        _remove(self._file_path)
+        remove_pipe(self._file_path)
 
     def get_last_progress_time(self) -> int:
         """When the server was last seen to work, in seconds since 1970.
@@ -315,13 +305,11 @@ class _Watch:
     """The reading end of the pipe, and a bell that ends the waiting."""
 
     def __init__(self, file_path: str) -> None:
-        # Opened for writing too: so there always is a writer, and never an end of the file.
-        self._pipe = os.open(file_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._pipe = TimerPipe(file_path)
         self._bell = os.eventfd(0)
         self._poll = select.poll()
-        self._poll.register(self._pipe, select.POLLIN)
+        self._poll.register(self._pipe.descriptor, select.POLLIN)
         self._poll.register(self._bell, select.POLLIN)
-        self._rest = b""
         self.is_draining = False
 
     def wait(self, timeout_s: float) -> bool:
@@ -331,23 +319,14 @@ class _Watch:
 
     def lines(self) -> list[bytes]:
         """What is there to read, without waiting."""
-        read = bytearray(self._rest)
-        try:
-            while received := os.read(self._pipe, 1 << 16):
-                read += received
-        except BlockingIOError:
-            pass  # All is read.
-        *lines, self._rest = bytes(read).split(b"\n")
-        if len(self._rest) > _LINE_LIMIT:
-            self._rest = b""
-        return lines
+        return self._pipe.lines()
 
     def ring(self, drain: bool) -> None:
         self.is_draining = drain
         os.eventfd_write(self._bell, 1)
 
     def close(self) -> None:
-        os.close(self._pipe)
+        self._pipe.close()
         os.close(self._bell)
 
 
@@ -358,7 +337,7 @@ def _whole_milliseconds(seconds: float) -> int:
 
 def _parsed(line: bytes) -> FileTimerRequest | None:
     try:
-        said = msgspec.json.decode(line, type=_Line)
+        said = read_line(line)
     except msgspec.DecodeError as error:
         logger.warning("A request for a timer means nothing and is dropped: %s", error)
         return None
@@ -367,10 +346,3 @@ def _parsed(line: bytes) -> FileTimerRequest | None:
 
 def _log_nothing(event: str, request: Any) -> None:
     """Where nobody wants to know."""
-
-
-def _remove(file_path: str) -> None:
-    try:
-        os.unlink(file_path)
-    except FileNotFoundError:
-        pass  # Nothing there is what is wanted.

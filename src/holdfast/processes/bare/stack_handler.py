@@ -1,4 +1,4 @@
-"""In a worker, before its program begins: have its stacks written whenever a signal comes.
+"""In a worker, before its program begins: have its stacks written at a signal, and at a crash.
 
 It is done in C by `faulthandler`, in the signal's own handler: it needs no ptrace and no GIL, so it
 works while an extension computes, waits or sleeps with the GIL held.
@@ -6,7 +6,8 @@ works while an extension computes, waits or sleeps with the GIL held.
 Rules
 1. The program sees nothing of it but one descriptor, far above those that programs use, and closed
    on exec. `faulthandler` is not in `sys.modules` unless it was. What the program does with
-   `faulthandler` itself (enable, timers, other signals) is its own and stays so.
+   `faulthandler` itself (enable, timers, other signals) is its own and stays so: where it is
+   enabled already, crashes are written where that says.
 2. The signal is a real-time one that nobody uses (`SIGRTMAX-3`), and is only ever sent to a process
    that catches it: it would end any other.
 3. Nothing here can break a start. Whatever fails is given up silently.
@@ -42,6 +43,8 @@ def _register(number: int, path: str) -> None:
     import faulthandler
 
     faulthandler.register(number, descriptor, all_threads=True, chain=False)
+    if not faulthandler.is_enabled():
+        faulthandler.enable(descriptor, all_threads=True)
     if not was_there:
         del sys.modules["faulthandler"]
 

@@ -23,11 +23,13 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.protocol.bounds import clean, clean_lines
+from holdfast.core.protocol.bounds import clean, clean_lines, cut
 
 EACH_S, ALL_S = 10.0, 20.0
 OUTPUT_MOST = 4 << 20
 FRAMES_MOST = 100
+NAME_MOST = 120
+"""Names of C++ may have thousands of characters, of which the first tell enough."""
 _WITH_AGENT = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -130,7 +132,7 @@ def for_reading(threads: Spied) -> str:
         for frame in thread.frames[:FRAMES_MOST]:
             place = clean(frame.filename).rpartition("/")[2] if frame.module else frame.filename
             at = f"{place}:{frame.line}" if frame.line > 0 else place
-            parts.append(f"  {clean(frame.name)} ({clean(at)})")
+            parts.append(f"  {cut(clean(frame.name), NAME_MOST)} ({clean(at)})")
     return clean_lines("\n".join(parts))
 
 

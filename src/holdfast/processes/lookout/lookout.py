@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -28,9 +28,10 @@ from holdfast.core.node.io import (
     GroupStood,
     StepReported,
     StragglerFound,
+    WorkerHeld,
 )
 from holdfast.core.policy.config import Oversight
-from holdfast.core.protocol.bounds import LINE_MOST, cut
+from holdfast.core.protocol.bounds import LINE_MOST, clean, cut
 from holdfast.core.protocol.messages import PLACES_MOST, StoodPlace
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.lookout.pages import RoundPages, Sign
@@ -40,10 +41,13 @@ from holdfast.worker.page import VARIABLE
 
 if TYPE_CHECKING:
     from holdfast.core.policy.hangs import Finding, HangVerdict
+    from holdfast.core.policy.held import HeldFinding
     from holdfast.core.policy.standings import StepMarks, WorkerStanding
     from holdfast.core.policy.stragglers import PaceWatch
     from holdfast.processes.lookout import stacks
     from holdfast.processes.lookout.hang_looks import HangLooks
+    from holdfast.processes.lookout.held_looks import HeldLooks
+    from holdfast.processes.lookout.limits import Limit
 
     OnStacks = Callable[[stacks.StackSnapshot | None], None]
     """None where no worker runs."""
@@ -88,6 +92,8 @@ class WatchedRound(Struct, frozen=True):
     """Where stacks are written; None where nothing is."""
     excuses: Mapping[str, float] = field(default_factory=dict)
     """By phase, the longest waits of earlier rounds."""
+    run_left_s: float | None = None
+    """Of the time for the whole run, where there is a limit to that."""
 
 
 class Lookout:
@@ -102,7 +108,9 @@ class Lookout:
         self._workers: dict[int, Watched] = {}
         self._timer: Cancellable | None = None
         self._hang_timer: Cancellable | None = None
-        self._first_step_timer: Cancellable | None = None
+        self._limit_timers: list[Cancellable] | None = None
+        self._held_timer: Cancellable | None = None
+        self._held_looks: HeldLooks | None = None
         self._load_timer: Cancellable | None = None
         self._is_loaded = False
         self._is_closed = False
@@ -131,12 +139,12 @@ class Lookout:
         self._workers[ranks.local_rank] = Watched(ranks.rank, pid, born_at=time.time())
         if self._load_timer is None:
             self._load_timer = self._means.loop.call_later(LOAD_AFTER_S, self._load)
-        limit_s = self._round.oversight.first_step_s
-        if limit_s is not None and self._first_step_timer is None:
-            later = self._means.loop.call_later
-            self._first_step_timer = later(limit_s, self._first_step_overdue)
+        if self._limit_timers is None and self._round.oversight.has_limits:
+            self._set_limits()
         if self._hang_timer is None and self._round.oversight.hang != "off":
             self._look_for_hangs_later()
+        if self._held_timer is None and self._round.oversight.looks_for_held:
+            self._look_for_held_later()
 
     def heard(self, local_rank: int, step: int) -> None:
         """It said this over the channel: look from now on."""
@@ -162,6 +170,10 @@ class Lookout:
         if worker is not None:
             worker.has_ended = True
             self._look_at(local_rank, worker)
+
+    def last_words(self, local_rank: int) -> str:
+        """What the crash handler of a worker that has ended left, if it did."""
+        return self._stacks.take(local_rank)
 
     def keep_flight_record(self, local_rank: int) -> None:
         """It has failed: keep what PyTorch wrote of its collectives before it is written over."""
@@ -194,11 +206,14 @@ class Lookout:
         self._taking.begin()
 
     def close(self) -> None:
-        for timer in (self._timer, self._hang_timer, self._first_step_timer, self._load_timer):
+        looks = (self._timer, self._hang_timer, self._held_timer)
+        for timer in (*looks, self._load_timer, *(self._limit_timers or ())):
             if timer is not None:
                 timer.cancel()
         if self._hang_looks is not None:
             self._hang_looks.end()
+        if self._held_looks is not None:
+            self._held_looks.end()
         self._is_closed = True
         self._keeping = 0
         if self._taking is not None:
@@ -262,29 +277,58 @@ class Lookout:
         if scope:
             self._expire(local_rank, worker, f"the deadline of {scope}")
 
-    def _expire(self, local_rank: int, worker: Watched, deadline: str) -> None:
+    def _expire(
+        self, local_rank: int, worker: Watched, deadline: str, *, is_final: bool = False
+    ) -> None:
         worker.is_expired = True
-        tell = partial(self._on_expired, local_rank, deadline)
+        tell = partial(self._on_expired, local_rank, deadline, is_final)
         self.take_stacks(f"{deadline} of rank {worker.rank} ran out", tell)
 
     def _on_expired(
-        self, local_rank: int, deadline: str, snapshot: stacks.StackSnapshot | None
+        self,
+        local_rank: int,
+        deadline: str,
+        is_final: bool,
+        snapshot: stacks.StackSnapshot | None,
     ) -> None:
         worker = self._workers[local_rank]
         place, file = "", ""
         if snapshot is not None:
             place, file = snapshot.place_of(worker.rank), snapshot.file
-        self._post(DeadlineMissed(self._round.number, local_rank, deadline, place, file))
+        missed = DeadlineMissed(self._round.number, local_rank, deadline, place, file, is_final)
+        self._post(missed)
 
-    def _first_step_overdue(self) -> None:
-        limit_s = self._round.oversight.first_step_s
-        limit = f"the time to the first step (--first-step-timeout {limit_s:g})"
+    def _set_limits(self) -> None:
+        from holdfast.processes.lookout.limits import limits_of
+
+        self._limit_timers = [
+            self._means.loop.call_later(limit.after_s, self._limit_over, limit)
+            for limit in limits_of(self._round.oversight, self._round.run_left_s)
+        ]
+
+    def _limit_over(self, limit: Limit) -> None:
+        """The first that is too late is ended for it: its round ends with it."""
         for local_rank, worker in self._workers.items():
-            if not worker.has_ended and not worker.is_expired:
-                sign = self._sign(local_rank)
-                if worker.step is None and (sign is None or sign.step is None):
-                    self._expire(local_rank, worker, limit)
-                    return
+            if worker.has_ended or worker.is_expired:
+                continue
+            if limit.is_late(self._sign(local_rank), worker.step):
+                self._expire(local_rank, worker, limit.words, is_final=limit.is_final)
+                return
+
+    def scope_over(self, pid: int, scope: str) -> None:
+        """A timer of this process ran out (`lookout.file_timer`)."""
+        from holdfast.processes.lookout.file_timer import worker_above
+
+        running = {one.pid for one in self._workers.values() if not one.has_ended}
+        find = partial(worker_above, pid, running)
+        self._means.look_lane.do(find, partial(self._end_scope_of, clean(scope)))
+
+    def _end_scope_of(self, scope: str, pid: int | None) -> None:
+        if self._is_closed:
+            return
+        for local_rank, worker in self._workers.items():
+            if worker.pid == pid and not worker.has_ended and not worker.is_expired:
+                self._expire(local_rank, worker, f"the timer of {scope}")
 
     def standings(self) -> list[WorkerStanding]:
         """How far each worker that runs is, and how fast, now; in the order of their local ranks.
@@ -321,7 +365,7 @@ class Lookout:
         from holdfast.core.policy import stragglers
 
         if self._paces is None:
-            self._paces = stragglers.PaceWatch()
+            self._paces = stragglers.PaceWatch(self._round.oversight.straggler_after_s)
         running = [one for one in self._workers.values() if not one.has_ended]
         steps = {one.rank: one.step for one in running if one.step is not None}
         for words in stragglers.note(self._paces, steps, time.monotonic()):
@@ -366,6 +410,27 @@ class Lookout:
         if self._hang_looks is None:
             self._hang_looks = self._begin_hang_looks()
         self._hang_looks.look(looked_at)
+
+    def _look_for_held_later(self) -> None:
+        every_s = self._round.oversight.held_look_s
+        self._held_timer = self._means.loop.call_later(every_s, self._look_for_held)
+
+    def _look_for_held(self) -> None:
+        self._look_for_held_later()
+        if not self._is_loaded:
+            return
+        if self._held_looks is None:
+            from holdfast.core.policy.held import HeldTerms
+            from holdfast.processes.lookout.held_looks import HeldLooks
+
+            watched = self._round.oversight
+            terms = HeldTerms(watched.hang_after_s, watched.stuck_s, watched.held_look_s)
+            self._held_looks = HeldLooks(terms, self._means.look_lane, self._on_held)
+        running = {rank: one.pid for rank, one in self._workers.items() if not one.has_ended}
+        self._held_looks.look(running)
+
+    def _on_held(self, finding: HeldFinding, words: str) -> None:
+        self._post(WorkerHeld(self._round.number, finding.local_rank, words, finding.ends))
 
     def _begin_hang_looks(self) -> HangLooks:
         from holdfast.core.policy.hangs import HangTerms
@@ -428,24 +493,11 @@ def _keep_record(environ: Mapping[str, str], worker: Watched, folder: Path) -> N
     flight_records.keep(environ, worker.rank, worker.born_at, folder)
 
 
-def answer_stacks(
-    message: dict[str, Any],
-    run_id: str,
-    take: Callable[[str, OnStacks], None],
-    answer: Callable[[bytes], None],
-    is_loaded: bool,
-) -> None:
-    """Answer whoever asks where the workers are, once `load` is done."""
-    from holdfast.processes.lookout.asking import asked_for_stacks
-
-    asked_for_stacks(message, run_id, take, answer)
-
-
 def load() -> bool:
     """In a lane: import what looks need, for whoever looks later."""
     import holdfast.core.policy.standings
     import holdfast.core.policy.stragglers
-    import holdfast.processes.lookout.asking
-    import holdfast.processes.lookout.hang_looks  # noqa: F401 - for whoever looks later
+    import holdfast.processes.lookout.hang_looks
+    import holdfast.processes.lookout.held_looks  # noqa: F401 - for whoever looks later
 
     return True

@@ -48,6 +48,7 @@ from typing import TYPE_CHECKING
 from holdfast.runtime.loop import Cancellable, Loop
 
 if TYPE_CHECKING:
+    from holdfast.processes.output.footer import Footer
     from holdfast.processes.output.log_files import Lane
 
 CONGESTED_BYTES = 4 * 1024 * 1024
@@ -113,6 +114,22 @@ class Console:
         outlet = self._outlets[fd]
         return outlet.descriptor if outlet.is_terminal else None
 
+    def is_one(self) -> bool:
+        """Whether stdout and stderr are the same place."""
+        return self._outlets[1] is self._outlets[2]
+
+    def keep_footer(self, fd: int, footer: Footer) -> None:
+        """Have this line below all that is written."""
+        self._outlets[fd].footer = footer
+
+    def show_footer(self, fd: int, text: bytes) -> None:
+        """Have it say this, unless the terminal has enough to do."""
+        self._outlets[fd].show_footer(text)
+
+    def hide_footer(self, fd: int) -> None:
+        """Take that line away, for good."""
+        self._outlets[fd].hide_footer()
+
     def dropped_bytes(self, fd: int) -> int:
         """How much was swallowed because the destination is gone or full."""
         return self._outlets[fd].dropped_bytes
@@ -138,6 +155,7 @@ class Outlet:
         self.line_open = False
         self.source: object = None
         self.unread_since: float | None = None
+        self.footer: Footer | None = None
         self._left_out_bytes = 0
         self._left_out_of: set[Path] = set()
         self._sent_bytes = 0
@@ -159,6 +177,20 @@ class Outlet:
             data = b"\n" + data
         self.source = source
         self.line_open = data[-1] != _NEWLINE
+        if self.footer is not None:
+            data = self.footer.around(data, self.line_open)
+        self._put(data)
+
+    def show_footer(self, text: bytes) -> None:
+        if self.footer is not None and not self._waiting:
+            self._put(self.footer.show(text, self.line_open))
+
+    def hide_footer(self) -> None:
+        if self.footer is not None:
+            self._put(self.footer.hide())
+            self.footer = None
+
+    def _put(self, data: bytes) -> None:
         if self._gone:
             self.dropped_bytes += len(data)
         elif self._waiting:

@@ -190,7 +190,10 @@ def run(order: BirthOrder) -> None:
         raise
     except BaseException as error:
         error.__traceback__ = _without_our_frames(error.__traceback__)
-        _leave_error_file(order, error)
+        try:
+            _leave_error_file(order, error)
+        except OSError:
+            pass  # No descriptor is left, or no disk: what is printed has to do.
         _let_interpreter_print(order, error)
         order.leaving.await_end()
         raise

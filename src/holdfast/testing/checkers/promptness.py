@@ -140,8 +140,11 @@ def _finished(history: History) -> Iterator[Violation]:
     """A round does not end for a loss where only nodes that had finished were touched."""
     left: dict[int, Counter[str]] = {}
     touched: set[str] = set()
+    struck_until: dict[str, float] = {}
     for fact in history:
         match fact:
+            case WorkerBegan() if fact.at < struck_until.get(fact.node, 0.0):
+                return  # Its node cannot tell of its end before it is itself again.
             case WorkerBegan():
                 left.setdefault(fact.round, Counter())[fact.node] += 1
             case WorkerEnded() if fact.how == "succeeded":
@@ -150,6 +153,7 @@ def _finished(history: History) -> Iterator[Violation]:
                 touched.add(fact.node)
             case FaultStruck() if fact.kind != "workers finish":
                 touched.add(fact.node)
+                struck_until[fact.node] = fact.until
                 unfinished = left and left[max(left)][fact.node]
                 if fact.host == 0 or unfinished:
                     return  # What only it, or the coordinator, knew may be lost with it.

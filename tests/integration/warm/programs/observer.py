@@ -19,6 +19,8 @@ for _entry in os.listdir("/proc/self/fd"):
 # Warm and cold workers have these two for `holdfast stacks`, and plain Python has not.
 OPEN = {number: target for number, target in OPEN.items() if "holdfast-stacks" not in target}
 STACKS_SIGNAL = 1 << 60
+CRASH_SIGNALS = sum(1 << (number - 1) for number in (4, 6, 7, 8, 11))
+"""They are caught in workers, to have the stack of a crash."""
 MAIN = {name: value for name, value in globals().items() if name.startswith("__")}
 SPECIFIC = {
     "HOLDFAST_CHANNEL", "HOLDFAST_PAGE", "HOLDFAST_STACKS", "MASTER_PORT", "SAW",
@@ -122,7 +124,7 @@ def signal_dispositions():
         if words[0].startswith("Sig") and "/" not in words[1]
     }
     masks["SigIgn:"] &= ~(3 << 31)
-    masks["SigCgt:"] &= ~STACKS_SIGNAL
+    masks["SigCgt:"] &= ~(STACKS_SIGNAL | CRASH_SIGNALS)
     return [masks[f"Sig{name}:"] for name in ("Pnd", "Blk", "Ign", "Cgt")]
 
 
@@ -258,12 +260,6 @@ def garbage_collection():
     return [gc.isenabled(), gc.get_threshold(), gc.get_debug(), len(gc.callbacks), gc.garbage]
 
 
-def fault_handler():
-    import faulthandler
-
-    return faulthandler.is_enabled()
-
-
 def threads():
     import threading
 
@@ -376,7 +372,7 @@ OBSERVATIONS = [
     standard_error, open_descriptors, command_line, short_name, executable, environment,
     environment_of_children, environment_in_proc, parent, session, death_with_parent,
     working_directory, file_creation_mask, resource_limits, scheduling, garbage_collection,
-    fault_handler, threads, logging_configuration, locale_settings, encodings,
+    threads, logging_configuration, locale_settings, encodings,
     modules_of_holdfast, modules_not_of_the_library, exit_handlers, event_loop,
     temporary_folder, processes, source_of_a_function, pickle_of_a_class,
 ]  # fmt: skip

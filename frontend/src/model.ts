@@ -1,0 +1,183 @@
+/**
+ * What the server says, as types: the mirror of `src/holdfast/dashboard/wire.py`.
+ *
+ * Times are seconds since 1970 on the clock of the host that serves the page. What is to be read by people
+ * comes as words from Python: the page has no second copy of any rule.
+ */
+
+/** The last one is of journals that end before their job does. */
+export type JobState = "waiting" | "running" | "stopping" | "succeeded" | "failed" | "cut off";
+
+/** The job as a whole: small, sent whenever it differs. */
+export interface Job {
+  run: string;
+  state: JobState;
+  /** How it is, in a sentence. */
+  words: string;
+  round: number;
+  nodes: number;
+  ranks: number;
+  restarts: number;
+  restarts_most: number;
+  step: number | null;
+  /** What is waited for, or nothing. */
+  waiting: string;
+  outcome: Outcome | null;
+  coordinator: string;
+  /** Who serves this page. */
+  served_by: string;
+  /** What may be asked for here: "drain", "restart", "save", "stop". */
+  actions: string[];
+  /** It was read from a journal: nothing will change. */
+  is_journal: boolean;
+  /** What is not known, in sentences. */
+  notes: string[];
+}
+
+export interface Outcome {
+  verdict: string;
+  reason: string;
+}
+
+/** Where the page can go when its own agent is gone, and what opens it there. */
+export interface Dashboard {
+  node: string;
+  url: string;
+  key: string;
+}
+
+/** Where the time went. The first part is the useful one. */
+export interface Ledger {
+  total_s: number;
+  parts: LedgerPart[];
+}
+
+export interface LedgerPart {
+  name: string;
+  words: string;
+  seconds: number;
+}
+
+export interface Node {
+  name: string;
+  /** As `Condition` of `core/protocol/questions.py` has it. */
+  state: string;
+  words: string;
+  slots: number;
+  /** The rank of its first worker, or null while it has none. */
+  first_rank: number | null;
+  coordinator: boolean;
+}
+
+/** In the order of the numbers in which states of workers are sent. */
+export const WORKER_STATES = [
+  "absent",
+  "starting",
+  "running",
+  "slow",
+  "still",
+  "stopping",
+  "failed",
+  "finished",
+] as const;
+export type WorkerState = (typeof WORKER_STATES)[number];
+
+/** One column: all values in the order of ranks, or only those of the ranks in `i`. */
+export interface Column {
+  i?: number[];
+  v: (number | null)[];
+}
+
+/** What changed about workers since the last such message. A missing column is as it was. */
+export interface RanksChange {
+  at: number;
+  /** The step that the job is at; each worker's own is sent as the difference to it. */
+  base_step: number;
+  /** How many ranks there are now; other ones than before begin as absent. */
+  count: number;
+  columns: Partial<Record<ColumnName, Column>>;
+  /** What the numbers of the column `note` mean. */
+  notes: string[];
+}
+
+/** `step` is the difference to `base_step`; `pace_ms` is a step's time; null is "not known". */
+export type ColumnName = "state" | "step" | "pace_ms" | "cpu" | "memory_mb" | "pid" | "note";
+
+/** One thing that happened, in words: the mirror of `StoryEvent` in `src/holdfast/observe/story.py`. */
+export interface Event {
+  at: number;
+  kind: string;
+  words: string;
+  by: string;
+  seq?: number;
+  round?: number;
+  node?: string;
+  host?: string;
+  rank?: number | null;
+  reason?: string;
+}
+
+export type EndedBy = "" | "failure" | "loss" | "change" | "hang" | "success";
+
+export interface Round {
+  number: number;
+  began: number;
+  words: string;
+  /** Null while it runs. */
+  ended: number | null;
+  /** Why it ended, in words. */
+  ending: string;
+  ended_by: EndedBy;
+}
+
+export interface Incident {
+  number: number;
+  at: number;
+  round: number;
+  /** What happened, in one line. */
+  words: string;
+  /** Why, as far as somebody said so. */
+  cause: string;
+  /** What was decided about it. */
+  decision: string;
+  ranks: number[];
+  /** Null while it goes on. */
+  recovered_s: number | null;
+  phases: LedgerPart[];
+}
+
+/** What changed in a list: which places hold something else, and how long it is now. */
+export interface ListChange<T> {
+  set: [number, T][];
+  count: number;
+}
+
+export interface LogLine {
+  at: number | null;
+  rank: number;
+  stream: "out" | "err";
+  text: string;
+}
+
+/** A group of workers that stand at the same place. */
+export interface StackGroup {
+  ranks: number[];
+  title: string;
+  text: string;
+}
+
+/** What comes down the stream, by the name of its event. */
+export interface Messages {
+  /** A new stream begins: all follows anew. */
+  hello: { at: number };
+  job: Job;
+  nodes: ListChange<Node>;
+  ranks: RanksChange;
+  rounds: ListChange<Round>;
+  incidents: ListChange<Incident>;
+  events: Event[];
+  ledger: Ledger;
+  dashboards: Dashboard[];
+  /** The job cannot be asked right now, and why; empty when it can again. */
+  trouble: { words: string };
+}

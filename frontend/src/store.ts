@@ -1,0 +1,173 @@
+/** All that the page knows, and who wants to hear of which part. */
+
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import { History } from "./history";
+import type { Dashboard, Event, Incident, Job, Ledger, ListChange, Messages, Node, Round } from "./model";
+import { Workers } from "./workers";
+
+export type Topic = "job" | "nodes" | "ranks" | "story" | "events" | "connection" | "choice" | "note";
+
+export type Connection =
+  | { state: "connecting" }
+  | { state: "live" }
+  | { state: "asleep" } // the page is hidden: nobody watches, so nothing is asked
+  | { state: "lost"; since: number; tries: number }
+  | { state: "locked"; wrong: boolean }
+  | { state: "over" }; // a journal, or a job that has ended: all has been said
+
+const EVENTS_MOST = 5000;
+
+class Store {
+  job: Job | null = null;
+  nodes: Node[] = [];
+  workers = new Workers();
+  history = new History();
+  rounds: Round[] = [];
+  incidents: Incident[] = [];
+  ledger: Ledger | null = null;
+  dashboards: Dashboard[] = [];
+  /** Why the job cannot be asked right now. */
+  trouble = "";
+  /** Since when the same is waited for. */
+  waitingSince = 0;
+  events: Event[] = [];
+  connection: Connection = { state: "connecting" };
+  /** The worker that was chosen in the grid. */
+  rank: number | null = null;
+  note: { words: string; bad: boolean } | null = null;
+  /** The server's clock minus ours, in seconds. */
+  private clockAhead: number | null = null;
+  private listeners = new Map<Topic, Set<() => void>>();
+
+  /** The time on the clock of whoever tells. */
+  now(): number {
+    return Date.now() / 1000 + (this.clockAhead ?? 0);
+  }
+
+  take<K extends keyof Messages>(kind: K, message: Messages[K]): void {
+    TAKERS[kind](this, message);
+  }
+
+  heardClock(at: number): void {
+    this.clockAhead = at - Date.now() / 1000;
+  }
+
+  /** When the first thing happened that is known. */
+  started(): number {
+    return this.events[0]?.at ?? this.rounds[0]?.began ?? this.now();
+  }
+
+  ended(): number | null {
+    if (this.job?.is_journal && this.ledger) return this.started() + this.ledger.total_s;
+    if (!this.job?.outcome) return null;
+    return this.events.findLast((event) => event.kind === "job_finished")?.at ?? this.workers.at;
+  }
+
+  connect(connection: Connection): void {
+    this.connection = connection;
+    this.tell("connection");
+  }
+
+  choose(rank: number | null): void {
+    if (rank === this.rank) return;
+    this.rank = rank;
+    this.tell("choice");
+  }
+
+  say(words: string, bad = false): void {
+    this.note = words ? { words, bad } : null;
+    this.tell("note");
+  }
+
+  listen(topic: Topic, listener: () => void): () => void {
+    const set = this.listeners.get(topic) ?? new Set();
+    this.listeners.set(topic, set);
+    set.add(listener);
+    return () => set.delete(listener);
+  }
+
+  tell(topic: Topic): void {
+    for (const listener of this.listeners.get(topic) ?? []) listener();
+  }
+}
+
+type Takers = { [K in keyof Messages]: (store: Store, message: Messages[K]) => void };
+
+const TAKERS: Takers = {
+  hello(store, { at }) {
+    store.heardClock(at);
+    store.events = [];
+    store.nodes = [];
+    store.rounds = [];
+    store.incidents = [];
+  },
+  job(store, job) {
+    if (job.waiting !== store.job?.waiting) store.waitingSince = store.now();
+    store.job = job;
+    store.tell("job");
+  },
+  nodes(store, change) {
+    store.nodes = changed(store.nodes, change);
+    store.tell("nodes");
+  },
+  ranks(store, change) {
+    store.workers.apply(change);
+    store.heardClock(change.at);
+    if (store.job && !store.job.is_journal) store.history.take(store.job, store.workers);
+    store.tell("ranks");
+  },
+  rounds(store, change) {
+    store.rounds = changed(store.rounds, change);
+    store.tell("story");
+  },
+  incidents(store, change) {
+    store.incidents = changed(store.incidents, change);
+    store.tell("story");
+  },
+  events(store, events) {
+    // After a change of coordinators another node tells, of earlier things too.
+    store.events = [...store.events, ...events].sort((a, b) => a.at - b.at).slice(-EVENTS_MOST);
+    store.tell("events");
+  },
+  ledger(store, ledger) {
+    store.ledger = ledger;
+    store.tell("story");
+  },
+  dashboards(store, dashboards) {
+    store.dashboards = dashboards;
+    store.tell("connection");
+  },
+  trouble(store, { words }) {
+    store.trouble = words;
+    store.tell("connection");
+  },
+};
+
+function changed<T>(before: T[], { set, count }: ListChange<T>): T[] {
+  const now = before.slice(0, count);
+  for (const [index, item] of set) now[index] = item;
+  return now;
+}
+
+export const store = new Store();
+
+/** Draw again whenever one of these parts has changed. */
+export function useStore(...topics: Topic[]): Store {
+  const [, again] = useState(0);
+  // At once, not after the next picture: what is told in between would be missed.
+  useLayoutEffect(() => {
+    const stop = topics.map((topic) => store.listen(topic, () => again((n) => n + 1)));
+    return () => stop.forEach((end) => end());
+  }, []);
+  return store;
+}
+
+/** Draw again every second, for what counts time. */
+export function useSeconds(running = true): void {
+  const [, again] = useState(0);
+  useEffect(() => {
+    if (!running) return;
+    const timer = setInterval(() => again((n) => n + 1), 1000);
+    return () => clearInterval(timer);
+  }, [running]);
+}

@@ -1,0 +1,52 @@
+import type { Job } from "../model";
+import { store, useSeconds, useStore } from "../store";
+import { count, counted, duration, percent, rate } from "../words";
+
+export function Now() {
+  const { job, incidents, workers, history, ledger } = useStore("job", "story", "ranks");
+  useSeconds(!job?.outcome && !job?.is_journal);
+  if (!job) return null;
+  const paces = workers.paces();
+  const last = incidents.findLast((incident) => incident.recovered_s !== null);
+  const useful = ledger?.parts[0];
+  const speed = history.last();
+  return (
+    <section class="now" aria-label="How the job is">
+      <p class="sentence" data-test="sentence">{job.words}</p>
+      {job.waiting && <Wait words={job.waiting} />}
+      {job.outcome && job.outcome.verdict !== "succeeded" && job.outcome.reason !== job.words && <p class="reason">{job.outcome.reason}</p>}
+      {job.notes.map((note) => <p key={note} class="more">Note: {note}.</p>)}
+      <dl class="figures">
+        {!job.is_journal && <Figure name="Step" value={job.step === null ? "–" : count(job.step)}
+          more={job.step === null ? "workers report none" : speed === null ? "" : `${rate(speed)} a second`} />}
+        <Figure name="Workers" value={count(job.ranks)} more={`on ${counted(job.nodes, "node")}, round ${job.round}`} />
+        <Figure name="Restarts" value={count(job.restarts)} more={`of at most ${count(job.restarts_most)}`} />
+        <Figure name="Last recovery" value={last ? duration(last.recovered_s!) : "–"}
+          more={last ? `${duration((store.ended() ?? store.now()) - last.at)} ${job.outcome ? "before the end" : "ago"}` : incidents.length ? "not over yet" : "nothing has failed"} />
+        {!job.is_journal && <Figure name="Slowest worker" value={paces ? `rank ${paces.slowestRank}` : "–"}
+          more={paces ? `${duration(paces.slowest / 1000)} a step; the middle ${duration(paces.middle / 1000)}` : ""} />}
+        <Figure name="Goodput" value={useful && ledger!.total_s > 0 ? percent(useful.seconds / ledger!.total_s) : "–"}
+          more={age(job)} />
+      </dl>
+    </section>
+  );
+}
+
+function age(job: Job): string {
+  const took = duration((store.ended() ?? store.now()) - store.started());
+  return job.outcome || job.is_journal ? `it took ${took}` : `of ${took}`;
+}
+
+function Figure({ name, value, more }: { name: string; value: string; more: string }) {
+  return <div class="figure"><dt>{name}</dt><dd>{value}</dd>{more && <dd class="more">{more}</dd>}</div>;
+}
+
+/** The words say for how long at most, where there is an end to it. */
+function Wait({ words }: { words: string }) {
+  const waited = Math.max(0, store.now() - store.waitingSince);
+  return (
+    <div class="waiting" data-test="waiting">
+      <p>{words}<span class="more">{waited < 1 ? "" : `for ${duration(Math.floor(waited))}`}</span></p>
+    </div>
+  );
+}

@@ -1,0 +1,123 @@
+"""`holdfast dashboard`: the page of a job, in a browser."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.node.visiting import AgentDoor
+
+HELP = """\
+Usage: holdfast dashboard [RUN]
+       holdfast dashboard [JOURNAL | FOLDER | RUN]... [--port PORT]
+
+Prints the link to a job's page. For a job that runs on this machine and was started with
+--dashboard, that is the page of its agent: live, and with its key. For journals
+(journal.jsonl, or a folder below which they are; of several nodes they become one story),
+and for a job that has ended, the page is served from here until Ctrl-C.
+
+Whoever has the link can use the page. It answers on this machine only; from another one,
+go through ssh: ssh -L 8470:127.0.0.1:8470 HOST
+
+  --port PORT    serve journals at this port [any that is free]
+"""
+PORT_MOST = 65535
+
+
+def dashboard(words: list[str]) -> int:
+    """The verb. Returns the exit status: 0, or 2 for a mistake."""
+    if any(word in ("-h", "--help") for word in words):
+        print(HELP, end="")
+        return exit_status.SUCCEEDED
+    try:
+        places, port = _parse(words)
+        link = _running(places) if port is None else ""
+        if link:
+            print(link)
+        else:
+            _serve(places, port or 0)
+    except UsageError as error:
+        print(f"holdfast: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return exit_status.USAGE
+    return exit_status.SUCCEEDED
+
+
+def _parse(words: list[str]) -> tuple[list[str], int | None]:
+    places, port = [], None
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name == "--port":
+            value = value if equals else next(rest, "")
+            if not value.isdecimal() or int(value) > PORT_MOST:
+                raise UsageError(f"--port {value or 'without a number'} is no port", "0 to 65535")
+            port = int(value)
+        elif word.startswith("-"):
+            raise UsageError(f"there is no option {word}", "`holdfast dashboard --help` shows them")
+        else:
+            places.append(word)
+    return places, port
+
+
+def _running(places: list[str]) -> str:
+    """The link of a job that runs here, if one of that name does."""
+    if len(places) > 1 or any("/" in place for place in places):
+        return ""
+    from holdfast.node.visiting import doors_here
+
+    wanted = places[0] if places else ""
+    doors = doors_here(wanted)
+    if not doors:
+        return ""
+    runs = sorted({door.run_id for door in doors})
+    if len(runs) > 1:
+        raise UsageError("several jobs run on this machine", f"name one: {', '.join(runs)}")
+    links = [link for link in map(_link, doors) if link]
+    if not links:
+        raise UsageError(
+            f"{runs[0]} runs here without a dashboard",
+            "start it with `holdfast run --dashboard`, or name its journal to see it so far",
+        )
+    return "\n".join(links)
+
+
+def _link(door: AgentDoor) -> str:
+    from holdfast.core.protocol.questions import DashboardAsked, DashboardTold
+    from holdfast.node.visiting import VisitError, enter
+
+    try:
+        with enter(door) as job:
+            for _, told in job.ask(DashboardAsked(), of="some", nodes=[door.node]):
+                if isinstance(told, DashboardTold):
+                    return f"{told.url}#key={told.key}"
+    except VisitError:
+        pass  # It has just ended, or has nobody to ask: the next one may know.
+    return ""
+
+
+def _serve(places: list[str], port: int) -> None:
+    from holdfast.cli.finding_runs import find_run
+    from holdfast.dashboard.serving import serve_journals
+    from holdfast.observe.journal import read
+
+    found = find_run(places)
+    for note in found.notes:
+        print(f"holdfast: {note}", file=sys.stderr)
+    journals = [read(path) for path in found.journals]
+
+    def say(link: str) -> None:
+        print(link, flush=True)
+        print("holdfast: Ctrl-C ends it", file=sys.stderr, flush=True)
+
+    try:
+        serve_journals(journals, port, say)
+    except OSError as error:
+        raise UsageError(
+            f"port {port} cannot be used: {error.strerror}", "leave --port out for any that is free"
+        ) from error

@@ -1,0 +1,102 @@
+"""Workers that somebody else holds: the kernel, for a device that does not answer, or a signal.
+
+Such a worker is no hang of the program's, and nothing that it is asked for is answered. So it is
+told of, with what it waits for; and where a limit was given, it is not waited for any longer.
+
+Rules
+1. A worker is held while every look finds it in the same state (D: it waits in the kernel and
+   cannot be woken; T: it was stopped by a signal), and it has not run in between.
+2. A stretch in which nobody looked (a machine that slept) counts as two looks at the most.
+3. Who is held for `told_after_s` is told of, once for each time.
+4. Who is stuck in the kernel for `limit_s` counts as failed: not even SIGKILL ends it. Who was
+   stopped was stopped by somebody, who may let it go on: it is never more than told.
+5. A debugger's hold is nobody's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct, field
+
+LATE_LOOKS = 2.0
+How = Literal["stuck", "stopped"]
+HOLDS: dict[str, How] = {"D": "stuck", "T": "stopped"}
+
+
+class HeldTerms(Struct, frozen=True):
+    """How long is too long. A limit of 0 is none."""
+
+    told_after_s: float
+    limit_s: float
+    interval_s: float
+
+
+class HeldSight(Struct, frozen=True):
+    """One worker at one look."""
+
+    local_rank: int
+    state: str
+    switches: int
+    """How often it has given up the processor so far: it has run where that has grown."""
+
+
+class Hold(Struct):
+    """Since when a worker is held."""
+
+    how: How
+    switches: int
+    held_s: float = 0.0
+    told: bool = False
+    ended: bool = False
+
+
+class HeldFinding(Struct, frozen=True):
+    """A worker that is held for too long."""
+
+    local_rank: int
+    how: How
+    held_s: float
+    ends: bool
+    """Whether it counts as failed for it (rule 4)."""
+
+
+class HeldWatch(Struct):
+    """The workers of one node in one round."""
+
+    terms: HeldTerms
+    holds: dict[int, Hold] = field(default_factory=dict)
+    looked_at: float | None = None
+
+
+def look(watch: HeldWatch, seen: Iterable[HeldSight], now: float) -> list[HeldFinding]:
+    """Take in one look at all workers that run; what is to be said of whom."""
+    elapsed_s = 0.0 if watch.looked_at is None else max(0.0, now - watch.looked_at)
+    counted_s = min(elapsed_s, LATE_LOOKS * watch.terms.interval_s)
+    watch.looked_at = now
+    before, watch.holds = watch.holds, {}
+    found = []
+    for one in seen:
+        how = HOLDS.get(one.state)
+        if how is None:
+            continue
+        hold = before.get(one.local_rank)
+        if hold is None or (hold.how, hold.switches) != (how, one.switches):
+            hold = Hold(how, one.switches)
+        else:
+            hold.held_s += counted_s
+        watch.holds[one.local_rank] = hold
+        finding = _judge(watch.terms, one.local_rank, hold)
+        if finding is not None:
+            found.append(finding)
+    return found
+
+
+def _judge(terms: HeldTerms, local_rank: int, hold: Hold) -> HeldFinding | None:
+    ends = hold.how == "stuck" and 0 < terms.limit_s <= hold.held_s
+    is_new = (ends and not hold.ended) or (hold.held_s >= terms.told_after_s and not hold.told)
+    if not is_new:
+        return None
+    hold.told, hold.ended = True, ends
+    return HeldFinding(local_rank, hold.how, hold.held_s, ends)

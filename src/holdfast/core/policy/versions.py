@@ -1,0 +1,36 @@
+"""Whether a worker that failed had other versions than all the others.
+
+Each node tells what its workers had, as `name version, name version`, with what failed or was
+stopped there. A package counts only if all other nodes that have it have the same one: where every
+node differs, that is how the job is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.protocol.bounds import clean
+from holdfast.core.protocol.model import Failure
+
+TOLD = 3
+
+
+def difference(first: Failure, others: Iterable[Failure]) -> str:
+    """In words, or empty: `host2 has torch 2.12.0, all others 2.13.0`."""
+    its = _read(first.versions)
+    elsewhere: dict[str, set[str]] = {}
+    for other in others:
+        if other.node != first.node:
+            for name, version in _read(other.versions).items():
+                elsewhere.setdefault(name, set()).add(version)
+    found = [
+        f"{name} {version}, all others {next(iter(elsewhere[name]))}"
+        for name, version in its.items()
+        if len(elsewhere.get(name, ())) == 1 and version not in elsewhere[name]
+    ]
+    return f"{first.host} has {'; '.join(found[:TOLD])}" if found else ""
+
+
+def _read(listed: str) -> dict[str, str]:
+    pairs = (clean(entry).partition(" ") for entry in listed.split(", "))
+    return {name: version for name, _, version in pairs if version}

@@ -1,0 +1,147 @@
+"""What a page asks besides the stream, and what it wants done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.policy.stacks import (
+    StackFrame,
+    StackGroup,
+    WorkerStack,
+    grouped,
+    without_own_frames,
+)
+from holdfast.core.protocol.bounds import Name
+from holdfast.core.protocol.questions import (
+    DrainWanted,
+    Question,
+    RestartWanted,
+    StacksAsked,
+    StacksTold,
+    StackTold,
+    StopWanted,
+)
+from holdfast.dashboard.guard import SAFE_HEADERS
+from holdfast.dashboard.logs import read_logs
+from holdfast.dashboard.ranks import parse_ranks
+from holdfast.dashboard.source import Asking, Source
+from holdfast.dashboard.wire import StackGroupShown
+from holdfast.runtime.loop import Clock
+from holdfast.transport.http_model import JSON, HttpReply, HttpResponse, PageRequest, Route, said
+
+BY = "the dashboard"
+WISH_MOST = 4 << 10
+
+
+class DrainWish(Struct, frozen=True, tag="drain", tag_field="action"):
+    node: Name
+
+
+class RestartWish(Struct, frozen=True, tag="restart", tag_field="action"):
+    pass
+
+
+class StopWish(Struct, frozen=True, tag="stop", tag_field="action"):
+    pass
+
+
+Wish = DrainWish | RestartWish | StopWish
+ACTIONS = ("drain", "restart", "stop")
+_wishes: msgspec.json.Decoder[Wish] = msgspec.json.Decoder(Wish)
+_encode = msgspec.json.Encoder().encode
+
+
+def answer(data: object) -> HttpResponse:
+    return HttpResponse(_encode(data), content_type=JSON, headers=SAFE_HEADERS)
+
+
+class Desk:
+    """Answers single questions of pages."""
+
+    def __init__(self, clock: Clock, source: Source) -> None:
+        self._source = source
+        self.routes = {
+            "/api/logs": Route(get=partial(read_logs, clock, source)),
+            "/api/stacks": Route(get=self._stacks),
+            "/api/actions": Route(post=self._act, body_most=WISH_MOST),
+        }
+
+    def _stacks(self, request: PageRequest, reply: HttpReply) -> None:
+        ranks = parse_ranks(request.query.get("ranks", ""))
+        if ranks is None:
+            reply(said(400, "write ranks as numbers: 3, or 0-7, or 1,4,8-11"))
+            return
+        asked = StacksAsked("somebody asked in the dashboard")
+        self._source.ask(asked, Asking(partial(_give_stacks, ranks, reply)), of="all")
+
+    def _act(self, request: PageRequest, reply: HttpReply) -> None:
+        try:
+            wish = _wishes.decode(request.body)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            reply(said(400, "that is no wish of this page"))
+            return
+        question, words = _question_of(wish)
+        asking = Asking(partial(_say_what_came, words, reply))
+        if isinstance(wish, DrainWish):
+            self._source.ask(question, asking, of="some", nodes=[wish.node])
+        else:
+            self._source.ask(question, asking)
+
+
+def _question_of(wish: Wish) -> tuple[Question, str]:
+    """What is asked of the job, and what is said when that is under way."""
+    match wish:
+        case DrainWish(node=node):
+            return DrainWanted(BY), f"{node} was asked to leave"
+        case RestartWish():
+            return RestartWanted(BY), "the round ends, and the next one begins"
+        case StopWish():
+            return StopWanted(BY), "the job is being ended"
+
+
+def _say_what_came(words: str, reply: HttpReply, answers: Asking) -> None:
+    if answers.problem:
+        reply(said(409, answers.problem))
+    else:
+        reply(answer({"words": words}))
+
+
+def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: Asking) -> None:
+    if answers.problem:
+        reply(said(503, answers.problem))
+        return
+    stacks = [
+        WorkerStack(one.rank, node, tuple(_frames(one)), one.kernel)
+        for node, told in answers.by_node.items()
+        if isinstance(told, StacksTold)
+        for one in told.stacks
+        if not ranks or one.rank in ranks
+    ]
+    words = "" if stacks else "no worker of these ranks gave a stack"
+    if answers.missing:
+        words = f"these nodes did not answer: {', '.join(answers.missing[:8])}"
+    groups = sorted(grouped(stacks), key=lambda group: len(group.stacks))
+    reply(answer({"groups": [_group(one) for one in groups], "words": words}))
+
+
+def _frames(told: StackTold) -> Iterable[StackFrame]:
+    return (StackFrame(one.file, one.line, one.function) for one in told.frames)
+
+
+def _group(group: StackGroup) -> StackGroupShown:
+    ranks = [one.rank for one in group.stacks]
+    return StackGroupShown(ranks, group.place.in_words(len(ranks) == 1), _text(group.stacks[0]))
+
+
+def _text(stack: WorkerStack) -> str:
+    """The stack of the first of them, as Python prints one: the innermost last."""
+    lines = [
+        f'  File "{frame.file}", line {frame.line}, in {frame.function}'
+        for frame in reversed(stack.frames)
+    ]
+    own = without_own_frames("\n".join(lines))
+    return f"rank {stack.rank} on {stack.node}:\n{own}"

@@ -1,0 +1,206 @@
+"""Asks the job for as long as somebody watches, and tells the pages.
+
+Rules
+1. While nobody watches, nothing is asked, and no timer runs.
+2. A question is asked again when its answers are there, and not before `interval_s`: a large job is
+   asked less often, so that its coordinator has time for other things.
+3. However many watch, the job is asked once.
+4. Events are heard of as they come: the question waits where they happen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core.protocol.questions import (
+    WAIT_MOST_S,
+    DashboardAsked,
+    DashboardTold,
+    EventsAsked,
+    EventsTold,
+    GoodputAsked,
+    GoodputTold,
+    JobAsked,
+    JobTold,
+    NodeOverview,
+    Question,
+    RankOverview,
+    RanksAsked,
+    RanksTold,
+)
+from holdfast.dashboard import views
+from holdfast.dashboard.shown import Shown
+from holdfast.dashboard.source import Asking, Source, Whom
+from holdfast.dashboard.wire import DashboardShown
+from holdfast.observe.story import Key, StoryEvent
+from holdfast.runtime.loop import Clock
+
+LEAST_INTERVAL_S = 0.5
+NODES_A_SECOND = 500
+"""So many are asked by all pages of one agent together."""
+RETRY_S = 1.0
+LEAST_PAUSE_S = 0.1
+GOODPUT_S = 5.0
+DASHBOARDS_S = 10.0
+DASHBOARDS_MOST = 16
+"""A page needs a few others, not all."""
+_event: msgspec.msgpack.Decoder[StoryEvent] = msgspec.msgpack.Decoder(StoryEvent)
+
+
+def interval_s(nodes: int) -> float:
+    return max(LEAST_INTERVAL_S, nodes / NODES_A_SECOND)
+
+
+class Feed:
+    """What is asked of the job, for as long as somebody watches."""
+
+    def __init__(
+        self, clock: Clock, source: Source, shown: Shown, tell: Callable[[], None]
+    ) -> None:
+        """`tell` is called when something of `shown` is new."""
+        self._clock, self._source, self._shown, self._tell = clock, source, shown, tell
+        self._cancels: dict[str, Callable[[], None]] = {}
+        """What is asked and not answered, or waited for, by what it is about."""
+        self._asked_at = 0.0
+        self._mishaps = views.Mishaps()
+        self._teller = ""
+        """Whose events are followed."""
+        self._heard: dict[str, int] = {}
+        """The number of the last event of each who was."""
+        self._tellers: dict[Key, str] = {}
+
+    def begin(self) -> None:
+        """Somebody watches."""
+        self._ask_job([])
+
+    def rest(self) -> None:
+        """Nobody does any more."""
+        for cancel in self._cancels.values():
+            cancel()
+        self._cancels.clear()
+        self._teller = ""
+
+    def _later(self, name: str, delay_s: float, what: Callable[[], None]) -> None:
+        self._cancels[name] = self._clock.call_later(delay_s, what).cancel
+
+    def _ask(
+        self,
+        name: str,
+        question: Question,
+        then: Callable[[Asking], None],
+        of: Whom = "coordinator",
+        nodes: Sequence[str] = (),
+    ) -> None:
+        """Ask, in place of what was asked or waited for about the same before."""
+        if name in self._cancels:
+            self._cancels[name]()
+        asking = Asking(then)
+        self._cancels[name] = asking.cancel
+        self._source.ask(question, asking, of, nodes)
+
+    # How the job is.
+
+    def _ask_job(self, nodes: list[NodeOverview]) -> None:
+        if not nodes:
+            self._asked_at = self._clock.now()
+        question = JobAsked(first_node=len(nodes))
+        self._ask("job", question, partial(self._on_job, nodes))
+
+    def _on_job(self, nodes: list[NodeOverview], answers: Asking) -> None:
+        told = answers.only
+        if answers.problem or not isinstance(told, JobTold):
+            self._shown.trouble = answers.problem or "its answer makes no sense"
+            self._tell()
+            self._later("job", RETRY_S, partial(self._ask_job, []))
+            return
+        nodes = [*nodes, *told.nodes]
+        if told.nodes and len(nodes) < told.node_count:
+            self._ask_job(nodes)
+            return
+        self._shown.trouble = ""
+        if told.stage == "running":
+            self._ask("job", RanksAsked(), partial(self._on_ranks, told, nodes), of="all")
+        else:
+            self._show(told, nodes, [])
+
+    def _on_ranks(self, told: JobTold, nodes: list[NodeOverview], answers: Asking) -> None:
+        told_by = {n: one for n, one in answers.by_node.items() if isinstance(one, RanksTold)}
+        ranks = [rank for one in told_by.values() for rank in one.ranks]
+        self._show(told, views.placed(nodes, told_by), ranks)
+
+    def _show(
+        self, told: JobTold, nodes: list[NodeOverview], ranks: Sequence[RankOverview]
+    ) -> None:
+        shown = self._shown
+        told = replace(told, world_size=told.world_size or len(ranks))
+        shown.job = views.job_shown(told, views.furthest_step(told, ranks), self._source)
+        shown.nodes = views.nodes_shown(told, nodes)
+        self._follow(told.coordinator)
+        shown.workers = views.workers_shown(time.time(), told, nodes, ranks, self._mishaps)
+        self._tell()
+        passed_s = self._clock.now() - self._asked_at
+        delay_s = max(LEAST_PAUSE_S, interval_s(len(nodes)) - passed_s)
+        self._later("job", delay_s, partial(self._ask_job, []))
+
+    # Where the time went, and where else the job can be watched.
+
+    def _ask_goodput(self) -> None:
+        self._ask("goodput", GoodputAsked(), self._on_goodput)
+
+    def _on_goodput(self, answers: Asking) -> None:
+        told = answers.only
+        if isinstance(told, GoodputTold):
+            self._shown.ledger = views.ledger_shown(told.total_s, told.parts_s)
+            self._tell()
+        self._later("goodput", GOODPUT_S, self._ask_goodput)
+
+    def _ask_dashboards(self) -> None:
+        names = [node.name for node in self._shown.nodes]
+        some = [*dict.fromkeys([self._teller, *names])][:DASHBOARDS_MOST]
+        self._ask("dashboards", DashboardAsked(), self._on_dashboards, of="some", nodes=some)
+
+    def _on_dashboards(self, answers: Asking) -> None:
+        self._shown.dashboards = [
+            DashboardShown(node, one.url, one.key)
+            for node, one in answers.by_node.items()
+            if isinstance(one, DashboardTold)
+        ]
+        self._tell()
+        self._later("dashboards", DASHBOARDS_S, self._ask_dashboards)
+
+    # What happened: the coordinator's node knows most.
+
+    def _follow(self, teller: str) -> None:
+        """Hear of events from whoever is the coordinator now."""
+        if teller and teller != self._teller:
+            self._teller = teller
+            self._ask_events()
+            self._ask_goodput()
+            self._ask_dashboards()
+
+    def _ask_events(self) -> None:
+        question = EventsAsked(self._heard.get(self._teller, 0), WAIT_MOST_S)
+        self._ask("events", question, self._on_events)
+
+    def _on_events(self, answers: Asking) -> None:
+        told = answers.by_node.get(self._teller)
+        if not isinstance(told, EventsTold):
+            self._later("events", RETRY_S, self._ask_events)
+            return
+        self._heard[self._teller] = told.last
+        news = [event for event in map(_event.decode, told.events) if self._is_news(event)]
+        for event in news:
+            self._mishaps.take(event)
+        if news:
+            self._shown.take(news)
+            self._tell()
+        self._ask_events()
+
+    def _is_news(self, event: StoryEvent) -> bool:
+        """What several nodes tell is told once, by the first (`observe.merged_story`)."""
+        return self._tellers.setdefault(event.key, event.by) == event.by

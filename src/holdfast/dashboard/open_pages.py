@@ -1,0 +1,73 @@
+"""The pages that are open, and a sign of life for each.
+
+A page that hears nothing for some seconds takes its line for dead, and tries another one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from holdfast.dashboard.shown import OpenPage, Shown
+from holdfast.dashboard.wire import message
+from holdfast.runtime.loop import Cancellable, Clock
+
+ALIVE_S = 5.0
+_ALIVE = message("alive", {})
+
+
+class OpenPages:
+    """All pages of one server. Without any, nothing here runs."""
+
+    def __init__(self, clock: Clock, shown: Shown) -> None:
+        self._clock, self._shown = clock, shown
+        self.on_first: Callable[[], None] = _nothing
+        """Somebody watches."""
+        self.on_none: Callable[[], None] = _nothing
+        """Nobody does any more."""
+        self._open: set[OpenPage] = set()
+        self._timer: Cancellable | None = None
+
+    def add(self, page: OpenPage) -> None:
+        """Tell this page, from now on; it has a stream."""
+        self._open.add(page)
+        page.send(message("hello", {"at": time.time()}))
+        page.tell(self._shown)
+        if len(self._open) == 1:
+            self._stay_alive()
+            self.on_first()
+
+    def remove(self, page: OpenPage) -> None:
+        if page in self._open:
+            self._open.remove(page)
+            self._end_if_none()
+
+    def tell(self) -> None:
+        """Something is new."""
+        for page in self._open:
+            page.tell(self._shown)
+
+    def close(self) -> None:
+        for page in self._open:
+            if page.stream is not None:
+                page.stream.close()
+        if self._open:
+            self._open.clear()
+            self._end_if_none()
+
+    def _end_if_none(self) -> None:
+        if self._open:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self.on_none()
+
+    def _stay_alive(self) -> None:
+        for page in self._open:
+            page.send(_ALIVE)
+        self._timer = self._clock.call_later(ALIVE_S, self._stay_alive)
+
+
+def _nothing() -> None:
+    """Nobody needs to know."""

@@ -1,0 +1,124 @@
+"""What all pages of one server see, and what each of them has heard of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from msgspec import Struct, field
+
+from holdfast.dashboard.changes import Column, changed_columns, changed_items
+from holdfast.dashboard.chapters import Chapters
+from holdfast.dashboard.wire import (
+    DashboardShown,
+    IncidentShown,
+    JobShown,
+    LedgerShown,
+    NodeShown,
+    RoundShown,
+    message,
+)
+from holdfast.observe.story import StoryEvent
+from holdfast.transport.http_model import HttpStream
+
+Listed = TypeVar("Listed")
+
+
+class WorkersShown(Struct, frozen=True):
+    """All workers at one moment, a column for each thing that is known of them."""
+
+    at: float
+    base_step: int
+    """What a worker's own step is told as the difference to."""
+    count: int
+    columns: Mapping[str, Column]
+    notes: Sequence[str] = ("",)
+    """What the numbers of the column `note` mean."""
+
+
+class Shown(Struct):
+    """Everything that a page shows, as it is now."""
+
+    job: JobShown | None = None
+    nodes: list[NodeShown] = field(default_factory=list)
+    workers: WorkersShown | None = None
+    events: list[StoryEvent] = field(default_factory=list)
+    chapters: Chapters = field(default_factory=Chapters)
+    ledger: LedgerShown | None = None
+    dashboards: Sequence[DashboardShown] = ()
+    trouble: str = ""
+    """Why the job cannot be asked right now."""
+
+    def take(self, events: Sequence[StoryEvent]) -> None:
+        self.events += events
+        self.chapters.take(events)
+
+
+class OpenPage:
+    """One page, and what it has heard."""
+
+    def __init__(self) -> None:
+        self.stream: HttpStream | None = None
+        self._said: dict[str, object] = {"trouble": "", "dashboards": (), "ledger": None}
+        self._nodes: list[NodeShown] = []
+        self._rounds: list[RoundShown] = []
+        self._incidents: list[IncidentShown] = []
+        self._workers: WorkersShown | None = None
+        self._events = 0
+
+    def send(self, data: bytes) -> None:
+        if self.stream is not None and data:
+            self.stream.send(data)
+
+    def tell(self, shown: Shown) -> None:
+        """All that it has not heard. A page that does not read is told when it does again."""
+        if self.stream is None or not self.stream.has_room:
+            return
+        told = [
+            self._whole("job", shown.job),
+            self._listed("nodes", self._nodes, shown.nodes),
+            self._events_of(shown),
+            self._listed("rounds", self._rounds, shown.chapters.rounds),
+            self._listed("incidents", self._incidents, shown.chapters.incidents),
+            self._whole("ledger", shown.ledger),
+            self._whole("dashboards", shown.dashboards),
+            self._workers_of(shown.workers),
+        ]
+        if shown.trouble != self._said["trouble"]:
+            self._said["trouble"] = shown.trouble
+            told.append(message("trouble", {"words": shown.trouble}))
+        self.send(b"".join(told))
+
+    def _whole(self, name: str, now: object) -> bytes:
+        """What is small is told as a whole when it differs."""
+        if now is None or now == self._said.get(name):
+            return b""
+        self._said[name] = now
+        return message(name, now)
+
+    def _listed(self, name: str, before: list[Listed], now: Sequence[Listed]) -> bytes:
+        change = changed_items(before, now)
+        if change is None:
+            return b""
+        before[:] = now
+        return message(name, change)
+
+    def _events_of(self, shown: Shown) -> bytes:
+        news = shown.events[self._events :]
+        self._events = len(shown.events)
+        return message("events", news) if news else b""
+
+    def _workers_of(self, now: WorkersShown | None) -> bytes:
+        before, self._workers = self._workers, now
+        if now is None or now is before:
+            return b""
+        known = before.columns if before is not None and before.count == now.count else {}
+        columns = changed_columns(known, now.columns)
+        said = {
+            "at": now.at,
+            "base_step": now.base_step,
+            "count": now.count,
+            "columns": columns,
+            "notes": now.notes,
+        }
+        return message("ranks", said)

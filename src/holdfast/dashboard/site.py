@@ -1,0 +1,78 @@
+"""The paths of a dashboard.
+
+GET  /              the page; /page.js, /page.css
+GET  /api/stream    how the job is, as server-sent events
+GET  /api/…         what is asked of the job besides
+POST /api/actions   something is wanted of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from holdfast.dashboard.guard import SAFE_HEADERS, Guard
+from holdfast.dashboard.open_pages import OpenPages
+from holdfast.dashboard.shown import OpenPage, Shown
+from holdfast.dashboard.wire import JobShown
+from holdfast.transport.http_model import (
+    EVENTS,
+    Handler,
+    HttpReply,
+    HttpResponse,
+    PageRequest,
+    Route,
+)
+
+
+class Site:
+    """What a dashboard's server answers."""
+
+    def __init__(
+        self, guard: Guard, shown: Shown, pages: OpenPages, files: Mapping[str, HttpResponse]
+    ) -> None:
+        """`files` are those of the page (`page_files.read_page`)."""
+        self._guard, self._shown, self._pages, self._files = guard, shown, pages, files
+        self.routes = {
+            path: Route(get=self.guarded(self._give_page, open_to_all=True)) for path in files
+        }
+        self.routes["/api/stream"] = Route(get=self.guarded(self._stream))
+
+    def add(self, routes: Mapping[str, Route]) -> None:
+        """More paths, for those who have the key."""
+        for path, route in routes.items():
+            self.routes[path] = Route(
+                route.get and self.guarded(route.get),
+                route.post and self.guarded(route.post),
+                route.body_most,
+            )
+
+    def guarded(self, handler: Handler, *, open_to_all: bool = False) -> Handler:
+        def handle(request: PageRequest, reply: HttpReply) -> None:
+            refusal = self._guard.refusal(request, open_to_all=open_to_all)
+            if refusal is None:
+                handler(request, reply)
+            else:
+                reply(refusal)
+
+        return handle
+
+    def _give_page(self, request: PageRequest, reply: HttpReply) -> None:
+        reply(self._files[request.path])
+
+    def _stream(self, request: PageRequest, reply: HttpReply) -> None:
+        page = OpenPage()
+        begin = HttpResponse(content_type=EVENTS, headers=SAFE_HEADERS)
+        page.stream = reply.stream(
+            begin, lambda: page.tell(self._shown), lambda: self._pages.remove(page)
+        )
+        if page.stream is not None:
+            self._pages.add(page)
+
+    def tell_the_end(self, ended: Callable[[JobShown], JobShown]) -> None:
+        """The last that pages hear of a job that was live."""
+        if self._shown.job is not None:
+            self._shown.job = ended(self._shown.job)
+            self._pages.tell()
+
+    def close(self) -> None:
+        self._pages.close()

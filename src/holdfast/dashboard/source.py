@@ -1,0 +1,68 @@
+"""Where a dashboard's answers come from, in the words of questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+from holdfast.core.protocol.questions import Answer, NotKnown, Question
+
+Whom = Literal["coordinator", "all", "some"]
+
+
+class Asking:
+    """One question on its way, and all that comes of it."""
+
+    def __init__(self, then: Callable[[Asking], None]) -> None:
+        """`then` is called once, when no further answer comes, unless it is cancelled."""
+        self.by_node: dict[str, Answer] = {}
+        self.missing: tuple[str, ...] = ()
+        self._refused = ""
+        self._then: Callable[[Asking], None] | None = then
+
+    @property
+    def only(self) -> Answer | None:
+        """Of a question to the coordinator."""
+        return next(iter(self.by_node.values()), None)
+
+    @property
+    def problem(self) -> str:
+        """Why there is no answer at all, if so."""
+        if self._refused or not self.by_node:
+            return self._refused or "nobody answered"
+        unknown = [one.reason for one in self.by_node.values() if isinstance(one, NotKnown)]
+        return unknown[0] if len(unknown) == len(self.by_node) else ""
+
+    def answered(self, node: str, answer: Answer) -> None:
+        self.by_node[node] = answer
+
+    def settled(self, refused: str = "", missing: tuple[str, ...] = ()) -> None:
+        then, self._then = self._then, None
+        self._refused, self.missing = refused, missing
+        if then is not None:
+            then(self)
+
+    def cancel(self) -> None:
+        """Nobody wants to know any more."""
+        self._then = None
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._then is not None
+
+
+class Source(Protocol):
+    """A running job, as one that may ask it sees it."""
+
+    node: str
+    """Who serves the page."""
+
+    def ask(
+        self,
+        question: Question,
+        asking: Asking,
+        of: Whom = "coordinator",
+        nodes: Sequence[str] = (),
+    ) -> None:
+        """Tell `asking` what comes of it, maybe from within."""
+        ...

@@ -1,0 +1,253 @@
+"""From what nodes answer to what is said to the page. No rule of the job is repeated here.
+
+How a worker is: as its node says, unless the story tells more of this round: that it failed, or
+that all stand still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from holdfast.core.policy.stragglers import slow_ones
+from holdfast.core.protocol.model import Outcome
+from holdfast.core.protocol.questions import JobTold, NodeOverview, RankOverview, RanksTold
+from holdfast.dashboard.desk import ACTIONS
+from holdfast.dashboard.shown import WorkersShown
+from holdfast.dashboard.source import Source
+from holdfast.dashboard.wire import (
+    WORKER_STATES,
+    JobShown,
+    JobState,
+    LedgerPart,
+    LedgerShown,
+    NodeShown,
+    OutcomeShown,
+)
+from holdfast.observe.goodput import Part
+from holdfast.observe.story import StoryEvent
+
+
+def job_shown(told: JobTold, step: int | None, source: Source) -> JobShown:
+    """`step` is the furthest that is known, which may be further than the coordinator's."""
+    names = {one.node: one.name or one.host for one in told.nodes}
+    outcome = told.outcome
+    return JobShown(
+        run=told.run_id,
+        state=_state(told),
+        words=sentence(told),
+        round=told.round,
+        nodes=told.node_count,
+        ranks=told.world_size,
+        restarts=told.restarts,
+        restarts_most=told.max_restarts,
+        step=step,
+        waiting=told.waiting if outcome is None else "",
+        outcome=_outcome_shown(outcome),
+        coordinator=told.coordinator,
+        served_by=names.get(source.node, source.node),
+        actions=ACTIONS if outcome is None else (),
+        is_journal=False,
+    )
+
+
+def ended(job: JobShown, outcome: Outcome) -> JobShown:
+    """The same job after its end."""
+    return replace(
+        job,
+        state="succeeded" if outcome.verdict == "succeeded" else "failed",
+        words=f"The job {_VERDICTS[outcome.verdict]}.",
+        waiting="",
+        outcome=_outcome_shown(outcome),
+        actions=(),
+    )
+
+
+def _outcome_shown(outcome: Outcome | None) -> OutcomeShown | None:
+    if outcome is None:
+        return None
+    return OutcomeShown(outcome.verdict, outcome.reason)
+
+
+def _state(told: JobTold) -> JobState:
+    if told.outcome is not None:
+        return "succeeded" if told.outcome.verdict == "succeeded" else "failed"
+    return "failed" if told.stage == "over" else told.stage
+
+
+def sentence(told: JobTold) -> str:
+    """How it is, for a headline."""
+    if told.outcome is not None:
+        return f"The job {_VERDICTS[told.outcome.verdict]}."
+    workers = "1 worker" if told.world_size == 1 else f"{told.world_size:,} workers"
+    nodes = "1 node" if told.node_count == 1 else f"{told.node_count:,} nodes"
+    match told.stage:
+        case "running":
+            return f"Round {told.round} runs: {workers} on {nodes}."
+        case "stopping":
+            return f"Round {told.round} is being ended."
+        case "waiting" if told.round:
+            return f"Round {told.round} is over; the next one is not formed yet."
+        case "waiting":
+            return "The first round is not formed yet."
+        case _:
+            return "The job is over."
+
+
+_VERDICTS = {
+    "succeeded": "has succeeded",
+    "failed": "has failed",
+    "interrupted": "was interrupted",
+    "not_formed": "never began",
+}
+
+
+def nodes_shown(told: JobTold, nodes: Sequence[NodeOverview]) -> list[NodeShown]:
+    return [
+        NodeShown(
+            name=one.name or one.host,
+            state=one.condition,
+            words=one.note,
+            slots=one.workers,
+            first_rank=one.first_rank,
+            coordinator=(one.name or one.host) == told.coordinator,
+        )
+        for one in nodes
+    ]
+
+
+PARTS: dict[Part, str] = {
+    "useful": "useful work",
+    "lost steps": "steps done again",
+    "import": "importing modules",
+    "waiting for nodes": "waiting for nodes",
+    "form": "forming rounds",
+    "spawn": "starting workers",
+    "first step": "to the first step",
+    "detect": "noticing failures",
+    "stop": "stopping workers",
+    "pause": "pausing before a restart",
+    "idle after the end": "after the end",
+}
+"""The useful one first."""
+
+
+def ledger_shown(total_s: float, parts_s: Mapping[str, float]) -> LedgerShown:
+    parts = [LedgerPart(name, words, parts_s.get(name, 0.0)) for name, words in PARTS.items()]
+    return LedgerShown(total_s, tuple(parts))
+
+
+def placed(nodes: Sequence[NodeOverview], told: Mapping[str, RanksTold]) -> list[NodeOverview]:
+    """A coordinator that inherited its round does not know who has which ranks; nodes do."""
+    return [_placed(node, told.get(node.name or node.host)) for node in nodes]
+
+
+def _placed(node: NodeOverview, told: RanksTold | None) -> NodeOverview:
+    if node.first_rank is not None or told is None or not told.ranks:
+        return node
+    first = min(one.rank for one in told.ranks)
+    return replace(node, first_rank=first, workers=len(told.ranks))
+
+
+# Workers.
+
+STATE = {name: number for number, name in enumerate(WORKER_STATES)}
+KERNEL_STILL = ("stopped", "held by a debugger", "stuck in the kernel")
+"""States of a process in which it does nothing, whatever it was about to do."""
+
+
+class Mishaps(Struct):
+    """What the story says of the workers of the present round."""
+
+    round: int = 0
+    failed: set[int] = field(default_factory=set)
+    is_hanging: bool = False
+
+    def take(self, event: StoryEvent) -> None:
+        if event.round > self.round:
+            self.round, self.failed, self.is_hanging = event.round, set(), False
+        if event.kind == "worker_failed" and event.rank is not None and event.round == self.round:
+            self.failed.add(event.rank)
+        elif event.kind in ("hang", "moving_again"):
+            self.is_hanging = event.kind == "hang"
+
+
+def furthest_step(told: JobTold, ranks: Sequence[RankOverview]) -> int | None:
+    """Of all workers; the coordinator hears of it a heartbeat later."""
+    steps = [one.step for one in ranks if one.step is not None]
+    return max(steps, default=told.step)
+
+
+def workers_shown(
+    at: float,
+    told: JobTold,
+    nodes: Sequence[NodeOverview],
+    ranks: Sequence[RankOverview],
+    mishaps: Mishaps,
+) -> WorkersShown:
+    """All workers of the present round."""
+    count = max(
+        (one.first_rank + one.workers for one in nodes if one.first_rank is not None), default=0
+    )
+    columns: dict[str, list[float | int | None]] = {
+        "state": list(_states(told, nodes, count)),
+        **{name: [None] * count for name in ("step", "pace_ms", "cpu", "memory_mb", "pid", "note")},
+    }
+    base = furthest_step(told, ranks) or 0
+    paces = {one.rank: one.steps_per_s for one in ranks if one.steps_per_s}
+    slow = slow_ones(paces)
+    notes = [""]
+    for one in ranks:
+        if one.rank >= count:
+            continue  # Of a round that came between the two questions.
+        columns["pid"][one.rank] = one.pid
+        columns["step"][one.rank] = None if one.step is None else one.step - base
+        columns["pace_ms"][one.rank] = _rounded(1000 / one.steps_per_s) if one.steps_per_s else None
+        columns["cpu"][one.rank] = None if one.cpu is None else round(one.cpu * 100)
+        columns["memory_mb"][one.rank] = one.memory_bytes and one.memory_bytes >> 20
+        columns["note"][one.rank] = _note(notes, one)
+        if told.stage == "running":
+            columns["state"][one.rank] = STATE[_worker_state(told, one, slow, mishaps)]
+    if mishaps.round == told.round:
+        for rank in mishaps.failed:
+            if rank < count:
+                columns["state"][rank] = STATE["failed"]
+    return WorkersShown(at, base, count, columns, notes)
+
+
+def _states(told: JobTold, nodes: Sequence[NodeOverview], count: int) -> list[int]:
+    """What is known of workers of which nobody says more."""
+    states = [STATE["absent"]] * count
+    for node in nodes:
+        if node.first_rank is None or node.condition == "silent":
+            continue
+        state = "starting" if told.stage == "running" else "stopping"
+        if node.condition == "finished":
+            state = "finished"
+        states[node.first_rank : node.first_rank + node.workers] = [STATE[state]] * node.workers
+    return states
+
+
+def _worker_state(told: JobTold, one: RankOverview, slow: Container[int], mishaps: Mishaps) -> str:
+    if (mishaps.is_hanging and mishaps.round == told.round) or one.state in KERNEL_STILL:
+        return "still"
+    if one.step is None and told.step is not None:
+        return "starting"
+    return "slow" if one.rank in slow else "running"
+
+
+def _note(notes: list[str], one: RankOverview) -> int:
+    """What else is to be said of it: the phase it is in, and what the kernel thinks."""
+    unusual = one.state if one.state in KERNEL_STILL else ""
+    words = ", ".join(filter(None, (one.phase, unusual)))
+    if words not in notes:
+        notes.append(words)
+    return notes.index(words)
+
+
+def _rounded(milliseconds: float) -> float:
+    """To three digits: more would only be sent again and again."""
+    digits = 3 - len(str(int(milliseconds)))
+    return round(milliseconds, max(0, digits)) if digits >= 0 else float(round(milliseconds))

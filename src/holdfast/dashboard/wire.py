@@ -1,0 +1,123 @@
+"""What is said to the page. `frontend/src/model.ts` is the mirror of this file.
+
+Times are seconds since 1970 on the clock of the host that serves the page.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.transport.http_model import event
+
+JobState = Literal["waiting", "running", "stopping", "succeeded", "failed", "cut off"]
+"""The last one is of journals that end before their job does."""
+EndedBy = Literal["", "failure", "loss", "change", "hang", "success"]
+
+WORKER_STATES = (
+    "absent", "starting", "running", "slow", "still", "stopping", "failed", "finished",
+)  # fmt: skip
+"""Sent as their numbers."""
+
+
+class OutcomeShown(Struct, frozen=True):
+    verdict: str
+    reason: str
+
+
+class DashboardShown(Struct, frozen=True):
+    """Where the page can go when its own agent is gone, and what opens it there."""
+
+    node: str
+    url: str
+    key: str
+
+
+class LedgerPart(Struct, frozen=True):
+    name: str
+    words: str
+    seconds: float
+
+
+class LedgerShown(Struct, frozen=True):
+    """Where the time went. The first part is the useful one."""
+
+    total_s: float
+    parts: tuple[LedgerPart, ...]
+
+
+class JobShown(Struct, frozen=True):
+    """The job as a whole."""
+
+    run: str
+    state: JobState
+    words: str
+    round: int
+    nodes: int
+    ranks: int
+    restarts: int
+    restarts_most: int
+    step: int | None
+    waiting: str
+    outcome: OutcomeShown | None
+    coordinator: str
+    served_by: str
+    actions: tuple[str, ...]
+    is_journal: bool
+    notes: tuple[str, ...] = ()
+    """What is not known, in sentences."""
+
+
+class NodeShown(Struct, frozen=True):
+    name: str
+    state: str
+    words: str
+    slots: int
+    first_rank: int | None
+    coordinator: bool
+
+
+class RoundShown(Struct):
+    number: int
+    began: float
+    words: str
+    ended: float | None = None
+    ending: str = ""
+    ended_by: EndedBy = ""
+
+
+class IncidentShown(Struct):
+    number: int
+    at: float
+    round: int
+    words: str
+    cause: str = ""
+    decision: str = ""
+    ranks: list[int] = []
+    recovered_s: float | None = None
+    phases: list[LedgerPart] = []
+
+
+class LogLineShown(Struct, frozen=True):
+    at: float
+    rank: int
+    stream: str
+    text: str
+
+
+class StackGroupShown(Struct, frozen=True):
+    """Workers at the same place in their code."""
+
+    ranks: list[int]
+    title: str
+    text: str
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def message(kind: str, data: Any) -> bytes:
+    """One message to the page."""
+    return event(_encode(data).decode(), kind)

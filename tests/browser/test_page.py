@@ -1,0 +1,150 @@
+"""The page itself, with a job that exists only in what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.browser.looking import Browser
+from tests.browser.made_up_site import MadeUpSite
+from tests.dashboard.made_up import MadeUpJob
+from tests.waiting import until
+
+from holdfast.observe.story import StoryEvent
+
+Serve = Callable[[MadeUpJob], MadeUpSite]
+WIDTHS = (390, 900, 1440)
+TABS = ("overview", "speed", "logs", "stacks", "nodes")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_stands_out_at_any_width_and_nothing_complains(
+    browser: Browser, made_up: Serve, scheme: str
+) -> None:
+    site = made_up(MadeUpJob(nodes=6, slots=8))
+    browser.prefer(scheme)
+    browser.open(site.link)
+    for width in WIDTHS:
+        for tab in TABS:
+            browser.size(width)
+            browser.run(f"location.hash = {tab!r}")
+            until(lambda tab=tab: browser.text("nav [aria-current]").lower() == tab)
+            wide = browser.run("return document.documentElement.scrollWidth")
+            assert wide <= width, f"{tab} at {width} px is {wide} px wide"
+    assert browser.complaints() == []
+
+
+def test_no_request_leaves_the_pages_own_host(browser: Browser, made_up: Serve) -> None:
+    site = made_up(MadeUpJob())
+    browser.open(site.link)
+    browser.until_text("[data-test=line]", "live")
+    assert browser.hosts() == {site.url.split("/")[2]}
+    refused = browser.run(
+        "return fetch('http://127.0.0.1:9/').then(() => 'sent', error => String(error))"
+    )
+    assert "Failed to fetch" in refused
+    assert any("Content Security Policy" in one for one in browser.complaints())
+
+
+def test_the_key_does_not_stay_in_the_address_and_a_reload_needs_none(
+    browser: Browser, made_up: Serve
+) -> None:
+    browser.open(made_up(MadeUpJob()).link)
+    assert "key=" not in browser.driver.current_url
+    browser.driver.refresh()
+    browser.until_text("[data-test=line]", "live")
+
+
+def test_without_the_key_nothing_is_shown_until_somebody_pastes_the_link(
+    browser: Browser, made_up: Serve
+) -> None:
+    site = made_up(MadeUpJob())
+    browser.open(f"{site.url}#key=wrong")
+    browser.until_text("main.lock", "The key does not fit")
+    assert "made-up" not in browser.text("body")
+    browser.write("main.lock input", site.link)
+    browser.click("main.lock button")
+    browser.until_text("h1", "made-up")
+
+
+def test_a_slow_worker_is_found_with_the_keyboard_alone(browser: Browser, made_up: Serve) -> None:
+    job = MadeUpJob(nodes=4, slots=8)
+    job.slow = {19}
+    browser.open(made_up(job).link)
+    browser.until_text("[data-test=legend]", "1 slow")
+    browser.press("?")
+    until(lambda: browser.find("dialog[open]"), "the help")
+    assert "from worker to worker" in browser.text("dialog[open]")
+    browser.press("\ue00c")  # Escape
+    until(lambda: not browser.find("dialog[open]"), "the help is closed")
+    for _ in range(30):
+        browser.press("\ue004")  # Tab
+        if browser.run("return document.activeElement.matches('[data-test=grid]')"):
+            break
+    outline = browser.run("return getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid", "what has the focus can be seen"
+    browser.press("n")
+    browser.until_text("[data-test=worker]", "Rank 19")
+    browser.press("\ue012", "\ue013")  # left, up
+    browser.until_text("[data-test=worker]", "Rank")
+    assert "Rank 19" not in browser.text("[data-test=worker]")
+    browser.press("3")
+    until(lambda: "logs" in browser.driver.current_url, "the third tab")
+
+
+def test_the_theme_is_the_systems_or_the_readers(browser: Browser, made_up: Serve) -> None:
+    browser.prefer("dark")
+    browser.open(made_up(MadeUpJob()).link)
+    colour = "return getComputedStyle(document.documentElement).backgroundColor"
+    dark = browser.run(colour)
+    browser.press("t")
+    light = browser.run(colour)
+    assert dark != light
+    browser.press("t")
+    assert browser.run(colour) == dark
+    browser.press("t")
+    assert browser.run(colour) == dark, "as the system is"
+
+
+def test_what_is_waited_for_and_trouble_are_said(browser: Browser, made_up: Serve) -> None:
+    job = MadeUpJob()
+    browser.open(made_up(job).link)
+    job.refusal = "this node has no coordinator right now"
+    browser.until_text("[data-test=trouble]", "no coordinator right now")
+    job.refusal = ""
+    until(lambda: not browser.find("[data-test=trouble]"), "it is over")
+
+
+def test_an_incident_is_told_with_its_cause_and_how_it_ended(
+    browser: Browser, made_up: Serve
+) -> None:
+    job = MadeUpJob()
+    site = made_up(job)
+    browser.open(site.link)
+
+    def tell(kind: str, words: str, **fields: object) -> None:
+        event = StoryEvent(1000.0, kind, words, "n0-id", **fields)  # type: ignore[arg-type]
+        site.call(lambda: job.tell(event))
+
+    tell("round_formed", "round 1 begins: 8 ranks", round=1)
+    failed = "rank 2 on n0 raised RuntimeError: no numbers"
+    tell("worker_failed", failed, round=1, rank=2, reason="RuntimeError: no numbers")
+    tell("round_ended", "round 1 ends", round=1)
+    browser.until_text("[data-test=incidents]", failed)
+    browser.until_text("[data-test=incidents]", "not over yet")
+    tell("round_formed", "round 2 begins", round=2)
+    tell("recovered", "recovered", round=2, parts_s={"stop": 0.1, "spawn": 0.15})
+    browser.until_text("[data-test=incidents]", "recovered in 0.25 s")
+    assert "RuntimeError" in browser.text("[data-test=incidents]")
+
+
+def test_ten_thousand_workers_are_drawn_and_each_can_be_found(
+    browser: Browser, made_up: Serve
+) -> None:
+    job = MadeUpJob(nodes=1250, slots=8)
+    job.slow = {7777}
+    browser.open(made_up(job).link)
+    browser.until_text("[data-test=legend]", "9,999 running")
+    browser.run("document.querySelector('[data-test=grid]').focus()")
+    browser.press("n")
+    browser.until_text("[data-test=worker]", "Rank 7777")

@@ -1,0 +1,152 @@
+"""A job that exists only in what it answers: as large as a test wants, and doing what it says."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.protocol.model import Outcome
+from holdfast.core.protocol.questions import (
+    Answer,
+    DashboardAsked,
+    DashboardTold,
+    DrainWanted,
+    EventsAsked,
+    EventsTold,
+    GoodputAsked,
+    GoodputTold,
+    JobAsked,
+    JobTold,
+    NodeOverview,
+    NotKnown,
+    Question,
+    RankOverview,
+    RanksAsked,
+    RanksTold,
+    RestartWanted,
+    StacksAsked,
+    StacksTold,
+    StopWanted,
+    UnderWay,
+)
+from holdfast.dashboard.source import Asking, Whom
+from holdfast.observe.story import StoryEvent
+
+PAGE = 2000
+
+
+class MadeUpJob:
+    """Answers at once, as `dashboard.source.Source`, and remembers what it was asked."""
+
+    def __init__(self, nodes: int = 2, slots: int = 4, seed: int = 1) -> None:
+        self.node, self.nodes, self.slots = "n0-id", nodes, slots
+        self.began = time.monotonic()
+        self.step_s = 0.125
+        self.round, self.stage = 1, "running"
+        self.outcome: Outcome | None = None
+        self.refusal = self.unwilling = ""
+        self.coordinator = "n0"
+        self.events: list[StoryEvent] = []
+        self.asked: list[Question] = []
+        self.waiting: list[tuple[EventsAsked, Asking]] = []
+        self.stacks: dict[str, StacksTold] = {}
+        self.dashboards: dict[str, DashboardTold] = {}
+        self._random = random.Random(seed)
+        self.slow: set[int] = set()
+
+    def tell(self, *events: StoryEvent) -> None:
+        """These happened just now."""
+        self.events += events
+        waiting, self.waiting = self.waiting, []
+        for question, asking in waiting:
+            self.ask(question, asking)
+
+    def ask(
+        self,
+        question: Question,
+        asking: Asking,
+        of: Whom = "coordinator",
+        nodes: Sequence[str] = (),
+    ) -> None:
+        self.asked.append(question)
+        if self.refusal:
+            asking.settled(self.refusal)
+            return
+        if isinstance(question, EventsAsked) and question.after >= len(self.events):
+            self.waiting.append((question, asking))
+            return
+        names = [f"n{k}" for k in range(self.nodes)] if of == "all" else list(nodes)
+        for name in names if of != "coordinator" else [self.coordinator]:
+            asking.answered(name, self._answer(question, name))
+        asking.settled()
+
+    def _answer(self, question: Question, node: str) -> Answer:
+        match question:
+            case JobAsked():
+                return self._job(question.first_node)
+            case RanksAsked():
+                return self._ranks(int(node[1:]))
+            case EventsAsked():
+                packed = tuple(map(msgspec.msgpack.encode, self.events[question.after :]))
+                return EventsTold(packed, len(self.events))
+            case GoodputAsked():
+                return GoodputTold(100.0, {"useful": 97.5, "stop": 2.5})
+            case DashboardAsked():
+                return self.dashboards.get(node, NotKnown("none here"))
+            case StacksAsked():
+                return self.stacks.get(node, NotKnown("no worker runs on this node now"))
+            case DrainWanted() | RestartWanted() | StopWanted():
+                return NotKnown(self.unwilling) if self.unwilling else UnderWay()
+
+    def step(self) -> int:
+        return int((time.monotonic() - self.began) / self.step_s)
+
+    def _job(self, first: int) -> JobTold:
+        page = [self._node(k) for k in range(first, min(first + PAGE, self.nodes))]
+        return JobTold(
+            run_id="made-up",
+            stage=self.stage,  # type: ignore[arg-type]
+            round=self.round,
+            world_size=self.nodes * self.slots,
+            round_age_s=1.0,
+            coordinator=self.coordinator,
+            min_nodes=1,
+            max_nodes=self.nodes,
+            restarts=self.round - 1,
+            max_restarts=10,
+            step=self.step(),
+            waiting="",
+            nodes=tuple(page),
+            node_count=self.nodes,
+            outcome=self.outcome,
+        )
+
+    def _node(self, k: int) -> NodeOverview:
+        first = k * self.slots
+        return NodeOverview(
+            f"n{k}-id", f"n{k}", f"host{k}", "in the round", k, first, self.slots, 0.1
+        )
+
+    def _ranks(self, k: int) -> RanksTold:
+        first, chance = k * self.slots, self._random
+        return RanksTold(
+            f"host{k}",
+            tuple(
+                RankOverview(
+                    rank,
+                    rank - first,
+                    10_000 + rank,
+                    "running",
+                    self.step() - (chance.random() < 0.1),
+                    0.1,
+                    (1 / self.step_s) * (0.3 if rank in self.slow else 0.98 + chance.random() / 50),
+                    "",
+                    0.8 + chance.random() / 5,
+                    (20_000 + int(chance.random() * 40)) << 20,
+                )
+                for rank in range(first, first + self.slots)
+            ),
+        )

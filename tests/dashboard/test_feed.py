@@ -1,0 +1,157 @@
+"""What pages hear of a job, and what the job is asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.dashboard.made_up import MadeUpJob
+from tests.dashboard.served import Served
+
+from holdfast.core.protocol.model import Outcome
+from holdfast.core.protocol.questions import DashboardTold, JobAsked, RanksAsked
+from holdfast.dashboard import feed
+from holdfast.observe.story import Kind, StoryEvent
+
+Serve = Callable[[MadeUpJob], Served]
+
+
+def event(kind: Kind, words: str, by: str = "n0-id", **fields: object) -> StoryEvent:
+    return StoryEvent(1000.0, kind, words, by, **fields)  # type: ignore[arg-type]
+
+
+def test_a_page_is_told_of_the_job_its_nodes_and_all_workers(serve: Serve) -> None:
+    stream = serve(MadeUpJob(nodes=2, slots=3)).ask("/api/stream")
+    ranks = stream.until_told("ranks")
+    job, nodes = stream.until_told("job"), stream.until_told("nodes")
+    assert (job["run"], job["state"], job["ranks"]) == ("made-up", "running", 6)
+    assert (job["served_by"], job["coordinator"]) == ("n0", "n0")
+    assert [node["name"] for _, node in nodes["set"]] == ["n0", "n1"]
+    assert [node["coordinator"] for _, node in nodes["set"]] == [True, False]
+    assert ranks["count"] == 6
+    assert ranks["columns"]["pid"]["v"] == [10_000 + rank for rank in range(6)]
+
+
+def test_while_nobody_watches_nothing_is_asked(serve: Serve) -> None:
+    job = MadeUpJob()
+    served = serve(job)
+    served.run_for_a_while(3 * feed.LEAST_INTERVAL_S)
+    assert not job.asked
+    stream = served.ask("/api/stream")
+    stream.until_told("ranks")
+    stream.close()
+    served.until(lambda: served.server.connections == 0)
+    before = len(job.asked)
+    served.run_for_a_while(3 * feed.LEAST_INTERVAL_S)
+    assert len(job.asked) == before
+
+
+def test_two_pages_cost_the_job_no_more_than_one(serve: Serve) -> None:
+    job = MadeUpJob()
+    served = serve(job)
+    one, two = served.ask("/api/stream"), served.ask("/api/stream")
+    for stream in (one, two):
+        served.until(lambda: len(one.messages()["ranks"]) > 3)
+        stream.until_told("job")
+    asked = sum(isinstance(question, RanksAsked) for question in job.asked)
+    told = min(len(one.messages()["ranks"]), len(two.messages()["ranks"]))
+    assert asked <= told + 2
+
+
+def test_only_what_changed_is_told_again(serve: Serve) -> None:
+    stream = serve(MadeUpJob()).ask("/api/stream")
+    first = stream.until_told("ranks")
+    later = stream.until_told("ranks", lambda told: told["at"] > first["at"])
+    assert "pid" in stream.messages()["ranks"][0]["columns"]
+    assert "pid" not in later["columns"]
+    assert len(stream.messages()["nodes"]) == 1
+
+
+def test_events_are_told_as_they_come_and_become_rounds_and_incidents(serve: Serve) -> None:
+    job = MadeUpJob()
+    served = serve(job)
+    stream = served.ask("/api/stream")
+    stream.until_told("ranks")
+    job.tell(event("round_formed", "round 1 begins", round=1))
+    assert stream.until_told("events")[0]["words"] == "round 1 begins"
+    job.tell(
+        event("worker_failed", "rank 2 was killed", round=1, rank=2),
+        event("round_ended", "round 1 ends", round=1),
+    )
+    incidents = stream.until_told("incidents")
+    assert incidents["set"][0][1]["words"] == "rank 2 was killed"
+    failed = stream.until_told("ranks", lambda told: 6 in told["columns"].get("state", {})["v"])
+    assert failed["count"] == 8
+
+
+def test_who_comes_later_is_told_everything(serve: Serve) -> None:
+    job = MadeUpJob()
+    served = serve(job)
+    job.tell(event("round_formed", "round 1 begins", round=1))
+    served.ask("/api/stream").until_told("events")
+    late = served.ask("/api/stream")
+    assert late.until_told("events")[0]["words"] == "round 1 begins"
+    assert late.until_told("rounds")["count"] == 1
+
+
+def test_another_coordinator_tells_on_and_nothing_is_told_twice(serve: Serve) -> None:
+    job = MadeUpJob()
+    job.tell(event("round_formed", "round 1 begins", round=1))
+    served = serve(job)
+    stream = served.ask("/api/stream")
+    stream.until_told("events")
+    job.waiting.clear()
+    job.coordinator = "n1"
+    job.events = [
+        event("round_formed", "round 1 begins", by="n1-id", round=1),
+        event("takeover", "n1 is the coordinator now", by="n1-id", round=1, node="n1-id"),
+    ]
+    stream.until_told("events", lambda told: told[0]["kind"] == "takeover")
+    told = [one["kind"] for events in stream.messages()["events"] for one in events]
+    assert told == ["round_formed", "takeover"]
+
+
+def test_a_job_that_cannot_be_asked_is_said_so_and_asked_again(serve: Serve) -> None:
+    job = MadeUpJob()
+    job.refusal = "this node has no coordinator right now"
+    stream = serve(job).ask("/api/stream")
+    assert stream.until_told("trouble")["words"] == job.refusal
+    job.refusal = ""
+    stream.until_told("ranks")
+    assert stream.until_told("trouble", lambda told: not told["words"])
+
+
+def test_a_large_job_is_asked_for_all_of_its_nodes_less_often(serve: Serve) -> None:
+    job = MadeUpJob(nodes=2500, slots=1)
+    stream = serve(job).ask("/api/stream")
+    assert stream.until_told("ranks")["count"] == 2500
+    firsts = [question.first_node for question in job.asked if isinstance(question, JobAsked)]
+    assert firsts[:2] == [0, 2000]
+    assert feed.interval_s(2500) > feed.interval_s(10)
+
+
+def test_the_end_of_the_job_and_its_reason_are_told(serve: Serve) -> None:
+    job = MadeUpJob()
+    job.stage, job.outcome = "over", Outcome("failed", "rank 1 failed too often", 1)
+    told = serve(job).ask("/api/stream").until_told("job")
+    assert (told["state"], told["words"]) == ("failed", "The job has failed.")
+    assert told["outcome"]["reason"] == "rank 1 failed too often"
+
+
+def test_a_page_learns_where_else_it_can_go(serve: Serve) -> None:
+    job = MadeUpJob()
+    job.dashboards["n1"] = DashboardTold("http://10.0.0.2:8470/", "its-key")
+    told = serve(job).ask("/api/stream").until_told("dashboards")
+    assert told == [{"node": "n1", "url": "http://10.0.0.2:8470/", "key": "its-key"}]
+
+
+def test_where_the_time_went_is_told_the_useful_part_first(serve: Serve) -> None:
+    told = serve(MadeUpJob()).ask("/api/stream").until_told("ledger")
+    assert told["total_s"] == 100.0
+    assert (told["parts"][0]["name"], told["parts"][0]["seconds"]) == ("useful", 97.5)
+
+
+def test_a_slow_worker_is_shown_as_slow(serve: Serve) -> None:
+    job = MadeUpJob(nodes=1, slots=4)
+    job.slow = {3}
+    states = serve(job).ask("/api/stream").until_told("ranks")["columns"]["state"]["v"]
+    assert states == [2, 2, 2, 3]

@@ -1,0 +1,84 @@
+"""Training with PyTorch over gloo, in which one rank does something else than the others.
+
+    torch_job.py FAILURE
+
+As `plain_job.py`, for what only PyTorch's collectives and data loaders can show.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+import holdfast
+
+RANK = int(os.environ["RANK"])
+IS_CULPRIT = int(os.environ.get("PLANTED_RANK", "1")) == RANK
+AT, STEPS = 3, 6
+
+
+class Samples(Dataset):
+    """One of them is no sample, for the culprit."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        if IS_CULPRIT and index == 2:
+            raise ValueError(f"sample {index} is empty")
+        return index
+
+
+def add_up(size: int = 2) -> None:
+    dist.all_reduce(torch.ones(size))
+
+
+def in_a_data_loader(step: int) -> None:
+    if step == AT:
+        for _ in DataLoader(Samples(), num_workers=1):
+            pass
+    add_up()
+
+
+def skips_a_collective(step: int) -> None:
+    if step != AT or not IS_CULPRIT:
+        add_up()
+
+
+def other_shape(step: int) -> None:
+    add_up(3 if step == AT and IS_CULPRIT else 2)
+
+
+def other_order(step: int) -> None:
+    """Two groups of the same ranks: the culprit begins with the second."""
+    if step < AT:
+        add_up()
+    elif IS_CULPRIT:
+        dist.all_reduce(torch.ones(2), group=GROUPS[1])
+        dist.all_reduce(torch.ones(2), group=GROUPS[0])
+    else:
+        dist.all_reduce(torch.ones(2), group=GROUPS[0])
+        dist.all_reduce(torch.ones(2), group=GROUPS[1])
+
+
+FAILURES: dict[str, Callable[[int], None]] = {
+    call.__name__: call for call in (in_a_data_loader, skips_a_collective, other_shape, other_order)
+}
+
+if __name__ == "__main__":
+    if sys.argv[1] == "other_shape":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Each rank is to say what it called.
+    dist.init_process_group("gloo")
+    GROUPS = [dist.new_group(), dist.new_group()] if sys.argv[1] == "other_order" else []
+    for step in range(1, STEPS + 1):
+        FAILURES[sys.argv[1]](step)
+        holdfast.progress(step)
+        time.sleep(0.05)
+    dist.destroy_process_group()
