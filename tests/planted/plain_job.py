@@ -24,6 +24,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+# torchrun itself listens on the master's port: its workers meet at another one.
+os.environ["MASTER_PORT"] = os.environ.get("PLANTED_PORT", os.environ["MASTER_PORT"])
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "integration" / "nodes"))
 from socket_job import SocketGroup
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 from ..integration.nodes.hosts import Network
 from .failures import ANYBODY, Planted
 from .staging import HERE, Said, Stage, staged
+
+SUMMARY = "ChildFailedError"
+TORCHRUN_S = 45.0
+"""After which a job under torchrun that says nothing is taken not to."""
 
 
 def played(row: Planted, network: Network | None, folder: Path) -> Said:
@@ -33,6 +38,33 @@ def _told(row: Planted, stage: Stage) -> Said:
     culprit = stage.agents[1] if stage.network else stage.agents[0]
     stage.until(lambda: re.search(row.told, culprit.text), row.told)
     return Said(row.kind, row.who.format(host=culprit.host), row.sure, culprit.text)
+
+
+def played_by_torchrun(row: Planted, folder: Path) -> str:
+    """What torchrun prints at the end of the same failure; empty where it never ends."""
+    program = HERE / ("torch_job.py" if row.torch else "plain_job.py")
+    with staged(folder, None, program) as stage, row.around(stage):
+        try:
+            stage.start_torchrun(row.program)
+            if row.act is not None:
+                row.act(stage)
+            deadline = time.monotonic() + TORCHRUN_S
+            (agent,) = stage.agents
+            while agent.process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+            return agent.text.rpartition(SUMMARY)[2] if SUMMARY in agent.text else ""
+        finally:
+            stage.end()
+
+
+def torchrun_names(row: Planted, summary: str) -> tuple[bool, bool]:
+    """Whether the summary names the right rank, and has a word for the kind."""
+    root = summary.partition("Root Cause")[2] or summary
+    rank = re.search(r"rank\s+: (\d+)", root)
+    kinds = row.torchrun or ()
+    # All ranks do it where anybody may be named.
+    is_right = rank is not None and (row.who == ANYBODY or rank[1] == "1")
+    return is_right, any(word in summary for word in kinds)
 
 
 def mistakes(row: Planted, said: Said, host: str) -> list[str]:
