@@ -73,12 +73,12 @@ def mistakes(row: Planted, said: Said, host: str) -> list[str]:
     checks = {
         f"the kind is {said.kind!r}, and should be {row.kind!r}": said.kind == row.kind,
         f"{said.who!r} is named, and should be {who!r}": who in (ANYBODY, said.who),
-        f"it is said {said.sure!r}, and should be {row.sure!r}": said.sure in _as_sure(row, host),
+        f"it is said {said.sure!r}, and should be {row.sure!r}": said.sure in _as_sure(row),
     }
     wrong = [text for text, holds in checks.items() if not holds]
     return wrong + [f"{words!r} is not said" for words in row.words if words not in said.text]
 
 
-def _as_sure(row: Planted, host: str) -> tuple[str, ...]:
-    """Of three hosts, a victim's word may come first: then it is no more than likely."""
-    return (row.sure, "most likely") if host == "host2" else (row.sure,)
+def _as_sure(row: Planted) -> tuple[str, ...]:
+    """A victim may be seen before its culprit has ended: then it is no more than likely."""
+    return (row.sure, "most likely")
