@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..integration.nodes.hosts import Network
 from .failures import ANYBODY, Planted
-from .staging import HERE, Said, Stage, staged
+from .staging import PROGRAMS, Said, Stage, staged
 
 SUMMARY = "ChildFailedError"
 TORCHRUN_S = 45.0
@@ -17,7 +17,7 @@ TORCHRUN_S = 45.0
 
 def played(row: Planted, network: Network | None, folder: Path) -> Said:
     """Run a job in which it happens; what was said at its end."""
-    program = HERE / ("torch_job.py" if row.torch else "plain_job.py")
+    program = PROGRAMS / ("torch_job.py" if row.torch else "plain_job.py")
     with staged(folder, network, program) as stage, row.around(stage):
         try:
             stage.start(row.options, row.program)
@@ -42,7 +42,7 @@ def _told(row: Planted, stage: Stage) -> Said:
 
 def played_by_torchrun(row: Planted, folder: Path) -> str:
     """What torchrun prints at the end of the same failure; empty where it never ends."""
-    program = HERE / ("torch_job.py" if row.torch else "plain_job.py")
+    program = PROGRAMS / ("torch_job.py" if row.torch else "plain_job.py")
     with staged(folder, None, program) as stage, row.around(stage):
         try:
             stage.start_torchrun(row.program)

@@ -27,7 +27,8 @@ from ..free_ports import free_port
 from ..integration.conftest import job_environment, name_of
 from ..integration.nodes.hosts import Host, Network, Streams
 
-HERE = Path(__file__).parent
+PROGRAMS = Path(__file__).parent / "programs"
+"""In a folder of their own: what lies beside a program may keep it from a warm start."""
 BIN = Path(sys.executable).parent
 WORKERS = 3
 DEADLINE_S = 90.0
