@@ -95,7 +95,7 @@ PLANTED = (
     Planted("out of memory, in a control group", "out of memory", ("out-of-memory killer",),
             "out_of_memory", around=little_memory, torchrun=("memory",)),
     Planted("a deadlock of two groups", "hang",
-            ("wait in all_reduce at torch_job.py", "rank 1 waits in all_reduce at torch_job.py"),
+            ("it was ended in all_reduce at torch_job.py", "in all_reduce at torch_job.py"),
             "other_order", options=TRIED_AGAIN, sure="most likely", torch=True, torchrun=("hang",)),
     Planted("one rank skips a collective", "ended too early",
             ("had ended with exit code 0, while others still ran",), "skips_a_collective",

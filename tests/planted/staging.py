@@ -23,10 +23,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from ..free_ports import free_port
 from ..integration.conftest import job_environment, name_of
 from ..integration.nodes.hosts import Host, Network, Streams
 
-HERE = Path(__file__).parent
+PROGRAMS = Path(__file__).parent / "programs"
+"""In a folder of their own: what lies beside a program may keep it from a warm start."""
 BIN = Path(sys.executable).parent
 WORKERS = 3
 DEADLINE_S = 90.0
@@ -103,6 +105,17 @@ class Stage:
             with open(home / "agent.txt", "wb") as output:
                 process = _started(host, command, environment, home, output)
             self.agents.append(Started(name, process, home))
+
+    def start_torchrun(self, failure: str) -> None:
+        """The same program under PyTorch's own launcher, on one machine."""
+        ((name, home),) = self.homes.items()
+        given = ["--standalone", f"--nproc-per-node={WORKERS}", *self.more_options]
+        command = [*self.prefix, str(BIN / "torchrun"), *given, str(self.program), failure]
+        own = {"TMPDIR": self._temporary, "HOME": str(home), "PLANTED_PORT": str(free_port())}
+        environment = job_environment({**own, **self.variables})
+        with open(home / "agent.txt", "wb") as output:
+            process = _started(None, command, environment, home, output)
+        self.agents.append(Started(name, process, home))
 
     def _meeting(self, number: int) -> list[str]:
         given = ["--log-dir=logs", "--shutdown-timeout=5"]

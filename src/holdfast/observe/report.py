@@ -117,10 +117,14 @@ def _without(tail: str, traceback: str) -> str:
 
 
 def _how(cause: Failure) -> str:
+    from holdfast.core.policy.kinds import STUCK
+
     if not cause.status.is_known:
         return "as reported by the program that runs it"
     if cause.status.signal is None:
         return f"ended with exit code {cause.status.code}"
+    if cause.ended_for == STUCK:
+        return "it has not ended: not even SIGKILL reaches it"
     words = f"killed by {cause.status}"
     return f"{words}; {clean(cause.out_of_memory)}" if cause.out_of_memory else words
 

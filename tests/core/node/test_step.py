@@ -134,3 +134,22 @@ def test_a_loss_that_is_told_twice_starts_nobody_twice() -> None:
     life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
     life.take(ZygoteLost("it ended with status 1"))
     assert life.take(ZygoteLost("it had already ended")) == []
+
+
+def test_a_worker_that_had_raised_before_it_was_stopped_has_failed_by_itself() -> None:
+    """Its peer lost it, ended sooner than it did, and the round was stopped for that."""
+    life = running()
+    life.take(exited(0, ExitStatus(code=1), message="ConnectionError: gone"))
+    life.take(Told(StopRound(1, "rank 0 failed")))
+    raised = "ValueError: the batch is empty"
+    life.take(exited(1, ExitStatus(signal=15), message=raised))
+    assert not life.state.failures[1].stopped_by_us
+    assert life.state.failures[1].error.message == raised
+
+
+def test_a_worker_that_left_nothing_and_died_of_our_signal_was_stopped() -> None:
+    life = running()
+    life.take(exited(0, ExitStatus(code=1)))
+    life.take(Told(StopRound(1, "rank 0 failed")))
+    life.take(exited(1, ExitStatus(signal=15)))
+    assert life.state.failures[1].stopped_by_us

@@ -261,3 +261,8 @@ def test_what_we_ended_is_surely_of_that_kind() -> None:
 def test_workers_of_others_are_believed_with_a_reservation() -> None:
     found = blame_of(failure(0, 1.0, message="rank 9 failed", status=ExitStatus()))
     assert (found.who, found.sure) == ("here", "perhaps")
+
+
+def test_one_that_was_stopped_after_it_had_raised_failed_in_the_same_way() -> None:
+    found = blame_of(failure(0, 1.0), failure(1, 1.1, status=ExitStatus(signal=15)))
+    assert (found.sure, found.why) == ("surely", "rank 1 failed in the same way")

@@ -347,8 +347,12 @@ def _ended_early(state: AgentState) -> tuple[EarlyEnd, ...]:
 
 
 def _failed_on_its_own(state: AgentState, event: WorkerExited) -> bool:
-    """Whether a worker that we were stopping ended of something else than that."""
-    if event.status.signal is None:
+    """Whether a worker that we were stopping ended of something else than that.
+
+    One that has left an exception had failed already: its peers may notice while it still ends,
+    and it is stopped for their failure then.
+    """
+    if event.error.message or event.status.signal is None:
         return bool(event.error.message)
     ours = (signal.SIGTERM, signal.SIGKILL, state.interrupted_by)
     return event.status.signal not in ours or bool(event.out_of_memory)

@@ -199,8 +199,9 @@ def _what_then(cause: Cause) -> str:
 
 
 def _likeness(failure: Failure) -> tuple[object, ...]:
+    """Equal for failures of the same kind. One that was stopped after it had raised is alike."""
     line = next(iter(failure.error.message.splitlines()), "")
-    return failure.status, re.sub(r"\d+", "#", line)
+    return (re.sub(r"\d+", "#", line),) if line else (failure.status,)
 
 
 def _ranks(failures: list[Failure]) -> str:

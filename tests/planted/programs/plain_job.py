@@ -24,7 +24,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "integration" / "nodes"))
+# torchrun itself listens on the master's port: its workers meet at another one.
+os.environ["MASTER_PORT"] = os.environ.get("PLANTED_PORT", os.environ["MASTER_PORT"])
+sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "integration" / "nodes"))
 from socket_job import SocketGroup
 
 import holdfast
