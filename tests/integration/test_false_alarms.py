@@ -20,7 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Job, StartJob, wait_until
+from ..waiting import until as wait_until
+from .conftest import Job, StartJob
 from .disks import stalling_disk
 
 HANG_AFTER_S = 2
