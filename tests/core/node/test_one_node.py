@@ -180,6 +180,7 @@ EXPLORED = {
 }
 
 
+@pytest.mark.timeout(600)  # All orders there are: a busy machine takes minutes for them.
 @pytest.mark.parametrize(("config", "started", "kinds"), EXPLORED.values(), ids=EXPLORED)
 def test_every_order_of_events_comes_to_one_true_end(
     config: JobConfig, started: AgentStarted, kinds: tuple[str, ...]
