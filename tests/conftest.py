@@ -87,8 +87,6 @@ KNOWN_TO_FAIL = {
     "test_every_checker_has_a_doctored_history": "a checker has no doctored history yet",
     "test_without_a_port_for_health_the_workers_still_run[99999999]": "a warning at its end",
     "test_the_culprit_is_named[a limit of processes (1)]": "it is said with too little certainty",
-    "test_the_loop_does_nothing_to_a_disk_while_workers_run[--tee=3]": "an import on the loop",
-    "test_the_loop_does_nothing_to_a_disk_while_workers_run[--redirects=3]": "imports on the loop",
     "test_a_node_is_drained": "the page does not see the drain on a busy machine",
     "test_rounds_and_recoveries_arrive_as_one_trace": "spans do not arrive",
     "test_an_endpoint_that_is_none_is_said_and_the_job_goes_on": "it is not said",

@@ -38,6 +38,10 @@ def add_network(
     ports: Ports, config: JobConfig, node: str, means: Means, visits: VisitService | None = None
 ) -> None:
     """Fill in the ports that lead to other nodes, and that let outsiders in, to `visits`."""
+    # What the coordinator needs when a node or a worker is lost: the loop must not import it then.
+    import holdfast.core.coordinator.quarantine
+    import holdfast.core.policy.kinds  # noqa: F401 - for the core, which imports both when needed
+
     security = security_of(config, means.secrets.token)
     network = RealNetwork(means.loop, config, node, security, means.disk)
     network.visits = visits
