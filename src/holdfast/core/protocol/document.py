@@ -56,6 +56,15 @@ class HostKept(Struct, frozen=True, array_like=True):
     """How long it is kept out from now on; below zero, for how long it has not been."""
 
 
+class NodeLimits(Struct, frozen=True, array_like=True):
+    """Between how many nodes the job may have, where somebody asked for that while it ran."""
+
+    least: Count
+    most: Count
+    by: NameOrNone = ""
+    """Who asked for it, in words."""
+
+
 HostsKept = Annotated[tuple[HostKept, ...], Meta(max_length=HOSTS_KEPT)]
 
 
@@ -86,6 +95,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     """By which what is told of members that have ended is checked (`core.protocol.marks`)."""
     hosts: HostsKept = ()
     """On which rounds failed: some are kept out for a while."""
+    limits: NodeLimits | None = None
+    """In place of what the nodes were started with (`core.coordinator.operating`)."""
 
 
 class Document(Struct, frozen=True, omit_defaults=True):
@@ -142,6 +153,9 @@ def contradiction(ledger: Ledger) -> str:
         return "it has a seat twice"
     if len({kept.host for kept in ledger.hosts}) < len(ledger.hosts):
         return "it has a host twice"
+    limits = ledger.limits
+    if limits is not None and not 1 <= limits.least <= limits.most:
+        return f"it has a job of {limits.least} to {limits.most} nodes"
     return ""
 
 
