@@ -9,7 +9,7 @@ EXISTING = $(wildcard src tests examples benchmarks)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test test-pythons test-pythons-quick lint style format sim bench clean stacks \
+.PHONY: help demo check test test-all test-pythons test-pythons-quick lint style format sim bench clean stacks \
   test-stacks test-engines test-planted page
 
 help: ## Print this list
@@ -33,6 +33,9 @@ test: $(VENV)/.ready-test style ## Lint, check types and run all tests (installs
 	@$(BIN)/mypy & types=$$!; TEST_STACKS="$(QUICK_STACKS)" \
 	  $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal; \
 	  tests=$$?; wait $$types && exit $$tests
+
+test-all: ## The same with all that takes long: PyTorch's own API beside ours, more orders, seeds and examples
+	TEST_ALL=1 $(MAKE) test
 
 # The two that pip installs fastest; the others take minutes.
 QUICK_STACKS ?= plain jax

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.cli import options
 from holdfast.cli import said as saying
+from holdfast.cli.mistakes import say_mistake
 from holdfast.core.policy import timing
 from holdfast.core.policy.config import (
     DEFAULT_PORT,
@@ -61,10 +62,7 @@ def doctor(words: list[str]) -> int:
         print(USAGE, end="")
         return exit_status.SUCCEEDED
     except UsageError as error:
-        print(f"holdfast: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return exit_status.USAGE
+        return say_mistake(error)
 
 
 def _own_words(words: list[str]) -> tuple[bool, str, list[str]]:
