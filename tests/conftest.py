@@ -77,7 +77,10 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile(
-    "holdfast", hypothesis.settings.get_profile("explore"), derandomize=True
+    "holdfast",
+    hypothesis.settings.get_profile("explore"),
+    derandomize=True,
+    max_examples=100 if os.environ.get("TEST_ALL") else 40,
 )
 hypothesis.settings.load_profile("holdfast")
 
