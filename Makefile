@@ -83,7 +83,7 @@ bench: $(VENV)/.ready-bench ## Measure beside torchrun and print the table (inst
 	$(BIN)/python -m benchmarks
 
 page: ## Build the dashboard's page from frontend/ into the package (Node 20 and npm)
-	cd frontend && npm ci --no-audit --no-fund && npm test && npm run build
+	cd frontend && npm install --no-save --no-audit --no-fund && npm test && npm run build
 
 clean: ## Remove everything that the other verbs made, .venv and its like included
 	rm -rf $(VENV) .venv-* .stacks .engines frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from tests.dashboard.made_up import MadeUpJob
 from tests.dashboard.served import KEY, Served
 
+ALIVE_S = 1.0
+"""A page is to notice soon that nothing comes any more."""
+
 
 class MadeUpSite:
     """Its loop runs in a thread; what a test wants done there is called there."""
@@ -18,7 +21,7 @@ class MadeUpSite:
         self._ours, self._theirs = socket.socketpair()
         self._calls: list[Callable[[], object]] = []
         self._is_over = False
-        self._served = Served(job)
+        self._served = Served(job, ALIVE_S)
         host, port = self._served.address
         self.url = f"http://{host}:{port}/"
         self.link = f"{self.url}#key={KEY}"

@@ -12,6 +12,7 @@ from tests.dashboard.made_up import MadeUpJob
 
 from holdfast.dashboard.guard import Guard
 from holdfast.dashboard.live import live_site
+from holdfast.dashboard.open_pages import ALIVE_S
 from holdfast.dashboard.page_files import read_page
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.http_server import HttpServer
@@ -23,11 +24,11 @@ DEADLINE_S = 30.0
 class Served:
     """All of it on one loop, which runs while a test waits for something."""
 
-    def __init__(self, job: MadeUpJob) -> None:
+    def __init__(self, job: MadeUpJob, alive_s: float = ALIVE_S) -> None:
         self.loop, self.job = EventLoop(), job
         self.problems: list[str] = []
         self._asked: list[Asked] = []
-        self.site = live_site(self.loop, job, Guard(KEY), read_page())
+        self.site = live_site(self.loop, job, Guard(KEY), read_page(), alive_s)
         self.server = HttpServer(self.loop, self.site.routes, self.problems.append)
         self.address = self.server.listen()
 

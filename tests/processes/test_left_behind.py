@@ -27,7 +27,8 @@ def test_what_a_shared_fixture_starts_during_a_test_is_not_the_tests(
     late_starter: subprocess.Popen[str],
 ) -> None:
     # It goes on when this test is over, which fails then unless the check knows whose it is.
-    assert late_starter.stdin and late_starter.stdout
+    assert late_starter.stdin
+    assert late_starter.stdout
     late_starter.stdin.write("go\n")
     late_starter.stdin.flush()
     late = _process(int(late_starter.stdout.readline()))
