@@ -85,16 +85,6 @@ hypothesis.settings.load_profile("holdfast")
 # --- what this machine can run ------------------------------------------------------------
 
 
-KNOWN_TO_FAIL = {
-    "test_every_checker_has_a_doctored_history": "a checker has no doctored history yet",
-    "test_without_a_port_for_health_the_workers_still_run[99999999]": "a warning at its end",
-    "test_the_culprit_is_named[a limit of processes (1)]": "it is said with too little certainty",
-    "test_rounds_and_recoveries_arrive_as_one_trace": "spans do not arrive",
-    "test_an_endpoint_that_is_none_is_said_and_the_job_goes_on": "it is not said",
-}
-"""Seen to fail and not mended yet, each with why: skipped in sight, so that nobody forgets them."""
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip, with the reason, what needs a user or a package that is not here."""
     if hasattr(config, "workerinput"):
@@ -105,8 +95,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if importlib.util.find_spec("torch") is None:
         missing["torch"] = "needs PyTorch, which is not installed here (make test installs it)"
     for item in items:
-        if item.name in KNOWN_TO_FAIL:
-            item.add_marker(pytest.mark.skip(reason=f"known to fail: {KNOWN_TO_FAIL[item.name]}"))
         is_long = any(map(item.path.is_relative_to, (SEVERAL_HOSTS, PLANTED)))
         is_long = is_long or item.get_closest_marker("torch") is not None
         if is_long and item.get_closest_marker("timeout") is None:

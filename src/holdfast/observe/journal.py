@@ -295,7 +295,7 @@ class Journal:
     def _add(self, step: AnyStep) -> AnyStep:
         """Write a step, numbered, after the heartbeats that it rests on."""
         self._write_quiet()
-        self._look_at_clocks()
+        self._look_at_clocks(step.at)
         self._written += 1
         numbered = msgspec.structs.replace(step, seq=self._written)
         self._write(numbered)
@@ -305,17 +305,21 @@ class Journal:
         for listener in self.listeners:
             listener(step)
 
-    def _look_at_clocks(self) -> None:
-        """Write down both clocks where they have come apart since that was last done (rule 4)."""
+    def _look_at_clocks(self, at: float) -> None:
+        """Write down both clocks where they have come apart since that was last done (rule 4).
+
+        They are put at the time of the step that is about to be written, which is a little earlier:
+        times never go back from one line to the next.
+        """
         if self._clocks is None:
             return
         now, last = self._clocks(), self._clock
         if last is not None and abs(last.time_of(now.at) - now.wall) <= APART_S:
             return
-        self._clock = now
-        self._tell(ClockRead(0, now.at, now.wall))
+        self._clock = ClockPair(at, now.time_of(at))
+        self._tell(ClockRead(0, at, self._clock.wall))
         self._written += 1
-        self._write(ClockRead(self._written, now.at, now.wall))
+        self._write(ClockRead(self._written, at, self._clock.wall))
 
     def _is_quiet(self, step: AgentStep) -> bool:
         """Whether a step is a heartbeat, or its answer, of which nothing else came."""
