@@ -116,7 +116,9 @@ async function listenOnce(): Promise<boolean> {
   let silence = setTimeout(() => control.abort(), silenceMs);
   let stood = false;
   try {
-    const response = await ask("api/stream", { signal: control.signal });
+    const story = new URLSearchParams(location.search).get("story");
+    const path = story ? `api/stream?story=${encodeURIComponent(story)}` : "api/stream";
+    const response = await ask(path, { signal: control.signal });
     for await (const { kind, data } of serverEvents(response.body!)) {
       clearTimeout(silence);
       stood = true;
@@ -127,6 +129,7 @@ async function listenOnce(): Promise<boolean> {
     }
   } catch (problem) {
     if (problem instanceof Locked) throw problem;
+    if (problem instanceof Refused) store.say(problem.message, true);
   } finally {
     clearTimeout(silence);
     streaming = null;

@@ -4,6 +4,7 @@ import { type Tab, TABS } from "../route";
 import { type Connection, useStore } from "../store";
 import { nextTheme, theme } from "../theme";
 import { Icon, type IconName, Mark } from "./icons";
+import { OpenButton } from "./open_journals";
 
 const STATES: Record<Job["state"], string> = {
   waiting: "Waiting",
@@ -25,6 +26,7 @@ export function Header({ tab, openHelp }: { tab: Tab; openHelp: () => void }) {
         {job && <StatePill state={job.state} />}
         <span class="grow" />
         <Line connection={connection} isJournal={job?.is_journal ?? false} others={others} />
+        {job && <OpenButton />}
         <ThemeButton />
         <button class="quiet" onClick={openHelp} title="Keys and help (?)" aria-label="Help">
           <Icon name="help" />

@@ -20,8 +20,12 @@ _ALIVE = message("alive", {})
 class OpenPages:
     """All pages of one server. Without any, nothing here runs."""
 
-    def __init__(self, clock: Clock, shown: Shown, alive_s: float = ALIVE_S) -> None:
+    def __init__(
+        self, clock: Clock, shown: Shown, alive_s: float = ALIVE_S, *, opens_journals: bool = False
+    ) -> None:
+        """`opens_journals`: whether pages may send some (`dashboard.dropped`)."""
         self._clock, self._shown, self._alive_s = clock, shown, alive_s
+        self._opens_journals = opens_journals
         self.on_first: Callable[[], None] = _nothing
         """Somebody watches."""
         self.on_none: Callable[[], None] = _nothing
@@ -32,7 +36,8 @@ class OpenPages:
     def add(self, page: OpenPage) -> None:
         """Tell this page, from now on; it has a stream."""
         self._open.add(page)
-        page.send(message("hello", {"at": time.time(), "alive_s": self._alive_s}))
+        hello = {"alive_s": self._alive_s, "opens_journals": self._opens_journals}
+        page.send(message("hello", {"at": time.time(), **hello}))
         page.tell(self._shown)
         if len(self._open) == 1:
             self._stay_alive()
