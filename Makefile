@@ -83,7 +83,7 @@ bench: $(VENV)/.ready-bench ## Measure beside torchrun and print the table (inst
 	$(BIN)/python -m benchmarks
 
 page: ## Build the dashboard's page from frontend/ into the package (Node 20 and npm)
-	cd frontend && npm ci --no-audit --no-fund && npm test && npm run build
+	cd frontend && npm install --no-save --no-audit --no-fund && npm test && npm run build
 
 docs: $(VENV)/.ready-docs ## Build the site of all pages in .site/html, with links and anchors checked
 	$(BIN)/python docs/build_site.py

@@ -1,4 +1,4 @@
-"""`holdfast status`, `top`, `events`, `drain`, `restart` and `stop`, with a job and without."""
+"""Looking at a job, and telling it what to do: with a job, and without."""
 
 from __future__ import annotations
 
@@ -68,6 +68,11 @@ def test_a_job_is_seen_restarted_drained_and_stopped(
     assert run_holdfast("restart", NAME).returncode == 0
     job_is(run_holdfast, stage="running", round=2, restarts=0)
 
+    assert run_holdfast("scale", "1", NAME).returncode == 0
+    job_is(run_holdfast, stage="running", round=3, world_size=1, restarts=0, max_nodes=1)
+    assert run_holdfast("scale", "1:2", NAME).returncode == 0
+    job_is(run_holdfast, stage="running", round=4, world_size=2, restarts=0)
+
     seen = status(run_holdfast, NAME)
     names = [node[1] for node in seen["job"]["nodes"]]  # type: ignore[index]
     other = next(name for name in names if name != seen["job"]["coordinator"])  # type: ignore[index]
@@ -103,7 +108,7 @@ def test_events_are_followed_to_the_end_of_the_job(
     assert {"round_formed", "job_finished"} <= set(kinds)
 
 
-@pytest.mark.parametrize("verb", ["status", "top", "events", "drain", "restart", "stop"])
+@pytest.mark.parametrize("verb", ["status", "top", "events", "drain", "restart", "scale", "stop"])
 def test_each_has_help(verb: str, run_holdfast: Run) -> None:
     told = run_holdfast(verb, "--help")
     assert told.returncode == 0
@@ -155,3 +160,20 @@ def test_top_draws_every_worker_and_leaves_the_terminal_as_it_was(
         os.waitpid(pid, 0)
         os.close(terminal)
     assert b"Traceback" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "how many nodes?"),
+        (("0",), "0 is not a number of nodes"),
+        (("4:2",), "'4:2' has the larger number first"),
+        (("many",), "'many' is neither N nor MIN:MAX"),
+        (("1:9999999",), "9999999 nodes are too many"),
+    ],
+)
+def test_a_number_of_nodes_that_makes_no_sense_is_refused(
+    words: tuple[str, ...], said: str, run_holdfast: Run
+) -> None:
+    told = run_holdfast("scale", *words)
+    assert (told.returncode, told.stderr.splitlines()[0]) == (2, f"holdfast: {said}")

@@ -27,6 +27,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast stacks      where all workers on this machine are, right now
   holdfast drain       have a node leave its job
   holdfast restart     begin a job's next round, with all workers started again
+  holdfast scale       change between how many nodes a job may have
   holdfast stop        end a job
   holdfast chaos       harm a job on purpose, to see it recover
   holdfast slurm       submit a job to Slurm, and follow it
@@ -48,6 +49,7 @@ VERBS = {
     "stacks": "stacks",
     "drain": "operate",
     "restart": "operate",
+    "scale": "operate",
     "stop": "operate",
     "chaos": "chaos",
     "slurm": "slurm",

@@ -75,9 +75,9 @@ def _stage(job: JobTold) -> str:
 
 
 def _range(job: JobTold) -> str:
-    if job.min_nodes == job.max_nodes:
-        return f"{job.max_nodes} wanted"
-    return f"{job.min_nodes} to {job.max_nodes} wanted"
+    few = f"{job.min_nodes} to " if job.min_nodes != job.max_nodes else ""
+    by = f" by {clean(job.scaled_by)}" if job.scaled_by else ""
+    return f"{few}{job.max_nodes} wanted{by}"
 
 
 def _pace(seen: Overview) -> str:

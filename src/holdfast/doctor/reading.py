@@ -103,13 +103,12 @@ def _version(package: str) -> str:
 
 
 def _kernel() -> Kernel:
-    on = linux.set_subreaper()
-    if on:
-        linux.set_subreaper(False)
     scope = _number(Path("/proc/sys/kernel/yama/ptrace_scope"))
     beside = Path(sys.executable).with_name("py-spy")
     spy = str(beside) if beside.exists() else shutil.which("py-spy") or ""
-    return Kernel(os.uname().release, linux.has_pidfd(), on, cgroup_level(), scope, spy)
+    return Kernel(
+        os.uname().release, linux.has_pidfd(), linux.has_subreaper(), cgroup_level(), scope, spy
+    )
 
 
 def cgroup_level(proc: Path = Path("/proc"), mounted: Path = Path("/sys/fs/cgroup")) -> CgroupLevel:

@@ -20,6 +20,7 @@ from holdfast.core.coordinator.io import OperatorAsked, OperatorWish
 from holdfast.core.coordinator.overview import overview
 from holdfast.core.node.io import LeaveAsked, SignalWorkers
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
+from holdfast.core.protocol.document import NAME_KEPT, NodeLimits
 from holdfast.core.protocol.questions import (
     EVENTS_TOLD_MOST,
     LOGS_TOLD_BYTES,
@@ -42,6 +43,7 @@ from holdfast.core.protocol.questions import (
     RanksAsked,
     RanksTold,
     RestartWanted,
+    ScaleWanted,
     StacksAsked,
     StacksTold,
     StackTold,
@@ -52,6 +54,7 @@ from holdfast.core.protocol.questions import (
 )
 from holdfast.node.engine import Engine
 from holdfast.node.event_feed import EventFeed, read_steps
+from holdfast.node.network import allow_many_connections
 from holdfast.observe.goodput import ledger
 from holdfast.observe.journal import Journal, JournalHeader
 from holdfast.observe.marks import Marks
@@ -133,6 +136,8 @@ class Answering:
                 tell(self._operate("restart", by))
             case StopWanted(by=by):
                 tell(self._operate("stop", by))
+            case ScaleWanted() as question:
+                tell(self._scale(question))
             case HarmWanted() as question:
                 tell(self._harm(question))
             case None:
@@ -144,14 +149,21 @@ class Answering:
             return NotKnown(NOT_THE_COORDINATOR)
         return overview(coordinating.liveness, question, self._engine.clock.now())
 
-    def _operate(self, wish: OperatorWish, by: str) -> Answer:
+    def _scale(self, wanted: ScaleWanted) -> Answer:
+        by = cut(clean(wanted.by), NAME_KEPT)
+        answer = self._operate("scale", by, NodeLimits(wanted.least, wanted.most, by))
+        if isinstance(answer, UnderWay):
+            allow_many_connections(wanted.most)
+        return answer
+
+    def _operate(self, wish: OperatorWish, by: str, limits: NodeLimits | None = None) -> Answer:
         coordinating = self._engine.place.coordinating
         if coordinating is None:
             return NotKnown(NOT_THE_COORDINATOR)
-        refused = operating.refusal(coordinating.state, wish)
+        refused = operating.refusal(coordinating.state, wish, limits)
         if refused:
             return NotKnown(refused)
-        coordinating.operate(OperatorAsked(wish, clean(by)))
+        coordinating.operate(OperatorAsked(wish, clean(by), limits))
         return UnderWay()
 
     def _harm(self, wanted: HarmWanted) -> Answer:

@@ -97,8 +97,8 @@ class NodeMetrics:
         counted = Counter(_state_of(member) for member in state.members.values())
         samples: Samples = {
             "holdfast_coordinator_nodes": {(name,): counted[name] for name in NODE_STATES},
-            "holdfast_coordinator_nodes_min": {(): config.min_nodes},
-            "holdfast_coordinator_nodes_max": {(): config.max_nodes},
+            "holdfast_coordinator_nodes_min": {(): state.min_nodes},
+            "holdfast_coordinator_nodes_max": {(): state.max_nodes},
             "holdfast_coordinator_ranks": {(): _ranks(state)},
             "holdfast_coordinator_rounds_total": {(): state.formed},
             "holdfast_coordinator_round_ends_total": {

@@ -218,15 +218,25 @@ class Cluster:
         running = self.workers(round)
         assignment = running[0][0].process.state.assignment
         assert assignment is not None
-        return assignment.group_size >= self._seats()
+        # A round that comes to its end keeps those who are in it.
+        fits = self.finishing or assignment.group_size <= self._limits()[1]
+        return fits and assignment.group_size >= self._seats()
 
     def _seats(self) -> int:
-        config = self.plan.config
+        least, most = self._limits()
         if len({host.role for host in self.plan.hosts}) > 1:
-            return config.min_nodes  # A seat may stay empty for want of a node of its role.
+            return least  # A seat may stay empty for want of a node of its role.
         if any(fault.kind in ("closing asked", "released") for fault in self.plan.faults):
-            return config.min_nodes  # Whoever comes after that is not taken in any more.
-        return min(config.max_nodes, max(len(self.machines) - self._kept_out(), config.min_nodes))
+            return least  # Whoever comes after that is not taken in any more.
+        return min(most, max(len(self.machines) - self._kept_out(), least))
+
+    def _limits(self) -> tuple[int, int]:
+        """Between how many nodes the job may have now, as whoever leads knows it."""
+        leader = self.leader()
+        process = leader.process if leader is not None else None
+        liveness = process.liveness if process is not None else None
+        known = liveness.state if liveness is not None else self.plan.config
+        return known.min_nodes, known.max_nodes
 
     def _kept_out(self) -> int:
         """How many hosts are not to take part now, as it is written down."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from holdfast.core.protocol.document import Document
+from holdfast.core.protocol.document import Document, NodeLimits
 from holdfast.core.protocol.messages import CloseJob, HeartbeatAnswered, RunRound, StopRound
 from holdfast.core.protocol.model import Outcome, Tenure
 
@@ -229,6 +229,20 @@ class RoundEnding(Fact, frozen=True):
     lasted_s: float
     newcomer_waited_s: float | None
     newcomers_fill_it: bool = False
+
+
+class LimitsAsked(Fact, frozen=True):
+    """A coordinator took it that the job is to have between so many nodes."""
+
+    tenure: Tenure
+    limits: NodeLimits
+
+
+class RoundFormed(Fact, frozen=True):
+    """A coordinator has settled who sits in a round; nobody was told yet."""
+
+    tenure: Tenure
+    round: int
 
 
 class FaultStruck(Fact, frozen=True):

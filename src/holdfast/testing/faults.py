@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.core.coordinator import operating
+from holdfast.core.coordinator.io import OperatorAsked
+from holdfast.core.protocol.document import NodeLimits
 from holdfast.testing.facts import FaultStruck, NodeDrained
 from holdfast.testing.network import TO_CLIENT, TO_SERVER
 from holdfast.testing.plan import WAYS_TO_DIE, Fault, loses_notes
@@ -390,6 +393,21 @@ def _a_liar_speaks(cluster: Cluster, machine: Machine, fault: Fault) -> None:
             other.process.post(other.process.hear_liar, fault.other)
 
 
+def _scaled(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """Somebody asks whoever leads for another number of nodes; there are enough, once healed."""
+    engine = machine.process.engine if machine.process is not None else None
+    coordinating = engine.place.coordinating if engine is not None else None
+    if coordinating is None:
+        return
+    count = len(cluster.machines)
+    least = 1 + fault.other % count
+    limits = NodeLimits(least, least + fault.other // count % 3, "somebody")
+    if not operating.refusal(coordinating.state, "scale", limits):
+        wanted = f"between {limits.least} and {limits.most} nodes are wanted"
+        cluster.tell_story(machine, f"*** {wanted}")
+        coordinating.operate(OperatorAsked("scale", limits.by, limits))
+
+
 KINDS: dict[str, Happen] = {
     "worker fails": _worker_fails,
     "worker never retries": _worker_fails,
@@ -433,6 +451,7 @@ KINDS: dict[str, Happen] = {
     "node stands still": _node_stands_still,
     "node moves unheard": _node_moves_unheard,
     "hang is unheard": _hang_is_unheard,
+    "scaled": _scaled,
 }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator import validate as coordinator_validate
 from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import CoordinatorEffect, Tell
+from holdfast.core.coordinator.io import CoordinatorEffect, OperatorAsked, Tell
 from holdfast.core.coordinator.leases import NodeGone
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.round import AbsentSeat, FormingRound, StoppingRound, UnreportedSeat
@@ -40,8 +40,10 @@ from holdfast.testing.facts import (
     HangDecided,
     HangHeard,
     LeaseRenewed,
+    LimitsAsked,
     NodeDeclaredGone,
     RoundEnding,
+    RoundFormed,
     Spoke,
     SteppedDown,
 )
@@ -65,6 +67,7 @@ class Observer:
         """When each heartbeat was handed to the network, on the host's clock."""
         self._lease_from = 0.0
         self._ending = 0
+        self._formed: tuple[Tenure, int] | None = None
         """The round of which it was said that it ends, while it does."""
         self._first_words: set[Tenure] = set()
 
@@ -146,9 +149,17 @@ class Observer:
                 self._cluster.note(NodeDeclaredGone(now, gone, process.host, in_tenure))
                 text = f"coordinator: {gone} is gone: {taken.event.reason}"
                 self._cluster.tell_story(process.machine, text)
+            elif isinstance(taken.event, OperatorAsked) and taken.event.limits is not None:
+                asked = LimitsAsked(now, liveness.state.tenure, taken.event.limits)
+                self._cluster.note(asked)
             self._hang_decided(taken.effects)
         liveness.taken.clear()
         current = liveness.state.round
+        formed_by = liveness.state.tenure, liveness.state.formed
+        if liveness.state.formed and formed_by != self._formed:
+            self._formed = formed_by
+            formed = RoundFormed(now, liveness.state.tenure, liveness.state.round_number)
+            self._cluster.note(formed)
         ending = current if isinstance(current, StoppingRound) else None
         number = ending.number if ending is not None else 0
         if number != self._ending:
@@ -176,7 +187,7 @@ class Observer:
                 self._process.host,
                 at - current.started_at,
                 None if since is None else at - since,
-                nodes >= liveness.state.config.max_nodes,
+                nodes >= liveness.state.max_nodes,
             )
         )
         text = f"coordinator: round {current.number} ends ({cause.kind}): {cause.reason}"

@@ -58,6 +58,7 @@ FaultKind = Literal[
     "node stands still",
     "node moves unheard",
     "hang is unheard",
+    "scaled",
 ]
 
 HARMLESS: frozenset[FaultKind] = frozenset(

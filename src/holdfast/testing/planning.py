@@ -226,6 +226,14 @@ PROFILES: dict[str, Profile] = {
         short_s=(1.0, 25.0),
         hangs=0.5,
     ),
+    "scaled": Profile(
+        ("scaled", "scaled", "scaled", *DEATHS, *WORKERS, "drain", "agent pauses", "cut off"),
+        hosts=(2, 6),
+        faults=(2, 7),
+        at_leader=0.8,
+        elastic=0.5,
+        spare=0.5,
+    ),
     "large": Profile(
         (*DEATHS, *NETWORK, *SLEEP, *WORKERS, "drain"), hosts=(8, 40), faults=(1, 5), late=0.1
     ),
@@ -237,7 +245,7 @@ WEIGHTS = {
     "watching": 6, "emptied": 4, "takeover": 4, "points": 6,
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
     "closings": 0, "liars": 0, "asked": 0, "again": 0, "blamed": 0, "standstill": 0,
-    "unheard": 0,
+    "unheard": 0, "scaled": 0,
 }  # fmt: skip
 
 

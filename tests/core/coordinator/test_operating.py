@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.core.coordinator import operating
-from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Tell
-from holdfast.core.coordinator.round import RunningRound, StoppingRound
-from holdfast.core.protocol.messages import RoundStopped, StopRound
-from holdfast.core.protocol.model import Endpoint
+from holdfast.core.coordinator import step as coordinator
+from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Tell, Write
+from holdfast.core.coordinator.round import FormingRound, RunningRound, StoppingRound
+from holdfast.core.protocol.document import NodeLimits
+from holdfast.core.protocol.messages import RoundStopped, RunRound, StopRound, WorkersSucceeded
+from holdfast.core.protocol.model import Endpoint, Tenure
 
 from .coordinated_job import Job, running
 
@@ -68,3 +72,93 @@ def test_what_is_wanted_of_a_job_that_is_over_is_nothing() -> None:
     job.take(RESTART)
     assert job.state.outcome is first
     assert not isinstance(job.state.round, RunningRound) or job.state.end is not None
+
+
+def scale(least: int, most: int) -> OperatorAsked:
+    return OperatorAsked("scale", "ada on desk", NodeLimits(least, most, "ada on desk"))
+
+
+def elastic(*nodes: str, at_most: int = 4) -> Job:
+    job = Job(1, at_most)
+    for node in nodes:
+        job.join(node)
+    job.wake(job.state.config.timeouts.last_call_s + 1)
+    assert isinstance(job.state.round, RunningRound)
+    return job
+
+
+def test_a_round_with_more_nodes_than_asked_for_ends_and_the_last_stand_by() -> None:
+    job = elastic("a", "b", "c")
+    effects = job.take(scale(1, 2))
+    assert [one.text for one in effects if isinstance(one, Explain)] == [
+        "ada on desk asked for 1 to 2 nodes"
+    ]
+    assert set(stops(effects).values()) == {"ada on desk asked for at most 2 nodes"}
+    stopped(job, "a", "b", "c")
+    assert isinstance(job.state.round, RunningRound)
+    assert job.state.round.seats.nodes() == ["a", "b"]
+    assert list(job.state.ready) == ["c"]
+    assert job.state.budget.charges == 0
+
+
+def test_a_round_with_fewer_nodes_than_asked_for_goes_on_and_the_next_waits() -> None:
+    job = elastic("a", "b")
+    effects = job.take(scale(3, 3))
+    assert not stops(effects)
+    assert [one.text for one in effects if isinstance(one, Explain)] == [
+        "ada on desk asked for 3 nodes; round 1 goes on with 2"
+    ]
+    job.take(RESTART)
+    effects = stopped(job, "a", "b")
+    assert job.state.round is None
+    assert any("2 of at least 3 nodes" in one.text for one in effects if isinstance(one, Explain))
+
+
+def test_whoever_takes_over_knows_what_was_asked_for() -> None:
+    job = elastic("a", "b")
+    writes = [one for one in job.take(scale(2, 3)) if isinstance(one, Write)]
+    ledger = writes[-1].ledger
+    assert ledger.limits == NodeLimits(2, 3, "ada on desk")
+    later = coordinator.take_over(job.state.config, Tenure(1, 2), ledger, job.now, 10.0)
+    assert (later.min_nodes, later.max_nodes) == (2, 3)
+
+
+def test_a_round_that_was_not_announced_yet_is_not_when_it_has_too_many() -> None:
+    job = Job(3, 3)
+    job.register_answers = False
+    for node in "abc":
+        job.join(node)
+    assert isinstance(job.state.round, FormingRound)
+    job.take(scale(1, 2))
+    job.register_answers = True
+    effects = job.write()
+    told = [one for one in effects if isinstance(one, Tell) and isinstance(one.message, RunRound)]
+    assert [one.node for one in told] == ["a", "b"]
+
+
+def test_a_round_that_comes_to_its_end_is_left_alone() -> None:
+    job = elastic("a", "b", "c")
+    job.hear("a", WorkersSucceeded(1))
+    assert not stops(job.take(scale(1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (None, "a job has at least 1 node"),
+        (NodeLimits(0, 2), "a job has at least 1 node"),
+        (NodeLimits(3, 2), "a maximum that is not below its minimum"),
+    ],
+)
+def test_a_number_of_nodes_that_makes_no_sense_is_refused(
+    limits: NodeLimits | None, reason: str
+) -> None:
+    job = running("a", "b")
+    assert reason in operating.refusal(job.state, "scale", limits)
+    job.take(OperatorAsked("scale", "ada", limits))
+    assert job.state.limits is None
+
+
+def test_a_job_of_one_node_cannot_have_more() -> None:
+    refused = operating.refusal(running("a").state, "scale", NodeLimits(1, 4))
+    assert "start it with --nnodes 1:4 and an --rdzv-endpoint" in refused

@@ -93,7 +93,7 @@ def _enough_stay(
 ) -> bool:
     """Whether the job can do without those of its members that want to leave."""
     staying = staying_members(current)
-    return staying > 0 and staying + len(state.ready) >= state.config.min_nodes
+    return staying > 0 and staying + len(state.ready) >= state.min_nodes
 
 
 def _end_for(

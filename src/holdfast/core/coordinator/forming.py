@@ -64,7 +64,7 @@ def consider(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         return _form(state, now)
     if isinstance(current, RunningRound | InheritedRound):
         saves = not saving.is_over(current, now)
-        room = [] if saves else _make_room(state, current, now)
+        room = [] if saves else _fit(state, current, now)
         return room + ending.let_out(state, now)
     return []
 
@@ -82,7 +82,7 @@ def _form(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
         case rounds.WaitLonger():
             if decision.wake_at is not None:
                 state.looks["form"] = min(decision.wake_at, wait_until or decision.wake_at)
-            short = candidates < state.config.min_nodes and now >= state.wait.not_before
+            short = candidates < state.min_nodes and now >= state.wait.not_before
             missing = _missing_ranks(state, ": ", now) if short else ""
             within_s = 0.0 if decision.wake_at is None else decision.wake_at - now
             return _explain_wait(state, decision.reason + missing, within_s, now)
@@ -117,8 +117,8 @@ def _places(state: CoordinatorState, able: list[str]) -> int:
     """How many of them would get a seat."""
     if state.config.has_fixed_ranks:
         return len(_by_rank(state, able))
-    if len(state.roles) < 2 or len(able) < state.config.min_nodes:
-        return min(len(able), state.config.max_nodes)
+    if len(state.roles) < 2 or len(able) < state.min_nodes:
+        return min(len(able), state.max_nodes)
     return len(_seated(state, able))
 
 
@@ -133,7 +133,7 @@ def _seated(state: CoordinatorState, able: list[str]) -> tuple[NodeInfo, ...]:
     """Those of them who would get a seat, in the order of their ranks."""
     if state.config.has_fixed_ranks:
         return tuple(_by_rank(state, able).values())
-    seated = ranks.select(_arrived(state, able), state.holders, state.config.max_nodes)
+    seated = ranks.select(_arrived(state, able), state.holders, state.max_nodes)
     return ranks.order(seated, _in_order(state))
 
 
@@ -160,7 +160,7 @@ def _able(state: CoordinatorState, now: float) -> list[str]:
     """Who may sit: without those that are kept out, as far as the job can do without them."""
     able, kept_out = _told_apart(state, now)
     for name in kept_out:
-        if _places(state, able) >= state.config.min_nodes:
+        if _places(state, able) >= state.min_nodes:
             break
         able.append(name)
     return able
@@ -196,7 +196,7 @@ def _pauses(state: CoordinatorState, node: str, now: float) -> bool:
 def _count(state: CoordinatorState, candidates: int, now: float) -> None:
     """Keep the times from which the waits for latecomers and for too few are counted."""
     wait = state.wait
-    if candidates >= state.config.min_nodes:
+    if candidates >= state.min_nodes:
         wait.short_since = None
         if wait.enough_since is None:
             wait.enough_since = now
@@ -209,8 +209,8 @@ def _count(state: CoordinatorState, candidates: int, now: float) -> None:
 def _view(state: CoordinatorState, candidates: int) -> rounds.View:
     return rounds.View(
         candidates=candidates,
-        minimum=state.config.min_nodes,
-        maximum=state.config.max_nodes,
+        minimum=state.min_nodes,
+        maximum=state.max_nodes,
         timeouts=state.config.timeouts,
         first_round=state.round_number == 0,
         enough_since=state.wait.enough_since,
@@ -236,7 +236,7 @@ def _explain_wait(
 def _prepare(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """Settle who sits where, and have it written down."""
     seated = _seated(state, _able(state, now))
-    state.holders = ranks.seat_holders(state.holders, seated, state.config.max_nodes)
+    state.holders = ranks.seat_holders(state.holders, seated, state.max_nodes)
     members = [info.node for info in seated]
     state.round_number += 1
     state.formed += 1
@@ -348,19 +348,30 @@ def stand_by(state: CoordinatorState, node: str, now: float) -> list[Coordinator
 
 def _no_seat(state: CoordinatorState, current: FormingRound | RunningRound) -> str:
     runs = f"round {current.number} runs with {len(current.seats)} of at most"
-    standing = f"{runs} {state.config.max_nodes} nodes: standing by"
-    if len(current.seats) < state.config.max_nodes:
-        standing = f"{runs} {state.config.max_nodes} nodes: this one will be taken in soon"
+    standing = f"{runs} {state.max_nodes} nodes: standing by"
+    if len(current.seats) < state.max_nodes:
+        standing = f"{runs} {state.max_nodes} nodes: this one will be taken in soon"
     if _is_the_last(state, current):
         standing = f"round {current.number} is coming to its end: standing by"
     return standing
+
+
+def _fit(
+    state: CoordinatorState, current: RunningRound | InheritedRound, now: float
+) -> list[CoordinatorEffect]:
+    """End a round that has more nodes than somebody asked for, or too few of those that wait."""
+    limits = state.limits
+    if limits is None or len(current.seats) <= limits.most or _is_the_last(state, current):
+        return _make_room(state, current, now)
+    cause = StopCause("asked", f"{limits.by} asked for {rounds.at_most(limits.most)}")
+    return ending.end(state, current, cause, now)
 
 
 def _make_room(
     state: CoordinatorState, current: RunningRound | InheritedRound, now: float
 ) -> list[CoordinatorEffect]:
     size, wait = len(current.seats), state.wait
-    full = size >= state.config.max_nodes
+    full = size >= state.max_nodes
     newcomers = 0 if full or _is_the_last(state, current) else _newcomers(state, current, now)
     if not newcomers:
         wait.newcomer_since = None
@@ -370,7 +381,7 @@ def _make_room(
     decision = rounds.make_room(
         rounds.Occupancy(
             size=size,
-            maximum=state.config.max_nodes,
+            maximum=state.max_nodes,
             newcomers=newcomers,
             newcomer_since=wait.newcomer_since,
             started_at=current.started_at,
@@ -413,11 +424,11 @@ def _newcomers(state: CoordinatorState, current: RunningRound | InheritedRound, 
 
 def _is_gathering(state: CoordinatorState) -> bool:
     """Many have come and many are missing: nobody is gone through at each arrival (rule 1)."""
-    return COUNTED_ALOUD < len(state.ready) < state.config.min_nodes - COUNTED_ALOUD
+    return COUNTED_ALOUD < len(state.ready) < state.min_nodes - COUNTED_ALOUD
 
 
 def _by_rank(state: CoordinatorState, able: list[str]) -> dict[int, NodeInfo]:
-    return ranks.by_rank(_arrived(state, able), _in_order(state), state.config.max_nodes)
+    return ranks.by_rank(_arrived(state, able), _in_order(state), state.max_nodes)
 
 
 def _missing_ranks(state: CoordinatorState, after: str, now: float) -> str:
@@ -426,7 +437,7 @@ def _missing_ranks(state: CoordinatorState, after: str, now: float) -> str:
         return ""
     able = _able(state, now)
     seated = _by_rank(state, able)
-    missing = tuple(str(rank) for rank in range(state.config.max_nodes) if rank not in seated)
+    missing = tuple(str(rank) for rank in range(state.max_nodes) if rank not in seated)
     said = f"{after}rank{'' if len(missing) == 1 else 's'} {rounds.names(missing)}"
     for other in _arrived(state, able):
         holder = seated.get(-1 if other.rank_hint is None else other.rank_hint)
@@ -439,7 +450,7 @@ def _missing_ranks(state: CoordinatorState, after: str, now: float) -> str:
 
 def _refused_rank(state: CoordinatorState, node: str) -> str:
     """Why a node does not get the rank that it was started with; empty if nothing is wrong."""
-    info, size = state.members[node].info, state.config.max_nodes
+    info, size = state.members[node].info, state.max_nodes
     rank = info.rank_hint
     if rank is None:
         return "this job has fixed ranks, and this node came without --node-rank: standing by"

@@ -7,14 +7,14 @@ from typing import Literal
 from msgspec import field
 
 from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
-from holdfast.core.protocol.document import Ledger
+from holdfast.core.protocol.document import Ledger, NodeLimits
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, Record, Tenure
 
 Topic = Literal["", "restart", "re-form", "waiting"]
 """What an explanation is about: a round that follows at a charge or free of it, or a wait."""
 
-OperatorWish = Literal["restart", "stop"]
+OperatorWish = Literal["restart", "stop", "scale"]
 
 
 class Heard(Record, frozen=True):
@@ -46,6 +46,8 @@ class OperatorAsked(Record, frozen=True):
     wish: OperatorWish
     by: str
     """Who, in words."""
+    limits: NodeLimits | None = None
+    """Between how many nodes the job is to have, to scale it."""
 
 
 class CoordinatorTimerFired(Record, frozen=True):

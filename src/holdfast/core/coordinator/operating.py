@@ -1,4 +1,4 @@
-"""What an operator wants of the whole job, through `holdfast restart` and `holdfast stop`.
+"""What an operator wants of the whole job, through `holdfast restart`, `stop` and `scale`.
 
 Rules
 1. Who asks was let in like a node (`node.visits`): it may do what any node could bring about.
@@ -6,6 +6,10 @@ Rules
 3. A restart ends the round at once and is not counted against `--max-restarts`. The next one forms
    by the usual rules.
 4. A stop closes the job as if it had been interrupted: workers get SIGTERM and their grace.
+5. Other limits hold in place of `--nnodes` for every round that is formed from then on, whoever
+   forms it: they are written down. A round with more nodes than that ends, uncounted, and the
+   surplus stands by; one with fewer than the new minimum goes on, since nothing is won by its end.
+   A round that comes to its end is left alone.
 """
 
 from __future__ import annotations
@@ -13,28 +17,71 @@ from __future__ import annotations
 import signal
 
 from holdfast.core.coordinator import ending, judging
-from holdfast.core.coordinator.io import CoordinatorEffect, OperatorAsked, OperatorWish
-from holdfast.core.coordinator.round import InheritedRound, RunningRound, StopCause
+from holdfast.core.coordinator.io import (
+    CoordinatorEffect,
+    Explain,
+    OperatorAsked,
+    OperatorWish,
+)
+from holdfast.core.coordinator.round import (
+    FormingRound,
+    InheritedRound,
+    RunningRound,
+    StopCause,
+)
 from holdfast.core.coordinator.state import CoordinatorState
+from holdfast.core.policy import rounds
 from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.document import NodeLimits
 from holdfast.core.protocol.model import Outcome
 
 
-def refusal(state: CoordinatorState, wish: OperatorWish) -> str:
+def refusal(state: CoordinatorState, wish: OperatorWish, limits: NodeLimits | None = None) -> str:
     """Why this cannot be done now; empty where it can (rule 2)."""
     if state.outcome is not None:
         return "the job is over"
     if wish == "restart" and not isinstance(state.round, RunningRound | InheritedRound):
         return "no round is running: a restart is under way, or the job waits for nodes"
+    if wish == "scale":
+        return _unscalable(state, limits)
+    return ""
+
+
+def _unscalable(state: CoordinatorState, limits: NodeLimits | None) -> str:
+    if limits is None or not 1 <= limits.least <= limits.most:
+        return "a job has at least 1 node, and a maximum that is not below its minimum"
+    if state.config.max_nodes == 1:
+        alone = "this job was started for one node alone, and no other can join it"
+        return f"{alone}: start it with --nnodes 1:{max(limits.most, 2)} and an --rdzv-endpoint"
+    if state.config.has_fixed_ranks:
+        return "the nodes of this job have fixed ranks (--node-rank), so their number is fixed, too"
+    if state.closing is not None:
+        return "the job is coming to its end: no further round will form"
     return ""
 
 
 def asked(state: CoordinatorState, event: OperatorAsked, now: float) -> list[CoordinatorEffect]:
-    if refusal(state, event.wish):
+    if refusal(state, event.wish, event.limits):
         return []  # It was true a moment ago.
     if event.wish == "stop":
         status = exit_status.BY_SIGNAL + signal.SIGTERM
         return judging.close(state, Outcome("interrupted", f"{event.by} stopped the job", status))
+    if event.limits is not None:
+        return _scale(state, event.limits, now)
     assert state.round is not None, "that is refused"
     cause = StopCause("asked", f"{event.by} asked for a restart")
     return ending.end(state, state.round, cause, now)
+
+
+def _scale(state: CoordinatorState, limits: NodeLimits, now: float) -> list[CoordinatorEffect]:
+    """Note it; a round that runs with too many nodes is seen to in `forming`, after every event."""
+    state.limits = limits
+    state.version += 1
+    wanted = f"{limits.by} asked for {rounds.between(limits.least, limits.most)}"
+    current = state.round
+    if isinstance(current, FormingRound) and len(current.seats) > limits.most:
+        return [Explain(wanted), *ending.end(state, current, StopCause("asked", wanted), now)]
+    is_running = isinstance(current, RunningRound | InheritedRound)
+    if is_running and current is not None and len(current.seats) < limits.least:
+        wanted += f"; round {current.number} goes on with {len(current.seats)}"
+    return [Explain(wanted)]

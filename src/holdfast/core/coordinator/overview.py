@@ -36,8 +36,8 @@ def overview(liveness: Liveness, question: JobAsked, now: float) -> JobTold:
         world_size=_world_size(state),
         round_age_s=_age_s(state, now),
         coordinator=name_of(state, own),
-        min_nodes=config.min_nodes,
-        max_nodes=config.max_nodes,
+        min_nodes=state.min_nodes,
+        max_nodes=state.max_nodes,
         restarts=state.budget.charges,
         max_restarts=config.restarts.max_restarts,
         step=course.furthest_step if course is not None else None,
@@ -45,6 +45,7 @@ def overview(liveness: Liveness, question: JobAsked, now: float) -> JobTold:
         nodes=tuple(_node(liveness, node, now) for node in nodes),
         node_count=len(state.members),
         outcome=state.outcome,
+        scaled_by=state.limits.by if state.limits is not None else "",
     )
 
 

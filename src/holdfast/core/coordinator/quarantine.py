@@ -108,9 +108,9 @@ def seated(state: CoordinatorState, infos: tuple[NodeInfo, ...], now: float) -> 
 
 
 def _needed(state: CoordinatorState, host: str, record: policy.HostRecord) -> str:
-    least = state.config.min_nodes
+    least = state.min_nodes
     needs = "1 node" if least == 1 else f"{least} nodes"
-    needs = f"the job needs {'' if least == state.config.max_nodes else 'at least '}{needs}"
+    needs = f"the job needs {'' if least == state.max_nodes else 'at least '}{needs}"
     return f"{host} takes part although {policy.reason(record)}: {needs}"
 
 

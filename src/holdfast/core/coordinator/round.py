@@ -33,7 +33,7 @@ ENDINGS: dict[EndingKind, tuple[str, str]] = {
     "loss": ("a member is lost, suspected, has left or stopped by itself", "nothing"),
     "drain": ("a member was asked to leave (SIGTERM, USR1 or USR2 to its agent)", "nothing"),
     "newcomers": ("nodes wait, and there is room for them", "nothing"),
-    "asked": ("somebody asked for a restart (`holdfast restart`)", "nothing"),
+    "asked": ("somebody asked for it (`holdfast restart`, or `scale` to fewer nodes)", "nothing"),
 }
 """What ends a round, and what it costs of the restart budget."""
 

@@ -15,7 +15,7 @@ from holdfast.core.coordinator.round import (
 from holdfast.core.policy import restarts
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol import marks
-from holdfast.core.protocol.document import DONE_KEPT, HostKept, Ledger, brief
+from holdfast.core.protocol.document import DONE_KEPT, HostKept, Ledger, NodeLimits, brief
 from holdfast.core.protocol.model import Blame, Endpoint, NodeInfo, Outcome, Tenure
 from holdfast.core.protocol.naming import Names, host_of
 
@@ -185,6 +185,8 @@ class CoordinatorState(Struct):
     closing: Outcome | None = None
     """A node wants no further round: how the job ends unless the present one succeeds."""
     end: JobEnd | None = None
+    limits: NodeLimits | None = None
+    """Between how many nodes the job may have, where somebody asked for that while it ran."""
     version: int = 0
     """Of what is to be written down."""
     wake_at: float | None = None
@@ -194,6 +196,14 @@ class CoordinatorState(Struct):
     @property
     def embedded(self) -> bool:
         return self.succession is None
+
+    @property
+    def min_nodes(self) -> int:
+        return self.config.min_nodes if self.limits is None else self.limits.least
+
+    @property
+    def max_nodes(self) -> int:
+        return self.config.max_nodes if self.limits is None else self.limits.most
 
     @property
     def outcome(self) -> Outcome | None:
@@ -219,6 +229,7 @@ def ledger(state: CoordinatorState, now: float) -> Ledger:
         state.closing,
         marks.top(current.seats.marks) if current is not None else "",
         _kept(state, now),
+        state.limits,
     )
 
 

@@ -128,7 +128,7 @@ def take_over(
     state.version = 1
     state.round_number = written.round
     state.budget.history = [restarts.forgotten(now)] * written.charges
-    state.closing = written.closing
+    state.closing, state.limits = written.closing, written.limits
     if written.hosts:
         from holdfast.core.coordinator import quarantine
 
@@ -391,7 +391,7 @@ def _await_the_round_of(state: CoordinatorState, standing: Standing | None, now:
     assert state.began_at is not None, "a node has greeted, so the first event has come"
     until = state.began_at + state.config.leases.gone_after_s
     state.wait.not_before = max(state.wait.not_before, until)
-    is_possible = standing is not None and standing.group_size <= state.config.max_nodes
+    is_possible = standing is not None and standing.group_size <= state.max_nodes
     if standing is not None and is_possible and until > now:
         of = Ledger(standing.round, standing.group_size, instance=standing.instance)
         _await_members(state, of, until)

@@ -133,6 +133,15 @@ def _nodes(number: int) -> str:
     return "1 node" if number == 1 else f"{number} nodes"
 
 
+def at_most(number: int) -> str:
+    return f"at most {_nodes(number)}"
+
+
+def between(least: int, most: int) -> str:
+    """`2 to 4 nodes`."""
+    return _nodes(most) if least == most else f"{least} to {_nodes(most)}"
+
+
 def names(nodes: tuple[str, ...], shown: int = 3) -> str:
     listed = ", ".join(nodes[:shown])
     return listed if len(nodes) <= shown else f"{listed} and {len(nodes) - shown} more"

@@ -56,6 +56,15 @@ class HostKept(Struct, frozen=True, array_like=True):
     """How long it is kept out from now on; below zero, for how long it has not been."""
 
 
+class NodeLimits(Struct, frozen=True, array_like=True):
+    """Between how many nodes the job may have, where somebody asked for that while it ran."""
+
+    least: Count
+    most: Count
+    by: NameOrNone = ""
+    """Who asked for it, in words."""
+
+
 HostsKept = Annotated[tuple[HostKept, ...], Meta(max_length=HOSTS_KEPT)]
 
 
@@ -86,6 +95,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     """By which what is told of members that have ended is checked (`core.protocol.marks`)."""
     hosts: HostsKept = ()
     """On which rounds failed: some are kept out for a while."""
+    limits: NodeLimits | None = None
+    """In place of what the nodes were started with (`core.coordinator.operating`)."""
 
 
 class Document(Struct, frozen=True, omit_defaults=True):
@@ -109,6 +120,10 @@ class Document(Struct, frozen=True, omit_defaults=True):
         return Tenure(self.instance, self.epoch)
 
 
+_documents = msgspec.json.Decoder(Document)
+"""Made here, in one thread: msgspec crashes if two threads first meet a type at the same time."""
+
+
 def encode(document: Document) -> bytes:
     return msgspec.json.encode(document)
 
@@ -118,7 +133,7 @@ def decode(content: bytes) -> Document:
     if len(content) > READ_BYTES:
         raise msgspec.DecodeError(f"{len(content)} bytes are too many")
     try:
-        document = msgspec.json.decode(content, type=Document)
+        document = _documents.decode(content)
     except msgspec.DecodeError:
         raise
     except (ValueError, OverflowError, RecursionError) as error:
@@ -138,6 +153,9 @@ def contradiction(ledger: Ledger) -> str:
         return "it has a seat twice"
     if len({kept.host for kept in ledger.hosts}) < len(ledger.hosts):
         return "it has a host twice"
+    limits = ledger.limits
+    if limits is not None and not 1 <= limits.least <= limits.most:
+        return f"it has a job of {limits.least} to {limits.most} nodes"
     return ""
 
 

@@ -98,6 +98,8 @@ class JobTold(Record, frozen=True):
     node_count: Count
     """How many there are in all."""
     outcome: Outcome | None = None
+    scaled_by: NameOrNone = ""
+    """Who asked for that many nodes, where somebody did while it ran."""
 
 
 # What each node knows.
@@ -253,6 +255,14 @@ class StopWanted(Record, frozen=True):
     by: Name
 
 
+class ScaleWanted(Record, frozen=True):
+    """Have between so many nodes from now on. Of the coordinator."""
+
+    least: Count
+    most: Count
+    by: Name
+
+
 class HarmWanted(Record, frozen=True):
     """Do yourself this harm, for a trial (`holdfast chaos`). Of one node, where it is allowed."""
 
@@ -284,6 +294,7 @@ Question = (
     | DrainWanted
     | RestartWanted
     | StopWanted
+    | ScaleWanted
     | HarmWanted
 )
 Answer = (

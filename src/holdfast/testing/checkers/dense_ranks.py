@@ -47,10 +47,6 @@ def _wrong(plan: Plan, seats: Seats, node: str, new: Assignment) -> Iterator[str
         yield f"the ranks of {node} are not contiguous: {ranks}"
     if len(ranks) != _slots(plan, node):
         yield f"{node} has {_slots(plan, node)} slots and got {len(ranks)} ranks"
-    if new.group_size < plan.config.min_nodes:
-        yield f"{new.group_size} nodes are fewer than {plan.config.min_nodes}"
-    if new.group_size > plan.config.max_nodes:
-        yield f"{new.group_size} nodes sit on {plan.config.max_nodes} seats"
     if ranks[-1] >= new.world_size or new.group_rank >= new.group_size:
         yield f"{node} lies outside of its world"
     for other, known in seats.values():

@@ -1,0 +1,73 @@
+"""No round has fewer nodes than the job needs or more than it may have, when it is formed.
+
+Between how many it may have, somebody may have asked of a coordinator while the job ran. That
+holds for every round that this coordinator forms from then on, and for whoever takes over from what
+it wrote down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct, field
+
+from holdfast.core.protocol.document import NodeLimits
+from holdfast.core.protocol.messages import RunRound
+from holdfast.core.protocol.model import Tenure
+from holdfast.testing.checkers.memory import CoordinatorMemory
+from holdfast.testing.facts import (
+    Delivered,
+    History,
+    LimitsAsked,
+    Recorded,
+    RoundFormed,
+    Violation,
+)
+from holdfast.testing.plan import Plan
+
+Range = tuple[int, int]
+
+
+class _Known(Struct):
+    """Between how many nodes a job may have, as far as anybody was told."""
+
+    start: Range
+    asked: dict[Tenure, Range] = field(default_factory=dict)
+    """What each coordinator was asked for last."""
+    written: dict[Tenure, Range] = field(default_factory=dict)
+    """What is in the last document of each."""
+
+    def of(self, tenure: Tenure) -> Range:
+        """What holds for a coordinator."""
+        if tenure in self.asked:
+            return self.asked[tenure]
+        earlier = [each for each in self.written if each < tenure]
+        return self.written[max(earlier)] if earlier else self.start
+
+
+def check(plan: Plan, history: History) -> Iterator[Violation]:
+    known = _Known((plan.config.min_nodes, plan.config.max_nodes))
+    forgets = CoordinatorMemory(plan).possible
+    formed: dict[tuple[Tenure, int], list[Range]] = {}
+    for fact in history:
+        match fact:
+            case LimitsAsked():
+                known.asked[fact.tenure] = fact.limits.least, fact.limits.most
+            case Recorded():
+                limits = fact.document.ledger.limits
+                known.written[fact.document.tenure] = _range(limits, known.start)
+            case RoundFormed():
+                held = known.of(fact.tenure)
+                # What was written may be lost, and the job begins again with what it was told.
+                possible = [held, known.start, *known.asked.values()] if forgets else [held]
+                formed[fact.tenure, fact.round] = possible
+            case Delivered(message=RunRound(assignment=assignment)):
+                possible = formed.get((fact.tenure, assignment.round), [])
+                size = assignment.group_size
+                if possible and not any(least <= size <= most for least, most in possible):
+                    text = f"round {assignment.round} has {size} nodes, and not {possible[0]}"
+                    yield Violation("limits", fact.at, text)
+
+
+def _range(limits: NodeLimits | None, start: Range) -> Range:
+    return start if limits is None else (limits.least, limits.most)
