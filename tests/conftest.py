@@ -10,6 +10,8 @@ below it; a walk from the test process (`process_tree.py`) therefore finds even 
 itself. What is there after a test and was not there before it has `LEFTOVER_DEADLINE_S` to go;
 then the test fails and the leftovers are killed, so that the next test starts clean. A test that
 failed for its own reasons is cleaned up after in the same way, without a second complaint.
+What a fixture of a module or of the session started is that fixture's, and so is whatever descends
+from it, whenever that begins: a browser starts processes as it likes.
 
 What follows from it for tests: an orphan that died is a zombie of the test process until the
 test is over, and then it is reaped. "Gone" means not running (`is_running`), not that the
@@ -34,7 +36,7 @@ from typing import NamedTuple
 import hypothesis
 import pytest
 
-from .process_tree import Process, command_of, family, status_of
+from .process_tree import Process, command_of, family, running_below, status_of
 
 TESTS = Path(__file__).parent
 SEVERAL_HOSTS = TESTS / "integration" / "nodes"
@@ -274,13 +276,18 @@ def _wait_until_gone(before: Leftovers) -> Leftovers:
 
 
 def _left_since(before: Leftovers) -> Leftovers:
-    processes = family().running - before.processes - shared.processes
+    processes = _running_of_tests() - before.processes
     descriptors = _descriptors() - before.descriptors - shared.descriptors
     pids, numbers = _helpers_of_multiprocessing()
     return Leftovers(
         {process for process in processes if process.pid not in pids},
         {descriptor for descriptor in descriptors if descriptor.number not in numbers},
     )
+
+
+def _running_of_tests() -> set[Process]:
+    """All that runs below this process, but for what is shared and what descends from that."""
+    return family().running - shared.processes - running_below(shared.processes)
 
 
 def _helpers_of_multiprocessing() -> tuple[set[int | None], set[int | None]]:
@@ -295,7 +302,7 @@ def _helpers_of_multiprocessing() -> tuple[set[int | None], set[int | None]]:
 
 def _kill(processes: set[Process]) -> None:
     """Kill them and whatever they fork meanwhile, and wait until all of it is dead."""
-    known = family().running - processes
+    known = _running_of_tests() - processes
     deadline = time.monotonic() + LEFTOVER_DEADLINE_S
     while processes and time.monotonic() < deadline:
         for process in processes:
@@ -304,7 +311,7 @@ def _kill(processes: set[Process]) -> None:
             except ProcessLookupError:
                 pass  # it went by itself since it was seen
         time.sleep(0.02)
-        processes = family().running - known
+        processes = _running_of_tests() - known
 
 
 def _reap(dead: set[Process]) -> None:

@@ -40,7 +40,7 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -451,28 +451,55 @@ def _shown(key: str, value: str) -> str:
 def read(path: Path) -> tuple[JournalHeader, list[Step]]:
     """Read a journal; a last line that was cut off by a crash is left out.
 
-    Raises `UsageError` for a file that is none, or one of another schema.
+    Raises `UsageError` for a file that is none, is damaged, or is of another schema.
     """
-    lines = path.read_bytes().split(b"\n")
-    try:
-        schema = msgspec.json.decode(lines[0], type=_Schema).schema
-    except msgspec.DecodeError:
-        raise UsageError(
-            f"{path} is not a journal", "name the journal.jsonl in a job's log directory"
-        ) from None
-    if schema not in READABLE_SCHEMAS:
-        hint = "read it with the version of Holdfast that wrote it"
-        raise UsageError(f"{path} has schema {schema}, not {SCHEMA}", hint)
-    header = msgspec.json.decode(lines[0], type=JournalHeader)
+    parts = [path, *later_parts(path)]
+    return read_parts(str(path), (part.read_bytes() for part in parts))
+
+
+def read_parts(name: str, parts: Iterable[bytes]) -> tuple[JournalHeader, list[Step]]:
+    """The same for what its files hold, the first one first; `name` is said where it is none."""
+    steps: list[Step] = []
+    header: JournalHeader | None = None
     decoder: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
-    steps = [decoder.decode(line) for line in lines[1:-1] if line]
-    for part in later_parts(path):
-        found = [decoder.decode(line) for line in part.read_bytes().split(b"\n")[1:-1] if line]
+    for number, data in enumerate(parts, 1):
+        lines = data.split(b"\n")
+        if header is None:
+            header = _header(name, lines[0])
+        found = _steps(decoder, name if number == 1 else f"part {number} of {name}", lines)
         expected = steps[-1].seq + 1 if steps else 1
-        if found and found[0].seq > expected:
+        if number > 1 and found and found[0].seq > expected:
             steps.append(Gap(expected, found[0].seq - expected))
         steps += found
+    assert header is not None, "a journal has at least one file"
     return header, steps
+
+
+def _header(name: str, line: bytes) -> JournalHeader:
+    try:
+        schema = msgspec.json.decode(line, type=_Schema).schema
+        if schema in READABLE_SCHEMAS:
+            return msgspec.json.decode(line, type=JournalHeader)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise UsageError(
+            f"{name} is not a journal", "name the journal.jsonl in a job's log directory"
+        ) from None
+    hint = "read it with the version of Holdfast that wrote it"
+    raise UsageError(f"{name} has schema {schema}, not {SCHEMA}", hint)
+
+
+def _steps(decoder: msgspec.json.Decoder[Step], name: str, lines: list[bytes]) -> list[Step]:
+    """All but the first line, and the last one: it is empty, or was cut off."""
+    found = []
+    for number, line in enumerate(lines[1:-1], 2):
+        try:
+            if line:
+                found.append(decoder.decode(line))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            raise UsageError(
+                f"line {number} of {name} is damaged", "get the file from its machine again"
+            ) from None
+    return found
 
 
 MACHINES: dict[type, Literal["agent", "coordinator", "election"]] = {
