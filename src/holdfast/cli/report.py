@@ -74,9 +74,9 @@ def _parse(words: list[str]) -> _ReportWanted:
         else:
             asked.places.append(word)
     if asked.at and asked.since:
-        raise UsageError("--at and --since exclude each other", "keep one")
+        raise UsageError("--at and --since cannot be used together", "leave one of them out")
     if asked.json and asked.html:
-        raise UsageError("--json and --html exclude each other", "keep one")
+        raise UsageError("--json and --html cannot be used together", "leave one of them out")
     return asked
 
 
