@@ -357,6 +357,22 @@ class JobConfig(Struct, frozen=True):
 
     def validate(self) -> JobConfig:
         """Return self, or raise `UsageError` naming the first thing that cannot work."""
+        self._check_sizes()
+        self._check_names_and_places()
+        self._check_restarts()
+        self._check_what_goes_together()
+        for settings in (
+            self.timeouts,
+            self.restarts,
+            self.quarantine,
+            self.leases,
+            self.oversight,
+        ):
+            _require_durations(settings)
+        timing.check(self)
+        return self
+
+    def _check_sizes(self) -> None:
         _require(
             self.slots >= 1,
             "the number of workers per node must be at least 1",
@@ -377,11 +393,8 @@ class JobConfig(Struct, frozen=True):
             f"a maximum of {self.max_nodes} nodes is below the minimum of {self.min_nodes}",
             "write the smaller number first: --nnodes MIN:MAX",
         )
-        _require(
-            self.restarts.max_restarts >= 0,
-            "--max-restarts cannot be negative",
-            "0 means that the first failure ends the job",
-        )
+
+    def _check_names_and_places(self) -> None:
         _require(bool(self.role), "the role's name is empty", "--role trainer, for instance")
         for what, name in (("the role's name", self.role), ("the topology key", self.topology_key)):
             _require(
@@ -405,6 +418,13 @@ class JobConfig(Struct, frozen=True):
             f"{self.master_port} is not a port",
             f"ports go from 0 to {PORT_MOST}",
         )
+
+    def _check_restarts(self) -> None:
+        _require(
+            self.restarts.max_restarts >= 0,
+            "--max-restarts cannot be negative",
+            "0 means that the first failure ends the job",
+        )
         _require(
             self.restarts.same_cause_limit >= 0,
             "same_cause_limit cannot be negative",
@@ -425,6 +445,8 @@ class JobConfig(Struct, frozen=True):
             "a host cannot be kept out for no time",
             "--quarantine-time 300, for instance; --quarantine-after 0 keeps none out",
         )
+
+    def _check_what_goes_together(self) -> None:
         _require(
             self.output.quiet + self.output.verbose + self.output.json <= 1,
             "--quiet, --verbose and --json cannot be used together",
@@ -435,16 +457,6 @@ class JobConfig(Struct, frozen=True):
             "a certificate and its key go together",
             "give both --tls-cert and --tls-key, or neither",
         )
-        for settings in (
-            self.timeouts,
-            self.restarts,
-            self.quarantine,
-            self.leases,
-            self.oversight,
-        ):
-            _require_durations(settings)
-        timing.check(self)
-        return self
 
 
 Settings = Timeouts | RestartPolicy | Quarantine | Leases | Oversight
