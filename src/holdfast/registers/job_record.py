@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.core.protocol.document import READ_BYTES, Document, decode, encode
+from holdfast.core.protocol.document import READ_BYTES, Document, decode, decoder, encode
 from holdfast.core.protocol.errors import UsageError
 from holdfast.runtime.private_folder import (
     NotPrivate,
@@ -41,6 +41,7 @@ of that name is not to be taken for it."""
 HINT = "--snapshot-dir names another folder"
 _ENDING = ".record.json"
 _NAME_MOST = 150
+decoder()  # Records are read in a thread.
 
 
 def _sweep(folder: int) -> None:

@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Annotated
 
 import msgspec
@@ -120,8 +121,11 @@ class Document(Struct, frozen=True, omit_defaults=True):
         return Tenure(self.instance, self.epoch)
 
 
-_documents = msgspec.json.Decoder(Document)
-"""Made here, in one thread: msgspec crashes if two threads first meet a type at the same time."""
+@cache
+def decoder() -> msgspec.json.Decoder[Document]:
+    """Whoever decodes in a thread asks for it before: msgspec crashes if two threads first meet a
+    type at the same time. It takes a moment, which a job of one node need not wait for."""
+    return msgspec.json.Decoder(Document)
 
 
 def encode(document: Document) -> bytes:
@@ -133,7 +137,7 @@ def decode(content: bytes) -> Document:
     if len(content) > READ_BYTES:
         raise msgspec.DecodeError(f"{len(content)} bytes are too many")
     try:
-        document = _documents.decode(content)
+        document = decoder().decode(content)
     except msgspec.DecodeError:
         raise
     except (ValueError, OverflowError, RecursionError) as error:
