@@ -10,7 +10,7 @@ EXISTING = $(wildcard src tests examples benchmarks)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo check test test-pythons test-pythons-quick lint style format sim bench clean stacks \
-  test-stacks test-engines test-planted page
+  test-stacks test-engines test-planted page soak
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,11 +82,15 @@ sim: $(VENV)/.ready ## Run 20,000 simulated clusters under seeded faults (SEEDS=
 bench: $(VENV)/.ready-bench ## Measure beside torchrun and print the table (installs PyTorch)
 	$(BIN)/python -m benchmarks
 
+FOR ?= 1h
+soak: $(VENV)/.ready-bench ## Harm a PyTorch job that checks itself every 30 s, for an hour (FOR=5m for less)
+	$(BIN)/python -m benchmarks.soak --for $(FOR)
+
 page: ## Build the dashboard's page from frontend/ into the package (Node 20 and npm)
 	cd frontend && npm ci --no-audit --no-fund && npm test && npm run build
 
 clean: ## Remove everything that the other verbs made, .venv and its like included
-	rm -rf $(VENV) .venv-* .stacks .engines frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .stacks .engines .soak frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find $(EXISTING) -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps are hidden files in .venv, so that removing .venv forgets them too.
