@@ -8,7 +8,7 @@ test and for every look of a test that waits; to read of all processes of the ma
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,15 +41,28 @@ class Family(NamedTuple):
 
 def family() -> Family:
     """What there is below this process now."""
+    me = os.getpid()
+    found = _below([me])
+    return Family(
+        {status.process for status in found if status.is_running},
+        {status.process for status in found if status.parent == me and not status.is_running},
+    )
+
+
+def running_below(processes: Iterable[Process]) -> set[Process]:
+    """What descends from these and runs. Of one that is gone there is nothing below it."""
+    there = (one.pid for one in processes if (now := status_of(one.pid)) and now.process == one)
+    return {status.process for status in _below(there) if status.is_running}
+
+
+def _below(roots: Iterable[int]) -> list[Status]:
     found: list[Status] = []
-    pending = [os.getpid()]
+    pending = [*roots]
     while pending:
         children = [status for pid in _children_of(pending.pop()) if (status := status_of(pid))]
         found += children
         pending += (status.process.pid for status in children)
-    running = {status.process for status in found if status.is_running}
-    me = os.getpid()
-    return Family(running, {s.process for s in found if s.parent == me and not s.is_running})
+    return found
 
 
 def _children_of(pid: int) -> Iterator[int]:

@@ -5,6 +5,7 @@ import { Lock } from "./views/lock";
 import { Logs } from "./views/logs";
 import { Nodes } from "./views/nodes";
 import { Note } from "./views/note";
+import { DropArea, NoJournal } from "./views/open_journals";
 import { Overview } from "./views/overview";
 import { Speed } from "./views/speed";
 import { Stacks } from "./views/stacks";
@@ -17,7 +18,7 @@ const VIEWS = { overview: Overview, speed: Speed, logs: Logs, stacks: Stacks, no
 
 export function App() {
   const { tab } = useRoute();
-  const { job, connection } = useStore("job", "connection");
+  const { job, connection, opensJournals } = useStore("job", "connection");
   const help = useRef<HTMLDialogElement>(null);
   useKeys(() => (help.current?.open ? help.current.close() : help.current?.showModal()));
   useEffect(() => {
@@ -30,8 +31,9 @@ export function App() {
       <a class="skip" href="#main" onClick={skipToMain}>Skip to the content</a>
       <Header tab={tab} openHelp={() => help.current?.showModal()} />
       <LostLine />
-      <main id="main" tabIndex={-1}>{job ? <View /> : <Beginning />}</main>
+      <main id="main" tabIndex={-1}>{job ? <View /> : opensJournals ? <NoJournal /> : <Beginning />}</main>
       <Note />
+      <DropArea />
       <Help dialog={help} />
     </>
   );

@@ -15,8 +15,9 @@ const RETRY_LEAST_MS = 300;
 const RETRY_MOST_MS = 5000;
 /** How long a hidden page goes on listening. */
 const HIDDEN_MS = 30_000;
-/** A server says something at least this often, be it only that it is there. */
+/** How long a new line may be silent, and how many signs of life may be missed on one that stands. */
 const SILENCE_MS = 12_000;
+const MISSED = 2.4;
 
 export class Refused extends Error {}
 export class Locked extends Error {}
@@ -111,19 +112,24 @@ function lost(tries: number): void {
 async function listenOnce(): Promise<boolean> {
   const control = new AbortController();
   streaming = control;
-  let silence = setTimeout(() => control.abort(), SILENCE_MS);
+  let silenceMs = SILENCE_MS;
+  let silence = setTimeout(() => control.abort(), silenceMs);
   let stood = false;
   try {
-    const response = await ask("api/stream", { signal: control.signal });
+    const story = new URLSearchParams(location.search).get("story");
+    const path = story ? `api/stream?story=${encodeURIComponent(story)}` : "api/stream";
+    const response = await ask(path, { signal: control.signal });
     for await (const { kind, data } of serverEvents(response.body!)) {
       clearTimeout(silence);
-      silence = setTimeout(() => control.abort(), SILENCE_MS);
       stood = true;
+      if (kind === "hello") silenceMs = MISSED * 1000 * (JSON.parse(data) as Messages["hello"]).alive_s;
       if (kind !== "alive") store.take(kind as keyof Messages, JSON.parse(data));
+      silence = setTimeout(() => control.abort(), silenceMs);
       if (store.connection.state !== "live") store.connect({ state: "live" });
     }
   } catch (problem) {
     if (problem instanceof Locked) throw problem;
+    if (problem instanceof Refused) store.say(problem.message, true);
   } finally {
     clearTimeout(silence);
     streaming = null;

@@ -168,8 +168,8 @@ export interface StackGroup {
 
 /** What comes down the stream, by the name of its event. */
 export interface Messages {
-  /** A new stream begins: all follows anew. */
-  hello: { at: number };
+  /** A new stream begins: all follows anew. Something comes every `alive_s` at the latest. */
+  hello: { at: number; alive_s: number; opens_journals: boolean };
   job: Job;
   nodes: ListChange<Node>;
   ranks: RanksChange;

@@ -26,6 +26,8 @@ class Store {
   incidents: Incident[] = [];
   ledger: Ledger | null = null;
   dashboards: Dashboard[] = [];
+  /** Whether who serves the page opens journals that are dropped onto it. */
+  opensJournals = false;
   /** Why the job cannot be asked right now. */
   trouble = "";
   /** Since when the same is waited for. */
@@ -94,8 +96,9 @@ class Store {
 type Takers = { [K in keyof Messages]: (store: Store, message: Messages[K]) => void };
 
 const TAKERS: Takers = {
-  hello(store, { at }) {
+  hello(store, { at, opens_journals }) {
     store.heardClock(at);
+    store.opensJournals = opens_journals;
     store.events = [];
     store.nodes = [];
     store.rounds = [];

@@ -26,13 +26,14 @@ export function onColours(listener: () => void): () => void {
 
 /** A colour of the style sheet as it is now. Asked of an element: the sheet's own words are for both themes. */
 export function colour(name: string): string {
-  const probe = document.createElement("i");
+  probe ??= document.body.appendChild(document.createElement("i"));
+  probe.hidden = true;
   probe.style.color = `var(--${name})`;
-  document.body.append(probe);
-  const found = getComputedStyle(probe).color;
-  probe.remove();
-  return found;
+  return getComputedStyle(probe).color;
 }
+
+/** It stays: to add and remove one each time would have the browser look at all styles again. */
+let probe: HTMLElement | null = null;
 
 export function show(): void {
   const chosen = theme();

@@ -16,6 +16,13 @@ export interface Worker {
   note: string;
 }
 
+export interface Paces {
+  fastest: number;
+  middle: number;
+  slowest: number;
+  slowestRank: number;
+}
+
 export class Workers {
   count = 0;
   at = 0;
@@ -23,9 +30,12 @@ export class Workers {
   private notes: string[] = [""];
   /** NaN is "not known". */
   private columns: Record<ColumnName, Float64Array> = empty(0);
+  /** Worked out once for each message: several parts of the page want it. */
+  private pacesNow: Paces | null | undefined;
 
   apply(change: RanksChange): void {
     if (change.count !== this.count) this.resize(change.count);
+    this.pacesNow = undefined;
     this.at = change.at;
     this.baseStep = change.base_step;
     this.notes = change.notes;
@@ -86,7 +96,12 @@ export class Workers {
   }
 
   /** The fastest, the middle and the slowest step of those who step, in milliseconds. */
-  paces(): { fastest: number; middle: number; slowest: number; slowestRank: number } | null {
+  paces(): Paces | null {
+    if (this.pacesNow === undefined) this.pacesNow = this.sortedPaces();
+    return this.pacesNow;
+  }
+
+  private sortedPaces(): Paces | null {
     const pace = this.columns.pace_ms;
     const known = pace.filter((value) => !Number.isNaN(value)).sort();
     if (!known.length) return null;

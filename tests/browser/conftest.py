@@ -6,7 +6,9 @@ driver and no browser is fetched. Where there is none, tests are skipped with th
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from tests.browser.jobs import RunningJobs
 from tests.browser.looking import Browser
 from tests.browser.made_up_site import MadeUpSite
 from tests.dashboard.made_up import MadeUpJob
+from tests.process_tree import Process, command_of, family, running_below
+from tests.waiting import until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
@@ -50,11 +54,23 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    before = family().running
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    started = family().running - before
     driver.set_page_load_timeout(120)
     driver.set_script_timeout(120)
     yield Browser(driver)
+    started |= running_below(started)
     driver.quit()
+    until(lambda: not started & family().running, lambda: _told(started & family().running))
+
+
+def _told(processes: set[Process]) -> str:
+    """What the browser left behind, which is killed."""
+    words = [command_of(one.pid) for one in processes]
+    for one in processes:
+        os.kill(one.pid, signal.SIGKILL)
+    return f"the end of the browser's own: {words}"
 
 
 @pytest.fixture

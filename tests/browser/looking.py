@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.waiting import until
@@ -61,6 +62,11 @@ class Browser:
         element = self.find(selector)[0]
         element.clear()
         element.send_keys(text)
+
+    def choose(self, selector: str, *files: Path) -> None:
+        """In the dialog for files, which no test can see."""
+        until(lambda: self.find(selector), f"{selector} to choose files with")
+        self.find(selector)[0].send_keys("\n".join(map(str, files)))
 
     def press(self, *keys: str) -> None:
         """Keys go to what has the focus."""

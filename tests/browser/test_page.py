@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -113,6 +114,20 @@ def test_what_is_waited_for_and_trouble_are_said(browser: Browser, made_up: Serv
     browser.until_text("[data-test=trouble]", "no coordinator right now")
     job.refusal = ""
     until(lambda: not browser.find("[data-test=trouble]"), "it is over")
+
+
+def test_a_line_that_is_lost_is_said_and_found_again(browser: Browser, made_up: Serve) -> None:
+    site = made_up(MadeUpJob())
+    browser.open(site.link)
+    browser.until_text("[data-test=line]", "live")
+    found = threading.Event()
+    site.call(found.wait)  # Its connections stand, and it says nothing: as a host that hangs.
+    try:
+        browser.until_text("[data-test=lost]", "No contact with the agent")
+    finally:
+        found.set()
+    browser.until_text("[data-test=line]", "live")
+    until(lambda: not browser.find("[data-test=lost]"), "the line is found again")
 
 
 def test_an_incident_is_told_with_its_cause_and_how_it_ended(

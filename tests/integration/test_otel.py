@@ -107,4 +107,4 @@ def test_an_endpoint_that_is_none_is_said_and_the_job_goes_on(run_job: StartJob)
     job = run_job("--otel", script="print('ran')", env={"OTEL_EXPORTER_OTLP_ENDPOINT": "nowhere"})
     assert job.wait() == 0
     assert "Traceback" not in job.stderr
-    assert "holdfast: OpenTelemetry: not all spans could be sent to nowhere" in job.stderr
+    assert "holdfast: OpenTelemetry: not all spans could be sent " in job.stderr

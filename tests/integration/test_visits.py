@@ -112,10 +112,16 @@ def test_workers_are_seen_one_by_one(start: Start, job: str) -> None:
     start("--nproc-per-node=2")
     with visit_when_there(job) as visit:
         running(visit, workers=2)
-        ((node, told),) = visit.ask(RanksAsked(), of="all")
-        assert isinstance(told, RanksTold), told
+
+        def look() -> tuple[str, RanksTold] | None:
+            """Both workers, once both have stepped."""
+            ((node, told),) = visit.ask(RanksAsked(), of="all")
+            assert isinstance(told, RanksTold), told
+            return (node, told) if all(one.step is not None for one in told.ranks) else None
+
+        node, told = once(look, "both workers to step")
         assert [one.rank for one in told.ranks] == [0, 1]
-        assert all(one.memory_bytes and one.step is not None for one in told.ranks)
+        assert all(one.memory_bytes for one in told.ranks)
         assert node == told.host
 
 
@@ -209,7 +215,8 @@ def visits_by_leading(
     with visit_here(job) as visit:
         told = running(visit, workers=2)
     leading = next(node.node for node in told.nodes if node.name == told.coordinator)
-    leader = next(agent for agent in agents if agent.pid == doors.pop(leading).pid)
+    pid = doors.pop(leading).pid
+    leader = next(agent for agent in agents if agent.pid == pid)
     (other,) = doors.values()
     return enter(other), leader
 

@@ -17,13 +17,16 @@ from holdfast.testing.facts import (
     AgentFinished,
     CoreRaised,
     Delivered,
+    EndedForHang,
     Fact,
     FaultStruck,
     FirstWord,
+    HangDecided,
     Late,
     LeaderEnded,
     LeaseRenewed,
     NodeDeclaredGone,
+    NodeStood,
     Recorded,
     RoundEnding,
     Spoke,
@@ -70,6 +73,8 @@ def document(
 OUT = HostKept(roll(("host1",)), 3, 1, 60.0)
 TROUBLE = [WorkerEnded(2.1 + n / 10, 1, B, 1, 1, "failed") for n in range(3)]
 """What keeps the second host out."""
+STILL = (NodeStood(3.0, 0, A, 1), NodeStood(3.0, 1, B, 1))
+"""All workers of the round do nothing any more."""
 EMPTIED = FaultStruck(2.5, "register restarts empty", 0, 2.6)
 """What the first of two rounds that run at once knows nothing of."""
 
@@ -238,6 +243,17 @@ DOCTORED: list[tuple[str, str, list[Fact]]] = [
         "two steps of one round",
         inserted(WorkerSaved(3.0, 0, A, 1, 0, 1, 40), WorkerSaved(3.1, 1, B, 1, 1, 1, 41)),
     ),
+    (
+        "standstill",
+        "a hang while a node moves",
+        inserted(NodeStood(3.0, 0, A, 1), HangDecided(4.0, 0, 1)),
+    ),
+    (
+        "standstill",
+        "two workers ended for one hang",
+        inserted(*STILL, EndedForHang(4.1, A, 1, 0), EndedForHang(4.2, A, 1, 0)),
+    ),
+    ("standstill", "a hang that nobody is told of", [*inserted(*STILL)[:-5], Late(90.0, "")]),
 ]
 
 
@@ -249,7 +265,9 @@ def test_a_good_history_breaks_no_promise() -> None:
     ("checker", "what", "history"), DOCTORED, ids=[f"{c}: {w}" for c, w, _ in DOCTORED]
 )
 def test_a_doctored_history_is_seen(checker: str, what: str, history: list[Fact]) -> None:
-    found = [violation.checker for violation in check(plan(), history)]
+    still = (Fault(3.0, "job stands still"),) if checker == "standstill" else ()
+    struck = replace(plan(), faults=still or plan().faults)
+    found = [violation.checker for violation in check(struck, history)]
     assert checker in found, what
 
 

@@ -1,24 +1,21 @@
 /**
- * The picture of all workers.
+ * The picture of all workers on a canvas: names of nodes, drawn once, and cells (`cells.ts`).
  *
  * Colour is never the only sign: each state has a shape of its own too, down to cells of five pixels.
- * Cells of one state are filled in one go, since changing the colour is what costs a canvas time.
  */
 
-import { type ColumnName, WORKER_STATES, type WorkerState } from "../model";
+import { WORKER_STATES, type WorkerState } from "../model";
 import { colour } from "../theme";
 import type { Workers } from "../workers";
+import { Cells } from "./cells";
 import { cornerOf, type Layout } from "./layout";
-
-export type Shade = "state" | "behind" | "pace_ms" | "cpu" | "memory_mb";
-export const LEVELS = 12;
+import { LEVELS, looksOf, type Shade } from "./looks";
 
 export interface Palette {
   states: Record<WorkerState, string>;
   low: string;
   high: string;
   text: string;
-  mark: string;
 }
 
 export function palette(): Palette {
@@ -28,17 +25,17 @@ export function palette(): Palette {
     low: colour("scale-low"),
     high: colour("scale-high"),
     text: colour("muted"),
-    mark: colour("text"),
   };
 }
 
-type Draw = (ink: CanvasRenderingContext2D, x: number, y: number, size: number) => void;
+type Ink = CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D;
+type Draw = (ink: Ink, x: number, y: number, size: number) => void;
 
 /** A state's shape, added to the path that is to be filled. */
 export const SHAPES: Record<WorkerState, Draw> = {
   absent: (ink, x, y, s) => frame(ink, x, y, s, Math.max(1, s / 12)),
   starting: (ink, x, y, s) => centred(ink, x, y, s, 0.45),
-  // Round corners are for tiles: at the size of dots they are only slow.
+  // Round corners are for tiles: of dots they would leave little.
   running: (ink, x, y, s) => (s >= 14 ? ink.roundRect(x, y, s, s, 3) : ink.rect(x, y, s, s)),
   slow(ink, x, y, s) {
     frame(ink, x, y, s, Math.max(1, s / 10));
@@ -69,38 +66,79 @@ export const SHAPES: Record<WorkerState, Draw> = {
   },
 };
 
-function frame(ink: CanvasRenderingContext2D, x: number, y: number, s: number, thick: number): void {
+function frame(ink: Ink, x: number, y: number, s: number, thick: number): void {
   ink.rect(x, y, s, thick);
   ink.rect(x, y + s - thick, s, thick);
   ink.rect(x, y + thick, thick, s - 2 * thick);
   ink.rect(x + s - thick, y + thick, thick, s - 2 * thick);
 }
 
-function centred(ink: CanvasRenderingContext2D, x: number, y: number, s: number, share: number): void {
+function centred(ink: Ink, x: number, y: number, s: number, share: number): void {
   const size = Math.max(2, Math.round(s * share));
   ink.rect(x + (s - size) / 2, y + (s - size) / 2, size, size);
 }
 
-export interface Picture {
-  layout: Layout;
-  workers: Workers;
-  colours: Palette;
-  shade: Shade;
-  chosen: number | null;
-  pointed: number | null;
-}
+/** Room around the cells for the mark of one at the edge. */
+export const EDGE = 4;
 
-export function paint(ink: CanvasRenderingContext2D, picture: Picture): void {
-  const { layout } = picture;
-  ink.clearRect(0, 0, layout.width, layout.height);
-  if (layout.label) paintLabels(ink, picture);
-  paintCells(ink, picture);
-  for (const [rank, width] of [[picture.pointed, 1], [picture.chosen, 2]] as const) {
-    if (rank !== null) mark(ink, picture, rank, width);
+export class Picture {
+  private readonly ink: CanvasRenderingContext2D;
+  private readonly image: ImageData;
+  private readonly cells: Cells;
+
+  /** Takes the canvas for itself, as large as the layout is. */
+  constructor(canvas: HTMLCanvasElement, private readonly layout: Layout, colours: Palette) {
+    const density = devicePixelRatio || 1;
+    const [wide, high] = [layout.width + 2 * EDGE, layout.height + 2 * EDGE];
+    canvas.width = Math.round(wide * density);
+    canvas.height = Math.round(high * density);
+    canvas.style.height = `${high}px`;
+    // All of it is copied from memory, so it may stay there.
+    this.ink = canvas.getContext("2d", { willReadFrequently: true })!;
+    this.ink.setTransform(density, 0, 0, density, EDGE * density, EDGE * density);
+    if (layout.label) paintLabels(this.ink, layout, colours);
+    this.image = this.ink.getImageData(0, 0, canvas.width, canvas.height);
+    const side = Math.max(1, Math.round(layout.cell * density));
+    const pixels = new Uint32Array(this.image.data.buffer);
+    this.cells = new Cells(pixels, canvas.width, corners(layout, density), side, stamps(colours, side));
+  }
+
+  show(workers: Workers, shade: Shade): void {
+    const box = this.cells.show(looksOf(workers, shade, this.layout.groupOf.length));
+    if (box) this.ink.putImageData(this.image, 0, 0, box.left, box.top, box.right - box.left, box.bottom - box.top);
   }
 }
 
-function paintLabels(ink: CanvasRenderingContext2D, { layout, colours }: Picture): void {
+/** By rank, where its cell begins in pixels: x, y, x, … */
+function corners(layout: Layout, density: number): Int32Array {
+  const found = new Int32Array(2 * layout.groupOf.length).fill(-1);
+  for (let rank = 0; rank < layout.groupOf.length; rank++) {
+    const corner = cornerOf(layout, rank);
+    if (!corner) continue;
+    found[2 * rank] = Math.round((corner.x + EDGE) * density);
+    found[2 * rank + 1] = Math.round((corner.y + EDGE) * density);
+  }
+  return found;
+}
+
+/** The pixels of each look. */
+function stamps(colours: Palette, side: number): Uint32Array[] {
+  const ink = new OffscreenCanvas(side, side).getContext("2d", { willReadFrequently: true })!;
+  const stamp = (fill: string, draw: Draw) => {
+    ink.clearRect(0, 0, side, side);
+    ink.fillStyle = fill;
+    ink.beginPath();
+    draw(ink, 0, 0, side);
+    ink.fill();
+    return new Uint32Array(ink.getImageData(0, 0, side, side).data.buffer);
+  };
+  return [
+    ...WORKER_STATES.map((state) => stamp(colours.states[state], SHAPES[state])),
+    ...Array.from({ length: LEVELS }, (_, level) => stamp(mix(colours, level), SHAPES.running)),
+  ];
+}
+
+function paintLabels(ink: CanvasRenderingContext2D, layout: Layout, colours: Palette): void {
   ink.font = "11.5px Inter, system-ui, sans-serif";
   ink.fillStyle = colours.text;
   ink.textBaseline = "alphabetic";
@@ -118,68 +156,7 @@ function fit(ink: CanvasRenderingContext2D, text: string, width: number): string
   return `${text.slice(0, length)}…`;
 }
 
-function paintCells(ink: CanvasRenderingContext2D, picture: Picture): void {
-  const { layout, workers, colours } = picture;
-  const levels = picture.shade === "state" ? null : levelsOf(workers, picture.shade);
-  // One path for each look: a state's own, or a running worker's level.
-  const looks = new Map<string, { fill: string; alpha: number; draw: Draw; ranks: number[] }>();
-  for (let rank = 0; rank < Math.min(workers.count, layout.groupOf.length); rank++) {
-    const state = workers.stateOf(rank);
-    const level = levels && (state === "running" || state === "slow") ? levels[rank]! : -1;
-    const name = level >= 0 ? `${level}` : state;
-    let look = looks.get(name);
-    if (!look) {
-      look = level >= 0
-        ? { fill: mix(colours, level), alpha: 1, draw: SHAPES.running, ranks: [] }
-        : { fill: colours.states[state], alpha: 1, draw: SHAPES[state], ranks: [] };
-      looks.set(name, look);
-    }
-    look.ranks.push(rank);
-  }
-  for (const look of looks.values()) {
-    ink.fillStyle = look.fill;
-    ink.beginPath();
-    for (const rank of look.ranks) {
-      const corner = cornerOf(layout, rank);
-      if (corner) look.draw(ink, corner.x, corner.y, layout.cell);
-    }
-    ink.fill();
-  }
-}
-
-/** How far each worker is between the least and the most of all, in a few levels; -1 is "not known". */
-export function levelsOf(workers: Workers, shade: Exclude<Shade, "state">): Int8Array {
-  const { values, least, most } = scale(workers, shade);
-  const spread = most - least;
-  return Int8Array.from(values, (value) => {
-    if (Number.isNaN(value)) return -1;
-    return spread > 0 ? Math.min(LEVELS - 1, Math.floor(((value - least) / spread) * LEVELS)) : 0;
-  });
-}
-
-export function scale(workers: Workers, shade: Exclude<Shade, "state">) {
-  const column: ColumnName = shade === "behind" ? "step" : shade;
-  const told = workers.column(column);
-  const furthest = shade === "behind" ? told.reduce((a, b) => (b > a ? b : a), -Infinity) : 0;
-  const values = shade === "behind" ? told.map((value) => furthest - value) : told;
-  let [least, most] = [Infinity, -Infinity];
-  for (const value of values) {
-    if (value < least) least = value;
-    if (value > most) most = value;
-  }
-  return { values, least, most };
-}
-
 export function mix(colours: Palette, level: number): string {
   const share = Math.round((level / (LEVELS - 1)) * 100);
   return `color-mix(in oklab, ${colours.high} ${share}%, ${colours.low})`;
-}
-
-function mark(ink: CanvasRenderingContext2D, { layout, colours }: Picture, rank: number, width: number): void {
-  const corner = cornerOf(layout, rank);
-  if (!corner) return;
-  ink.strokeStyle = colours.mark;
-  ink.lineWidth = width;
-  const out = width / 2 + 1;
-  ink.strokeRect(corner.x - out, corner.y - out, layout.cell + 2 * out, layout.cell + 2 * out);
 }

@@ -4,6 +4,7 @@ import { type Tab, TABS } from "../route";
 import { type Connection, useStore } from "../store";
 import { nextTheme, theme } from "../theme";
 import { Icon, type IconName, Mark } from "./icons";
+import { OpenButton } from "./open_journals";
 
 const STATES: Record<Job["state"], string> = {
   waiting: "Waiting",
@@ -15,7 +16,8 @@ const STATES: Record<Job["state"], string> = {
 };
 
 export function Header({ tab, openHelp }: { tab: Tab; openHelp: () => void }) {
-  const { job, connection } = useStore("job", "connection");
+  const { job, connection, dashboards } = useStore("job", "connection");
+  const others = dashboards.map(({ node }) => node).filter((node) => node !== job?.served_by);
   return (
     <header class="top">
       <div class="bar">
@@ -23,7 +25,8 @@ export function Header({ tab, openHelp }: { tab: Tab; openHelp: () => void }) {
         {job && <h1 title={job.run}>{job.run}</h1>}
         {job && <StatePill state={job.state} />}
         <span class="grow" />
-        <Line connection={connection} isJournal={job?.is_journal ?? false} />
+        <Line connection={connection} isJournal={job?.is_journal ?? false} others={others} />
+        {job && <OpenButton />}
         <ThemeButton />
         <button class="quiet" onClick={openHelp} title="Keys and help (?)" aria-label="Help">
           <Icon name="help" />
@@ -55,10 +58,10 @@ const LINES: Record<Connection["state"], string> = {
   over: "ended",
 };
 
-function Line({ connection, isJournal }: { connection: Connection; isJournal: boolean }) {
+function Line({ connection, isJournal, others }: { connection: Connection; isJournal: boolean; others: string[] }) {
   if (isJournal) return <span class="line" data-test="line"><i aria-hidden="true" />from a journal</span>;
   return (
-    <span class={`line line-${connection.state}`} role="status" data-test="line">
+    <span class={`line line-${connection.state}`} role="status" data-test="line" title={others.length ? `Also served by ${others.join(", ")}` : undefined}>
       <i aria-hidden="true" />{LINES[connection.state]}
     </span>
   );

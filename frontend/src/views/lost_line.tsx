@@ -5,7 +5,7 @@ import { duration } from "../words";
 
 /** The first seconds may be a hiccup of the network: then the page says what it lost, and what comes. */
 const SAID_AFTER_S = 1.5;
-const MOVED_AFTER_S = 8;
+const MOVED_AFTER_S = 5;
 
 export function LostLine() {
   const { connection, job, dashboards, trouble } = useStore("connection", "job");

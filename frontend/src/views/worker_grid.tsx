@@ -1,6 +1,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { cornerOf, type Group, type Layout, layOut, neighbour, rankAt } from "../grid/layout";
-import { LEVELS, mix, paint, palette, type Palette, scale, type Shade } from "../grid/paint";
+import { LEVELS, scale, type Shade } from "../grid/looks";
+import { EDGE, mix, palette, Picture } from "../grid/paint";
 import { type Node, WORKER_STATES, type WorkerState } from "../model";
 import { go } from "../route";
 import { useWidth } from "../size";
@@ -19,8 +20,8 @@ const SHADES: Record<Shade, string> = {
 };
 const NEEDS_A_LOOK: WorkerState[] = ["slow", "still", "failed", "stopping"];
 const WANTED_HEIGHT = 420;
-/** Room for the mark around a cell at the edge. */
-const EDGE = 4;
+/** How far the frame around a cell stands out. */
+const MARK = 3;
 
 export function WorkerGrid() {
   const { workers, rank, nodes } = useStore("ranks", "choice", "nodes");
@@ -87,9 +88,11 @@ function Grid({ shade, nodes }: { shade: Shade; nodes: Node[] }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const width = useWidth(box);
   const painter = useRef<Painter | null>(null);
-  const said = useRef<HTMLParagraphElement>(null);
+  const tip = useRef<HTMLParagraphElement>(null);
+  const pointed = useRef<HTMLElement>(null);
+  const chosen = useRef<HTMLElement>(null);
   useLayoutEffect(() => {
-    painter.current ??= new Painter(canvas.current!, said.current!);
+    painter.current ??= new Painter(canvas.current!, { tip: tip.current!, pointed: pointed.current!, chosen: chosen.current! });
     painter.current.arrange(groupsOf(nodes), width - 2 * EDGE);
   }, [nodes, width]);
   useEffect(() => painter.current?.follow(), []);
@@ -104,39 +107,49 @@ function Grid({ shade, nodes }: { shade: Shade; nodes: Node[] }) {
         onClick={(event) => painter.current?.chooseAt(event)}
         onKeyDown={(event) => painter.current?.press(event)}
       />
-      <p ref={said} class="tip" aria-live="polite" />
+      <i ref={pointed} class="around" hidden />
+      <i ref={chosen} class="around chosen" hidden />
+      <p ref={tip} class="tip" aria-live="polite" hidden />
     </div>
   );
+}
+
+/** Elements over the picture. */
+interface Marks {
+  tip: HTMLElement;
+  pointed: HTMLElement;
+  chosen: HTMLElement;
+}
+
+function sameGroups(some: Group[], others: Group[]): boolean {
+  const same = (a: Group, b: Group | undefined) => a.name === b?.name && a.firstRank === b.firstRank && a.size === b.size;
+  return some.length === others.length && some.every((group, k) => same(group, others[k]));
 }
 
 /** Holds the canvas: what is drawn, when, and what the reader points at. */
 class Painter {
   private layout: Layout = layOut([], 100, WANTED_HEIGHT);
-  private colours: Palette = palette();
+  private picture: Picture | null = null;
   private shade: Shade = "state";
   private pointed: number | null = null;
   private asked = false;
 
-  constructor(private canvas: HTMLCanvasElement, private tip: HTMLElement) {}
+  constructor(private canvas: HTMLCanvasElement, private marks: Marks) {}
 
   follow(): () => void {
     const again = () => this.ask();
-    const stop = [
-      store.listen("ranks", again),
-      store.listen("choice", again),
-      onColours(() => { this.colours = palette(); this.ask(); }),
-    ];
+    const afresh = () => { this.picture = null; this.ask(); };
+    const stop = [store.listen("ranks", again), store.listen("choice", again), onColours(afresh)];
     return () => stop.forEach((end) => end());
   }
 
+  /** Nodes come and go: cells move only where that changes something. */
   arrange(groups: Group[], width: number): void {
-    if (width <= 0) return;
-    this.layout = layOut(groups, width, WANTED_HEIGHT);
-    const density = devicePixelRatio || 1;
-    const [wide, high] = [this.layout.width + 2 * EDGE, this.layout.height + 2 * EDGE];
-    this.canvas.width = Math.round(wide * density);
-    this.canvas.height = Math.round(high * density);
-    this.canvas.style.height = `${high}px`;
+    // Between two rounds nobody has a place: the old ones stay, without workers.
+    const placed = groups.length || !store.job || store.job.outcome ? groups : this.layout.groups;
+    if (width <= 0 || (width === this.layout.width && sameGroups(placed, this.layout.groups))) return;
+    this.layout = layOut(placed, width, WANTED_HEIGHT);
+    this.picture = null;
     this.draw();
   }
 
@@ -156,31 +169,39 @@ class Painter {
   }
 
   private draw(): void {
-    const ink = this.canvas.getContext("2d");
-    if (!ink) return;
-    const density = devicePixelRatio || 1;
-    ink.setTransform(density, 0, 0, density, EDGE * density, EDGE * density);
-    ink.clearRect(-EDGE, -EDGE, this.layout.width + 2 * EDGE, this.layout.height + 2 * EDGE);
-    paint(ink, {
-      layout: this.layout, workers: store.workers, colours: this.colours,
-      shade: this.shade, chosen: store.rank, pointed: this.pointed,
-    });
+    this.picture ??= new Picture(this.canvas, this.layout, palette());
+    this.picture.show(store.workers, this.shade);
+    this.mark(this.marks.chosen, store.rank);
+    this.mark(this.marks.pointed, this.pointed);
     this.showTip();
   }
 
+  /** A frame around a cell is an element of its own, so that no pixel of the picture changes for it. */
+  private mark(frame: HTMLElement, rank: number | null): void {
+    const corner = rank === null ? null : cornerOf(this.layout, rank);
+    frame.hidden = corner === null;
+    if (!corner) return;
+    const size = `${this.layout.cell + 2 * MARK}px`;
+    if (frame.style.width !== size) frame.style.width = frame.style.height = size;
+    frame.style.transform = `translate(${corner.x + EDGE - MARK}px, ${corner.y + EDGE - MARK}px)`;
+  }
+
+  /** To the left or to the right of its cell: nothing has to be measured for it. */
   private showTip(): void {
+    const { tip } = this.marks;
     const corner = this.pointed === null ? null : cornerOf(this.layout, this.pointed);
-    this.tip.hidden = corner === null;
+    tip.hidden = corner === null;
     if (corner === null || this.pointed === null) return;
     const worker = store.workers.worker(this.pointed);
     const group = this.layout.groups[this.layout.groupOf[this.pointed] ?? -1];
     const parts = [`rank ${worker.rank}`, group?.name ?? "", STATE_WORDS[worker.state].name];
     if (worker.step !== null) parts.push(`step ${count(worker.step)}`);
     if (worker.pace_ms !== null) parts.push(`${duration(worker.pace_ms / 1000)} a step`);
-    this.tip.textContent = parts.filter(Boolean).join(" · ");
-    const room = this.canvas.clientWidth - this.tip.offsetWidth;
-    const left = Math.max(0, Math.min(room, corner.x - 8));
-    this.tip.style.transform = `translate(${left}px, ${corner.y + this.layout.cell + 12}px)`;
+    const words = parts.filter(Boolean).join(" · ");
+    if (tip.textContent !== words) tip.textContent = words;
+    const isRight = corner.x > this.layout.width / 2;
+    const x = isRight ? corner.x + this.layout.cell + 2 * EDGE : corner.x;
+    tip.style.transform = `translate(${x}px, ${corner.y + this.layout.cell + 12}px)${isRight ? " translateX(-100%)" : ""}`;
   }
 
   private find(event: PointerEvent | MouseEvent): number | null {

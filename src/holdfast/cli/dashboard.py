@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from holdfast.cli.mistakes import say_mistake
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError
 
@@ -18,7 +19,8 @@ Usage: holdfast dashboard [RUN]
 Prints the link to a job's page. For a job that runs on this machine and was started with
 --dashboard, that is the page of its agent: live, and with its key. For journals
 (journal.jsonl, or a folder below which they are; of several nodes they become one story),
-and for a job that has ended, the page is served from here until Ctrl-C.
+and for a job that has ended, the page is served from here until Ctrl-C. Journals can also be
+dropped onto that page, or chosen there.
 
 Whoever has the link can use the page. It answers on this machine only; from another one,
 go through ssh: ssh -L 8470:127.0.0.1:8470 HOST
@@ -41,10 +43,7 @@ def dashboard(words: list[str]) -> int:
         else:
             _serve(places, port or 0)
     except UsageError as error:
-        print(f"holdfast: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return exit_status.USAGE
+        return say_mistake(error)
     return exit_status.SUCCEEDED
 
 
@@ -102,14 +101,16 @@ def _link(door: AgentDoor) -> str:
 
 
 def _serve(places: list[str], port: int) -> None:
-    from holdfast.cli.finding_runs import find_run
+    from holdfast.cli.finding_runs import find_last_run, find_run
     from holdfast.dashboard.serving import serve_journals
     from holdfast.observe.journal import read
 
-    found = find_run(places)
-    for note in found.notes:
+    found = find_run(places) if places else find_last_run()
+    if found is None:
+        print("holdfast: no job has left a journal here: drop some onto the page", file=sys.stderr)
+    for note in found.notes if found else ():
         print(f"holdfast: {note}", file=sys.stderr)
-    journals = [read(path) for path in found.journals]
+    journals = [read(path) for path in found.journals] if found else []
 
     def say(link: str) -> None:
         print(link, flush=True)

@@ -48,15 +48,21 @@ class _FirstLine(Struct):
 def find_run(places: list[str]) -> FoundRun:
     """The job that is meant. Raises `UsageError` where there is none."""
     if not places:
-        found = list(_candidates(_default_places()))
-        if not found:
+        last = find_last_run()
+        if last is None:
             raise UsageError(
                 "there is no journal where logs go by default",
                 "name a journal, or the folder that was given as --log-dir",
             )
-        return _last_job(found)
+        return last
     found = [one for place in places for one in _of_place(place)]
     return _last_job(found)
+
+
+def find_last_run() -> FoundRun | None:
+    """The last job on this machine, if one has left a journal where logs go by default."""
+    found = list(_candidates(_default_places()))
+    return _last_job(found) if found else None
 
 
 def _of_place(place: str) -> list[_Candidate]:

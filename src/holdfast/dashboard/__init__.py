@@ -9,6 +9,7 @@ is told by `observe.story`. Here it is put into the few messages that the page u
     views      from answers to what is said
     chapters   rounds and incidents, put together from events
     changes    what differs from what a page has heard
+    dropped    journals that somebody drops onto the page
     feed       asks while somebody watches, and nothing while nobody does
     site       the paths of it all
 """

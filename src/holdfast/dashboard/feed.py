@@ -73,6 +73,7 @@ class Feed:
         self._heard: dict[str, int] = {}
         """The number of the last event of each who was."""
         self._tellers: dict[Key, str] = {}
+        self._asked_for_dashboards: list[str] = []
 
     def begin(self) -> None:
         """Somebody watches."""
@@ -159,9 +160,12 @@ class Feed:
             self._tell()
         self._later("goodput", GOODPUT_S, self._ask_goodput)
 
-    def _ask_dashboards(self) -> None:
+    def _hosts(self) -> list[str]:
         names = [node.name for node in self._shown.nodes]
-        some = [*dict.fromkeys([self._teller, *names])][:DASHBOARDS_MOST]
+        return [*dict.fromkeys([self._teller, *names])][:DASHBOARDS_MOST]
+
+    def _ask_dashboards(self) -> None:
+        some = self._asked_for_dashboards = self._hosts()
         self._ask("dashboards", DashboardAsked(), self._on_dashboards, of="some", nodes=some)
 
     def _on_dashboards(self, answers: Asking) -> None:
@@ -182,6 +186,8 @@ class Feed:
             self._ask_events()
             self._ask_goodput()
             self._ask_dashboards()
+        elif teller and self._hosts() != self._asked_for_dashboards:
+            self._ask_dashboards()  # Whoever came last is there when all others are gone.
 
     def _ask_events(self) -> None:
         question = EventsAsked(self._heard.get(self._teller, 0), WAIT_MOST_S)

@@ -1,6 +1,7 @@
 """The pages that are open, and a sign of life for each.
 
-A page that hears nothing for some seconds takes its line for dead, and tries another one.
+A page is told how often it hears something. Where it hears nothing for more than twice as long, it
+takes its line for dead, and tries another one.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ _ALIVE = message("alive", {})
 class OpenPages:
     """All pages of one server. Without any, nothing here runs."""
 
-    def __init__(self, clock: Clock, shown: Shown) -> None:
-        self._clock, self._shown = clock, shown
+    def __init__(
+        self, clock: Clock, shown: Shown, alive_s: float = ALIVE_S, *, opens_journals: bool = False
+    ) -> None:
+        """`opens_journals`: whether pages may send some (`dashboard.dropped`)."""
+        self._clock, self._shown, self._alive_s = clock, shown, alive_s
+        self._opens_journals = opens_journals
         self.on_first: Callable[[], None] = _nothing
         """Somebody watches."""
         self.on_none: Callable[[], None] = _nothing
@@ -31,7 +36,8 @@ class OpenPages:
     def add(self, page: OpenPage) -> None:
         """Tell this page, from now on; it has a stream."""
         self._open.add(page)
-        page.send(message("hello", {"at": time.time()}))
+        hello = {"alive_s": self._alive_s, "opens_journals": self._opens_journals}
+        page.send(message("hello", {"at": time.time(), **hello}))
         page.tell(self._shown)
         if len(self._open) == 1:
             self._stay_alive()
@@ -66,7 +72,7 @@ class OpenPages:
     def _stay_alive(self) -> None:
         for page in self._open:
             page.send(_ALIVE)
-        self._timer = self._clock.call_later(ALIVE_S, self._stay_alive)
+        self._timer = self._clock.call_later(self._alive_s, self._stay_alive)
 
 
 def _nothing() -> None:

@@ -1,9 +1,10 @@
 """The paths of a dashboard.
 
 GET  /              the page; /page.js, /page.css
-GET  /api/stream    how the job is, as server-sent events
+GET  /api/stream    how the job is, as server-sent events; ?story=…: of journals that were dropped
 GET  /api/…         what is asked of the job besides
 POST /api/actions   something is wanted of it
+POST /api/journals  pieces of journals, where it opens some
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from holdfast.transport.http_model import (
     HttpResponse,
     PageRequest,
     Route,
+    said,
 )
+
+STORIES_KEPT = 8
 
 
 class Site:
@@ -32,6 +36,7 @@ class Site:
     ) -> None:
         """`files` are those of the page (`page_files.read_page`)."""
         self._guard, self._shown, self._pages, self._files = guard, shown, pages, files
+        self._stories: dict[str, tuple[Shown, OpenPages]] = {}
         self.routes = {
             path: Route(get=self.guarded(self._give_page, open_to_all=True)) for path in files
         }
@@ -59,14 +64,25 @@ class Site:
     def _give_page(self, request: PageRequest, reply: HttpReply) -> None:
         reply(self._files[request.path])
 
+    def add_story(self, name: str, shown: Shown, pages: OpenPages) -> None:
+        """What else can be looked at here; of too many, the oldest is forgotten."""
+        self._stories[name] = (shown, pages)
+        if len(self._stories) > STORIES_KEPT:
+            _, old = self._stories.pop(next(iter(self._stories)))
+            old.close()
+
     def _stream(self, request: PageRequest, reply: HttpReply) -> None:
+        name = request.query.get("story", "")
+        told = self._stories.get(name) if name else (self._shown, self._pages)
+        if told is None:
+            reply(said(404, "these journals are not here any more: open them again"))
+            return
+        shown, pages = told
         page = OpenPage()
         begin = HttpResponse(content_type=EVENTS, headers=SAFE_HEADERS)
-        page.stream = reply.stream(
-            begin, lambda: page.tell(self._shown), lambda: self._pages.remove(page)
-        )
+        page.stream = reply.stream(begin, lambda: page.tell(shown), lambda: pages.remove(page))
         if page.stream is not None:
-            self._pages.add(page)
+            pages.add(page)
 
     def tell_the_end(self, ended: Callable[[JobShown], JobShown]) -> None:
         """The last that pages hear of a job that was live."""
@@ -75,4 +91,6 @@ class Site:
             self._pages.tell()
 
     def close(self) -> None:
+        for _, pages in self._stories.values():
+            pages.close()
         self._pages.close()

@@ -239,6 +239,8 @@ class Agent:
         if self._traces is not None:
             self._traces.finish(outcome)
         self._finish_files(outcome, tells_nothing=outcome.verdict == "succeeded" and not recovered)
+        if self._traces is not None:
+            self._traces.say_if_given_up()
         self._loop.run_until(self._console_done(CONSOLE_PATIENCE_S))
         if self._health is not None:
             self._health.close()

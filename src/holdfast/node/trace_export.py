@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from holdfast import __version__
@@ -29,6 +30,14 @@ from holdfast.runtime.disk import DiskLane
 FLUSH_S = 1.5
 """How long the last spans may take; the lane is given up a little later (`runtime.disk`)."""
 SENT_EVERY_MS = 1000.0
+LOADED_FIRST = (
+    "requests",
+    "google.protobuf.descriptor_pool",
+    "opentelemetry.sdk.trace.export",
+    "opentelemetry.proto.collector.trace.v1.trace_service_pb2",
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+)
+"""What the SDK needs: each takes a part of a second."""
 
 
 class TraceExport:
@@ -41,9 +50,10 @@ class TraceExport:
         self._story, self._teller = Storyteller(header), SpanTeller()
         self._sender = SpanSender()
         about = {"holdfast.run_id": header.job, "holdfast.node": header.host}
-        # In several pieces: at the end, a lane is given up when one takes too long.
-        for load in (_load_requests, _load_protobuf, _load_sdk):
-            self._do(load)
+        self._is_settled = False
+        """Whether it is known how it went."""
+        for package in LOADED_FIRST:
+            self._do(partial(_load, package))
         self._do(partial(self._sender.open, about, time.time()))
         journal.listeners.append(self._take)
 
@@ -54,6 +64,15 @@ class TraceExport:
     def finish(self, outcome: Outcome) -> None:
         self._send(self._teller.finish(outcome, time.time()))
         self._do(self._sender.close)
+        self._lane.do(lambda: True, self._settle)
+
+    def say_if_given_up(self) -> None:
+        """Nobody waits for the rest any more."""
+        if not self._is_settled:
+            self._on_problem("not all spans could be sent before the agent ended")
+
+    def _settle(self, _: bool) -> None:
+        self._is_settled = True
 
     def _send(self, news: Iterable[SpanNews]) -> None:
         told = tuple(news)
@@ -64,6 +83,7 @@ class TraceExport:
         self._lane.do(partial(_guarded, work, self._sender), self._on_problem)
 
     def _on_problem(self, problem: str) -> None:
+        self._is_settled = True
         self._say(f"OpenTelemetry: {problem}; the job does without it")
 
 
@@ -79,16 +99,8 @@ def _guarded(work: Callable[[], str | None], sender: SpanSender) -> str | None:
     return problem
 
 
-def _load_requests() -> None:
-    pass
-
-
-def _load_protobuf() -> None:
-    pass
-
-
-def _load_sdk() -> None:
-    pass
+def _load(package: str) -> None:
+    import_module(package)
 
 
 class SpanSender:

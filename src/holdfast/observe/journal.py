@@ -40,7 +40,7 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -295,7 +295,7 @@ class Journal:
     def _add(self, step: AnyStep) -> AnyStep:
         """Write a step, numbered, after the heartbeats that it rests on."""
         self._write_quiet()
-        self._look_at_clocks()
+        self._look_at_clocks(step.at)
         self._written += 1
         numbered = msgspec.structs.replace(step, seq=self._written)
         self._write(numbered)
@@ -305,17 +305,21 @@ class Journal:
         for listener in self.listeners:
             listener(step)
 
-    def _look_at_clocks(self) -> None:
-        """Write down both clocks where they have come apart since that was last done (rule 4)."""
+    def _look_at_clocks(self, at: float) -> None:
+        """Write down both clocks where they have come apart since that was last done (rule 4).
+
+        They are put at the time of the step that is about to be written, which is a little earlier:
+        times never go back from one line to the next.
+        """
         if self._clocks is None:
             return
         now, last = self._clocks(), self._clock
         if last is not None and abs(last.time_of(now.at) - now.wall) <= APART_S:
             return
-        self._clock = now
-        self._tell(ClockRead(0, now.at, now.wall))
+        self._clock = ClockPair(at, now.time_of(at))
+        self._tell(ClockRead(0, at, self._clock.wall))
         self._written += 1
-        self._write(ClockRead(self._written, now.at, now.wall))
+        self._write(ClockRead(self._written, at, self._clock.wall))
 
     def _is_quiet(self, step: AgentStep) -> bool:
         """Whether a step is a heartbeat, or its answer, of which nothing else came."""
@@ -447,28 +451,55 @@ def _shown(key: str, value: str) -> str:
 def read(path: Path) -> tuple[JournalHeader, list[Step]]:
     """Read a journal; a last line that was cut off by a crash is left out.
 
-    Raises `UsageError` for a file that is none, or one of another schema.
+    Raises `UsageError` for a file that is none, is damaged, or is of another schema.
     """
-    lines = path.read_bytes().split(b"\n")
-    try:
-        schema = msgspec.json.decode(lines[0], type=_Schema).schema
-    except msgspec.DecodeError:
-        raise UsageError(
-            f"{path} is not a journal", "name the journal.jsonl in a job's log directory"
-        ) from None
-    if schema not in READABLE_SCHEMAS:
-        hint = "read it with the version of Holdfast that wrote it"
-        raise UsageError(f"{path} has schema {schema}, not {SCHEMA}", hint)
-    header = msgspec.json.decode(lines[0], type=JournalHeader)
+    parts = [path, *later_parts(path)]
+    return read_parts(str(path), (part.read_bytes() for part in parts))
+
+
+def read_parts(name: str, parts: Iterable[bytes]) -> tuple[JournalHeader, list[Step]]:
+    """The same for what its files hold, the first one first; `name` is said where it is none."""
+    steps: list[Step] = []
+    header: JournalHeader | None = None
     decoder: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
-    steps = [decoder.decode(line) for line in lines[1:-1] if line]
-    for part in later_parts(path):
-        found = [decoder.decode(line) for line in part.read_bytes().split(b"\n")[1:-1] if line]
+    for number, data in enumerate(parts, 1):
+        lines = data.split(b"\n")
+        if header is None:
+            header = _header(name, lines[0])
+        found = _steps(decoder, name if number == 1 else f"part {number} of {name}", lines)
         expected = steps[-1].seq + 1 if steps else 1
-        if found and found[0].seq > expected:
+        if number > 1 and found and found[0].seq > expected:
             steps.append(Gap(expected, found[0].seq - expected))
         steps += found
+    assert header is not None, "a journal has at least one file"
     return header, steps
+
+
+def _header(name: str, line: bytes) -> JournalHeader:
+    try:
+        schema = msgspec.json.decode(line, type=_Schema).schema
+        if schema in READABLE_SCHEMAS:
+            return msgspec.json.decode(line, type=JournalHeader)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise UsageError(
+            f"{name} is not a journal", "name the journal.jsonl in a job's log directory"
+        ) from None
+    hint = "read it with the version of Holdfast that wrote it"
+    raise UsageError(f"{name} has schema {schema}, not {SCHEMA}", hint)
+
+
+def _steps(decoder: msgspec.json.Decoder[Step], name: str, lines: list[bytes]) -> list[Step]:
+    """All but the first line, and the last one: it is empty, or was cut off."""
+    found = []
+    for number, line in enumerate(lines[1:-1], 2):
+        try:
+            if line:
+                found.append(decoder.decode(line))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            raise UsageError(
+                f"line {number} of {name} is damaged", "get the file from its machine again"
+            ) from None
+    return found
 
 
 MACHINES: dict[type, Literal["agent", "coordinator", "election"]] = {

@@ -130,6 +130,13 @@ class _WatchLine(Struct, frozen=True):
     error: _Failure | None = None
 
 
+ANSWERS = (RangeAnswer, TxnAnswer, LeaseAnswer, _AuthAnswer, _Failure, _LeaseLine, _WatchLine)
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind, strict=False) for kind in ANSWERS
+}
+"""Made here, in one thread: msgspec crashes if two threads first meet a type at the same time."""
+
+
 class Gateway:
     """The servers of one etcd. For one thread; `http.interrupt` is for any."""
 
@@ -269,7 +276,7 @@ def _read(answer: HttpAnswer, kind: type[Result]) -> Result:
             raise _error_for(decoded.error)
         return decoded
     try:
-        failure = msgspec.json.decode(answer.body, type=_Failure, strict=False)
+        failure = _decoders[_Failure].decode(answer.body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise _told_in_plain_words(answer) from None
     raise _error_for(failure)
@@ -277,9 +284,10 @@ def _read(answer: HttpAnswer, kind: type[Result]) -> Result:
 
 def _decoded(body: bytes, kind: type[Result]) -> Result:
     try:
-        return msgspec.json.decode(body, type=kind, strict=False)
+        answer: Result = _decoders[kind].decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Unavailable(f"answered something that is not etcd's ({error})") from None
+    return answer
 
 
 def _told_in_plain_words(answer: HttpAnswer) -> Exception:

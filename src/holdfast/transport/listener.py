@@ -51,7 +51,10 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens on a numeric address; raises OSError where that cannot be."""
+    """A socket that listens on a numeric address.
+
+    Raises OSError where that cannot be, and OverflowError for a port that is none.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -61,7 +64,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind((host, port))
         sock.listen(BACKLOG)
-    except OSError:
+    except (OSError, OverflowError):
         sock.close()
         raise
     return sock

@@ -311,3 +311,31 @@ def test_a_process_whose_program_cannot_be_seen_yet_is_spared_and_looked_at_agai
     assert patience.left() is None, "it was to be looked at once"
     patience.end()
     assert not patience.spares(process)
+
+
+# --- looking changes nothing -------------------------------------------------------------
+
+
+def test_who_asks_for_a_subreaper_stays_what_it_was(start) -> None:
+    """A doctor that looked took an agent's orphans away, once."""
+    process = start(
+        """
+        import os
+        from holdfast.processes.bare import linux
+
+        linux.set_subreaper()
+        assert linux.has_subreaper()
+        if os.fork() == 0:
+            if os.fork() == 0:
+                os.read(0, 1)  # Until its parent is gone.
+                os._exit(7)
+            os._exit(0)
+        os.wait()
+        print(flush=True)
+        print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+        """
+    )
+    process.stdout.readline()
+    process.stdin.write("x")
+    process.stdin.flush()
+    assert process.stdout.readline() == "7\n"

@@ -120,6 +120,10 @@ class Document(Struct, frozen=True, omit_defaults=True):
         return Tenure(self.instance, self.epoch)
 
 
+_documents = msgspec.json.Decoder(Document)
+"""Made here, in one thread: msgspec crashes if two threads first meet a type at the same time."""
+
+
 def encode(document: Document) -> bytes:
     return msgspec.json.encode(document)
 
@@ -129,7 +133,7 @@ def decode(content: bytes) -> Document:
     if len(content) > READ_BYTES:
         raise msgspec.DecodeError(f"{len(content)} bytes are too many")
     try:
-        document = msgspec.json.decode(content, type=Document)
+        document = _documents.decode(content)
     except msgspec.DecodeError:
         raise
     except (ValueError, OverflowError, RecursionError) as error:

@@ -27,6 +27,7 @@ PR_SET_NAME = 15
 PR_SET_MM = 35
 PR_SET_MM_MAP = 14
 PR_SET_CHILD_SUBREAPER = 36
+PR_GET_CHILD_SUBREAPER = 37
 PR_SET_PTRACER = 0x59616D61
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -62,9 +63,15 @@ def _prctl(option: int, *arguments: int) -> bool:
     return bool(_libc.prctl(option, *padded) == 0)
 
 
-def set_subreaper(on: bool = True) -> bool:
+def set_subreaper() -> bool:
     """Become the parent of orphans below this process."""
-    return _prctl(PR_SET_CHILD_SUBREAPER, int(on))
+    return _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def has_subreaper() -> bool:
+    """Whether `set_subreaper` would work here; whether it was called stays as it is."""
+    is_set = ctypes.c_int()
+    return bool(_libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(is_set), 0, 0, 0) == 0)
 
 
 def set_parent_death_signal(number: int) -> bool:

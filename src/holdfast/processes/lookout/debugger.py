@@ -56,6 +56,8 @@ class SpiedThread(Struct, frozen=True):
 
 
 Spied = tuple[SpiedThread, ...]
+_spied = msgspec.json.Decoder(Spied)
+"""Made here, in one thread: msgspec crashes if two threads first meet a type at the same time."""
 """The threads of a process, the main one last."""
 
 
@@ -107,7 +109,7 @@ def _output(program: str, pid: int, how: str, limit_s: float) -> bytes:
 def read(output: bytes, pid: int) -> Spied:
     """What it printed."""
     try:
-        threads = msgspec.json.decode(output, type=Spied)
+        threads = _spied.decode(output)
     except (msgspec.DecodeError, RecursionError):
         return ()
     return tuple(sorted(threads, key=lambda thread: thread.os_thread_id == pid))

@@ -1,0 +1,118 @@
+"""Journals that somebody chose or dropped onto the page.
+
+The page sends files as they are, in pieces; what they tell is told here, as of those on this disk.
+
+Rules
+1. A journal's files are known by their first line, which is the same in all of them, and put in
+   order by their steps: names do not matter, and those of several nodes are often the same.
+2. All are of one job. What is no journal is named, in a sentence, and nothing is shown.
+3. The files of one drop are kept until they are opened, or until the next one begins. Of what was
+   opened the last few are kept (`site.STORIES_KEPT`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec import Struct, field
+
+from holdfast.core.protocol.errors import UsageError
+from holdfast.dashboard.desk import answer
+from holdfast.dashboard.shown import Shown
+from holdfast.dashboard.still import still_shown
+from holdfast.observe.causes import JournalRead
+from holdfast.observe.journal import read_parts
+from holdfast.observe.journal_file import LIMIT_BYTES
+from holdfast.transport.http_model import HttpReply, PageRequest, Route, said
+
+PIECE_MOST = 4 << 20
+FILES_MOST = 10_000
+BYTES_MOST = 2 * LIMIT_BYTES
+NAME_MOST = 200
+_NAME_OF_DROP = re.compile("[a-z0-9]{4,32}")
+
+
+class DroppedFile(Struct):
+    name: str
+    data: bytearray = field(default_factory=bytearray)
+
+
+class _Numbered(Struct):
+    seq: int
+
+
+class DropBox:
+    """Takes pieces of files; opens them when all are there."""
+
+    def __init__(self, show: Callable[[str, Shown], None]) -> None:
+        """`show` is given the name of a drop, and its story."""
+        self._show = show
+        self._drop = ""
+        self._files: dict[int, DroppedFile] = {}
+        self._bytes = 0
+        self.routes = {"/api/journals": Route(post=self._take, body_most=PIECE_MOST)}
+
+    def _take(self, request: PageRequest, reply: HttpReply) -> None:
+        drop, number = request.query.get("drop", ""), request.query.get("file", "")
+        if not _NAME_OF_DROP.fullmatch(drop) or not (number.isdecimal() or not number):
+            reply(said(400, "that is no file of this page"))
+            return
+        if drop != self._drop:
+            self._forget()
+            self._drop = drop
+        if number:
+            self._keep(int(number), request, reply)
+        else:
+            self._open(reply)
+
+    def _keep(self, number: int, request: PageRequest, reply: HttpReply) -> None:
+        if self._bytes + len(request.body) > BYTES_MOST or number >= FILES_MOST:
+            self._forget()
+            most = f"{FILES_MOST:,} files, {BYTES_MOST >> 20} MB together"
+            reply(said(413, f"that is too much for this page ({most}): use holdfast report"))
+            return
+        name = request.query.get("name", "")[:NAME_MOST] or f"file {number + 1}"
+        self._files.setdefault(number, DroppedFile(name)).data += request.body
+        self._bytes += len(request.body)
+        reply(answer({}))
+
+    def _open(self, reply: HttpReply) -> None:
+        drop, files = self._drop, list(self._files.values())
+        self._forget()
+        try:
+            self._show(drop, still_shown(journals_of(files)))
+        except UsageError as error:
+            reply(said(422, f"{error.message}: {error.hint}" if error.hint else error.message))
+            return
+        reply(answer({"story": drop}))
+
+    def _forget(self) -> None:
+        self._files, self._bytes, self._drop = {}, 0, ""
+
+
+def journals_of(files: Iterable[DroppedFile]) -> list[JournalRead]:
+    """The journals of one job. Raises `UsageError` where they are none, or of several jobs."""
+    parts: dict[bytes, dict[bytes, str]] = {}
+    for file in files:
+        data = bytes(file.data)
+        parts.setdefault(data.partition(b"\n")[0], {})[data] = file.name
+    found: list[JournalRead] = []
+    for same in parts.values():
+        ordered = sorted(same, key=_first_number)
+        found.append(read_parts(same[ordered[0]], ordered))
+    if not found:
+        raise UsageError("no journal is among them", "a job's log folder has a journal.jsonl")
+    if len(jobs := sorted({header.job for header, _ in found})) > 1:
+        raise UsageError(f"these are journals of several jobs ({', '.join(jobs)})", "take one's")
+    return found
+
+
+def _first_number(data: bytes) -> int:
+    """Of the first step in a file; what cannot be read comes first, and is complained about."""
+    second = data.split(b"\n", 2)[1:2]
+    try:
+        return msgspec.json.decode(second[0], type=_Numbered).seq if second else 0
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return 0
