@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-import holdfast
+from holdfast.worker.progress import progress
 
 STEP_S = 0.05
 SAVE_EVERY = 4
@@ -30,7 +30,7 @@ def main(folder: Path) -> None:
         total = add(total, step)
         step += 1
         time.sleep(STEP_S)
-        holdfast.progress(step)
+        progress(step)
         if rank == 0 and step % SAVE_EVERY == 0:
             new = folder / "checkpoint.new"
             new.write_text(f"{step} {total}")
