@@ -23,7 +23,8 @@ import msgspec
 from holdfast.cli import trial
 from holdfast.cli.chaos import seconds
 from holdfast.cli.overview_page import duration
-from holdfast.cli.weather import DrawnStorm, Lines
+from holdfast.cli.trial_job import TrialProgram
+from holdfast.cli.weather import DrawnStorm, StormLines
 from holdfast.core.policy.storms import HarmRate, storm
 from holdfast.node.visiting import Visit
 
@@ -40,7 +41,7 @@ FILE = Path(__file__).parent / "programs" / "added_up.py"
 GOAL = 0.97
 
 
-class NotingLoad(Lines):
+class NotingLoad(StormLines):
     """Says what happens, and notes how busy the machine is meanwhile."""
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ def main(words: list[str]) -> int:
     print(f"a soak of {duration(length_s)}, seed {asked.seed}", flush=True)
     drawn = DrawnStorm(storm(STORM, length_s, dice), length_s, dice)
     view = NotingLoad()
-    result = trial.run(trial.Program(FILE, NODES, WORKERS), drawn, view)
+    result = trial.run(TrialProgram(FILE, NODES, WORKERS), drawn, view)
     goodput = result.report.ledger.goodput or 0.0
     text = f"{trial.render(result)}{view.words()}goal: goodput of at least {GOAL:.0%}: "
     text += "reached\n" if goodput >= GOAL else "missed\n"

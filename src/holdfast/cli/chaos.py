@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.cli.overview_page import duration
 from holdfast.cli.visit import FINDING, run_verb, sort, take_values, visit
-from holdfast.cli.weather import DrawnStorm, Lines, Weather, summary
+from holdfast.cli.weather import DrawnStorm, StormLines, Weather, summary
 from holdfast.core.policy.storms import HarmRate, storm
 from holdfast.core.policy.texts import whole_number
 from holdfast.core.protocol import exit_status
@@ -74,7 +74,7 @@ def _chaos(words: list[str]) -> int:
     if is_demo:
         return _demo(request.names, drawn)
     with visit(request, "".join(request.names)) as job:
-        weather = Weather(job, Lines())
+        weather = Weather(job, StormLines())
         settled = weather.blow(drawn)
     print(f"\n{summary(weather.told)}")
     return exit_status.SUCCEEDED if settled else exit_status.FAILED
@@ -84,8 +84,9 @@ def _demo(names: tuple[str, ...], drawn: DrawnStorm) -> int:
     if names:
         raise UsageError(f"--demo has a job of its own, not {names[0]!r}", "leave the name out")
     from holdfast.cli import trial, trial_program
+    from holdfast.cli.trial_job import TrialProgram
 
-    program = trial.Program(Path(trial_program.__file__))
+    program = TrialProgram(Path(trial_program.__file__))
     result = trial.run(program, drawn)
     print(trial.render(result), end="", flush=True)
     return exit_status.SUCCEEDED if result.is_well else exit_status.FAILED

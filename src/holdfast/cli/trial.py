@@ -19,10 +19,9 @@ from msgspec import Struct
 
 from holdfast.cli.overview_page import render as render_overview
 from holdfast.cli.status import Screen, look
-from holdfast.cli.trial_job import Program as Program
-from holdfast.cli.trial_job import TrialJob
+from holdfast.cli.trial_job import TrialJob, TrialProgram
 from holdfast.cli.visit import sort, visit
-from holdfast.cli.weather import DrawnStorm, Lines, StormTold, View, Weather, summary
+from holdfast.cli.weather import DrawnStorm, StormLines, StormTold, StormView, Weather, summary
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.questions import JobAsked, JobTold
 from holdfast.node.visiting import Visit, VisitError
@@ -70,7 +69,7 @@ class ScreenView:
         self._screen.draw("\n".join([page, "", "the storm", *(f"  {one}" for one in self._lines)]))
 
 
-def run(program: Program, storm: DrawnStorm, view: View | None = None) -> TrialResult:
+def run(program: TrialProgram, storm: DrawnStorm, view: StormView | None = None) -> TrialResult:
     """Run it, in a folder that is removed afterwards; told on the screen, unless there is a view.
 
     Raises `HoldfastError`, `KeyboardInterrupt`; nothing is left of it then, either.
@@ -125,15 +124,15 @@ def _handled(handler: Callable[[int, object], None] | signal.Handlers) -> Iterat
             signal.signal(number, former)
 
 
-def _under(storm: DrawnStorm, job: TrialJob, view: View | None) -> tuple[StormTold, bool]:
+def _under(storm: DrawnStorm, job: TrialJob, view: StormView | None) -> tuple[StormTold, bool]:
     with _first_step(job) as visited:
         if view is not None or not sys.stdout.isatty():
-            return _blown(visited, storm, view or Lines())
+            return _blown(visited, storm, view or StormLines())
         with Screen() as screen:
             return _blown(visited, storm, ScreenView(screen))
 
 
-def _blown(visited: Visit, storm: DrawnStorm, view: View) -> tuple[StormTold, bool]:
+def _blown(visited: Visit, storm: DrawnStorm, view: StormView) -> tuple[StormTold, bool]:
     weather = Weather(visited, view)
     runs_on = weather.blow(storm)
     return weather.told, runs_on

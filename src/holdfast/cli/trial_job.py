@@ -35,7 +35,7 @@ GONE_S = 10.0
 """How long what an agent started may outlive it: a spawner reaps what is left."""
 
 
-class Program(Struct, frozen=True):
+class TrialProgram(Struct, frozen=True):
     """What the workers run, and on how many."""
 
     file: Path
@@ -47,7 +47,7 @@ class Program(Struct, frozen=True):
 class TrialJob:
     """Agents of one job; `close` ends all of it, in whatever state it is."""
 
-    def __init__(self, program: Program, folder: Path) -> None:
+    def __init__(self, program: TrialProgram, folder: Path) -> None:
         self.program, self.folder = program, folder
         self.run_id = f"trial-{os.getpid()}"
         self.token_file = folder / "token"

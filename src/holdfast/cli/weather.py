@@ -50,7 +50,7 @@ class DrawnStorm(Struct, frozen=True):
     dice: random.Random
 
 
-class View(Protocol):
+class StormView(Protocol):
     """Where it is told."""
 
     def say(self, text: str) -> None: ...
@@ -58,7 +58,7 @@ class View(Protocol):
         """A second has passed, or something has happened."""
 
 
-class Lines:
+class StormLines:
     """One line after the other."""
 
     def say(self, text: str) -> None:
@@ -71,7 +71,7 @@ class Lines:
 class Weather:
     """One storm over one job."""
 
-    def __init__(self, job: Visit, view: View) -> None:
+    def __init__(self, job: Visit, view: StormView) -> None:
         self._job, self._view = job, view
         self._dice = random.Random(0)
         self.told = StormTold()
