@@ -9,8 +9,8 @@ EXISTING = $(wildcard src tests examples benchmarks)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test test-pythons test-pythons-quick lint style format sim bench clean stacks \
-  test-stacks test-engines test-planted page
+.PHONY: help demo check test test-all test-pythons test-pythons-quick lint style format sim bench clean stacks \
+  test-stacks test-engines test-planted page docs
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: $(VENV)/.ready-test style ## Lint, check types and run all tests (installs
 	@$(BIN)/mypy & types=$$!; TEST_STACKS="$(QUICK_STACKS)" \
 	  $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal; \
 	  tests=$$?; wait $$types && exit $$tests
+
+test-all: ## The same with all that takes long: PyTorch's own API beside ours, more orders, seeds and examples
+	TEST_ALL=1 $(MAKE) test
 
 # The two that pip installs fastest; the others take minutes.
 QUICK_STACKS ?= plain jax
@@ -85,8 +88,11 @@ bench: $(VENV)/.ready-bench ## Measure beside torchrun and print the table (inst
 page: ## Build the dashboard's page from frontend/ into the package (Node 20 and npm)
 	cd frontend && npm install --no-save --no-audit --no-fund && npm test && npm run build
 
+docs: $(VENV)/.ready-docs ## Build the site of all pages in .site/html, with links and anchors checked
+	$(BIN)/python docs/build_site.py
+
 clean: ## Remove everything that the other verbs made, .venv and its like included
-	rm -rf $(VENV) .venv-* .stacks .engines frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .stacks .engines .site frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find $(EXISTING) -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps are hidden files in .venv, so that removing .venv forgets them too.
@@ -100,6 +106,6 @@ $(VENV)/.ready: pyproject.toml
 	@touch $@
 
 $(VENV)/.ready-%: pyproject.toml $(VENV)/.ready
-	@echo "Installing what 'make $*' needs into $(VENV) (once$(if $(filter lint,$*),,; PyTorch takes a minute)) ..."
+	@echo "Installing what 'make $*' needs into $(VENV) (once$(if $(filter lint docs,$*),,; PyTorch takes a minute)) ..."
 	@$(PIP) install --editable '.[$*]'
 	@touch $@

@@ -91,4 +91,4 @@ def test_two_of_them_are_refused(pair: tuple[str, str], run_holdfast: Run, tmp_p
     (tmp_path / "train.py").write_text("")
     done = run_holdfast("run", *pair, str(tmp_path / "train.py"))
     assert done.returncode == 2
-    assert "--quiet, --verbose and --json exclude each other" in done.stderr
+    assert "--quiet, --verbose and --json cannot be used together" in done.stderr

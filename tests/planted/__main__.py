@@ -1,10 +1,12 @@
 """Play the planted failures and print who names their causes.
 
     python -m tests.planted --table [--torchrun] [WORDS ...]
+    python -m tests.planted --page [WORDS ...]
 
 With words, only failures whose names have one of them. With `--torchrun`, the same on one machine
 under torchrun, where that makes sense: does its summary name the right rank, and has it a word for
-the kind? Needs root, for hosts and disks. The programs do not use torchrun's `@record`.
+the kind? With `--page`, what was said goes into docs/planted-failures.md. Needs root, for hosts and
+disks. The programs do not use torchrun's `@record`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import time
 from pathlib import Path
 
 from ..integration.nodes.hosts import Network
+from . import page
 from .failures import ONE, PLANTED, THREE, Planted
 from .playing import mistakes, played, played_by_torchrun, torchrun_names
 from .surroundings import NotHere
@@ -28,15 +31,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.planted")
     parser.add_argument("--table", action="store_true", help="print the table")
     parser.add_argument("--torchrun", action="store_true", help="with a column for torchrun")
+    parser.add_argument("--page", action="store_true", help="write docs/planted-failures.md")
     parser.add_argument("words", nargs="*")
     asked = parser.parse_args()
     rows = [row for row in PLANTED if not asked.words or any(w in row.name for w in asked.words)]
-    if not asked.table:
+    if not asked.table and not asked.page:
         print("\n".join(f"{row.name}: {row.kind}" for row in rows))
         return 0
     network = Network(THREE)
     try:
-        return _table(rows, network, asked.torchrun)
+        return _page(rows, network) if asked.page else _table(rows, network, asked.torchrun)
     finally:
         network.close()
 
@@ -54,6 +58,24 @@ def _table(rows: list[Planted], network: Network, with_torchrun: bool) -> int:
     if with_torchrun:
         print(f"\ntorchrun: of {right[0]}, the right rank in {right[1]}, the kind in {right[2]}")
     print(f"\nwrong: {wrong}")
+    return min(wrong, 1)
+
+
+def _page(rows: list[Planted], network: Network) -> int:
+    """Each section is written as soon as it is there: some take long, and one may be wrong."""
+    wrong = 0
+    for row in rows:
+        try:
+            made = page.section(row, network)
+        except (AssertionError, NotHere) as reason:
+            print(f"{row.name}: left as it was: {reason}", flush=True)
+            wrong += 1
+            continue
+        text = page.PAGE.read_text(encoding="utf-8")
+        now = {**page.sections(text), row.name: made}
+        in_order = {each.name: now[each.name] for each in PLANTED if each.name in now}
+        page.PAGE.write_text(page.page_with(text, in_order), encoding="utf-8")
+        print(f"{row.name}: written", flush=True)
     return min(wrong, 1)
 
 

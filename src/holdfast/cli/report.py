@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from holdfast.cli.mistakes import say_mistake
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError
 
@@ -51,10 +52,7 @@ def report(words: list[str]) -> int:
     try:
         return _show(_parse(words))
     except UsageError as error:
-        print(f"holdfast: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return exit_status.USAGE
+        return say_mistake(error)
     except BrokenPipeError:
         return exit_status.SUCCEEDED  # Whoever was reading has seen enough.
 
@@ -76,9 +74,9 @@ def _parse(words: list[str]) -> _ReportWanted:
         else:
             asked.places.append(word)
     if asked.at and asked.since:
-        raise UsageError("--at and --since exclude each other", "keep one")
+        raise UsageError("--at and --since cannot be used together", "leave one of them out")
     if asked.json and asked.html:
-        raise UsageError("--json and --html exclude each other", "keep one")
+        raise UsageError("--json and --html cannot be used together", "leave one of them out")
     return asked
 
 

@@ -427,7 +427,7 @@ class JobConfig(Struct, frozen=True):
         )
         _require(
             self.output.quiet + self.output.verbose + self.output.json <= 1,
-            "--quiet, --verbose and --json exclude each other",
+            "--quiet, --verbose and --json cannot be used together",
             "each says in which form the agent's own lines are: keep one",
         )
         _require(

@@ -169,16 +169,19 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     pid: Number
     status: ExitStatus
     observed_at: Seconds
+    """On the clock of its node, which counts from when that machine was started."""
     error: ErrorDetail = ErrorDetail()
     stderr_tail: Text = ""
+    """The last lines that it wrote to stderr."""
     out_of_memory: Text = ""
     """Evidence that the kernel's out-of-memory killer did it, in words, or empty."""
     stopped_by_us: bool = False
+    """Whether it only ended because Holdfast stopped it."""
     error_file: Path = ""
     wall_time: Seconds = 0.0
     """Seconds since 1970 on that host's clock: for people, compared with nothing."""
     versions: Line = ""
-    """Of packages on its node (`core.policy.versions`), where there are several nodes."""
+    """Of packages on its node, where there are several nodes."""
     ended_for: NameOrNone = ""
     """The kind of cause (`core.policy.kinds`) for which we ended it ourselves, if we did."""
     ended_before: Annotated[tuple[EarlyEnd, ...], Meta(max_length=8)] = ()
@@ -203,6 +206,7 @@ class Blame(Struct, frozen=True, omit_defaults=True):
     """"rank 1 on host2", or "host2 (ranks 4 to 7)"."""
     sure: Sureness
     why: Line = ""
+    """What speaks for it."""
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):
@@ -210,9 +214,13 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
 
     verdict: Literal["succeeded", "failed", "interrupted", "not_formed"]
     reason: Text
+    """Who failed and how, and why there was no further restart; or who interrupted it."""
     exit_status: ExitStatusOfJob
+    """What `holdfast run` ends with."""
     cause: Failure | None = None
+    """The first observed failure, if a worker failed."""
     others: Failures = ()
+    """Those who failed besides, or were stopped for it."""
     others_untold: Rank = 0
     """How many more there were, in a job of so many that nobody is told of all of them."""
     asked: Literal["", "node", "job"] = ""

@@ -329,7 +329,9 @@ class MultiprocessContext(PContext):
         duplicate_stderr_filters: list[str] | None = None,
     ) -> None:
         if start_method not in START_METHODS:
-            raise ValueError(f"{start_method!r} is none of {', '.join(START_METHODS)}")
+            raise ValueError(
+                f"start_method {start_method!r}: choose one of {', '.join(START_METHODS)}"
+            )
         super().__init__(
             name,
             entrypoint,

@@ -290,7 +290,7 @@ class StartedProcesses:
 
     def _give_up(self) -> None:
         stuck = sorted(self.pids.keys() - self.exits.keys())
-        logger.error("local ranks %s do not end though they were killed; they are left", stuck)
+        logger.error("local ranks %s did not end after SIGKILL; going on without them", stuck)
         self._crew.close()
         self.spawner_ended("was left")
 

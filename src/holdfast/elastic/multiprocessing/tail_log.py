@@ -116,7 +116,7 @@ class TailLog:
             self._thread.join()
             problems, self._following, self._thread = self._following.problems, None, None
             for key, problem in problems.items():
-                logger.exception("%s%s is not shown to its end", self._name, key, exc_info=problem)
+                logger.exception("the end of %s%s is not shown", self._name, key, exc_info=problem)
         self._stopped = True
 
     def stopped(self) -> bool:

@@ -92,7 +92,7 @@ class EtcdServer:
         deadline = time.monotonic() + timeout_s
         while not self._serves():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"etcd does not serve after {timeout_s:g} s")
+                raise TimeoutError(f"etcd did not answer within {timeout_s:g} s")
             try:
                 status = self._process.wait(LOOK_EVERY_S)
             except TimeoutExpired:

@@ -98,10 +98,10 @@ class EtcdStore(Store):
         return self._change(key, choose, expected)
 
     def delete_key(self, key: str) -> bool:
-        raise NotImplementedError("a store in etcd removes no keys: they end by themselves")
+        raise NotImplementedError("a store in etcd cannot remove keys: they expire by themselves")
 
     def num_keys(self) -> int:
-        raise NotImplementedError("a store in etcd does not count its keys")
+        raise NotImplementedError("a store in etcd cannot count its keys")
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         deadline = time.monotonic() + self._timeout_s

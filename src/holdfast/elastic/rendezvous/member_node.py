@@ -101,8 +101,8 @@ class MemberNode:
             problem = str(error)
             log.warning("holdfast: %s", error)
         except Exception as error:
-            problem = f"this node's part in the job broke off: {type(error).__name__}: {error}"
-            log.exception("holdfast: this node's part in the job broke off")
+            problem = f"this node's part in the job ended with {type(error).__name__}: {error}"
+            log.exception("holdfast: this node's part in the job ended with an error")
         finally:
             self._end(problem or ("" if self.board.outcome else "the node has left"))
 

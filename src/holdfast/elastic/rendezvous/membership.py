@@ -111,7 +111,7 @@ class Membership:
         if not is_done:
             said = f"; the last word was: {board.said}" if board.said else ""
             self.leave(WITHOUT_CONTACT_S)
-            raise TimeoutError(f"no seat within {timeout_s:g} s{said}")
+            raise TimeoutError(f"no place in a round within {timeout_s:g} s{said}")
         if not self.is_closed:  # Another one may take its place, and should not find this one.
             self._go(WITHOUT_CONTACT_S)
         ended = board.outcome.reason if board.outcome else "the node has left"

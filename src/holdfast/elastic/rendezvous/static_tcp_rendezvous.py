@@ -53,7 +53,9 @@ class StaticTCPRendezvous(DynamicRendezvousHandler):
         secrets: Secrets | None = None,
     ) -> None:
         if not 0 <= rank < world_size:
-            raise ValueError(f"the rank {rank} is none of a job of {world_size} nodes")
+            raise ValueError(
+                f"node rank {rank}: in a job of {world_size} nodes it must be 0 to {world_size - 1}"
+            )
         self.master_addr, self.master_port = master_addr, master_port
         self.rank, self.world_size, self.run_id = rank, world_size, run_id
         self.timeout = timedelta(seconds=timeout)

@@ -154,7 +154,7 @@ class CoordinatorStore(Store):
         if allowed_s > 0:
             _call(self._client.wait, keys, allowed_s)
         elif not self.check(keys):
-            raise StoreTimeoutError(f"not there now: {', '.join(keys)}")
+            raise StoreTimeoutError(f"these keys are not all set: {', '.join(keys)}")
 
     def check(self, keys: Sequence[str]) -> bool:
         return _call(self._client.check, keys)

@@ -120,7 +120,7 @@ class TimerServer(ABC):
     def start(self) -> None:
         """Watch, in a thread; one that watches already goes on."""
         if self._watchdog_thread is not None:
-            logger.info("This %s watches already", type(self).__name__)
+            logger.info("This %s was started already", type(self).__name__)
             return
         self._stopping.clear()
         self._watchdog_thread = threading.Thread(
@@ -145,7 +145,7 @@ class TimerServer(ABC):
             try:
                 self._run_watchdog()
             except Exception:
-                logger.exception("The timers could not be looked at; that is tried again")
+                logger.exception("The timers could not be checked; trying again")
                 # A queue that always fails would otherwise be asked without pause.
                 self._stopping.wait(self._max_interval)
 
@@ -177,7 +177,7 @@ class TimerServer(ABC):
         logger.info("Worker %s stayed too long in %s and is ended", worker_id, scopes)
         is_reaped = self._reap_worker_no_throw(worker_id)
         if not is_reaped:
-            logger.error("Worker %s could not be ended; that is tried again", worker_id)
+            logger.error("Worker %s could not be ended; trying again", worker_id)
         return is_reaped
 
     def _reap_worker_no_throw(self, worker_id: Any) -> bool:
@@ -185,7 +185,7 @@ class TimerServer(ABC):
         try:
             return self._reap_worker(worker_id)
         except Exception:
-            logger.exception("Ending worker %s raised; its timers are dropped", worker_id)
+            logger.exception("Ending worker %s failed; its timers are dropped", worker_id)
             return True
 
 

@@ -173,7 +173,7 @@ class FileTimerServer:
         The pipe, which `stop` removes, is made anew.
         """
         if self._watchdog_thread is not None:
-            logger.info("This FileTimerServer watches already")
+            logger.info("This FileTimerServer was started already")
             return
         if not os.path.exists(self._file_path):
             make_pipe(self._file_path)
@@ -298,7 +298,7 @@ def _guarded(call: Callable[..., object], *args: object) -> None:
     try:
         call(*args)
     except Exception:
-        logger.exception("%s raised while timers were watched", call)
+        logger.exception("%s failed while timers were watched", call)
 
 
 class _Watch:
@@ -339,7 +339,7 @@ def _parsed(line: bytes) -> FileTimerRequest | None:
     try:
         said = read_line(line)
     except msgspec.DecodeError as error:
-        logger.warning("A request for a timer means nothing and is dropped: %s", error)
+        logger.warning("A request for a timer cannot be understood, and is dropped: %s", error)
         return None
     return FileTimerRequest(said.pid, said.scope_id, said.expiration_time, said.signal)
 

@@ -56,7 +56,7 @@ class PinnedProcesses:
     def send(self, pid: int, signal_number: int) -> bool:
         """Signal a process; False if the kernel or we refuse. One that is gone needs no signal."""
         if not is_endable(pid):
-            logger.warning("A timer of process %s ran out, but it is not for us to end", pid)
+            logger.warning("A timer of process %s ran out, but that process must not be ended", pid)
             return False
         pinned = self._pinned.get(pid)
         try:

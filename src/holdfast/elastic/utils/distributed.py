@@ -44,7 +44,7 @@ def create_c10d_store(
     `DistStoreError`), and `ValueError` where others would not know the port.
     """
     if use_libuv is not None:
-        logger.warning("use_libuv is not looked at; set the variable USE_LIBUV to 0 or 1 instead")
+        logger.warning("use_libuv is ignored; set the variable USE_LIBUV to 0 or 1 instead")
     if server_port == ANY_PORT and (world_size > 1 or not is_server):
         raise ValueError(
             f"a server_port is needed by clients to connect to ({world_size=}, {is_server=})"

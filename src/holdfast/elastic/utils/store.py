@@ -92,7 +92,7 @@ def barrier(
     missing, in the words of `rank_tracing_decoder` if there is one.
     """
     if rank is None and rank_tracing_decoder is not None:
-        raise AssertionError("a rank_tracing_decoder is of use only with a rank")
+        raise AssertionError("a rank_tracing_decoder needs a rank")
     with store_timeout(store, barrier_timeout):
         wait_for_all = _wait_after_arrival(store, world_size, key_prefix)
         if wait_for_all is None:

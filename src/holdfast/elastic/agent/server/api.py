@@ -234,7 +234,7 @@ class SimpleElasticAgent(ElasticAgent):
             self._record_worker_events(result)
             return result
         except SignalException as error:
-            logger.warning("%s was received, and goes to the workers", error.sigval.name)
+            logger.warning("%s was received, and is passed on to the workers", error.sigval.name)
             death_sig = error.sigval
             raise
         except Exception as error:
@@ -254,7 +254,7 @@ class SimpleElasticAgent(ElasticAgent):
         """Run the workers to their end, and leave it to the caller to clean up."""
         group = self._worker_group
         spec = group.spec
-        logger.info("[%s] the workers run %s", spec.role, spec.get_entrypoint_name())
+        logger.info("[%s] the workers will run %s", spec.role, spec.get_entrypoint_name())
         self._initialize_workers(group)
         while True:
             self._await_news(spec.monitor_interval)
@@ -334,7 +334,7 @@ class SimpleElasticAgent(ElasticAgent):
         except SignalException:
             raise
         except Exception as error:  # noqa: BLE001 - the store is anybody's code
-            logger.warning("other agents were not waited for to the end: %s", error)
+            logger.warning("no longer waiting for the other agents: %s", error)
         finally:
             self._in_exit_barrier = False
 

@@ -157,7 +157,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         found = set(self._pcontext.pids().values())
         if expected != found:
             role = worker_group.spec.role
-            logger.error("[%s] the workers are %s, and %s were started", role, found, expected)
+            logger.error("[%s] workers %s run, but %s were started", role, found, expected)
             return RunResult(WorkerState.UNKNOWN)
         ended = self._pcontext.wait(0)
         if ended is None:

@@ -49,9 +49,13 @@ class WorkerSpec:
 
     def __post_init__(self) -> None:
         if self.local_world_size <= 0:
-            raise AssertionError(f"{self.local_world_size} is not a number of workers to run")
+            raise AssertionError(
+                f"local_world_size is {self.local_world_size}: it must be 1 or more"
+            )
         if self.monitor_interval <= 0:
-            raise AssertionError(f"a monitor_interval of {self.monitor_interval} s is not positive")
+            raise AssertionError(
+                f"monitor_interval is {self.monitor_interval}: it must be more than 0"
+            )
         if self.fn:
             message = "WorkerSpec.fn is deprecated; use WorkerSpec.entrypoint"
             warnings.warn(message, DeprecationWarning, stacklevel=3)

@@ -53,7 +53,7 @@ class ErrorHandler:
             rootcause_error["message"]["errorCode"] = error_code
             return
         logger.warning(
-            "the error in %s has a shape of its own and is passed on without the exit code %s",
+            "the error in %s has an unknown form, and is passed on without the exit code %s",
             rootcause_error_file,
             error_code,
         )
@@ -70,7 +70,10 @@ class ErrorHandler:
             self.override_error_code_in_rootcause_data(rootcause_error_file, document, error_code)
         path = self._get_error_file_path()
         if not path:
-            logger.error("nobody asked for the error that is in %s", rootcause_error_file)
+            logger.error(
+                "the error in %s is not passed on: no error file was asked for",
+                rootcause_error_file,
+            )
             return
         if error_file.is_present(path):
             # A child that was started with our environment may have written to our file.

@@ -30,7 +30,7 @@ class ElasticDistributedSampler(DistributedSampler[Any]):
     ) -> None:
         super().__init__(dataset=dataset, num_replicas=num_replicas, rank=rank)
         if not isinstance(dataset, Sized):
-            raise TypeError("a dataset without a length cannot be dealt out")
+            raise TypeError("a dataset needs a length to be divided among ranks")
         if not 0 <= start_index < len(dataset):
             raise ValueError(
                 f"start_index {start_index} is not in a dataset of {len(dataset)} entries"
