@@ -15,6 +15,8 @@ from holdfast.core.protocol.questions import (
     WAIT_MOST_S,
     EventsAsked,
     EventsTold,
+    GoodputAsked,
+    GoodputTold,
     JobAsked,
     JobTold,
     RanksAsked,
@@ -66,7 +68,7 @@ def _status(words: list[str]) -> int:
         seen = look(job)
     if "--json" in request.flags:
         told = {"job": seen.job, "ranks": seen.ranks, "missing": seen.missing,
-                "events": seen.events}  # fmt: skip
+                "events": seen.events, "goodput": seen.goodput}  # fmt: skip
         sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
     else:
         sys.stdout.write(render(seen))
@@ -85,9 +87,10 @@ def look(job: Visit) -> Overview:
         if isinstance(answer, RanksTold):
             ranks[node] = answer
     missing = job.missing
-    return Overview(
-        told, ranks, tuple(event for event, _ in events_after(job, 0))[-LAST_EVENTS:], missing
-    )
+    last = tuple(event for event, _ in events_after(job, 0))[-LAST_EVENTS:]
+    goodput = job.ask_coordinator(GoodputAsked())
+    known = goodput if isinstance(goodput, GoodputTold) else None
+    return Overview(told, ranks, last, missing, known)
 
 
 def _job(job: Visit) -> JobTold:
