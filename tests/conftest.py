@@ -44,6 +44,8 @@ PLANTED = TESTS / "planted"
 LONGEST = (TESTS / "stacks", SEVERAL_HOSTS)
 LONG_TIMEOUT_S = 300
 """For tests of several hosts or with PyTorch, whose import takes a busy machine a minute."""
+PEER = "torch.distributed.elastic"
+"""In the names of tests that run on PyTorch's own API, to show that ours is measured by it."""
 CHECKED_FOLDERS = frozenset(
     {
         "benchmarks",
@@ -77,7 +79,10 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile(
-    "holdfast", hypothesis.settings.get_profile("explore"), derandomize=True
+    "holdfast",
+    hypothesis.settings.get_profile("explore"),
+    derandomize=True,
+    max_examples=100 if os.environ.get("TEST_ALL") else 40,
 )
 hypothesis.settings.load_profile("holdfast")
 
@@ -87,6 +92,8 @@ hypothesis.settings.load_profile("holdfast")
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip, with the reason, what needs a user or a package that is not here."""
+    if not os.environ.get("TEST_ALL"):
+        _leave_out_the_thorough(config, items)
     if hasattr(config, "workerinput"):
         _begin_with_the_longest(items, config.workerinput["workercount"])
     missing = {}
@@ -102,6 +109,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, reason in missing.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _leave_out_the_thorough(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What says more of the same, or checks PyTorch itself, is for `make test-all`."""
+    kept, left_out = [], []
+    for item in items:
+        is_thorough = item.get_closest_marker("thorough") is not None or PEER in item.name
+        (left_out if is_thorough else kept).append(item)
+    if kept and left_out:  # Who asks for nothing else gets it.
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 def _begin_with_the_longest(items: list[pytest.Item], workers: int) -> None:

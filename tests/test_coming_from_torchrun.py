@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import os
 import pkgutil
@@ -106,6 +107,7 @@ def sections_of_modules() -> dict[tuple[str, ...], str]:
     return {tuple(quoted(title)): section(title, text) for title in titles}
 
 
+@functools.cache
 def variables_in_the_source() -> set[str]:
     found = set()
     for path in (REPOSITORY / "src" / "holdfast").rglob("*.py"):

@@ -21,6 +21,7 @@ do scripts import their neighbours.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -175,6 +176,7 @@ class ImportCollector(ast.NodeVisitor):
             self.visit(statement)
 
 
+@functools.cache
 def read_modules(source: Path) -> dict[str, Module]:
     """Parse every file below `source`, by the name under which it is imported."""
     modules = {}

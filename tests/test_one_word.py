@@ -7,12 +7,14 @@ Names that PyTorch gives (in `elastic/`) stay; whatever of ours would be called 
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "holdfast"
 
 
+@functools.cache
 def classes(source: Path) -> dict[str, list[str]]:
     """Where each class name stands that a module has at its top, private ones included."""
     found: defaultdict[str, list[str]] = defaultdict(list)

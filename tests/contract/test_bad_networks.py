@@ -154,6 +154,7 @@ def test_answers_that_come_too_late_are_nobodys(served: ServedStage, run_id: str
     assert found[0] == b"after"
 
 
+@pytest.mark.thorough
 def test_a_restart_of_the_server_keeps_what_is_on_its_disk(
     served: ServedStage, run_id: str
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
+import pytest
 
 from ..waiting import persistently
 from .history import Operation, check
@@ -49,6 +50,7 @@ def two_writers(stage: Stage, run_id: str, rounds: int) -> Iterator[list[Operati
             process.communicate()
 
 
+@pytest.mark.thorough
 def test_two_writers_in_a_tight_loop_see_one_order(stage: Stage, run_id: str) -> None:
     with two_writers(stage, run_id, stage.rounds) as history:
         pass

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.core.protocol.endpoint import Endpoint
+from holdfast.core.policy.config import JobConfig, Program, Rendezvous
 from holdfast.doctor import machine, reading
-from holdfast.doctor.facts import MachineFacts, Wanted
+from holdfast.doctor.facts import MachineFacts, Wanted, Way
 
 from ..free_ports import free_port
 
@@ -80,8 +80,14 @@ def test_a_low_limit_is_seen() -> None:
     assert any("200 open files" in one.what for one in machine.limits(facts.limits, Wanted()))
 
 
+def way_to(endpoint: str, backend: str) -> Way | None:
+    meets = Rendezvous(backend, endpoint)
+    config = JobConfig("job", Program("script", "train.py"), max_nodes=2, rendezvous=meets)
+    return reading.read(os.environ, place=reading.meeting_place(config)).way
+
+
 def test_a_name_that_means_nothing_is_seen() -> None:
-    way = reading.read(os.environ, endpoint=Endpoint("no-such-host.invalid", 29400)).way
+    way = way_to("no-such-host.invalid:29400", "holdfast")
     assert way is not None
     (found,) = machine.way(way)
     assert found.what.startswith("no-such-host.invalid:29400 does not resolve here")
@@ -89,13 +95,36 @@ def test_a_name_that_means_nothing_is_seen() -> None:
 
 def test_an_endpoint_here_can_be_listened_at_or_somebody_is_there() -> None:
     port = free_port()
-    way = reading.read(os.environ, endpoint=Endpoint("127.0.0.1", port)).way
+    way = way_to(f"127.0.0.1:{port}", "holdfast")
     assert way is not None
     assert (way.is_here, way.answers, list(machine.way(way))) == (True, False, [])
     with socket.create_server(("127.0.0.1", port)):
-        way = reading.read(os.environ, endpoint=Endpoint("127.0.0.1", port)).way
+        way = way_to(f"127.0.0.1:{port}", "holdfast")
     assert way is not None
     assert (way.is_here, way.answers, list(machine.way(way))) == (True, True, [])
+
+
+def test_one_server_of_etcd_that_answers_is_enough_and_none_is_too_few() -> None:
+    gone = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        there = server.getsockname()[1]
+        way = way_to(f"127.0.0.1:{gone},127.0.0.1:{there}", "etcd")
+    assert way is not None
+    assert (way.answers, list(machine.way(way))) == (True, [])
+    way = way_to(f"127.0.0.1:{gone}", "etcd")
+    assert way is not None
+    (found,) = machine.way(way)
+    assert found.what == f"127.0.0.1:{gone} (127.0.0.1) cannot be reached: Connection refused"
+
+
+def test_a_folder_to_meet_in_must_be_written_to() -> None:
+    meets = Rendezvous("file", "/proc/self/meet")
+    config = JobConfig("job", Program("script", "train.py"), max_nodes=2, rendezvous=meets)
+    facts = reading.read(os.environ, place=reading.meeting_place(config))
+    (meeting,) = (disk for disk in facts.disks if disk.use == "meeting")
+    (found,) = machine.room(meeting)
+    assert "/proc/self/meet" in found.what
+    assert found.level == "broken"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = Path(__file__).with_name("ported")
+ALWAYS_RUN = ("launches_a_function", "runs_an_agent_anywhere")
 USED_BY_OTHERS = {"meeting"}
 PREFIXES = {
     "torch.distributed.elastic": "holdfast.elastic",
@@ -55,7 +56,13 @@ def printed(program: str, sources: dict[str, str], folder: Path) -> str:
 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("program", programs())
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(name, marks=[pytest.mark.thorough] * (name not in ALWAYS_RUN))
+        for name in programs()
+    ],
+)
 def test_a_program_prints_the_same_with_the_prefix_replaced(program: str, tmp_path: Path) -> None:
     theirs = {path.name: path.read_text(encoding="utf-8") for path in PROGRAMS.glob("*.py")}
     ours = {name: port(source) for name, source in theirs.items()}

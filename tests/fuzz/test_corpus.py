@@ -38,6 +38,7 @@ def test_whatever_the_record_says_a_host_runs_its_job(tmp_path: Path, number: in
     start_on_record(attacks[number * len(attacks) // STARTED_ON], tmp_path)
 
 
+@pytest.mark.thorough
 def test_whatever_the_document_says_nobody_crashes_or_believes_it(tmp_path: Path) -> None:
     attacks = Corpus("document").attacks()
     assert attacks

@@ -146,6 +146,7 @@ def test_unfinished_messages_cost_a_bounded_room(attacked: Attacked) -> None:
 
 
 @pytest.mark.parametrize(("waits", "keys"), [(60, 100_000), (200, 16_000)])
+@pytest.mark.thorough
 def test_waits_in_the_store_cost_a_bounded_room(attacked: Attacked, waits: int, keys: int) -> None:
     before = attacked.resident_bytes()
     for number in range(waits):

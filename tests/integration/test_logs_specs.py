@@ -136,6 +136,7 @@ def test_the_class_is_called_as_torchrun_does(run_job: Any, install: InstallAs) 
 
 
 @pytest.mark.torch
+@pytest.mark.thorough
 def test_a_class_of_pytorchs_family_works_unchanged(run_job: Any, install: InstallAs) -> None:
     theirs = """
         import os

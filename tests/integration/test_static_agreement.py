@@ -14,7 +14,7 @@ from ..free_ports import free_port
 from .conftest import job_environment
 
 # Twice nine processes that import PyTorch.
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.thorough, pytest.mark.timeout(300)]
 
 DEADLINE_S = 140.0
 TELL = """

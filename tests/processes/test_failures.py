@@ -59,6 +59,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
+@pytest.mark.thorough
 def test_what_pytorchs_record_wrote_is_read(tmp_path: Path) -> None:
     path = tmp_path / "error.json"
     code = (
@@ -210,6 +211,7 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
+@pytest.mark.thorough
 def test_pytorchs_reader_understands_what_went_up(tmp_path: Path) -> None:
     own = tmp_path / "own.json"
     pass_up(failure(), str(own))

@@ -282,6 +282,7 @@ print([(store.compare_set("key", *pair), store.check(["key"])) for pair in {COMP
 
 
 @pytest.mark.torch
+@pytest.mark.thorough
 def test_compare_set_is_as_in_pytorch(store: StoreClient) -> None:
     theirs = subprocess.run(
         [sys.executable, "-c", IN_PYTORCH], check=True, capture_output=True, text=True, timeout=110

@@ -246,6 +246,7 @@ def write_children(directory: Path) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.thorough
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 def test_the_same_program_ends_as_under_pytorchs_record(

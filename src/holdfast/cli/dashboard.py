@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from holdfast.cli.mistakes import say_mistake
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError
 
@@ -42,10 +43,7 @@ def dashboard(words: list[str]) -> int:
         else:
             _serve(places, port or 0)
     except UsageError as error:
-        print(f"holdfast: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return exit_status.USAGE
+        return say_mistake(error)
     return exit_status.SUCCEEDED
 
 

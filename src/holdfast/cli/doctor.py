@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from holdfast.cli import options
 from holdfast.cli import said as saying
+from holdfast.cli.mistakes import say_mistake
 from holdfast.core.policy import timing
 from holdfast.core.policy.config import (
-    DEFAULT_PORT,
     JobConfig,
     Output,
     Program,
@@ -26,7 +26,6 @@ from holdfast.core.policy.config import (
     WarmStart,
 )
 from holdfast.core.protocol import exit_status
-from holdfast.core.protocol.endpoint import Endpoint
 from holdfast.core.protocol.errors import UsageError
 from holdfast.doctor import machine, page, reading
 from holdfast.doctor.facts import Wanted
@@ -61,10 +60,7 @@ def doctor(words: list[str]) -> int:
         print(USAGE, end="")
         return exit_status.SUCCEEDED
     except UsageError as error:
-        print(f"holdfast: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return exit_status.USAGE
+        return say_mistake(error)
 
 
 def _own_words(words: list[str]) -> tuple[bool, str, list[str]]:
@@ -162,12 +158,9 @@ def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> 
 
 def _before_meeting(config: JobConfig, wanted: Wanted) -> page.DoctorPage | None:
     """What would keep this node from meeting the others is said at once, not after a wait."""
-    if not config.rendezvous.is_embedded or not config.rendezvous.endpoint:
-        return None
-    endpoint = Endpoint.parse(config.rendezvous.endpoint, DEFAULT_PORT)
-    facts = reading.read(os.environ, log_dir=config.output.log_dir, endpoint=endpoint)
-    assert facts.way is not None, "there is an endpoint"
-    if not list(machine.way(facts.way)):
+    place = reading.meeting_place(config)
+    facts = reading.read(os.environ, log_dir=config.output.log_dir, place=place)
+    if facts.way is None or not list(machine.way(facts.way)):
         return None
     found = most_serious_first([*machine.way(facts.way), *machine.judge(facts, wanted)])
     return page.page_of((Examined(0, facts),), found)

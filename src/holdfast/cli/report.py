@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from holdfast.cli.mistakes import say_mistake
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError
 
@@ -51,10 +52,7 @@ def report(words: list[str]) -> int:
     try:
         return _show(_parse(words))
     except UsageError as error:
-        print(f"holdfast: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return exit_status.USAGE
+        return say_mistake(error)
     except BrokenPipeError:
         return exit_status.SUCCEEDED  # Whoever was reading has seen enough.
 

@@ -44,10 +44,9 @@ def run(words: list[str]) -> int:
     except options.HelpRequested:
         return _print_help()
     except UsageError as error:
-        print(f"holdfast: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return exit_status.USAGE
+        from holdfast.cli.mistakes import say_mistake
+
+        return say_mistake(error)
     except KeyboardInterrupt:
         return exit_status.BY_SIGNAL + signal.SIGINT
     except OSError as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
+from holdfast.cli.mistakes import say_mistake
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError
 
@@ -104,10 +105,7 @@ def slurm(words: list[str]) -> int:
             "holdfast slurm --help lists the commands",
         )
     except UsageError as error:
-        print(f"holdfast: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return exit_status.USAGE
+        return say_mistake(error)
 
 
 def submit(words: Sequence[str]) -> int:

@@ -18,6 +18,7 @@ from msgspec import Struct
 from holdfast.cli import options
 from holdfast.cli import said as saying
 from holdfast.cli.detection import Detected
+from holdfast.cli.mistakes import say_mistake
 from holdfast.cli.said import Statement
 from holdfast.core.policy.config import Program
 from holdfast.core.protocol import exit_status
@@ -110,10 +111,7 @@ def run_verb(act: Callable[[list[str]], int], words: list[str], help_text: str) 
     try:
         return act(words)
     except UsageError as error:
-        print(f"holdfast: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return exit_status.USAGE
+        return say_mistake(error)
     except HoldfastError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return exit_status.FAILED

@@ -6,7 +6,6 @@ It takes the options of `holdfast run`, so that a command can be looked at by it
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -14,6 +13,7 @@ from msgspec import Struct
 from holdfast.cli import options
 from holdfast.cli import said as saying
 from holdfast.cli.detection import Detected, line_about, statement
+from holdfast.cli.mistakes import say_mistake
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError
@@ -65,10 +65,7 @@ def where(words: list[str]) -> int:
         print(USAGE, end="")
         return exit_status.SUCCEEDED
     except UsageError as error:
-        print(f"holdfast: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return exit_status.USAGE
+        return say_mistake(error)
 
 
 def _show(words: list[str], *, as_json: bool) -> int:

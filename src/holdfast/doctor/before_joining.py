@@ -18,9 +18,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from holdfast.core.policy.config import BUILT_IN_CHECK, DEFAULT_PORT, JobConfig
+from holdfast.core.policy.config import BUILT_IN_CHECK, JobConfig
 from holdfast.core.protocol.bounds import clean, cut
-from holdfast.core.protocol.endpoint import Endpoint
 from holdfast.doctor import machine, reading
 from holdfast.doctor.facts import MachineFacts, Wanted
 from holdfast.processes.bare import linux
@@ -46,11 +45,8 @@ def examine(config: JobConfig, environ: Mapping[str, str]) -> Fitness:
 
 
 def _read(config: JobConfig, environ: Mapping[str, str]) -> MachineFacts:
-    meets = config.rendezvous
-    endpoint = None
-    if config.max_nodes > 1 and meets.is_embedded and meets.endpoint:
-        endpoint = Endpoint.parse(meets.endpoint, DEFAULT_PORT)
-    return reading.read(environ, log_dir=config.output.log_dir, endpoint=endpoint, speed=True)
+    place = reading.meeting_place(config) if config.max_nodes > 1 else None
+    return reading.read(environ, log_dir=config.output.log_dir, place=place, speed=True)
 
 
 def judge(facts: MachineFacts, config: JobConfig) -> Fitness:

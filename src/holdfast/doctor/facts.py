@@ -21,7 +21,7 @@ class DiskRoom(Struct, frozen=True):
     """A folder that is written to."""
 
     use: Short
-    """What for: "logs", "shared memory", "temporary files"."""
+    """What for: "logs", "meeting", "shared memory", "temporary files"."""
     path: Path
     total_bytes: Number
     free_bytes: Number
@@ -77,6 +77,8 @@ class Way(Struct, frozen=True):
     is_here: bool | None = None
     """None where the name means nothing here."""
     answers: bool = False
+    must_answer: bool = False
+    """Whether it is there before the job is: etcd, or another store."""
     problem: Line = ""
     """Why it cannot be reached, or its port cannot be had."""
 

@@ -89,7 +89,8 @@ def room(disk: DiskRoom) -> Iterator[Finding]:
 
 
 def _elsewhere(disk: DiskRoom) -> str:
-    option = "--log-dir" if disk.use == "logs" else "TMPDIR"
+    options = {"logs": "--log-dir", "meeting": "--rdzv-endpoint"}
+    option = options.get(disk.use, "TMPDIR")
     return f"make room there, or name another folder with {option}"
 
 
@@ -231,7 +232,7 @@ def way(known: Way) -> Iterator[Finding]:
     elif known.is_here and known.problem:
         mend = "end what listens there (`ss -ltnp`), or choose another port with --rdzv-endpoint"
         yield broken(known.problem, mend)
-    elif known.problem and not known.answers and "refused" not in known.problem.lower():
+    elif known.problem and (known.must_answer or "refused" not in known.problem.lower()):
         what = f"{known.endpoint} ({known.addresses[0]}) cannot be reached: {known.problem}"
         mend = "is that machine up, on this network, and its port not behind a firewall?"
         yield broken(what, mend)

@@ -16,7 +16,12 @@ import time
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from holdfast.core.policy import rendezvous_settings
+from holdfast.core.policy.config import BACKENDS, ETCD_BACKENDS, JobConfig
 from holdfast.core.protocol.bounds import LINE_MOST, cut
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
@@ -35,6 +40,9 @@ from holdfast.doctor.facts import (
 from holdfast.processes.bare import linux
 from holdfast.processes.host import accelerators
 
+if TYPE_CHECKING:
+    from holdfast.transport.resolving import Address
+
 TELLING_VARIABLES = (
     *("NCCL_", "GLOO_", "TORCH_", "TORCHELASTIC_", "PET_", "HOLDFAST_", "CUDA_", "HIP_", "ROCR_"),
     *("OMP_", "MKL_", "UCX_", "FI_", "MASTER_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK"),
@@ -49,11 +57,35 @@ _TIME_ERROR = 5
 """What `adjtimex` returns where the clock is not synchronised."""
 
 
+class MeetingPlace(Struct, frozen=True):
+    """Where the nodes of a job find each other: one of the three."""
+
+    host: Endpoint | None = None
+    """One of the nodes carries it: nobody answers before that one is there."""
+    servers: tuple[Endpoint, ...] = ()
+    """They are there before the job is."""
+    folder: str = ""
+
+
+def meeting_place(config: JobConfig) -> MeetingPlace | None:
+    meets = config.rendezvous
+    if not meets.endpoint or meets.backend not in BACKENDS:
+        return None
+    if rendezvous_settings.is_on_disk(meets.backend, meets.options):
+        return MeetingPlace(folder=meets.endpoint)
+    places = tuple(rendezvous_settings.places(meets.backend, meets.endpoint))
+    if meets.is_embedded:
+        return MeetingPlace(host=places[0])
+    # A store that the first node may serve need not be there yet.
+    is_served = meets.backend in ETCD_BACKENDS
+    return MeetingPlace(servers=places) if is_served else None
+
+
 def read(
     environ: Mapping[str, str],
     *,
     log_dir: str | None = None,
-    endpoint: Endpoint | None = None,
+    place: MeetingPlace | None = None,
     speed: bool = False,
 ) -> MachineFacts:
     """All that there is to know. Takes a moment: names are resolved, an endpoint is dialled."""
@@ -71,12 +103,12 @@ def read(
         processors=len(os.sched_getaffinity(0)),
         memory_bytes=total,
         memory_free_bytes=free,
-        disks=_disks(log_dir),
+        disks=_disks(log_dir, place.folder if place is not None else ""),
         interfaces=_interfaces(),
         accelerators=counted,
         accelerator_words=found.explanation,
         variables=telling_variables(environ),
-        way=None if endpoint is None else _way(endpoint),
+        way=None if place is None else _way_to(place),
         speed=_speed() if speed else Speed(),
     )
 
@@ -174,10 +206,12 @@ def _synchronised() -> bool | None:
 # Disks.
 
 
-def _disks(log_dir: str | None) -> tuple[DiskRoom, ...]:
+def _disks(log_dir: str | None, meeting: str) -> tuple[DiskRoom, ...]:
     places = [("shared memory", "/dev/shm"), ("temporary files", tempfile.gettempdir())]
     if log_dir and log_dir != os.devnull:
         places.insert(0, ("logs", log_dir))
+    if meeting:
+        places.insert(0, ("meeting", meeting))
     return tuple(disk(use, path) for use, path in places)
 
 
@@ -232,6 +266,32 @@ def _interfaces() -> tuple[Interface, ...]:
     )[:256]
 
 
+def _way_to(place: MeetingPlace) -> Way | None:
+    if place.host is not None:
+        return _way(place.host)
+    return _way_to_servers(place.servers) if place.servers else None
+
+
+def _way_to_servers(servers: tuple[Endpoint, ...]) -> Way:
+    """One of them that answers is enough."""
+    from holdfast.transport.resolving import addresses_within
+
+    text = cut(",".join(map(str, servers)), LINE_MOST)
+    problem, shown = "", []
+    for server in servers:
+        try:
+            addresses = addresses_within(server, RESOLVING_S)
+        except OSError as error:
+            problem = problem or error.strerror or str(error)
+            continue
+        shown += [str(address.sockaddr[0]) for address in addresses]
+        problem = _dialled(addresses)
+        if not problem:
+            return Way(text, tuple(dict.fromkeys(shown))[:64], answers=True, must_answer=True)
+    found = tuple(dict.fromkeys(shown))[:64]
+    return Way(text, found, must_answer=True, problem=cut(problem or "nobody answers", LINE_MOST))
+
+
 def _way(endpoint: Endpoint) -> Way:
     """Resolve, see whether it is here, and then listen or dial."""
     from holdfast.transport import own_endpoint
@@ -254,7 +314,15 @@ def _way(endpoint: Endpoint) -> Way:
         if server is not None:
             server.close()
             return Way(text, shown, True, answers=False)
-    problem = ""
+    problem = _dialled(addresses)
+    if not problem:
+        return Way(text, shown, is_here, answers=True)
+    return Way(text, shown, is_here, problem=cut(problem, LINE_MOST))
+
+
+def _dialled(addresses: list[Address]) -> str:
+    """Why nobody answers at any of them; empty where somebody does."""
+    problem = "it does not resolve"
     for address in addresses:
         with socket.socket(address.family, socket.SOCK_STREAM) as probe:
             probe.settimeout(DIAL_S)
@@ -263,8 +331,8 @@ def _way(endpoint: Endpoint) -> Way:
             except OSError as error:
                 problem = error.strerror or str(error)
             else:
-                return Way(text, shown, is_here, answers=True)
-    return Way(text, shown, is_here, problem=cut(problem, LINE_MOST))
+                return ""
+    return problem
 
 
 # A short test.

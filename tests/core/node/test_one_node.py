@@ -76,7 +76,6 @@ jobs = st.builds(
 blows = st.dictionaries(st.integers(0, 79), st.sampled_from(BLOWS), max_size=3)
 
 
-@hypothesis.settings(max_examples=200)
 @hypothesis.given(
     config=jobs,
     started=st.sampled_from([COLD, WARM, PRELOADING]),
@@ -178,10 +177,17 @@ EXPLORED = {
     "the zygote and failures": (job(2), WARM, (ITSELF, FAILURE, ZYGOTE)),
     "the zygote and signals": (job(), AgentStarted(("numpy",)), (ITSELF, ZYGOTE, SIGNALS)),
 }
+MOST_ORDERS = ("failures and a restart", "signals")
 
 
 @pytest.mark.timeout(600)  # All orders there are: a busy machine takes minutes for them.
-@pytest.mark.parametrize(("config", "started", "kinds"), EXPLORED.values(), ids=EXPLORED)
+@pytest.mark.parametrize(
+    ("config", "started", "kinds"),
+    [
+        pytest.param(*explored, marks=[pytest.mark.thorough] * (name in MOST_ORDERS), id=name)
+        for name, explored in EXPLORED.items()
+    ],
+)
 def test_every_order_of_events_comes_to_one_true_end(
     config: JobConfig, started: AgentStarted, kinds: tuple[str, ...]
 ) -> None:

@@ -177,6 +177,7 @@ def test_a_job_survives_a_killed_node_and_admits_a_new_one(launchers: Launchers)
     assert {worker.restarts for said in rounds for worker in said} == {"0"}
 
 
+@pytest.mark.thorough
 def test_settings_of_ours_reach_a_job_through_the_launcher(
     launchers: Launchers, tmp_path: Path
 ) -> None:

@@ -185,6 +185,7 @@ def test_a_paused_agent_that_carried_the_coordinator_is_fenced(make_etcd_job, no
     note("takeover, agent paused, lease 6 s", job.takeover(since, leader))
 
 
+@pytest.mark.thorough
 def test_a_paused_machine_that_carried_the_coordinator_is_fenced(make_etcd_job) -> None:
     """Its workers get no instant of time again: its spawner wakes up first, and kills them."""
     job = make_etcd_job(3)

@@ -64,6 +64,7 @@ def test_one_server_of_three_may_die_whichever_it_is_and_be_cut_off(job) -> None
     finish_undisturbed(job, pids)
 
 
+@pytest.mark.thorough
 def test_all_servers_may_be_restarted_one_after_the_other(job) -> None:
     pids = start(job)
     for server in job.cluster.servers:

@@ -149,6 +149,7 @@ def test_errors_are_shown_in_the_same_way(same, what) -> None:
 
 
 @pytest.mark.parametrize("module", ["own_main", "package", "package.inner", "broken_package.inner"])
+@pytest.mark.thorough
 def test_errors_of_modules_are_shown_in_the_same_way(same, module) -> None:
     files = {**MODULES, "own_main.py": "import own\nown.call()\n"}
     assert b"Traceback" in same("-m", module, files=files).stderr
@@ -160,6 +161,7 @@ def test_a_missing_module_is_reported_in_the_same_way(same) -> None:
 
 
 @pytest.mark.parametrize("what", SYNTAX)
+@pytest.mark.thorough
 def test_errors_of_syntax_are_shown_in_the_same_way(same, what) -> None:
     assert b"SyntaxError" in same("program.py", files={"program.py": SYNTAX[what]}).stderr.replace(
         b"IndentationError", b"SyntaxError"
@@ -167,5 +169,6 @@ def test_errors_of_syntax_are_shown_in_the_same_way(same, what) -> None:
 
 
 @pytest.mark.parametrize("what", SOURCES)
+@pytest.mark.thorough
 def test_source_is_read_in_the_same_way(same, what) -> None:
     assert same("program.py", files={"program.py": SOURCES[what]}).status == 0

@@ -18,7 +18,6 @@ from msgspec import Struct, field
 
 WINDOWS = 3
 FACTOR = 2.0
-SLOWEST_TOLD = 3
 
 
 class PaceWatch(Struct):
@@ -38,10 +37,6 @@ class PaceWatch(Struct):
     @property
     def window_s(self) -> float:
         return self.after_s / WINDOWS
-
-    def slowest(self) -> list[tuple[int, float]]:
-        """The slowest few, the slowest first: rank and pace."""
-        return sorted(self.paces.items(), key=lambda one: (one[1], one[0]))[:SLOWEST_TOLD]
 
 
 def note(watch: PaceWatch, steps: Mapping[int, int], now: float) -> list[str]:

@@ -59,6 +59,7 @@ def test_the_programs_own_modules_are_looked_at_too(
 
 
 @pytest.mark.torch
+@pytest.mark.thorough
 def test_the_installed_version_imports_it_as_it_says() -> None:
     import subprocess
     import sys

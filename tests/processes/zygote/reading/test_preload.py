@@ -431,6 +431,7 @@ def test_what_is_planned_is_what_is_imported() -> None:
     assert count > 5 * len(SAMPLE)
 
 
+@pytest.mark.thorough
 def test_every_file_of_the_standard_library_is_read_without_an_error() -> None:
     """Nothing but the three ways to end comes out, whatever the file."""
     from holdfast.processes.zygote.reading.statements import Reader
