@@ -7,7 +7,13 @@ from msgspec.structs import replace
 
 from holdfast.cli.overview_page import Overview, duration, render, size
 from holdfast.core.protocol.model import Outcome
-from holdfast.core.protocol.questions import JobTold, NodeOverview, RankOverview, RanksTold
+from holdfast.core.protocol.questions import (
+    GoodputTold,
+    JobTold,
+    NodeOverview,
+    RankOverview,
+    RanksTold,
+)
 from holdfast.observe.story import StoryEvent
 
 JOB = JobTold(
@@ -33,12 +39,14 @@ EVENT = StoryEvent(1_794_970_042.1, "round_ended", "round 1 ends: \x1b[2Jrank 3 
 
 
 def test_a_screen_says_how_the_job_is_and_who_is_missing() -> None:
-    page = render(Overview(JOB, RANKS, (EVENT,), ("host2",)))
-    assert page.splitlines()[:5] == [
+    goodput = GoodputTold(200.0, {"useful": 195.0, "stop": 5.0})
+    page = render(Overview(JOB, RANKS, (EVENT,), ("host2",), goodput))
+    assert page.splitlines()[:6] == [
         "train: running, round 2 for 3 min 12 s",
         "  4 ranks on 2 nodes (1 to 4 wanted); the coordinator is on host1",
         "  step 4,210, 12.5 steps a second, the last one 0.1 s ago",
         "  restarts: 1 of 3",
+        "  goodput: 97.5% of 3 min 20 s",
         "  no answer from host2",
     ]
     rows = [line.split() for line in page.splitlines() if line.startswith("  host")]

@@ -32,7 +32,7 @@ def test_a_job_that_restarts_tells_probes_all_the_way(start_job: StartJob) -> No
 
     (job.folder / "fail").touch()
     job.until(lambda: "in round 2" in probe(port, "/readyz").text, "the second round")
-    done = 'holdfast_time_seconds_total{activity="useful"}'
+    done = 'holdfast_time_seconds{part="useful"}'
     job.until(lambda: metrics(port)["holdfast_recovery_seconds_count"] == 1, "the recovery")
     known = metrics(port)
     assert known["holdfast_rounds_total"] == 2

@@ -47,26 +47,29 @@ def test_all_that_is_counted_is_in_the_table() -> None:
     assert "holdfast_goodput_ratio" in exposition(METRICS, fed(*FIRST_ROUND).samples(1.0), {})
 
 
-def test_time_is_useful_from_the_first_step_to_the_failure() -> None:
-    counts = fed(*FIRST_ROUND, *RECOVERY)
-    spent = {
-        activity: value(counts, "holdfast_time_seconds_total", activity)
-        for activity in ("waiting", "starting", "running", "useful", "stopping")
-    }
-    # Until round 1 and from 10.5 to 11.5; to 0.2 and from 11.5 to 15.5; from 0.5 to 10 and from
-    # 15.5 to 20; from 10 to 10.5. From 0.2 to 0.5 nobody knew that there would be a step.
-    told = {"waiting": 2.0, "starting": 4.2, "running": 0.3, "useful": 14.0, "stopping": 0.5}
-    assert spent == pytest.approx(told)
-    assert value(counts, "holdfast_goodput_ratio") == pytest.approx(14.0 / 21.0)
+def test_time_is_spent_as_the_ledger_says_and_steps_done_again_were_not_useful() -> None:
+    again: list[Happening] = [(9.0, StepReported(1, 0, 10)), *RECOVERY[:6]]
+    counts = fed(*FIRST_ROUND, *again, (15.5, StepReported(2, 1, 6)))
+    spent = {name: s for (name,), s in counts.samples(20.0)["holdfast_time_seconds"].items()}
+    # Of ten steps from 0.5 to 10 the second round does five again; it steps from 15.5 to 20.
+    known = {"useful": 4.75 + 4.5, "lost_steps": 4.75, "stop": 0.5, "form": 1.0}
+    known |= {"spawn": 0.2 + 2.0, "first_step": 0.3 + 2.0}
+    assert spent == pytest.approx(dict.fromkeys(spent, 0.0) | known)
+    assert value(counts, "holdfast_goodput_ratio") == pytest.approx(9.25 / 20.0)
     assert value(counts, "holdfast_rounds_total") == 2
 
 
 def test_workers_that_never_say_a_step_are_useful_once_they_all_exist() -> None:
     counts = fed((0.0, announced(1)), (1.0, born(1, 0)), (2.0, born(1, 1)))
-    assert value(counts, "holdfast_time_seconds_total", "starting") == 2.0
-    assert value(counts, "holdfast_time_seconds_total", "running") == 18.0
-    assert value(counts, "holdfast_goodput_ratio") == 18.0 / 21.0
+    assert value(counts, "holdfast_time_seconds", "spawn") == 2.0
+    assert value(counts, "holdfast_time_seconds", "useful") == 18.0
+    assert value(counts, "holdfast_goodput_ratio") == 18.0 / 20.0
     assert counts.round_began_at == 2.0
+
+
+def test_before_anything_has_happened_nothing_is_spent() -> None:
+    assert value(fed(), "holdfast_goodput_ratio", now=5000.0) == 0.0
+    assert sum(fed().samples(5000.0)["holdfast_time_seconds"].values()) == 0.0  # type: ignore[arg-type]
 
 
 def test_ends_are_counted_by_what_became_of_the_worker() -> None:
@@ -92,9 +95,10 @@ def test_a_recovery_is_observed_with_its_parts_once_it_is_over() -> None:
     assert sums == {"stop": 0.5, "form": 1.0, "spawn": 2.0, "first_step": 2.0}
 
 
-def test_nothing_is_spent_after_the_end() -> None:
+def test_nothing_is_useful_after_the_end() -> None:
     over = (11.0, Told(CloseJob(Outcome("succeeded", "all workers succeeded", 0))))
     counts = fed(*FIRST_ROUND, over)
-    name = "holdfast_time_seconds_total"
-    early, late = (value(counts, name, "useful", now=now) for now in (12.0, 500.0))
+    early, late = (
+        value(counts, "holdfast_time_seconds", "useful", now=now) for now in (12.0, 500.0)
+    )
     assert early == late == 10.5

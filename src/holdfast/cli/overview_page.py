@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.core.protocol.bounds import clean
-from holdfast.core.protocol.questions import JobTold, NodeOverview, RankOverview, RanksTold
+from holdfast.core.protocol.questions import (
+    GoodputTold,
+    JobTold,
+    NodeOverview,
+    RankOverview,
+    RanksTold,
+)
 from holdfast.observe.story import StoryEvent
 
 Row = tuple[str, ...]
@@ -32,6 +38,7 @@ class Overview(Struct, frozen=True):
     """By the name of the node; those that answered."""
     events: Sequence[StoryEvent] = ()
     missing: tuple[str, ...] = ()
+    goodput: GoodputTold | None = None
 
 
 def render(seen: Overview, each_rank: bool = False) -> str:
@@ -55,6 +62,9 @@ def _head(seen: Overview) -> str:
         lines.append(f"  {pace}")
     if job.max_restarts or job.restarts:
         lines.append(f"  restarts: {job.restarts} of {job.max_restarts}")
+    if seen.goodput is not None and seen.goodput.total_s > 0:
+        share = seen.goodput.parts_s.get("useful", 0.0) / seen.goodput.total_s
+        lines.append(f"  goodput: {share:.1%} of {duration(seen.goodput.total_s)}")
     if job.waiting:
         lines.append(f"  waiting: {clean(job.waiting)}")
     if job.outcome is not None:

@@ -15,6 +15,8 @@ from holdfast.core.protocol.questions import (
     WAIT_MOST_S,
     EventsAsked,
     EventsTold,
+    GoodputAsked,
+    GoodputTold,
     JobAsked,
     JobTold,
     RanksAsked,
@@ -66,7 +68,7 @@ def _status(words: list[str]) -> int:
         seen = look(job)
     if "--json" in request.flags:
         told = {"job": seen.job, "ranks": seen.ranks, "missing": seen.missing,
-                "events": seen.events}  # fmt: skip
+                "events": seen.events, "goodput": seen.goodput}  # fmt: skip
         sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
     else:
         sys.stdout.write(render(seen))
@@ -85,9 +87,10 @@ def look(job: Visit) -> Overview:
         if isinstance(answer, RanksTold):
             ranks[node] = answer
     missing = job.missing
-    return Overview(
-        told, ranks, tuple(event for event, _ in events_after(job, 0))[-LAST_EVENTS:], missing
-    )
+    last = tuple(event for event, _ in events_after(job, 0))[-LAST_EVENTS:]
+    goodput = job.ask_coordinator(GoodputAsked())
+    known = goodput if isinstance(goodput, GoodputTold) else None
+    return Overview(told, ranks, last, missing, known)
 
 
 def _job(job: Visit) -> JobTold:
@@ -145,22 +148,28 @@ def _top(words: list[str]) -> int:
     request = sort(words, ())
     if not sys.stdout.isatty():
         raise UsageError("`holdfast top` needs a terminal", "`holdfast status` prints it once")
-    with _visit(request) as job:
+    with _visit(request) as job, Screen() as screen:
+        while True:
+            screen.draw(render(look(job), each_rank=True))
+            job.pause(REDRAW_S)
+
+
+class Screen:
+    """All of the terminal, as long as it is entered; what was on it comes back."""
+
+    def __enter__(self) -> Screen:
         sys.stdout.write(_HIDE + _CLEAR)
-        try:
-            while True:
-                _draw(render(look(job), each_rank=True))
-                job.pause(REDRAW_S)
-        finally:
-            sys.stdout.write(_SHOW)
-            sys.stdout.flush()
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        sys.stdout.write(_SHOW)
+        sys.stdout.flush()
 
-def _draw(page: str) -> None:
-    """As much as the screen holds; each line ends what was there before."""
-    import shutil
+    def draw(self, page: str) -> None:
+        """As much as the screen holds; each line ends what was there before."""
+        import shutil
 
-    columns, rows = shutil.get_terminal_size()
-    lines = [text[:columns] for text in page.splitlines()][: rows - 1]
-    sys.stdout.write(_HOME + "".join(f"{text}\x1b[K\n" for text in lines) + "\x1b[J")
-    sys.stdout.flush()
+        columns, rows = shutil.get_terminal_size()
+        lines = [text[:columns] for text in page.splitlines()][: rows - 1]
+        sys.stdout.write(_HOME + "".join(f"{text}\x1b[K\n" for text in lines) + "\x1b[J")
+        sys.stdout.flush()

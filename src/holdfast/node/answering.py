@@ -55,9 +55,8 @@ from holdfast.core.protocol.questions import (
 from holdfast.node.engine import Engine
 from holdfast.node.event_feed import EventFeed, read_steps
 from holdfast.node.network import allow_many_connections
-from holdfast.observe.goodput import ledger
+from holdfast.observe.goodput import RunningLedger
 from holdfast.observe.journal import Journal, JournalHeader
-from holdfast.observe.marks import Marks
 from holdfast.observe.story import StoryEvent
 from holdfast.processes.lookout.usage import (
     MachineUsage,
@@ -126,7 +125,7 @@ class Answering:
             case EventsAsked() as question:
                 self._events_after(question, tell)
             case GoodputAsked():
-                self._events().when_caught_up(lambda marks: tell(_goodput(marks)))
+                self._events().when_caught_up(lambda book: tell(_goodput(book)))
             case DashboardAsked():
                 tell(self._where_dashboard())
             case DrainWanted(by=by):
@@ -259,10 +258,9 @@ def _rank(standing: WorkerStanding, used: ProcessUsage) -> RankOverview:
     )
 
 
-def _goodput(marks: Marks) -> GoodputTold:
-    book = ledger(marks, until=time.time())
-    parts: dict[str, float] = dict(book.parts_s.items())
-    return GoodputTold(book.end - book.start, parts)
+def _goodput(book: RunningLedger) -> GoodputTold:
+    parts: dict[str, float] = dict(book.parts_s(time.time()).items())
+    return GoodputTold(sum(parts.values()), parts)
 
 
 def _stacks(snapshot: StackSnapshot | None) -> Answer:

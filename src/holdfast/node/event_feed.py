@@ -19,8 +19,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.core.protocol.errors import UsageError
+from holdfast.observe.goodput import RunningLedger
 from holdfast.observe.journal import Gap, Journal, JournalHeader, Step, read
-from holdfast.observe.marks import Marks
 from holdfast.observe.story import StoryEvent, Storyteller
 from holdfast.runtime.loop import Cancellable, Clock
 
@@ -45,8 +45,8 @@ class EventFeed:
 
     def __init__(self, journal: Journal, header: JournalHeader, clock: Clock) -> None:
         self._clock, self._node = clock, header.node
-        self.marks = Marks()
-        """What a ledger of the job's time is made of (`observe.goodput`)."""
+        self.ledger = RunningLedger()
+        """Where the job's time went (`observe.goodput`)."""
         self._teller = Storyteller(header)
         self._events: deque[StoryEvent] = deque(maxlen=EVENTS_KEPT)
         self._last = 0
@@ -54,7 +54,7 @@ class EventFeed:
         self._early: list[Step] = []
         """Steps that came before those of the file were read."""
         self._waiting: list[WaitingReader] = []
-        self._on_caught_up: list[Callable[[Marks], None]] = []
+        self._on_caught_up: list[Callable[[RunningLedger], None]] = []
         journal.listeners.append(self._take)
 
     def caught_up(self, earlier: list[Step]) -> None:
@@ -65,13 +65,13 @@ class EventFeed:
             self._add(step)
         self._tell()
         for then in self._on_caught_up:
-            then(self.marks)
+            then(self.ledger)
         self._on_caught_up.clear()
 
-    def when_caught_up(self, then: Callable[[Marks], None]) -> None:
-        """Give the marks of all steps so far, as soon as those of the file are known."""
+    def when_caught_up(self, then: Callable[[RunningLedger], None]) -> None:
+        """Give the ledger of all steps so far, as soon as those of the file are known."""
         if self._is_caught_up:
-            then(self.marks)
+            then(self.ledger)
         else:
             self._on_caught_up.append(then)
 
@@ -100,7 +100,7 @@ class EventFeed:
 
     def _add(self, step: Step) -> None:
         if not isinstance(step, Gap):
-            self.marks.feed(self._node, self._teller.time_of(step.at), step)
+            self.ledger.marks.feed(self._node, self._teller.time_of(step.at), step)
         for event in self._teller.feed(step):
             self._events.append(event)
             self._last += 1

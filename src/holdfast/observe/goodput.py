@@ -15,7 +15,8 @@
 Rules
 1. Every moment from the first line to the last one is in exactly one part.
 2. `observe.marks` keeps a few numbers for each round, step by step; `ledger` works the parts out of
-   them, whenever it is asked.
+   them, whenever it is asked, in a time that goes with the number of rounds. It is the one meaning
+   of goodput: of the report, `holdfast status`, the dashboard and the metrics.
 3. What is not known is not guessed. Without reported steps `useful` means that workers ran
    (`TimeLedger.reports_steps`), no step counts as lost, and there is no `first step`. How long
    workers that start cold import is part of `first step`. How long a dead worker was dead before
@@ -110,12 +111,12 @@ class _Writer:
     """Puts segments one behind the other: none overlaps another, none is left out."""
 
     def __init__(self, start: float, end: float) -> None:
-        self.at, self._end = start, end
+        self.at, self.end = start, end
         self.segments: list[Segment] = []
 
     def until(self, moment: float | None, part: Part, number: int) -> None:
         """All up to that moment is of this part; None is to the end."""
-        to = self._end if moment is None else min(moment, self._end)
+        to = self.end if moment is None else min(moment, self.end)
         if to > self.at:
             self.segments.append(Segment(part, self.at, to, number))
             self.at = to
@@ -123,20 +124,26 @@ class _Writer:
 
 def ledger(marks: Marks, until: float | None = None) -> TimeLedger:
     """The ledger of all that is noted; of a job that runs, up to this moment."""
-    start = marks.start or 0.0
-    end = max(start, marks.end if until is None else until)
+    latest = marks.end if until is None else until
+    start = latest if marks.start is None else marks.start
+    end = max(start, latest)
     reports = any(one.first_stepped is not None for one in marks.rounds)
     writer = _Writer(start, end)
+    waits: _Waits = [
+        ("import", _Spans(marks.imports)),
+        ("pause", _Spans(marks.pauses)),
+        ("waiting for nodes", _Spans(marks.waits)),
+    ]
     for index, one in enumerate(marks.rounds):
-        _between(writer, marks, one.announced, one.number)
+        _between(writer, waits, one.announced, one.number)
         following = marks.rounds[index + 1] if index + 1 < len(marks.rounds) else None
         _of_round(writer, one, reports, following.announced if following else marks.closed)
     last = marks.rounds[-1] if marks.rounds else None
     number = last.number if last is not None else 0
     if marks.closed is None and (last is None or last.done is None):
-        _between(writer, marks, None, number + 1)
+        _between(writer, waits, None, number + 1)
     elif last is None or last.done is None:
-        _between(writer, marks, marks.closed, number)
+        _between(writer, waits, marks.closed, number)
     writer.until(None, "idle after the end", number)
     segments, lost = _with_lost_steps(writer.segments, marks.rounds)
     parts: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
@@ -146,6 +153,34 @@ def ledger(marks: Marks, until: float | None = None) -> TimeLedger:
     return TimeLedger(
         start, end, parts, tuple(segments), incidents, reports, marks.closed is not None
     )
+
+
+ROUNDS_KEPT = 64
+ROUNDS_MOST = 2 * ROUNDS_KEPT
+
+
+class RunningLedger:
+    """Of a job that runs, asked for again and again: parts alone, however many rounds there were.
+
+    What was before the last `ROUNDS_KEPT` rounds is worked out once. Steps of theirs that would be
+    done again later than that stay useful.
+    """
+
+    def __init__(self) -> None:
+        self.marks = Marks()
+        self._past_s: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
+
+    def parts_s(self, now: float) -> dict[Part, float]:
+        """Up to this moment; they add up to all time since the first step that was fed."""
+        if len(self.marks.rounds) > ROUNDS_MOST:
+            cut = self.marks.rounds[-ROUNDS_KEPT].announced
+            self._past_s = self._with_past(cut)
+            self.marks.forget_before(cut)
+        return self._with_past(now)
+
+    def _with_past(self, until: float) -> dict[Part, float]:
+        parts_s = ledger(self.marks, until).parts_s
+        return {part: self._past_s[part] + parts_s[part] for part in PARTS}
 
 
 def _of_round(writer: _Writer, marks: RoundMarks, reports: bool, following: float | None) -> None:
@@ -170,26 +205,40 @@ def _of_round(writer: _Writer, marks: RoundMarks, reports: bool, following: floa
         writer.until(min(INFINITE if gone is None else gone, latest), "stop", number)
 
 
-def _between(writer: _Writer, marks: Marks, until: float | None, number: int) -> None:
+def _between(writer: _Writer, waits: _Waits, until: float | None, number: int) -> None:
     """While nothing runs: what is it that the next round waits for?"""
     end = INFINITE if until is None else until
-    edges = {end}
-    spans: list[tuple[Part, list[TimeSpan]]] = [
-        ("import", marks.imports),
-        ("pause", marks.pauses),
-        ("waiting for nodes", marks.waits),
-    ]
-    for _, each in spans:
-        for span in each:
-            edges |= {span.start, INFINITE if span.end is None else span.end}
-    for edge in sorted(edge for edge in edges if writer.at < edge <= end):
-        now = writer.at
-        part: Part = next((name for name, each in spans if _covers(each, now)), "form")
-        writer.until(edge, part, number)
+    while writer.at < min(end, writer.end):
+        looks = [(part, *spans.look(writer.at)) for part, spans in waits]
+        part: Part = next((part for part, is_covered, _ in looks if is_covered), "form")
+        writer.until(min(end, *(change for _, _, change in looks)), part, number)
 
 
-def _covers(spans: Iterable[TimeSpan], moment: float) -> bool:
-    return any(one.start <= moment and (one.end is None or moment < one.end) for one in spans)
+class _Spans:
+    """Spans of one kind, as they cover moments that are asked about in the order of time."""
+
+    def __init__(self, spans: Iterable[TimeSpan]) -> None:
+        self._edges: list[tuple[float, float]] = []
+        self._next = 0
+        for one in sorted(spans, key=lambda span: span.start):
+            end = INFINITE if one.end is None else one.end
+            if self._edges and one.start <= self._edges[-1][1]:
+                self._edges[-1] = (self._edges[-1][0], max(end, self._edges[-1][1]))
+            elif end > one.start:
+                self._edges.append((one.start, end))
+
+    def look(self, moment: float) -> tuple[bool, float]:
+        """Whether one covers this moment, and when that changes."""
+        while self._next < len(self._edges) and self._edges[self._next][1] <= moment:
+            self._next += 1
+        if self._next == len(self._edges):
+            return False, INFINITE
+        start, end = self._edges[self._next]
+        return (True, end) if start <= moment else (False, start)
+
+
+_Waits = list[tuple[Part, _Spans]]
+"""What a round can wait for; what is said first counts."""
 
 
 INFINITE = float("inf")
@@ -198,27 +247,47 @@ INFINITE = float("inf")
 # Steps that were made twice.
 
 
+class _Reached(Struct):
+    """Steps that a round made and no later one has made again."""
+
+    number: int
+    first: int
+    last: int
+    made: int
+
+
 def _with_lost_steps(
     segments: Sequence[Segment], rounds: Sequence[RoundMarks]
 ) -> tuple[list[Segment], dict[int, int]]:
     """Take from what was useful what a later round did again; how many steps, by the round that
-    was followed by that."""
+    was followed by that.
+
+    A round that begins at a step makes all from there on again: after it, whatever is left of
+    those before ends earlier, so that only the last ones have to be looked at.
+    """
     lost: dict[int, int] = {}
     kept: dict[int, float] = {}
     """By round: the share of its useful time that was of use in the end."""
-    reached: list[tuple[int, int, int]] = []
-    """Number, first and furthest step of the rounds before."""
+    reached: list[_Reached] = []
+    before: int | None = None
     for later in rounds:
         if later.first_step is None or later.furthest_step is None:
             continue
-        for number, first, furthest in reached:
-            made = furthest - first + 1
-            again = min(max(0, furthest - later.first_step + 1), made)
-            before = round((1.0 - kept.get(number, 1.0)) * made)
-            if again > before:
-                kept[number] = 1.0 - again / made
-                lost[reached[-1][0]] = lost.get(reached[-1][0], 0) + again - before
-        reached.append((later.number, later.first_step, later.furthest_step))
+        again = 0
+        while reached and reached[-1].last >= later.first_step:
+            one = reached[-1]
+            begins = max(one.first, later.first_step)
+            again += one.last - begins + 1
+            one.last = begins - 1
+            kept[one.number] = (begins - one.first) / one.made
+            if one.last >= one.first:
+                break
+            reached.pop()
+        if again and before is not None:
+            lost[before] = lost.get(before, 0) + again
+        made = later.furthest_step - later.first_step + 1
+        reached.append(_Reached(later.number, later.first_step, later.furthest_step, made))
+        before = later.number
     return [piece for one in segments for piece in _split(one, kept)], lost
 
 
@@ -239,12 +308,15 @@ def _incidents(
 ) -> tuple[Incident, ...]:
     """Each round that broke, with all that was not useful from then to the next round's steps."""
     found = []
+    by_round: dict[int, list[Segment]] = {}
+    for segment in segments:
+        by_round.setdefault(segment.round, []).append(segment)
     for index, one in enumerate(rounds):
         if one.broken is None or one.done is not None:
             continue
         following = rounds[index + 1].number if index + 1 < len(rounds) else 0
         parts: dict[Part, float] = {}
-        for segment in segments:
+        for segment in (*by_round.get(one.number, ()), *by_round.get(following, ())):
             if _belongs(segment, one, following):
                 parts[segment.part] = parts.get(segment.part, 0.0) + segment.seconds
         steps = None if lost is None else lost.get(one.number, 0)

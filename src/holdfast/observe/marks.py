@@ -56,6 +56,9 @@ class Marks:
         self.imports: list[TimeSpan] = []
         self.waits: list[TimeSpan] = []
         self.pauses: list[TimeSpan] = []
+        self._by_number: dict[int, RoundMarks] = {}
+        self._open: list[TimeSpan] = []
+        """Waits and pauses that the next round ends."""
         self._importing: dict[str, TimeSpan] = {}
         self._is_stopping: set[str] = set()
 
@@ -68,22 +71,31 @@ class Marks:
         elif isinstance(step, CoordinatorStep):
             self._of_coordinator(at, step)
 
+    def forget_before(self, moment: float) -> None:
+        """Keep what is of the rounds that were announced then or later."""
+        self.start = moment
+        self.rounds = [one for one in self.rounds if one.announced >= moment]
+        self._by_number = {one.number: one for one in self.rounds}
+        for spans in (self.imports, self.waits, self.pauses):
+            spans[:] = [one for one in spans if one.end is None or one.end > moment]
+
     # The rounds.
 
     def _round(self, number: int, at: float) -> RoundMarks:
         """The marks of a round; it is announced now if nobody has heard of it."""
-        for one in reversed(self.rounds):
-            if one.number == number:
-                one.announced = min(one.announced, at)
-                return one
-        marks = RoundMarks(number, at)
+        marks = self._known(number)
+        if marks is not None:
+            marks.announced = min(marks.announced, at)
+            return marks
+        marks = self._by_number[number] = RoundMarks(number, at)
         self.rounds.append(marks)
-        self.rounds.sort(key=lambda one: one.number)
+        if len(self.rounds) > 1 and self.rounds[-2].number > number:
+            self.rounds.sort(key=lambda one: one.number)
         self._end_waits(at)
         return marks
 
     def _known(self, number: int) -> RoundMarks | None:
-        return next((one for one in reversed(self.rounds) if one.number == number), None)
+        return self._by_number.get(number)
 
     def _broken(self, number: int, at: float, reason: str, late_s: float = 0.0) -> None:
         marks = self._known(number)
@@ -104,12 +116,17 @@ class Marks:
             marks.furthest_step, marks.last_stepped = step, at
 
     def _end_waits(self, at: float) -> None:
-        for span in (*self.waits, *self.pauses):
+        for span in self._open:
             span.end = at if span.end is None else min(span.end, at)
+        self._open.clear()
 
     def _wait(self, at: float) -> None:
         if not self.waits or self.waits[-1].end is not None:
-            self.waits.append(TimeSpan(at))
+            self._begin(self.waits, TimeSpan(at))
+
+    def _begin(self, spans: list[TimeSpan], span: TimeSpan) -> None:
+        spans.append(span)
+        self._open.append(span)
 
     # One node.
 
@@ -211,7 +228,7 @@ class Marks:
                 case decided.Explain(topic="waiting") if not self._runs():
                     self._wait(at)
                 case decided.Explain(pause_s=pause_s) if pause_s:
-                    self.pauses.append(TimeSpan(at, at + pause_s))
+                    self._begin(self.pauses, TimeSpan(at, at + pause_s))
 
     def _close(self, at: float, succeeded: bool, reason: str) -> None:
         self.closed = at if self.closed is None else min(self.closed, at)

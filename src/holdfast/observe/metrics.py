@@ -8,27 +8,24 @@ Rules
 3. What the machines know is not kept here. Counted is only what is over by the time that somebody
    asks: rounds, ends of workers, recoveries, how the time was spent. It is fed with the journal's
    steps.
-4. Time is *useful* from the first step of a round on. Before any worker of the job has said one,
-   its workers are *running*, and whether that is of use is not known: goodput counts it until the
-   first step, and never again. Steps that are done again after a restart count as useful: only the
-   report (`holdfast report`) knows what was lost.
+4. How the time was spent is what `observe.goodput` says of the node's own steps, as `holdfast
+   report` would of its journal. Steps that were done again were not useful after all: its parts
+   are no counters.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal
 
-from holdfast.core.node.io import AllGone, StepReported, Told, WorkerExited, WorkerStarted
-from holdfast.core.protocol.messages import CloseJob, RunRound, StopRound
+from holdfast.core.node.io import Told, WorkerExited, WorkerStarted
+from holdfast.core.protocol.messages import RunRound, StopRound
 from holdfast.observe.exposition import Histogram, Metric, Samples
-from holdfast.observe.journal import AgentStep, Step
+from holdfast.observe.goodput import RunningLedger
+from holdfast.observe.journal import AgentStep, Gap, Step
 from holdfast.observe.recoveries import RecoveryWatch
 
 RECOVERY_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
-Activity = Literal["waiting", "starting", "running", "useful", "stopping"]
-ACTIVITIES: tuple[Activity, ...] = ("waiting", "starting", "running", "useful", "stopping")
 RECOVERY_PHASES = ("stop", "form", "spawn", "first_step")
 
 # A table is read by its rows; the formatter would give every cell a line of its own.
@@ -61,12 +58,11 @@ NODE_METRICS: tuple[Metric, ...] = (
     Metric("holdfast_recovery_phase_seconds", "histogram",
            "The same, by part: stop the old round, form the next, spawn it, its first step.",
            ("phase",)),
-    Metric("holdfast_time_seconds_total", "counter",
-           "How this node's time was spent: waiting for a round, starting one, running without "
-           "a word of its steps, useful (stepping), stopping.",
-           ("activity",)),
+    Metric("holdfast_time_seconds", "gauge",
+           "Where the job's time went since this agent was started, as holdfast report has it.",
+           ("part",)),
     Metric("holdfast_goodput_ratio", "gauge",
-           "The useful part of the time since this agent was started, from 0 to 1."),
+           "The useful part of that time, from 0 to 1."),
     Metric("holdfast_worker_step", "gauge",
            "The last step that the worker has said (holdfast.progress).", ("rank",)),
     Metric("holdfast_worker_step_age_seconds", "gauge", "How long ago it said it.", ("rank",)),
@@ -117,15 +113,14 @@ class JobCounts:
         self._recovery = Histogram(RECOVERY_BOUNDS_S)
         self._phases = {name: Histogram(RECOVERY_BOUNDS_S) for name in RECOVERY_PHASES}
         self._watch = RecoveryWatch()
-        self._began_at = now
-        self._activity: Activity | None = "waiting"
-        self._since = now
-        self._spent: dict[Activity, float] = dict.fromkeys(ACTIVITIES, 0.0)
+        self._ledger = RunningLedger()
         self._unborn = 0
-        self._are_steps_told = False
+        self._is_stopping = False
 
     def take(self, step: Step) -> None:
-        """Count what this step of the node's agent means."""
+        """Count what this step of the node means."""
+        if not isinstance(step, Gap):
+            self._ledger.marks.feed("", step.at, step)
         if not isinstance(step, AgentStep):
             return
         recovered = self._watch.feed(step)
@@ -138,43 +133,20 @@ class JobCounts:
             case Told(message=RunRound(assignment=assignment)):
                 self.rounds += 1
                 self._unborn = len(assignment.workers)
-                self._now_is("starting", at)
+                self._is_stopping = False
             case Told(message=StopRound()):
-                self._stop(at)
-            case Told(message=CloseJob()):
-                self._now_is(None, at)
+                self._is_stopping = True
             case WorkerStarted():
                 self._unborn -= 1
                 if not self._unborn:
-                    self._all_exist(at)
+                    self.round_began_at = at
             case WorkerExited(status=status):
-                self._count_exit(status.succeeded, at)
-            case StepReported():
-                self._are_steps_told = True
-                if self._activity in ("starting", "running"):
-                    self._now_is("useful", at)
-            case AllGone():
-                self._now_is("waiting" if self._activity is not None else None, at)
+                self._count_exit(status.succeeded)
 
-    def _all_exist(self, at: float) -> None:
-        self.round_began_at = at
-        if not self._are_steps_told and self._activity == "starting":
-            self._now_is("running", at)
-
-    def _count_exit(self, is_success: bool, at: float) -> None:
-        is_stopping = self._activity == "stopping"
-        self._exits["succeeded" if is_success else "stopped" if is_stopping else "failed"] += 1
-        if not is_success:
-            self._stop(at)
-
-    def _stop(self, at: float) -> None:
-        if self._activity in ("starting", "running", "useful"):
-            self._now_is("stopping", at)
-
-    def _now_is(self, activity: Activity | None, at: float) -> None:
-        if self._activity is not None:
-            self._spent[self._activity] += max(0.0, at - self._since)
-        self._activity, self._since = activity, at
+    def _count_exit(self, is_success: bool) -> None:
+        how = "succeeded" if is_success else "stopped" if self._is_stopping else "failed"
+        self._exits[how] += 1
+        self._is_stopping |= not is_success
 
     def _note_recovery(self, total_s: float, parts_s: dict[str, float]) -> None:
         self._recovery.observe(total_s)
@@ -183,16 +155,15 @@ class JobCounts:
 
     def samples(self, now: float) -> Samples:
         """As of now."""
-        spent = dict(self._spent)
-        if self._activity is not None:
-            spent[self._activity] += max(0.0, now - self._since)
-        useful_s = spent["useful"] + (0.0 if self._are_steps_told else spent["running"])
-        total_s = sum(spent.values())
+        parts_s = self._ledger.parts_s(now)
+        total_s = sum(parts_s.values())
         return {
             "holdfast_rounds_total": {(): self.rounds},
             "holdfast_worker_exits_total": {(name,): n for name, n in self._exits.items()},
             "holdfast_recovery_seconds": {(): self._recovery},
             "holdfast_recovery_phase_seconds": {(name,): h for name, h in self._phases.items()},
-            "holdfast_time_seconds_total": {(name,): s for name, s in spent.items()},
-            "holdfast_goodput_ratio": {(): useful_s / total_s if total_s else 0.0},
+            "holdfast_time_seconds": {
+                (part.replace(" ", "_"),): seconds for part, seconds in parts_s.items()
+            },
+            "holdfast_goodput_ratio": {(): parts_s["useful"] / total_s if total_s else 0.0},
         }

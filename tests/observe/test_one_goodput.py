@@ -1,0 +1,77 @@
+"""Goodput is one thing, whoever shows it: report, metrics, dashboard and `holdfast status`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.dashboard.still import still_shown
+from holdfast.observe.goodput import PARTS, ROUNDS_MOST, RunningLedger, ledger
+from holdfast.observe.job_report import report
+from holdfast.observe.journal import Gap, read
+from holdfast.observe.marks import Marks, RoundMarks, TimeSpan
+from holdfast.observe.metrics import JobCounts
+from holdfast.testing import make_plan, simulate
+
+
+def test_all_views_of_one_journal_say_the_same(tmp_path: Path) -> None:
+    simulate(make_plan(2, "workers"), journals=tmp_path)
+    for path in tmp_path.glob("*.jsonl"):
+        header, steps = read(path)
+        book = report([(header, steps)]).ledger
+        taken = [step for step in steps if not isinstance(step, Gap)]
+        counts, live = JobCounts(taken[0].at), RunningLedger()
+        for step in taken:
+            counts.take(step)
+            live.marks.feed(header.node, step.at, step)
+        samples = counts.samples(taken[-1].at)
+        metric = {name: seconds for (name,), seconds in samples["holdfast_time_seconds"].items()}
+        shown = still_shown([(header, steps)]).ledger
+        assert shown is not None
+        page = {part.name: part.seconds for part in shown.parts}
+        told = live.parts_s(taken[-1].at)  # What `GoodputAsked` is answered with.
+        for part in PARTS:
+            known = pytest.approx(book.parts_s[part], abs=1e-3)
+            assert metric[part.replace(" ", "_")] == known, (path.name, part)
+            assert page[part] == known, (path.name, part)
+            assert told[part] == known, (path.name, part)
+        assert samples["holdfast_goodput_ratio"][()] == pytest.approx(book.goodput, abs=1e-3)
+
+
+def restarted(rounds: int) -> Marks:
+    """A job that does half of its steps again after each of its restarts."""
+    marks = Marks()
+    marks.start, marks.end = 0.0, 10.0 * rounds
+    for k in range(rounds):
+        at, first = 10.0 * k, 5 * k
+        marks.waits.append(TimeSpan(at, at + 1))
+        marks.pauses.append(TimeSpan(at + 1, at + 2))
+        marks.rounds.append(
+            RoundMarks(
+                k + 1,
+                at + 2,
+                born=at + 3,
+                first_stepped=at + 4,
+                first_step=first,
+                furthest_step=first + 9,
+                broken=at + 9,
+                gone=at + 9.5,
+            )
+        )
+    return marks
+
+
+def test_what_is_long_past_is_worked_out_once() -> None:
+    live, whole = RunningLedger(), restarted(5 * ROUNDS_MOST)
+    for number, one in enumerate(whole.rounds):
+        known = live.marks
+        known.start = one.announced if known.start is None else known.start
+        known.rounds.append(one)
+        known.waits.append(whole.waits[number])
+        known.pauses.append(whole.pauses[number])
+        if number % 50 == 0:
+            live.parts_s(one.announced + 3.0)
+            assert len(known.rounds) <= ROUNDS_MOST + 50
+    whole.start = whole.rounds[0].announced
+    assert live.parts_s(whole.end) == pytest.approx(ledger(whole).parts_s)
