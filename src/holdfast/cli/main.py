@@ -24,7 +24,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast logs        what its workers write, on all nodes
   holdfast report      what became of a job: its story, and where its time went
   holdfast dashboard   the page of a job in a browser, live or from its journals
-  holdfast stacks      where all workers on this machine are, right now
+  holdfast stacks      where all workers of a job are, right now
   holdfast drain       have a node leave its job
   holdfast restart     begin a job's next round, with all workers started again
   holdfast scale       change between how many nodes a job may have
