@@ -10,7 +10,7 @@ EXISTING = $(wildcard src tests examples benchmarks)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo check test test-all test-pythons test-pythons-quick lint style format sim bench clean stacks \
-  test-stacks test-engines test-planted page docs
+  test-stacks test-engines test-planted page docs soak
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,10 @@ sim: $(VENV)/.ready ## Run 20,000 simulated clusters under seeded faults (SEEDS=
 bench: $(VENV)/.ready-bench ## Measure beside torchrun and print the table (installs PyTorch)
 	$(BIN)/python -m benchmarks
 
+FOR ?= 1h
+soak: $(VENV)/.ready-bench ## Harm a PyTorch job that checks itself every 30 s, for an hour (FOR=5m for less)
+	$(BIN)/python -m benchmarks.soak --for $(FOR)
+
 page: ## Build the dashboard's page from frontend/ into the package (Node 20 and npm)
 	cd frontend && npm install --no-save --no-audit --no-fund && npm test && npm run build
 
@@ -92,7 +96,7 @@ docs: $(VENV)/.ready-docs ## Build the site of all pages in .site/html, with lin
 	$(BIN)/python docs/build_site.py
 
 clean: ## Remove everything that the other verbs made, .venv and its like included
-	rm -rf $(VENV) .venv-* .stacks .engines .site frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .stacks .engines .site .soak frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find $(EXISTING) -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps are hidden files in .venv, so that removing .venv forgets them too.

@@ -148,22 +148,28 @@ def _top(words: list[str]) -> int:
     request = sort(words, ())
     if not sys.stdout.isatty():
         raise UsageError("`holdfast top` needs a terminal", "`holdfast status` prints it once")
-    with _visit(request) as job:
+    with _visit(request) as job, Screen() as screen:
+        while True:
+            screen.draw(render(look(job), each_rank=True))
+            job.pause(REDRAW_S)
+
+
+class Screen:
+    """All of the terminal, as long as it is entered; what was on it comes back."""
+
+    def __enter__(self) -> Screen:
         sys.stdout.write(_HIDE + _CLEAR)
-        try:
-            while True:
-                _draw(render(look(job), each_rank=True))
-                job.pause(REDRAW_S)
-        finally:
-            sys.stdout.write(_SHOW)
-            sys.stdout.flush()
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        sys.stdout.write(_SHOW)
+        sys.stdout.flush()
 
-def _draw(page: str) -> None:
-    """As much as the screen holds; each line ends what was there before."""
-    import shutil
+    def draw(self, page: str) -> None:
+        """As much as the screen holds; each line ends what was there before."""
+        import shutil
 
-    columns, rows = shutil.get_terminal_size()
-    lines = [text[:columns] for text in page.splitlines()][: rows - 1]
-    sys.stdout.write(_HOME + "".join(f"{text}\x1b[K\n" for text in lines) + "\x1b[J")
-    sys.stdout.flush()
+        columns, rows = shutil.get_terminal_size()
+        lines = [text[:columns] for text in page.splitlines()][: rows - 1]
+        sys.stdout.write(_HOME + "".join(f"{text}\x1b[K\n" for text in lines) + "\x1b[J")
+        sys.stdout.flush()

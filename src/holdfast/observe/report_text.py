@@ -38,7 +38,7 @@ def render_text(report: JobReport, *, all_events: bool = False) -> str:
     """The whole report, ending in a newline."""
     lines = [_headline(report), *_window(report), ""]
     lines += ["What happened", *_story(report, all_events), ""]
-    lines += ["Where the time went", *_time(report.ledger)]
+    lines += ["Where the time went", *render_time(report.ledger)]
     if report.ledger.incidents:
         lines += ["", "Incidents", *_incidents(report.ledger.incidents, all_events)]
     if report.unknowns:
@@ -133,7 +133,7 @@ def _counted(told: Sequence[tuple[StoryEvent, str]], several: bool) -> Iterator[
 # The time.
 
 
-def _time(book: TimeLedger) -> Iterator[str]:
+def render_time(book: TimeLedger) -> Iterator[str]:
     whole = book.end - book.start
     known = {part: seconds for part, seconds in book.parts_s.items() if seconds > 0}
     shown = sorted(known, key=lambda part: (part != "useful", PARTS.index(part)))

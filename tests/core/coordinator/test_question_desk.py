@@ -182,3 +182,13 @@ def test_whatever_happens_each_question_is_settled_at_most_once_and_in_the_end(
     assert len(settled) == len(set(settled))
     assert set(by) - set(settled) <= unheard
     assert not liveness.desk.open
+
+
+def test_a_node_without_a_connection_is_not_waited_for() -> None:
+    liveness = job("a", "b", "c")
+    disconnected(liveness, "c", 1.0)
+    receive(liveness, "a", ALL, 2.0)
+    for node in "ab":
+        effects = receive(liveness, node, QuestionAnswered(1, b"so"), 3.0)
+    settled = [message for _, message in told(effects) if isinstance(message, SettleQuestion)]
+    assert [one.missing for one in settled] == [("host-c",)]

@@ -123,6 +123,10 @@ def _question(
     if isinstance(message, QuestionAnswered):
         return question_desk.answered(desk, state, node, message)
     effects = question_desk.asked(desk, state, node, message, now)
+    for put in [one for one in effects if isinstance(one, Tell)]:
+        # Its connection has ended, and it does not count as gone yet: nobody hears that question.
+        if put.node not in liveness.greeted and put.node not in (node, desk.own_node):
+            effects += question_desk.gone(desk, state, put.node)
     return effects + _check_questions_again(desk, now)
 
 
