@@ -214,8 +214,7 @@ def draining(step: SupportsIndex | None = None) -> Drain | None:
     page = _watch.page
     if page is None:
         page = _watch.open()
-    if step is not None:
-        _watch.note(operator.index(step))
-    if not page[0]:
-        return None
-    return _watch.look(None if step is None else operator.index(step))
+    at = None if step is None else operator.index(step)
+    if at is not None:
+        _watch.note(at)
+    return _watch.look(at) if page[0] else None
