@@ -24,6 +24,7 @@ from holdfast.core.node.io import (
     DropZygote,
     EndpointReserved,
     EndSpawner,
+    HideSaving,
     ImportLeft,
     KillEverything,
     KillSpawner,
@@ -252,6 +253,8 @@ class Workplace:
                 self._signal_workers(effect)
             case ShowSaving():
                 self._saving.show(effect, self._channel)
+            case HideSaving():
+                self._saving.hide(self._channel)
             case KillEverything():
                 self._kill_everything()
             case ListStuck():
@@ -583,7 +586,7 @@ class Workplace:
             self._lookout.has_deadlines()
         if worker is not None and KEY in message:
             at = (worker.round, worker.ranks.local_rank)
-            return self._saving.take(*at, message[KEY], message.get("step"))
+            return self._saving.take(*at, message)
         return None
 
     def _by_local_rank(self, local_rank: object) -> Running | None:

@@ -168,6 +168,7 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     effects += inheriting.look(state, now)
     # After every event, not only the timer's: `_wake` replaces a timer, even one that is due.
     effects += ending.look(state, now)
+    effects += saving.look(state, now)
     effects += ending.left_by_workers(state, now)
     effects += judging.settle_round(state, now)
     effects += forming.consider(state, now)
