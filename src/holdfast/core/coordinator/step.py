@@ -128,7 +128,8 @@ def take_over(
     state.version = 1
     state.round_number = written.round
     state.budget.history = [restarts.forgotten(now)] * written.charges
-    state.closing, state.limits = written.closing, written.limits
+    state.closing = written.closing
+    state.limits = written.limits
     if written.hosts:
         from holdfast.core.coordinator import quarantine
 
