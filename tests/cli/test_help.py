@@ -83,9 +83,9 @@ def test_the_page_begins_with_a_synopsis_and_two_examples_that_work() -> None:
 
 
 def test_exit_statuses_end_the_page() -> None:
-    tail = render_run_help(80, color=False).splitlines()[-6:]
+    tail = render_run_help(80, color=False).splitlines()[-8:]
     assert tail[0] == "Exit status"
-    assert [line.split()[0] for line in tail[1:]] == ["0", "1", "2", "3", "128+n"]
+    assert [line.split()[0] for line in tail[1:]] == ["0", "1", "2", "3", "4", "75", "128+n"]
 
 
 def test_without_a_verb_there_is_a_short_help(run_holdfast) -> None:

@@ -31,6 +31,15 @@ def test_a_page_is_told_of_the_job_its_nodes_and_all_workers(serve: Serve) -> No
     assert ranks["columns"]["pid"]["v"] == [10_000 + rank for rank in range(6)]
 
 
+def test_an_event_that_only_a_later_version_knows_is_left_out(serve: Serve) -> None:
+    job = MadeUpJob()
+    served = serve(job)
+    stream = served.ask("/api/stream")
+    stream.until_told("ranks")
+    job.tell(event("blessing", "a kind of tomorrow"), event("said", "hello"))  # type: ignore[arg-type]
+    assert [one["words"] for one in stream.until_told("events")] == ["hello"]
+
+
 def test_while_nobody_watches_nothing_is_asked(serve: Serve) -> None:
     job = MadeUpJob()
     served = serve(job)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from holdfast.dashboard.page_files import FOLDER, read_page
 
@@ -29,6 +33,23 @@ def test_the_page_was_built_from_these_sources() -> None:
     found = re.search(r'name="sources" content="(\w+)"', built)
     assert found is not None
     assert found[1] == fingerprint(), "build the page again: make page"
+
+
+@pytest.mark.skipif(
+    shutil.which("node") is None or not (SOURCES / "node_modules" / "vite").is_dir(),
+    reason="needs Node and what `make page` installs",
+)
+def test_what_is_built_now_is_what_is_checked_in(tmp_path: Path) -> None:
+    vite = SOURCES / "node_modules" / "vite" / "bin" / "vite.js"
+    command = ["node", str(vite), "build", "--outDir", str(tmp_path), "--logLevel", "error"]
+    subprocess.run(command, cwd=SOURCES, check=True)
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in FOLDER.iterdir()}
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (FOLDER / path.name).read_bytes(), path.name
+
+
+def test_the_page_is_light() -> None:
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 160_000
 
 
 def test_nothing_of_the_page_lies_elsewhere() -> None:

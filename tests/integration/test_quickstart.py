@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "quickstart.py"
-TIMEOUT_S = 120
+TIMEOUT_S = 250
 
 
 @pytest.mark.torch

@@ -48,7 +48,7 @@ export function IncidentItem({ incident }: { incident: Incident }) {
         {open ? (store.job?.outcome ? "not recovered" : "not over yet") : `recovered in ${duration(incident.recovered_s!)}`}
       </p>
       {incident.decision && <p class="cause">{withoutRepeat(incident.decision, incident.words)}</p>}
-      {incident.ranks.length > 0 && (
+      {incident.ranks.length > 0 && !store.job?.is_journal && (
         <p class="cause"><a href={`#logs?ranks=${incident.ranks.slice(0, 8).join(",")}`}>Logs of rank {rankRange(incident.ranks)}</a></p>
       )}
     </li>

@@ -25,20 +25,20 @@ export function Header({ tab, openHelp }: { tab: Tab; openHelp: () => void }) {
         {job && <h1 title={job.run}>{job.run}</h1>}
         {job && <StatePill state={job.state} />}
         <span class="grow" />
-        <Line connection={connection} isJournal={job?.is_journal ?? false} others={others} />
+        {(job || connection.state !== "live") && <Line connection={connection} isJournal={job?.is_journal ?? false} others={others} />}
         {job && <OpenButton />}
         <ThemeButton />
         <button class="quiet" onClick={openHelp} title="Keys and help (?)" aria-label="Help">
           <Icon name="help" />
         </button>
       </div>
-      <nav aria-label="Parts of this page">
-        {TABS.filter((name) => !job?.is_journal || name === "overview" || name === "speed").map((name, k) => (
+      {job && <nav aria-label="Parts of this page">
+        {TABS.filter((name) => !job.is_journal || name === "overview" || name === "speed").map((name, k) => (
           <a key={name} href={`#${name}`} aria-current={name === tab ? "page" : undefined} title={`Key ${k + 1}`}>
             {name[0]!.toUpperCase() + name.slice(1)}
           </a>
         ))}
-      </nav>
+      </nav>}
     </header>
   );
 }
@@ -59,7 +59,7 @@ const LINES: Record<Connection["state"], string> = {
 };
 
 function Line({ connection, isJournal, others }: { connection: Connection; isJournal: boolean; others: string[] }) {
-  if (isJournal) return <span class="line" data-test="line"><i aria-hidden="true" />from a journal</span>;
+  if (isJournal) return <span class="line line-journal" data-test="line"><i aria-hidden="true" />from a journal</span>;
   return (
     <span class={`line line-${connection.state}`} role="status" data-test="line" title={others.length ? `Also served by ${others.join(", ")}` : undefined}>
       <i aria-hidden="true" />{LINES[connection.state]}

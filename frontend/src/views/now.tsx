@@ -1,6 +1,10 @@
 import type { Job } from "../model";
 import { store, useSeconds, useStore } from "../store";
+import type { Paces } from "../workers";
 import { count, counted, duration, percent, rate } from "../words";
+
+/** Whose step takes less than so many times the middle one's is as fast as all. */
+const ALIKE = 1.2;
 
 export function Now() {
   const { job, incidents, workers, history, ledger } = useStore("job", "story", "ranks");
@@ -14,7 +18,7 @@ export function Now() {
     <section class="now" aria-label="How the job is">
       <p class="sentence" data-test="sentence">{job.words}</p>
       {job.waiting && <Wait words={job.waiting} />}
-      {job.outcome && job.outcome.verdict !== "succeeded" && job.outcome.reason !== job.words && <p class="reason">{job.outcome.reason}</p>}
+      {job.outcome && job.outcome.verdict !== "succeeded" && !sameWords(job.outcome.reason, job.words) && <p class="reason">{job.outcome.reason}</p>}
       {job.notes.map((note) => <p key={note} class="more">Note: {note}.</p>)}
       <dl class="figures">
         {!job.is_journal && <Figure name="Step" value={job.step === null ? "–" : count(job.step)}
@@ -22,14 +26,27 @@ export function Now() {
         <Figure name="Workers" value={count(job.ranks)} more={`on ${counted(job.nodes, "node")}, round ${job.round}`} />
         <Figure name="Restarts" value={count(job.restarts)} more={`of at most ${count(job.restarts_most)}`} />
         <Figure name="Last recovery" value={last ? duration(last.recovered_s!) : "–"}
-          more={last ? `${duration((store.ended() ?? store.now()) - last.at)} ${job.outcome ? "before the end" : "ago"}` : incidents.length ? "not over yet" : "nothing has failed"} />
-        {!job.is_journal && <Figure name="Slowest worker" value={paces ? `rank ${paces.slowestRank}` : "–"}
-          more={paces ? `${duration(paces.slowest / 1000)} a step; the middle ${duration(paces.middle / 1000)}` : ""} />}
+          more={last ? `${duration((store.ended() ?? store.now()) - last.at)} ${job.outcome ? "before the end" : "ago"}` : incidents.length ? (job.outcome ? "none came to its end" : "not over yet") : "nothing has failed"} />
+        {!job.is_journal && <Pace paces={paces} alone={workers.count === 1} />}
         <Figure name="Goodput" value={useful && ledger!.total_s > 0 ? percent(useful.seconds / ledger!.total_s) : "–"}
           more={age(job)} />
       </dl>
     </section>
   );
+}
+
+/** Who is slow is worth a name only where somebody is. */
+function Pace({ paces, alone }: { paces: Paces | null; alone: boolean }) {
+  if (!paces) return <Figure name="A step takes" value="–" more="" />;
+  const middle = duration(paces.middle / 1000);
+  if (paces.slowest < ALIKE * paces.middle) return <Figure name="A step takes" value={middle} more={alone ? "" : "all workers are alike"} />;
+  return <Figure name="Slowest worker" value={`rank ${paces.slowestRank}`} more={`${duration(paces.slowest / 1000)} a step; the middle ${middle}`} />;
+}
+
+/** The sentence above may be the reason itself, as a sentence. */
+function sameWords(one: string, other: string): boolean {
+  const plain = (words: string) => words.toLowerCase().replace(/\.$/, "");
+  return plain(one) === plain(other);
 }
 
 function age(job: Job): string {

@@ -48,7 +48,7 @@ function options(lines: Line[], show: (value: number) => string, width: number, 
   return {
     width,
     height,
-    padding: [8, 8, 0, 0],
+    padding: [8, 26, 0, 0],
     cursor: { y: false, points: { size: 6 } },
     legend: { live: true },
     scales: { y: { range: (_plot, _least, most) => [0, most > 0 ? most * 1.15 : 1] } },

@@ -143,7 +143,7 @@ function Band({ round, left, right }: { round: Round; left: number; right: numbe
 function Axis({ from, to, width, x }: { from: number; to: number; width: number; x: (at: number) => number }) {
   return (
     <g class="axis">
-      {ticks(from, to, Math.max(2, width / 110)).map((at) => {
+      {ticks(from, to, Math.max(2, width / 90)).map((at) => {
         const place = x(at);
         return (
           <g key={at} transform={`translate(${place} 0)`}>

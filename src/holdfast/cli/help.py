@@ -62,6 +62,8 @@ EXIT_STATUSES = (
     (f"  {exit_status.FAILED}", "the job failed for good"),
     (f"  {exit_status.USAGE}", "the command line is wrong"),
     (f"  {exit_status.NOT_FORMED}", "the nodes did not meet in time"),
+    (f"  {exit_status.UNFIT}", "this node did not pass its --check"),
+    (f"  {exit_status.RUN_AGAIN}", "asked to leave under Slurm and the like: run it again"),
     (f"  {exit_status.BY_SIGNAL}+n", "ended by signal n"),
 )
 

@@ -199,7 +199,8 @@ class Feed:
             self._later("events", RETRY_S, self._ask_events)
             return
         self._heard[self._teller] = told.last
-        news = [event for event in map(_event.decode, told.events) if self._is_news(event)]
+        events = filter(None, map(_decoded, told.events))
+        news = [event for event in events if self._is_news(event)]
         for event in news:
             self._mishaps.take(event)
         if news:
@@ -210,3 +211,11 @@ class Feed:
     def _is_news(self, event: StoryEvent) -> bool:
         """What several nodes tell is told once, by the first (`observe.merged_story`)."""
         return self._tellers.setdefault(event.key, event.by) == event.by
+
+
+def _decoded(packed: bytes) -> StoryEvent | None:
+    """None for what we do not know: whoever tells may be of another version."""
+    try:
+        return _event.decode(packed)
+    except msgspec.MsgspecError:
+        return None

@@ -252,7 +252,7 @@ class Workplace:
             case SignalWorkers():
                 self._signal_workers(effect)
             case ShowSaving():
-                self._saving.show(effect, self._channel)
+                self._show_saving(effect)
             case HideSaving():
                 self._saving.hide(self._channel)
             case KillEverything():
@@ -268,6 +268,16 @@ class Workplace:
                 self._crew.request(lease)
             case _:
                 raise AssertionError(f"nothing that a workplace does: {effect}")
+
+    def _show_saving(self, effect: ShowSaving) -> None:
+        """Show it first, and look then: whoever has not seen it has noted where it asked."""
+        self._saving.show(effect, self._channel)
+        asks = {} if self._lookout is None or effect.step is not None else self._lookout.next_asks()
+        for worker in self._workers.values():
+            local_rank = worker.ranks.local_rank
+            if local_rank in asks:
+                said = {KEY: "waits", "step": asks[local_rank], "serial": effect.serial}
+                self._saving.take(worker.round, local_rank, said)
 
     def _reserve_endpoint(self, store: bool) -> None:
         """Hold a fresh port, unless the user has named one."""

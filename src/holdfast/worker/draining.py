@@ -5,7 +5,9 @@ Rules
    that the agent shares with its workers, and no system call is made.
 2. Who says which step it is at gets the same answer as every other worker of the job at that very
    step. So, once somebody has to leave, it waits for a moment here: until it is known which step is
-   the furthest that any worker has reached, and that is where all of them save.
+   the first that no worker has passed, and that is where all of them save.
+   A worker that asked just before the news goes on, and may need those who wait here for its next
+   step: so each notes where it asks, before it looks, and its agent need not wait to hear of it.
 3. Nobody waits longer than there is time, and where there is no agent the answer is no. Where
    nobody leaves, the wait ends with the step, or with the word that there is nothing to save any
    more: who went on by itself would be missing where the others save.
@@ -26,6 +28,7 @@ import socket
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from holdfast.worker.channel import VARIABLE, address_of, encode
+from holdfast.worker.page import ASKED, open_page
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -77,6 +80,8 @@ class _DrainWatch:
 
     def __init__(self) -> None:
         self.page: mmap | bytes | None = None
+        self._words: memoryview[int] = memoryview(b"")
+        """Of the page that the agent reads (`worker.page`), opened with the first step."""
         self._line: socket.socket | None = None
         self._attempts = 0
         self._waits = self._was_told = self._has_saved = False
@@ -105,6 +110,15 @@ class _DrainWatch:
             line.close()  # It is gone, or behind: the next call tries again.
             return _NEVER
         return self.page
+
+    def note(self, step: int) -> None:
+        """Leave where it asks (rule 2)."""
+        if not self._words:
+            self._words = open_page(os.environ).words
+        try:
+            self._words[ASKED] = step + 1
+        except ValueError:
+            pass  # More than 64 bits: no step of anything, and no reason to end a training.
 
     def look(self, step: int | None) -> Drain | None:
         """Somebody has to leave, or wants it: whether it is this worker's turn to save."""
@@ -177,6 +191,7 @@ class _DrainWatch:
         if self._line is not None:
             self._line.close()  # Only its copy.
         self.page = self._line = self._behind = None
+        self._words = memoryview(b"")
         self._attempts = self._serial = 0
         self._waits = self._was_told = self._has_saved = self._stays = False
 
@@ -234,6 +249,7 @@ def draining(step: SupportsIndex | None = None) -> Drain | None:
     page = _watch.page
     if page is None:
         page = _watch.open()
-    if not page[0]:
-        return None
-    return _watch.look(None if step is None else operator.index(step))
+    at = None if step is None else operator.index(step)
+    if at is not None:
+        _watch.note(at)
+    return _watch.look(at) if page[0] else None

@@ -41,6 +41,8 @@ HAS_STEP = 7
 """Whether any step was ever said."""
 MOVED_AT = 8
 """When the phase last changed. The later of the two is when the last sign was given."""
+ASKED = 9
+"""One more than the step at which it last asked whether to save (`draining`); 0 before that."""
 
 PHASES_FROM = 512
 PHASE_ROW = 64

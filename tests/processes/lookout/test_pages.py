@@ -45,6 +45,16 @@ def test_a_worker_that_says_nothing_has_given_no_sign(pages: RoundPages) -> None
     assert pages.read(0) is None
 
 
+def test_where_a_worker_can_still_ask_is_the_step_after_its_last(pages: RoundPages) -> None:
+    run(pages, "import holdfast\nholdfast.draining()\nholdfast.progress(9)")
+    assert pages.next_ask(0) is None, "it has named no step"
+    run(pages, "import holdfast\nholdfast.draining(0)")
+    assert pages.next_ask(0) == 1
+    run(pages, "import holdfast\nholdfast.draining(7)\nholdfast.draining(2**70)")
+    assert pages.next_ask(0) == 8
+    assert pages.next_ask(1) is None
+
+
 def test_each_worker_has_a_page_of_its_own(pages: RoundPages) -> None:
     for rank in (0, 2):
         run(pages, f"import holdfast\nholdfast.progress({rank + 40})", rank)

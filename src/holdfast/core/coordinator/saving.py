@@ -4,10 +4,11 @@ Rules
 1. Whoever has to leave says how long it can wait. All members are told at once, not only the one
    that was asked to leave: workers talk to each other while they save, and those of one node alone
    would wait for the others.
-2. Workers that say which step they are at (`holdfast.draining(step)`) wait there. When every node
-   has said how far its furthest is, the furthest of all is the step at which all of them save.
-   Nobody is beyond it; and whoever is behind gets there without those who wait, since they have
-   done their part of every step before it.
+2. Workers that say which step they are at (`holdfast.draining(step)`) wait there. One that asked
+   just before the news counts as waiting at the next step: it is on its way there, and may need
+   those who wait for it, so nobody waits to hear of it. When every node has said how far its
+   furthest is, the furthest of all is the step at which all of them save. Nobody is beyond it; and
+   whoever is behind gets there, since nobody waits any longer.
 3. A step stays as it was decided. A coordinator that takes over and asks again hears of it from
    those who were told, as the furthest.
 4. The wait is over when nobody has anything left to save, or the time of whoever can wait least

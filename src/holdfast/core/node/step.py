@@ -415,7 +415,8 @@ def _stop_round(state: AgentState, message: StopRound) -> list[AgentEffect]:
 
 def _stopping_others(state: AgentState) -> str:
     """In words, what the end of a round means here, if anything still runs."""
-    left = len(alive(state))
+    # Of those that failed, one may be stuck in the kernel, and still there.
+    left = len([local_rank for local_rank in alive(state) if local_rank not in state.failures])
     if not left:
         return ""
     number = "" if left == 1 else f"{left} "

@@ -159,6 +159,12 @@ class Lookout:
             worker.next_at = now + TOLD_APART_S
             self._tell(local_rank, worker, step)
 
+    def next_asks(self) -> dict[int, int]:
+        """The first steps at which workers can still ask whether to save, by local rank."""
+        pages = self._pages
+        found = {} if pages is None else {one: pages.next_ask(one) for one in self._workers}
+        return {local_rank: step for local_rank, step in found.items() if step is not None}
+
     def has_deadlines(self) -> None:
         """A worker has set one: look from now on."""
         if self._timer is None:

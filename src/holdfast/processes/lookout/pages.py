@@ -67,6 +67,13 @@ class RoundPages:
                     break
         return sign
 
+    def next_ask(self, local_rank: int) -> int | None:
+        """The first step at which this worker can still ask whether to save; None before it has."""
+        start = local_rank * layout.SIZE
+        with memoryview(self._memory) as memory, memory[start:][: layout.SIZE] as page:
+            step = _word(page, layout.ASKED)
+        return step if step > 0 else None
+
     def expired(self, local_rank: int) -> str:
         """The scope of this worker whose deadline is over the longest, by its name; or nothing."""
         now = time.monotonic()
