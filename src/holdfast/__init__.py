@@ -5,7 +5,7 @@
     holdfast.progress(step)               say how far a worker is
     holdfast.phase("checkpoint")          say what it is at; with `with`, until the block ends
     holdfast.expires(60, "loading")       with `with`: end this worker if the block takes longer
-    holdfast.draining(step)               whether to save now, because a node has to leave
+    holdfast.draining(step)               whether to save now, for a node that leaves or on request
     holdfast.NonRetryable                 raise it when a restart cannot help
     holdfast.register_backend(name, make) let --rdzv-backend mean a register of your own
 

@@ -108,7 +108,7 @@ def test_events_are_followed_to_the_end_of_the_job(
     assert {"round_formed", "job_finished"} <= set(kinds)
 
 
-@pytest.mark.parametrize("verb", ["status", "top", "events", "drain", "restart", "scale", "stop"])
+@pytest.mark.parametrize("verb", ["status", "top", "events", "drain", "restart", "stop"])
 def test_each_has_help(verb: str, run_holdfast: Run) -> None:
     told = run_holdfast(verb, "--help")
     assert told.returncode == 0
@@ -177,3 +177,52 @@ def test_a_number_of_nodes_that_makes_no_sense_is_refused(
 ) -> None:
     told = run_holdfast("scale", *words)
     assert (told.returncode, told.stderr.splitlines()[0]) == (2, f"holdfast: {said}")
+
+
+SAVER = """
+import sys, time
+import holdfast
+for step in range(100_000):
+    holdfast.progress(step)
+    time.sleep(0.05)
+    if drain := holdfast.draining(step):
+        open(sys.argv[1], "a").write(f"{drain.step} {drain.leaving}\\n")
+        drain.saved()
+"""
+
+
+def test_all_workers_save_on_request_and_go_on(
+    tmp_path: Path, holdfast: Path, run_holdfast: Run
+) -> None:
+    script, noted = tmp_path / "saver.py", tmp_path / "noted"
+    script.write_text(SAVER)
+    command = [holdfast, "run", "-n2", f"--rdzv-id={NAME}", "--no-warm", script, noted]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **quiet) as agent:
+        try:
+            until(lambda: "step " in run_holdfast("status", NAME).stdout, "the job steps")
+            for time in (1, 2):
+                told = run_holdfast("save", NAME)
+                assert told.returncode == 0, told.stderr
+                lines = noted.read_text().splitlines()
+                assert len(lines) == 2 * time
+                assert len(set(lines)) == time
+                assert lines[-1].endswith(" False")
+                assert f"have saved step {lines[-1].split()[0]}, and go on" in told.stdout
+            job_is(run_holdfast, stage="running", round=1)
+        finally:
+            agent.terminate()
+
+
+def test_a_program_that_does_not_ask_cannot_be_asked_to_save(
+    nodes: tuple[list[subprocess.Popen[bytes]], str], run_holdfast: Run
+) -> None:
+    job_is(run_holdfast, stage="running", world_size=2)
+    told = run_holdfast("save", NAME)
+    assert told.returncode == 1
+    assert "no worker of this job looks at holdfast.draining()" in told.stderr
+
+
+def test_a_time_to_save_that_is_none_is_refused(run_holdfast: Run) -> None:
+    told = run_holdfast("save", "--within", "soon")
+    assert (told.returncode, told.stderr.splitlines()[0]) == (2, "holdfast: 'soon' is no time")

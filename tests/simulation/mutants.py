@@ -10,6 +10,7 @@ from .mutants_of_hearing import MUTANTS as OF_HEARING
 from .mutants_of_leaving import MUTANTS as OF_LEAVING
 from .mutants_of_notes import MUTANTS as OF_NOTES
 from .mutants_of_quarantine import MUTANTS as OF_QUARANTINE
+from .mutants_of_saving import MUTANTS as OF_SAVING
 from .mutants_of_scaling import MUTANTS as OF_SCALING
 from .mutants_of_standstills import MUTANTS as OF_STANDSTILLS
 from .mutants_of_succession import MUTANTS as OF_SUCCESSION
@@ -27,6 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *OF_QUARANTINE,
     *OF_STANDSTILLS,
     *OF_SCALING,
+    *OF_SAVING,
 )
 
 __all__ = ["MUTANTS", "Mutant", "planted"]

@@ -29,11 +29,13 @@ from holdfast.testing.facts import (
     NodeStood,
     Recorded,
     RoundEnding,
+    RoundFormed,
     Spoke,
     StartedBeforeReaped,
     SteppedDown,
     WorkerBegan,
     WorkerEnded,
+    WorkerReleased,
     WorkerSaved,
 )
 from holdfast.testing.plan import HostPlan, Plan, RegisterPlan
@@ -169,7 +171,11 @@ DOCTORED: list[tuple[str, str, list[Fact]]] = [
         inserted(*TROUBLE, record(2.5, 1, 3, hosts=(OUT,)), record(3.0, 1, 4)),
     ),
     ("dense_ranks", "the same place twice", inserted(told(B, 0, at=1.1))),
-    ("dense_ranks", "too many nodes", inserted(told(B, 2, at=1.1, round=2, size=3))),
+    (
+        "limits",
+        "too many nodes",
+        inserted(RoundFormed(1.05, FIRST, 2), told(B, 2, at=1.1, round=2, size=3)),
+    ),
     ("only_forward", "an old round", inserted(WorkerBegan(0.1, 0, A, 4, 0))),
     (
         "only_forward",
@@ -242,6 +248,11 @@ DOCTORED: list[tuple[str, str, list[Fact]]] = [
         "saving",
         "two steps of one round",
         inserted(WorkerSaved(3.0, 0, A, 1, 0, 1, 40), WorkerSaved(3.1, 1, B, 1, 1, 1, 41)),
+    ),
+    (
+        "saving",
+        "a worker is let go on after another has saved",
+        inserted(WorkerSaved(3.0, 0, A, 1, 0, 1, 40, 2), WorkerReleased(3.1, B, 1, 1, 1, 2)),
     ),
     (
         "standstill",

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.node.io import ShowSaving
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.drain_page import DrainPage
 from holdfast.worker import draining as module
@@ -48,8 +49,19 @@ class Agent:
     def answers(self) -> list[str]:
         return [message[KEY] for message in self.heard]
 
-    def show(self, step: int | None = None, within_s: float = DEADLINE_S) -> None:
-        self.page.show(time.clock_gettime(time.CLOCK_BOOTTIME) + within_s, "b is leaving", step)
+    def show(
+        self,
+        step: int | None = None,
+        within_s: float = DEADLINE_S,
+        serial: int = 1,
+        leaves: bool = True,
+    ) -> None:
+        until = time.clock_gettime(time.CLOCK_BOOTTIME) + within_s
+        self.page.show(ShowSaving(until, "b is leaving", step, serial, leaves))
+        self._loop.call_soon_threadsafe(self.server.tell_news, NEWS)
+
+    def hide(self) -> None:
+        self.page.clear()
         self._loop.call_soon_threadsafe(self.server.tell_news, NEWS)
 
     def close(self) -> None:
@@ -159,7 +171,7 @@ def test_a_step_has_to_be_a_whole_number(agent: Agent) -> None:
 
 def test_what_is_being_written_is_not_there_yet() -> None:
     page = DrainPage()
-    page.show(1.0, "ü" * 10_000, 2**53)
+    page.show(ShowSaving(1.0, "ü" * 10_000, 2**53))
     shown = read(page._page)
     assert shown is not None
     assert (shown["until"], shown["step"]) == (1.0, 2**53)
@@ -205,3 +217,35 @@ def test_asking_makes_no_system_call(agent: Agent, tmp_path: Any) -> None:
     first = next(n for n, line in enumerate(lines) if f'"{begun}"' in line)
     last = next(n for n, line in enumerate(lines) if f'"{begun}.end"' in line)
     assert last - first < 100, lines[first:last]
+
+
+def test_where_nobody_leaves_one_saves_and_goes_on_and_can_be_asked_again(agent: Agent) -> None:
+    assert draining(1) is None
+    for serial in (1, 2):
+        agent.show(step=2 * serial, serial=serial, leaves=False)
+        assert draining(2 * serial - 1) is None
+        drain = draining(2 * serial)
+        assert drain is not None
+        assert not drain.leaving
+        drain.saved()
+        assert draining(2 * serial + 1) is None
+    agent.until_heard("listens", *("told", "saved", "goes on") * 2)
+    assert [one["serial"] for one in agent.heard[1:]] == [1, 1, 1, 2, 2, 2]
+
+
+def test_where_nobody_leaves_asking_again_says_that_it_is_saved(agent: Agent) -> None:
+    draining(1)
+    agent.show(step=2, leaves=False)
+    assert draining(2) is not None
+    assert draining(3) is None
+    agent.until_heard("listens", "told", "saved", "goes on")
+
+
+def test_a_wait_where_nobody_leaves_ends_when_there_is_nothing_to_save(agent: Agent) -> None:
+    draining(1)
+    agent.show(within_s=0.0, leaves=False)
+    thread, answers = waiting(2)
+    agent.until_heard("listens", "waits")
+    agent.hide()
+    thread.join(DEADLINE_S)
+    assert answers == [None]

@@ -28,6 +28,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast drain       have a node leave its job
   holdfast restart     begin a job's next round, with all workers started again
   holdfast scale       change between how many nodes a job may have
+  holdfast save        have all workers save, and go on
   holdfast stop        end a job
   holdfast chaos       harm a job on purpose, to see it recover
   holdfast slurm       submit a job to Slurm, and follow it
@@ -50,6 +51,7 @@ VERBS = {
     "drain": "operate",
     "restart": "operate",
     "scale": "operate",
+    "save": "operate",
     "stop": "operate",
     "chaos": "chaos",
     "slurm": "slurm",

@@ -1,21 +1,40 @@
-"""`holdfast drain`, `restart`, `scale` and `stop`: what an operator wants of a job that runs."""
+"""What an operator wants of a job: `holdfast drain`, `restart`, `scale`, `save` and `stop`."""
 
 from __future__ import annotations
 
 from holdfast.cli import values
-from holdfast.cli.visit import FINDING, VisitRequest, run_verb, sort, visit, whoami
+from holdfast.cli.chaos import seconds
+from holdfast.cli.status import events_after
+from holdfast.cli.visit import FINDING, VisitRequest, run_verb, sort, take_values, visit, whoami
 from holdfast.core.policy import rounds
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import COUNT_MOST
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.questions import (
     DrainWanted,
+    EventsAsked,
+    EventsTold,
+    JobAsked,
+    JobTold,
     NotKnown,
     RestartWanted,
+    SaveStage,
+    SaveTold,
+    SaveWanted,
     ScaleWanted,
     StopWanted,
 )
-from holdfast.node.visiting import VisitError
+from holdfast.node.visiting import Visit, VisitError
+
+SAVE_MOST_S = 86_400.0
+LOOK_EVERY_S = 1.0
+"""How often the nodes that are left are counted, if nothing else is heard."""
+NOT_SAVED: dict[SaveStage, str] = {
+    "nobody looks": "no worker of this job looks at holdfast.draining(), so none can be asked to"
+    " save: see docs/asked-to-leave.md",
+    "given up": "not all workers asked, or came to a common step, in time, so nobody has saved;"
+    " --within gives them more",
+}
 
 DRAIN_HELP = f"""\
 Usage: holdfast drain NODE [JOB]
@@ -41,6 +60,16 @@ more run than MAX, the round ends, uncounted, and the next has MAX nodes; the su
 by. Where fewer run than MIN, the round goes on; the next one waits for MIN, up to
 --join-timeout. Nodes are not started or ended by this: those that are there get a seat or
 stand by.
+
+{FINDING}"""
+SAVE_HELP = f"""\
+Usage: holdfast save [JOB] [--within TIME]
+
+Ask all workers to save, at one and the same step, and to go on. They are asked through
+`holdfast.draining(step)`, as when a node has to leave; a program that never calls it cannot
+be asked. Waits until all have saved. Ctrl-C ends the waiting; the workers save all the same.
+
+  --within TIME  how long they have to get to a common step [2m]
 
 {FINDING}"""
 STOP_HELP = f"""\
@@ -97,6 +126,49 @@ def _scale(words: list[str]) -> int:
         job.ask_coordinator(ScaleWanted(least, most, whoami()))
     print(f"the job has {rounds.between(least, most)} from now on")
     return exit_status.SUCCEEDED
+
+
+def save(words: list[str]) -> int:
+    """The verb. Returns the exit status."""
+    return run_verb(_save, words, SAVE_HELP)
+
+
+def _save(words: list[str]) -> int:
+    taken, rest = take_values(words, ("--within",))
+    request = sort(rest, ())
+    within_s = seconds(taken["--within"][-1] if taken["--within"] else "2m")
+    if within_s > SAVE_MOST_S:
+        raise UsageError(f"{within_s:g} s are too long", "a day at most")
+    with visit(request, "".join(request.names)) as job:
+        *_, (_, last) = [(None, 0), *events_after(job, 0)]
+        job.ask_coordinator(SaveWanted(whoami(), within_s))
+        print("all workers are asked to save; waiting until they have", flush=True)
+        told = _saved(job, last)
+    if told.stage == "saved":
+        at = f" step {told.step:,}" if told.step is not None else ""
+        print(f"all workers that ask have saved{at}, and go on")
+        return exit_status.SUCCEEDED
+    raise VisitError(NOT_SAVED[told.stage])
+
+
+def _saved(job: Visit, last: int) -> SaveTold:
+    """Wait until it is over, and tell how it goes. Raises `VisitError` where the round ends."""
+    number, shown = 0, ""
+    while True:
+        told = job.ask_coordinator(JobAsked())
+        save = told.save if isinstance(told, JobTold) and told.stage == "running" else None
+        if save is None or (number and save.number != number):
+            raise VisitError("the round ended before all had saved; `holdfast events` says why")
+        number = save.number
+        if save.stage not in ("agreeing", "saving"):
+            return save
+        words = "waiting for a common step" if save.step is None else f"saving step {save.step:,}"
+        words += f", {save.nodes_left} node{'' if save.nodes_left == 1 else 's'} left"
+        if words != shown:
+            shown = words
+            print(words, flush=True)
+        news = job.ask_coordinator(EventsAsked(last, LOOK_EVERY_S))
+        last = news.last if isinstance(news, EventsTold) else last
 
 
 def stop(words: list[str]) -> int:

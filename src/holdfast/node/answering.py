@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.coordinator import operating
-from holdfast.core.coordinator.io import OperatorAsked, OperatorWish
+from holdfast.core.coordinator.io import OperatorAsked
 from holdfast.core.coordinator.overview import overview
 from holdfast.core.node.io import LeaveAsked, SignalWorkers
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
@@ -43,6 +43,7 @@ from holdfast.core.protocol.questions import (
     RanksAsked,
     RanksTold,
     RestartWanted,
+    SaveWanted,
     ScaleWanted,
     StacksAsked,
     StacksTold,
@@ -132,11 +133,13 @@ class Answering:
                 self._engine.post(LeaveAsked(clean(by)))
                 tell(UnderWay())
             case RestartWanted(by=by):
-                tell(self._operate("restart", by))
+                tell(self._operate(OperatorAsked("restart", clean(by))))
             case StopWanted(by=by):
-                tell(self._operate("stop", by))
+                tell(self._operate(OperatorAsked("stop", clean(by))))
             case ScaleWanted() as question:
                 tell(self._scale(question))
+            case SaveWanted(by=by, within_s=within_s):
+                tell(self._operate(OperatorAsked("save", clean(by), within_s=within_s)))
             case HarmWanted() as question:
                 tell(self._harm(question))
             case None:
@@ -150,19 +153,20 @@ class Answering:
 
     def _scale(self, wanted: ScaleWanted) -> Answer:
         by = cut(clean(wanted.by), NAME_KEPT)
-        answer = self._operate("scale", by, NodeLimits(wanted.least, wanted.most, by))
+        limits = NodeLimits(wanted.least, wanted.most, by)
+        answer = self._operate(OperatorAsked("scale", by, limits))
         if isinstance(answer, UnderWay):
             allow_many_connections(wanted.most)
         return answer
 
-    def _operate(self, wish: OperatorWish, by: str, limits: NodeLimits | None = None) -> Answer:
+    def _operate(self, event: OperatorAsked) -> Answer:
         coordinating = self._engine.place.coordinating
         if coordinating is None:
             return NotKnown(NOT_THE_COORDINATOR)
-        refused = operating.refusal(coordinating.state, wish, limits)
+        refused = operating.refusal(coordinating.state, event.wish, event.limits)
         if refused:
             return NotKnown(refused)
-        coordinating.operate(OperatorAsked(wish, clean(by), limits))
+        coordinating.operate(event)
         return UnderWay()
 
     def _harm(self, wanted: HarmWanted) -> Answer:

@@ -104,6 +104,8 @@ class LiveView:
                 self._doing = Doing("stopping the workers", at, until)
             case said.SaveNow(within_s=within_s):
                 self._doing = Doing("the workers save", at, at + within_s)
+            case said.SaveOver() if self._is("the workers save"):
+                self._doing = None
             case said.Welcomed(waiting=waiting) if waiting and not self._runs():
                 if not self._is(waiting):  # Else the coordinator is here, and knows more.
                     self._doing = Doing(waiting, at)

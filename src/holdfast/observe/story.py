@@ -434,6 +434,11 @@ class Storyteller:
                 yield self._formed(step, assignment)
             case said.StopRound():
                 yield self._stopped(step, message, [])
+            case said.SaveNow(step=int(at), leaves=False):
+                yield self._event(step, "said", f"all workers save at step {at:,}")
+            case said.SaveNow(reason=reason, within_s=within_s, leaves=False):
+                words = f"{reason}, within {within_s:.3g} s"
+                yield self._event(step, "save", words, reason=reason)
             case said.SaveNow(reason=reason, within_s=within_s):
                 words = f"{reason}; all workers are asked to save, within {within_s:.3g} s"
                 yield self._event(step, "save", words, reason=reason)

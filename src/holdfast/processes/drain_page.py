@@ -12,6 +12,7 @@ import zlib
 
 import msgspec
 
+from holdfast.core.node.io import ShowSaving
 from holdfast.worker.draining import BODY_AT, LENGTH_AT, PAGE_SIZE, REASON_MOST, SUM_AT
 
 
@@ -23,9 +24,15 @@ class DrainPage:
         os.ftruncate(self.descriptor, PAGE_SIZE)
         self._page = mmap.mmap(self.descriptor, PAGE_SIZE)
 
-    def show(self, until: float, reason: str, step: int | None) -> None:
+    def show(self, effect: ShowSaving) -> None:
         """`until` is on the clock of the loop, which the processes of a host share."""
-        shown = {"until": until, "reason": reason[:REASON_MOST], "step": step}
+        shown = {
+            "until": effect.until,
+            "reason": effect.reason[:REASON_MOST],
+            "step": effect.step,
+            "serial": effect.serial,
+            "leaves": effect.leaves,
+        }
         body = msgspec.json.encode(shown)
         self._page[BODY_AT : BODY_AT + len(body)] = body
         self._page[LENGTH_AT : LENGTH_AT + 4] = len(body).to_bytes(4, "little")
@@ -33,7 +40,7 @@ class DrainPage:
         self._page[0] = 1
 
     def clear(self) -> None:
-        """For the workers of the next round."""
+        """For the workers of the next round, or where nothing is to be saved any more."""
         self._page[0] = 0
 
     def close(self) -> None:

@@ -6,18 +6,19 @@ the channel that there is news. What they say of it becomes an event.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from holdfast.core.node.io import NO_STEP, AgentEvent, SaveAnswered, SavingAnswer, ShowSaving
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.drain_page import DrainPage
-from holdfast.worker.draining import NEWS
+from holdfast.worker.draining import KEY, NEWS
 
 ANSWERS: dict[str, SavingAnswer] = {
     "listens": "listens",
     "waits": "waits",
     "told": "told",
     "saved": "saved",
+    "goes on": "goes on",
 }
 """What a worker may say about saving."""
 
@@ -30,16 +31,22 @@ class SavingNews:
         self._page: DrainPage | None = None
 
     def show(self, effect: ShowSaving, channel: ChannelServer) -> None:
-        self._shown().show(effect.until, effect.reason, effect.step)
+        self._shown().show(effect)
         channel.tell_news(NEWS)
 
-    def take(self, round: int, local_rank: int, said: object, step: object) -> Answer | None:
+    def hide(self, channel: ChannelServer) -> None:
+        self.clear()
+        channel.tell_news(NEWS)
+
+    def take(self, round: int, local_rank: int, message: Mapping[str, object]) -> Answer | None:
         """A worker asks for the page, or says how it stands with saving."""
+        said, step, serial = message[KEY], message.get("step"), message.get("serial")
         answer = ANSWERS.get(said) if isinstance(said, str) else None
         if answer is None:
             return None
         at = step if type(step) is int else NO_STEP
-        self._post(SaveAnswered(round, local_rank, answer, at))
+        of = serial if type(serial) is int else 0
+        self._post(SaveAnswered(round, local_rank, answer, at, of))
         return Answer(NEWS, self._shown().descriptor) if answer == "listens" else None
 
     def clear(self) -> None:

@@ -24,6 +24,7 @@ from holdfast.core.node.io import (
     DropZygote,
     EndpointReserved,
     EndSpawner,
+    HideSaving,
     ImportLeft,
     KillEverything,
     KillSpawner,
@@ -252,6 +253,8 @@ class Workplace:
                 self._signal_workers(effect)
             case ShowSaving():
                 self._show_saving(effect)
+            case HideSaving():
+                self._saving.hide(self._channel)
             case KillEverything():
                 self._kill_everything()
             case ListStuck():
@@ -273,7 +276,8 @@ class Workplace:
         for worker in self._workers.values():
             local_rank = worker.ranks.local_rank
             if local_rank in asks:
-                self._saving.take(worker.round, local_rank, "waits", asks[local_rank])
+                said = {KEY: "waits", "step": asks[local_rank], "serial": effect.serial}
+                self._saving.take(worker.round, local_rank, said)
 
     def _reserve_endpoint(self, store: bool) -> None:
         """Hold a fresh port, unless the user has named one."""
@@ -592,7 +596,7 @@ class Workplace:
             self._lookout.has_deadlines()
         if worker is not None and KEY in message:
             at = (worker.round, worker.ranks.local_rank)
-            return self._saving.take(*at, message[KEY], message.get("step"))
+            return self._saving.take(*at, message)
         return None
 
     def _by_local_rank(self, local_rank: object) -> Running | None:

@@ -80,6 +80,16 @@ class WorkerListened(Fact, frozen=True):
     rank: int
 
 
+class WorkerReleased(Fact, frozen=True):
+    """A worker that waited to hear where all save goes on without having saved."""
+
+    node: str
+    round: int
+    rank: int
+    instance: int
+    number: int
+
+
 class WorkerSaved(Fact, frozen=True):
     """A worker has saved, because a node has to leave."""
 
@@ -89,6 +99,8 @@ class WorkerSaved(Fact, frozen=True):
     rank: int
     instance: int
     step: int
+    number: int = 0
+    """Of what was to be saved; 0 where somebody leaves."""
 
 
 class NodeStood(Fact, frozen=True):

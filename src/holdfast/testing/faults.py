@@ -408,6 +408,15 @@ def _scaled(cluster: Cluster, machine: Machine, fault: Fault) -> None:
         coordinating.operate(OperatorAsked("scale", limits.by, limits))
 
 
+def _saving_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """Somebody asks whoever leads to have all save."""
+    engine = machine.process.engine if machine.process is not None else None
+    coordinating = engine.place.coordinating if engine is not None else None
+    if coordinating is not None and not operating.refusal(coordinating.state, "save"):
+        cluster.tell_story(machine, "*** all are asked to save")
+        coordinating.operate(OperatorAsked("save", "somebody", within_s=fault.lasts_s))
+
+
 KINDS: dict[str, Happen] = {
     "worker fails": _worker_fails,
     "worker never retries": _worker_fails,
@@ -452,6 +461,7 @@ KINDS: dict[str, Happen] = {
     "node moves unheard": _node_moves_unheard,
     "hang is unheard": _hang_is_unheard,
     "scaled": _scaled,
+    "saving wanted": _saving_wanted,
 }
 
 

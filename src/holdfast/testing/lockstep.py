@@ -38,6 +38,10 @@ class Lockstep(Struct):
         began = self.began.get(round)
         return 0 if began is None or now < began else int((now - began) / STEP_S) + rank % 2
 
+    def go_on(self, round: Round, rank: int) -> None:
+        """It waits no more."""
+        self.waiting.get(round, {}).pop(rank, None)
+
     def wait(self, round: Round, rank: int, now: float) -> int:
         """It waits where it is from now on; where that is."""
         step = self.step_of(round, rank, now)

@@ -59,6 +59,7 @@ FaultKind = Literal[
     "node moves unheard",
     "hang is unheard",
     "scaled",
+    "saving wanted",
 ]
 
 HARMLESS: frozenset[FaultKind] = frozenset(

@@ -234,6 +234,22 @@ PROFILES: dict[str, Profile] = {
         elastic=0.5,
         spare=0.5,
     ),
+    "saves": Profile(
+        (
+            *("saving wanted", "saving wanted", "saving wanted", "saving wanted", "saving wanted"),
+            *DEATHS,
+            *WORKERS,
+            *NETWORK,
+            "drain",
+            "agent pauses",
+        ),
+        faults=(3, 9),
+        at_leader=0.9,
+        embedded=0.3,
+        late=0.1,
+        short_s=(0.2, 5.0),
+        saves=1.0,
+    ),
     "large": Profile(
         (*DEATHS, *NETWORK, *SLEEP, *WORKERS, "drain"), hosts=(8, 40), faults=(1, 5), late=0.1
     ),
@@ -245,7 +261,7 @@ WEIGHTS = {
     "watching": 6, "emptied": 4, "takeover": 4, "points": 6,
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
     "closings": 0, "liars": 0, "asked": 0, "again": 0, "blamed": 0, "standstill": 0,
-    "unheard": 0, "scaled": 0,
+    "unheard": 0, "scaled": 0, "saves": 0,
 }  # fmt: skip
 
 

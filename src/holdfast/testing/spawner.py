@@ -20,6 +20,7 @@ from holdfast.core.node.io import (
     DropZygote,
     EndpointReserved,
     EndSpawner,
+    HideSaving,
     KillEverything,
     KillSpawner,
     KillZygote,
@@ -53,6 +54,7 @@ from holdfast.testing.facts import (
     WorkerEnd,
     WorkerEnded,
     WorkerListened,
+    WorkerReleased,
     WorkerSaved,
 )
 from holdfast.testing.lockstep import STEP_S
@@ -85,6 +87,7 @@ class SimulatedWorker:
         "stopping",
         "suspended",
         "tether",
+        "waited",
     )
 
     def __init__(self, round: int, local_rank: int, rank: int, instance: int, tether: int) -> None:
@@ -99,7 +102,9 @@ class SimulatedWorker:
         self.stopping = False
         self.reaped = False
         self.suspended = False
-        self.listens = self.saved = False
+        self.listens = False
+        self.saved = self.waited = 0
+        """The serial of what it saved, or waited for, last."""
 
 
 class SimulatedSpawner:
@@ -119,6 +124,8 @@ class SimulatedSpawner:
         self.ran_out = False
         self.clearing = False
         self.ending = False
+        self.number = 0
+        """Of what its workers were last to save."""
         self.shown: ShowSaving | None = None
         """What its workers see of having to save."""
         self.tether = 0
@@ -179,6 +186,8 @@ class SimulatedSpawner:
                         self._signal(worker, request.signal)
             case ShowSaving():
                 self._show(request)
+            case HideSaving():
+                self._hide()
             case KillEverything():
                 self.clearing = True
                 self._kill_all("killed")
@@ -315,26 +324,51 @@ class SimulatedSpawner:
     def _look(self, worker: SimulatedWorker) -> None:
         """As `holdfast.draining(step)` does: wait until it is known where, then save there."""
         shown = self.shown
-        if not self.alive or not worker.executes or shown is None or worker.saved:
+        if not self.alive or not worker.executes or shown is None or worker.saved == shown.serial:
             return
         lockstep, of = self.cluster.lockstep, (worker.instance, worker.round)
         if shown.step is None:
+            worker.waited, self.number = shown.serial, self._saving_number()
             self._answer(worker, "waits", lockstep.wait(of, worker.rank, self._now()))
             return
-        worker.saved = True
+        worker.saved = shown.serial
         at = max(shown.step, lockstep.step_of(of, worker.rank, self._now()))
         who = (self.machine.number, self._node(), worker.round, worker.rank, worker.instance)
-        self.cluster.note(WorkerSaved(self._now(), *who, at))
+        self.cluster.note(WorkerSaved(self._now(), *who, at, self._saving_number()))
         self.cluster.tell_story(self.machine, f"rank {worker.rank} saves at step {at}")
         self._answer(worker, "told")
-        self.machine.after(self._between_steps(), self._answer, worker, "saved")
+        self.machine.after(self._between_steps(), self._has_saved, worker, shown)
+
+    def _has_saved(self, worker: SimulatedWorker, shown: ShowSaving) -> None:
+        """It says so, and goes on, if nobody leaves."""
+        self._answer(worker, "saved", serial=shown.serial)
+        if not shown.leaves:
+            self._answer(worker, "goes on", serial=shown.serial)
+            self.cluster.lockstep.go_on((worker.instance, worker.round), worker.rank)
+
+    def _saving_number(self) -> int:
+        saving = self.process.state.saving
+        return saving.number if saving is not None else 0
+
+    def _hide(self) -> None:
+        shown, self.shown = self.shown, None
+        for worker in self.workers:
+            if shown is None or not worker.executes or worker.saved == shown.serial:
+                continue
+            self.cluster.lockstep.go_on((worker.instance, worker.round), worker.rank)
+            if worker.waited == shown.serial:
+                who = (self._node(), worker.round, worker.rank, worker.instance)
+                self.cluster.note(WorkerReleased(self._now(), *who, self.number))
 
     def _between_steps(self) -> float:
         return STEP_S * self.cluster.pace.random()
 
-    def _answer(self, worker: SimulatedWorker, answer: SavingAnswer, step: int = NO_STEP) -> None:
+    def _answer(
+        self, worker: SimulatedWorker, answer: SavingAnswer, step: int = NO_STEP, serial: int = 0
+    ) -> None:
         if self.alive and worker.executes:
-            self._tell(SaveAnswered(worker.round, worker.local_rank, answer, step))
+            of = serial or (self.shown.serial if self.shown is not None else 0)
+            self._tell(SaveAnswered(worker.round, worker.local_rank, answer, step, of))
 
     # Deaths.
 

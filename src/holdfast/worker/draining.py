@@ -1,4 +1,4 @@
-"""Whether this worker is to save, because a node of its job has to leave.
+"""Whether this worker is to save, because a node of its job has to leave, or somebody wants it.
 
 Rules
 1. Asking costs next to nothing, so that it can be done at every step: one byte is read of a page
@@ -8,8 +8,12 @@ Rules
    the first that no worker has passed, and that is where all of them save.
    A worker that asked just before the news goes on, and may need those who wait here for its next
    step: so each notes where it asks, before it looks, and its agent need not wait to hear of it.
-3. Nobody waits longer than there is time, and where there is no agent the answer is no.
+3. Nobody waits longer than there is time, and where there is no agent the answer is no. Where
+   nobody leaves, the wait ends with the step, or with the word that there is nothing to save any
+   more: who went on by itself would be missing where the others save.
 4. What was saved is said (`Drain.saved`), or the worker ends: then nobody waits for it any more.
+   Where nobody leaves, asking again says the same, and that this worker goes on: one that ends
+   instead has left the round, as programs do that were written for leaving alone.
 
 The page comes as a descriptor over the channel, when this is first asked; with that the worker is
 one that is waited for. What is on it is in JSON behind a checksum, since it may change while it is
@@ -40,17 +44,21 @@ NEWS = b"news"
 KEY = "save"
 _NEVER = b"\0"
 """The page of a worker that has no agent."""
+_LOOK = b"\1"
+"""In place of the page: what is asked next is looked at, whatever is shown by then."""
 
 
 class Drain:
-    """A node of the job has to leave, so save now. True wherever a condition is asked for."""
+    """Save now: a node has to leave, or somebody wants it. True where a condition is asked for."""
 
-    __slots__ = ("_until", "reason", "step")
+    __slots__ = ("_until", "leaving", "reason", "step")
 
-    def __init__(self, until: float, reason: str, step: int | None) -> None:
+    def __init__(self, until: float, reason: str, step: int | None, leaving: bool = True) -> None:
         self._until = until
+        self.leaving = leaving
+        """Whether this round ends when all have saved. Else it goes on: do not break."""
         self.reason = reason
-        """Who has to leave, and why."""
+        """Who has to leave, and why; or who wants it."""
         self.step = step
         """The step at which all save, where workers have said theirs."""
 
@@ -77,6 +85,12 @@ class _DrainWatch:
         self._line: socket.socket | None = None
         self._attempts = 0
         self._waits = self._was_told = self._has_saved = False
+        self._serial = 0
+        """Of the last that was looked at: each is another time to save."""
+        self._stays = False
+        """It was told to save though nobody leaves, and has not asked since."""
+        self._behind: mmap | bytes | None = None
+        """The page, while `page` is one that has the next question looked at."""
 
     def open(self) -> mmap | bytes:
         """Ask for the page; whoever has it is told when the agent is."""
@@ -107,34 +121,50 @@ class _DrainWatch:
             pass  # More than 64 bits: no step of anything, and no reason to end a training.
 
     def look(self, step: int | None) -> Drain | None:
-        """Somebody has to leave: whether it is this worker's turn to save."""
+        """Somebody has to leave, or wants it: whether it is this worker's turn to save."""
+        if self._stays:
+            self._go_on()
         shown = self._shown()
         if shown is None or self._has_saved:
             return None
         if step is not None and shown["step"] is None:
-            shown = self._wait(step, shown["until"])
+            shown = self._wait(step)
         at = shown["step"] if shown is not None else None
         if shown is None or (step is not None and (at is None or step < at)):
             return None
         if not self._was_told:
             self._was_told = True
             self._say({KEY: "told"})
-        return Drain(shown["until"], shown["reason"], at)
+        if not shown["leaves"]:
+            self._stays, self._behind, self.page = True, self.page, _LOOK
+        return Drain(shown["until"], shown["reason"], at, shown["leaves"])
 
-    def _wait(self, step: int, until: float) -> dict[str, Any] | None:
-        """Until it is known where all save, or there is no time left (rule 2)."""
-        if not self._waits:
-            self._waits = True
-            self._say({KEY: "waits", "step": step})
+    def _go_on(self) -> None:
+        """It asks again after it was told to save, and nobody leaves: it has saved (rule 4)."""
+        self.page, self._behind, self._stays = self._behind, None, False
+        self.say_saved()
+        self._say({KEY: "goes on"})
+
+    def _wait(self, step: int) -> dict[str, Any] | None:
+        """Until it is known where all save, or there is no time left (rules 2 and 3)."""
         shown = self._shown()
-        while shown is None or shown["step"] is None:
-            left_s = until - _now()
-            if left_s <= 0 or self._line is None or not self._hears(left_s):
+        while self.page is not None and self.page[0]:
+            if shown is not None and shown["step"] is not None:
+                return shown
+            if shown is not None and not self._waits:
+                self._waits = True
+                self._say({KEY: "waits", "step": step})
+            bounded = shown is not None and shown["leaves"]
+            left_s = shown["until"] - _now() if shown is not None and bounded else None
+            if self._line is None or not self._hears(left_s):
                 return None
             shown = self._shown()
-        return shown
+        return None  # There is nothing to save any more.
 
-    def _hears(self, within_s: float) -> bool:
+    def _hears(self, within_s: float | None) -> bool:
+        """News, within that time where there is a bound; False where none come."""
+        if within_s is not None and within_s <= 0:
+            return False
         assert self._line is not None, "nobody is there to hear"
         try:
             self._line.settimeout(within_s)
@@ -150,6 +180,7 @@ class _DrainWatch:
     def _say(self, message: dict[str, Any]) -> None:
         if self._line is None:
             return
+        message["serial"] = self._serial
         try:
             self._line.send(encode(message), socket.MSG_NOSIGNAL)
         except OSError:
@@ -159,13 +190,17 @@ class _DrainWatch:
         """In a forked child, which is another process: it needs a line of its own."""
         if self._line is not None:
             self._line.close()  # Only its copy.
-        self.page = self._line = None
+        self.page = self._line = self._behind = None
         self._words = memoryview(b"")
-        self._attempts = 0
-        self._waits = self._was_told = self._has_saved = False
+        self._attempts = self._serial = 0
+        self._waits = self._was_told = self._has_saved = self._stays = False
 
     def _shown(self) -> dict[str, Any] | None:
-        return read(self.page) if self.page is not None else None
+        shown = read(self.page) if self.page is not None else None
+        if shown is not None and shown["serial"] != self._serial:
+            self._serial = shown["serial"]
+            self._waits = self._was_told = self._has_saved = False
+        return shown
 
 
 def _now() -> float:
@@ -204,7 +239,7 @@ os.register_at_fork(after_in_child=_watch.begin_anew)
 
 
 def draining(step: SupportsIndex | None = None) -> Drain | None:
-    """Whether to save now, because a node of the job has to leave; cheap enough for every step.
+    """Whether to save now: a node has to leave, or somebody wants it. Cheap enough for every step.
 
     With the number of the step, which every worker counts alike, all workers of the job are told at
     one and the same step: save together there, then call `saved()` on the answer, or end. Without

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.coordinator.io import CoordinatorEffect
+from holdfast.core.coordinator import operating
+from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked
 from holdfast.core.coordinator.leases import NodeGone
+from holdfast.core.coordinator.round import RunningRound, SaveEnd
 from holdfast.core.protocol.messages import (
     NodeDraining,
     SaveHeard,
     SaveNow,
+    SaveOver,
+    SavingStanding,
     Standing,
     StopRound,
     WorkersSaved,
+    WorkersSucceeded,
 )
 
 from .coordinated_job import Job, running, told
@@ -161,3 +166,119 @@ def test_who_has_left_waits_while_others_save() -> None:
 def test_a_greeting_tells_it_too() -> None:
     job = running("a", "b")
     assert stopped(job.greet("b", Standing(1, 1, 2, "left"))) == {"a", "b"}
+
+
+# Where nobody leaves.
+
+WANTED = OperatorAsked("save", "ada on desk", within_s=60.0)
+
+
+def overs(effects: list[CoordinatorEffect]) -> dict[str, bool]:
+    """Who is told that it is over, and whether all have saved."""
+    words = told(effects)
+    return {node: word.saved for node, word in words.items() if isinstance(word, SaveOver)}
+
+
+def wanted(*nodes: str) -> Job:
+    job = running(*nodes)
+    assert steps(job.take(WANTED)) == dict.fromkeys(nodes)
+    return job
+
+
+def test_all_save_at_one_step_on_request_and_the_round_goes_on() -> None:
+    job = wanted("a", "b")
+    job.hear("a", SaveHeard(1, True, 41, 1))
+    assert steps(job.hear("b", SaveHeard(1, True, 42, 1))) == {"a": 42, "b": 42}
+    assert overs(job.hear("a", WorkersSaved(1, number=1))) == {}
+    assert overs(job.hear("b", WorkersSaved(1, number=1))) == {"a": True, "b": True}
+    assert isinstance(job.state.round, RunningRound)
+    assert job.state.round.course.save == SaveEnd(1, "saved", 42)
+    job.take(WANTED)
+    assert job.state.round.saving is not None
+    assert job.state.round.saving.number == 2
+
+
+def test_what_is_said_of_an_earlier_time_does_not_count() -> None:
+    job = wanted("a", "b")
+    job.wake(60.0)
+    job.take(WANTED)
+    job.hear("a", SaveHeard(1, True, 41, 1))
+    assert steps(job.hear("b", SaveHeard(1, True, 42, 2))) == {}
+    assert steps(job.hear("a", SaveHeard(1, True, 43, 2))) == {"a": 43, "b": 43}
+
+
+def test_with_steps_those_are_expected_who_have_never_asked() -> None:
+    job = wanted("a", "b")
+    job.hear("a", SaveHeard(1, True, 0, 1))
+    assert steps(job.hear("b", SaveHeard(1, False, None, 1, unasked=True))) == {}
+    assert steps(job.hear("b", SaveHeard(1, True, 1, 1))) == {"a": 1, "b": 1}
+
+
+def test_where_nobody_looks_that_is_said_and_it_is_over() -> None:
+    job = wanted("a", "b")
+    job.hear("a", SaveHeard(1, number=1))
+    effects = job.hear("b", SaveHeard(1, number=1))
+    assert overs(effects) == {"a": False, "b": False}
+    assert any("no worker of this job looks" in one.text for one in explained(effects))
+
+
+def test_a_wait_for_a_common_step_is_given_up_and_a_decided_step_is_not() -> None:
+    job = wanted("a", "b")
+    job.hear("a", SaveHeard(1, True, 41, 1))
+    assert overs(job.wake(60.0)) == {"a": False, "b": False}
+    job = wanted("a", "b")
+    for node in "ab":
+        job.hear(node, SaveHeard(1, True, 41, 1))
+    effects = job.wake(60.0)
+    assert overs(effects) == {}
+    assert any("2 of 2 nodes have not saved yet" in one.text for one in explained(effects))
+
+
+def test_if_somebody_leaves_meanwhile_workers_are_not_asked_twice() -> None:
+    job = wanted("a", "b")
+    for node in "ab":
+        job.hear(node, SaveHeard(1, True, 41, 1))
+    effects = job.hear("b", DRAIN)
+    words = [word for word in told(effects).values() if isinstance(word, SaveNow)]
+    assert {(word.number, word.leaves, word.step) for word in words} == {(1, True, 41)}
+    for node in "ab":
+        job.hear(node, SaveHeard(1, True, 41, 1))
+    job.hear("a", WorkersSaved(1, number=1))
+    job.wake(job.state.config.timeouts.drain_s + 1)
+    assert stopped(job.hear("b", WorkersSaved(1, number=1))) == {"a", "b"}
+
+
+def test_whoever_takes_over_goes_on_with_what_was_decided() -> None:
+    job = running("a", "b")
+    again = SavingStanding(3, "ada asked all workers to save", 50.0)
+    standing = Standing(1, 0, 2, "running", saving=again)
+    assert steps(job.greet("a", standing)) == {"a": None, "b": None}
+    known = replace(standing, group_rank=1, saving=replace(again, step=9))
+    assert steps(job.greet("b", known)) == {"a": 9, "b": 9}
+    for node in "ab":
+        effects = job.hear(node, SaveHeard(1, True, 9, 3))
+        effects = job.hear(node, WorkersSaved(1, number=3))
+    assert overs(effects) == {"a": True, "b": True}
+
+
+def test_who_has_not_heard_that_it_is_over_is_told_and_nobody_saves_again() -> None:
+    job = running("a", "b")
+    again = SavingStanding(3, "ada asked all workers to save", 50.0, 9)
+    job.greet("a", Standing(1, 0, 2, "running", saving=again))
+    effects = job.greet("b", Standing(1, 1, 2, "running", saved=3))
+    assert overs(effects) == {"a": True, "b": True}
+    effects = job.greet("a", Standing(1, 0, 2, "running", saving=again))
+    assert overs(effects)["a"]
+    assert steps(effects) == {}
+
+
+def test_a_second_request_and_one_at_the_end_are_refused() -> None:
+    job = wanted("a", "b")
+    assert "saving already" in operating.refusal(job.state, "save")
+    job = running("a", "b")
+    job.hear("a", WorkersSucceeded(1))
+    assert operating.refusal(job.state, "save") == "the round is coming to its end"
+
+
+def explained(effects: list[CoordinatorEffect]) -> list[Explain]:
+    return [one for one in effects if isinstance(one, Explain)]

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.core.node.io import (
     AgentEffect,
+    HideSaving,
     Report,
     SaveAnswered,
     ShowSaving,
@@ -21,6 +22,7 @@ from holdfast.core.protocol.messages import (
     NodeDraining,
     SaveHeard,
     SaveNow,
+    SaveOver,
     StopRound,
     WorkersFailed,
     WorkersSaved,
@@ -170,3 +172,45 @@ def test_a_job_of_one_node_is_asked_to_save_only_if_somebody_listens() -> None:
     assert isinstance(wish, NodeDraining)
     effects = life.take(Told(StopRound(1, "it is leaving")))
     assert SignalWorkers(signal.SIGTERM, (0, 1)) in effects
+
+
+# Where nobody leaves.
+
+
+def wanted(number: int, step: int | None = None) -> Told:
+    return Told(SaveNow(1, "ada asked", 60.0, step, "", number, leaves=False))
+
+
+def over(number: int) -> Told:
+    return Told(SaveOver(1, number, saved=True))
+
+
+def test_a_worker_that_has_saved_before_is_asked_again_the_next_time() -> None:
+    life = listening()
+    life.take(wanted(1), wanted(1, 7))
+    saved = [SaveAnswered(1, local, "saved", serial=1) for local in (0, 1)]
+    assert WorkersSaved(1, number=1) in reports(life.take(*saved))
+    assert HideSaving() in life.take(over(1))
+    effects = life.take(wanted(2))
+    assert [one.serial for one in effects if isinstance(one, ShowSaving)] == [2]
+    late = SaveAnswered(1, 0, "saved", serial=1)
+    assert reports(life.take(late, SaveAnswered(1, 0, "waits", 9, 2))) == []
+    assert reports(life.take(SaveAnswered(1, 1, "waits", 9, 2))) == [SaveHeard(1, True, 9, 2)]
+
+
+def test_who_ends_after_it_saved_has_left_unless_it_went_on_before() -> None:
+    for goes_on in (True, False):
+        life = listening()
+        life.take(wanted(1), wanted(1, 7))
+        life.take(*(SaveAnswered(1, local, "saved", serial=1) for local in (0, 1)))
+        life.take(over(1))
+        if goes_on:
+            life.take(*(SaveAnswered(1, local, "goes on", serial=1) for local in (0, 1)))
+        effects = life.take(*(exited(local, ENDED_WELL) for local in (0, 1)))
+        assert (WorkersSucceeded(1) in reports(effects)) == goes_on
+
+
+def test_workers_get_no_signal_where_nobody_leaves() -> None:
+    life = listening()
+    life.state.config = replace(life.state.config, drain_worker_signal="USR2")
+    assert not [one for one in life.take(wanted(1)) if isinstance(one, SignalWorkers)]

@@ -112,4 +112,4 @@ def test_a_failure_is_told_under_the_name_of_its_node() -> None:
     state = AgentState(replace(JobConfig("job", Program("script", "x")), max_nodes=2), "b", "vm")
     agent.step(state, Told(Welcomed(name="vm/2"), Tenure(1, 1)), 0.0)
     assert state.name == "vm/2"
-    assert greeting(state).info.name == "vm/2"
+    assert greeting(state, 0.0).info.name == "vm/2"

@@ -214,6 +214,7 @@ def stands(
         _is_back(state, state.round, node)
     elif isinstance(state.round, StoppingRound) and not effects:
         effects = [Tell(node, state.round.order())]
+    effects += saving.stands(state.round, standing, now)
     return effects + saving.tell_again(state.round, node, now)
 
 

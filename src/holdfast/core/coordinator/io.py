@@ -14,7 +14,7 @@ from holdfast.core.protocol.model import Endpoint, Record, Tenure
 Topic = Literal["", "restart", "re-form", "waiting"]
 """What an explanation is about: a round that follows at a charge or free of it, or a wait."""
 
-OperatorWish = Literal["restart", "stop", "scale"]
+OperatorWish = Literal["restart", "stop", "scale", "save"]
 
 
 class Heard(Record, frozen=True):
@@ -48,6 +48,8 @@ class OperatorAsked(Record, frozen=True):
     """Who, in words."""
     limits: NodeLimits | None = None
     """Between how many nodes the job is to have, to scale it."""
+    within_s: float = 0.0
+    """How long workers have to agree and to save."""
 
 
 class CoordinatorTimerFired(Record, frozen=True):

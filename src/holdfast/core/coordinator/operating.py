@@ -1,4 +1,4 @@
-"""What an operator wants of the whole job, through `holdfast restart`, `stop` and `scale`.
+"""What an operator wants of the whole job, through `holdfast restart`, `stop`, `scale` and `save`.
 
 Rules
 1. Who asks was let in like a node (`node.visits`): it may do what any node could bring about.
@@ -10,13 +10,15 @@ Rules
    forms it: they are written down. A round with more nodes than that ends, uncounted, and the
    surplus stands by; one with fewer than the new minimum goes on, since nothing is won by its end.
    A round that comes to its end is left alone.
+6. All can be asked to save while the round goes on (`core.coordinator.saving`), one time after the
+   other, and not while somebody leaves: then they save anyway.
 """
 
 from __future__ import annotations
 
 import signal
 
-from holdfast.core.coordinator import ending, judging
+from holdfast.core.coordinator import ending, judging, saving
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
     Explain,
@@ -44,6 +46,17 @@ def refusal(state: CoordinatorState, wish: OperatorWish, limits: NodeLimits | No
         return "no round is running: a restart is under way, or the job waits for nodes"
     if wish == "scale":
         return _unscalable(state, limits)
+    return _unsavable(state) if wish == "save" else ""
+
+
+def _unsavable(state: CoordinatorState) -> str:
+    current = state.round
+    if not isinstance(current, RunningRound):
+        return "no round is running: a restart is under way, or the job waits for nodes"
+    if current.saving is not None:
+        return f"workers are saving already: {current.saving.reason}"
+    if current.leaving or current.course.has_success or state.closing is not None:
+        return "the round is coming to its end"
     return ""
 
 
@@ -68,6 +81,9 @@ def asked(state: CoordinatorState, event: OperatorAsked, now: float) -> list[Coo
         return judging.close(state, Outcome("interrupted", f"{event.by} stopped the job", status))
     if event.limits is not None:
         return _scale(state, event.limits, now)
+    if event.wish == "save":
+        assert isinstance(state.round, RunningRound), "that is refused"
+        return saving.want(state, state.round, event, now)
     assert state.round is not None, "that is refused"
     cause = StopCause("asked", f"{event.by} asked for a restart")
     return ending.end(state, state.round, cause, now)

@@ -6,6 +6,7 @@ from itertools import islice
 
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.round import (
+    AnyRound,
     FormingRound,
     InheritedRound,
     RunningRound,
@@ -19,6 +20,8 @@ from holdfast.core.protocol.questions import (
     JobAsked,
     JobTold,
     NodeOverview,
+    SaveStage,
+    SaveTold,
     Stage,
 )
 
@@ -46,7 +49,20 @@ def overview(liveness: Liveness, question: JobAsked, now: float) -> JobTold:
         node_count=len(state.members),
         outcome=state.outcome,
         scaled_by=state.limits.by if state.limits is not None else "",
+        save=_save(current),
     )
+
+
+def _save(current: AnyRound | None) -> SaveTold | None:
+    if isinstance(current, FormingRound | None):
+        return None
+    saving = current.saving if isinstance(current, RunningRound | InheritedRound) else None
+    if saving is not None and saving.number:
+        left = saving.unheard | saving.unsaved
+        stage: SaveStage = "saving" if saving.step is not None else "agreeing"
+        return SaveTold(saving.number, stage, saving.step, len(left))
+    ended = current.course.save
+    return SaveTold(ended.number, ended.result, ended.step) if ended is not None else None
 
 
 def _stage(state: CoordinatorState) -> Stage:

@@ -26,6 +26,7 @@ from holdfast.core.protocol.marks import MarkTree
 from holdfast.core.protocol.messages import StopRound, WorkersStood
 from holdfast.core.protocol.model import Assignment, Failure
 
+SaveResult = Literal["saved", "nobody looks", "given up"]
 EndingKind = Literal["failure", "loss", "drain", "newcomers", "asked"]
 """Why a round ends (`ENDINGS`)."""
 ENDINGS: dict[EndingKind, tuple[str, str]] = {
@@ -140,6 +141,14 @@ class HangCase(Struct):
     told: set[str] = field(default_factory=set)
 
 
+class SaveEnd(Struct, frozen=True):
+    """What came of it that all were asked to save, nobody leaving."""
+
+    number: int
+    result: SaveResult
+    step: int | None = None
+
+
 class RoundCourse(Struct):
     """What members have told of it so far."""
 
@@ -157,6 +166,10 @@ class RoundCourse(Struct):
     """While all of them do."""
     left: dict[str, None] = field(default_factory=dict)
     """Members all of whose workers have ended after they were told to save."""
+    saves: int = 0
+    """How often all were asked to save though nobody leaves."""
+    save: SaveEnd | None = None
+    """What came of it the last time that it came to an end."""
 
     @property
     def has_success(self) -> bool:
@@ -168,7 +181,7 @@ class RoundCourse(Struct):
 
 
 class Saving(Struct):
-    """Workers of a round are to save, because somebody has to leave (`core.coordinator.saving`)."""
+    """Workers of a round are to save (`core.coordinator.saving`)."""
 
     reason: str
     until: float
@@ -182,6 +195,15 @@ class Saving(Struct):
     """At which all of them save, once it is decided."""
     about: str = ""
     """The name of the node with which the reason begins."""
+    number: int = 0
+    leaves: bool = True
+    """Somebody has to leave: the round ends when all have saved."""
+    listened: bool = False
+    """There are workers that ask."""
+    unasked: set[str] = field(default_factory=set)
+    """Members with workers that have never asked."""
+    is_late: bool = False
+    """It was said that it takes long."""
 
 
 class MissingReports(Struct):

@@ -1,4 +1,4 @@
-"""Before a node leaves a round, all workers of the round save, at one and the same step.
+"""All workers of a round save, at one and the same step: before a node leaves it, or on request.
 
 Rules
 1. Whoever has to leave says how long it can wait. All members are told at once, not only the one
@@ -19,15 +19,38 @@ Rules
    leave any more, the round ends for them (`core.coordinator.ending.left_by_workers`).
 
 Nobody waits for a program that does not ask: its nodes answer that nobody listens.
+
+Where nobody leaves (`holdfast save`)
+6. The round goes on, so nobody may be let go on who is expected: until the step is decided, the
+   wait can be given up, for all at once (`SaveOver`); from then on it cannot, and is over when all
+   have saved. Where workers say their steps, all of them are expected, also those that have never
+   asked yet. A worker waits for one of both, however long, and its node tells whoever takes over
+   what it knows.
+7. What is given up or over is not begun again by a node that has not heard so.
+8. If somebody has to leave meanwhile, it becomes that: workers are not asked twice.
 """
 
 from __future__ import annotations
 
-from holdfast.core.coordinator.io import CoordinatorEffect, Tell
-from holdfast.core.coordinator.round import AnyRound, InheritedRound, RunningRound, Saving
+from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Tell
+from holdfast.core.coordinator.round import (
+    AnyRound,
+    InheritedRound,
+    RunningRound,
+    SaveEnd,
+    SaveResult,
+    Saving,
+)
 from holdfast.core.coordinator.state import CoordinatorState, told_round
 from holdfast.core.protocol.bounds import cut
-from holdfast.core.protocol.messages import SaveHeard, SaveNow, WorkersSaved
+from holdfast.core.protocol.messages import (
+    SaveHeard,
+    SaveNow,
+    SaveOver,
+    SavingStanding,
+    Standing,
+    WorkersSaved,
+)
 
 GoingRound = RunningRound | InheritedRound
 
@@ -40,7 +63,11 @@ def begin(
     `what` is the name of a node, and what is with it.
     """
     before = current.saving
-    if before is not None and before.until <= until:
+    if before is not None and not before.leaves:  # Rule 8.
+        before.leaves, before.reason, before.about = True, " ".join(what), what[0]
+        before.unheard = set(_present(current))  # Told again, they say again where they are.
+        until = min(until, before.until)
+    elif before is not None and before.until <= until:
         return []
     if before is None:
         present = set(_present(current))
@@ -48,6 +75,91 @@ def begin(
     before.until = until
     state.looks["save"] = until
     return _tell_all(current, before, now)
+
+
+def want(
+    state: CoordinatorState, current: RunningRound, event: OperatorAsked, now: float
+) -> list[CoordinatorEffect]:
+    """Somebody wants all to save, and nobody leaves."""
+    course, until = current.course, now + event.within_s
+    course.saves += 1
+    reason = f"{event.by} asked all workers to save"
+    current.saving = Saving(
+        reason, until, set(_present(current)), number=course.saves, leaves=False
+    )
+    state.looks["save"] = until
+    return _tell_all(current, current.saving, now)
+
+
+def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
+    """Where nobody leaves: whether it is over (rule 6)."""
+    current = state.round
+    if not isinstance(current, RunningRound | InheritedRound):
+        return []
+    saving = current.saving
+    if saving is None or saving.leaves:
+        return []
+    if _all_have_heard(current, saving) and not saving.unsaved:
+        return _conclude(current, saving, "saved" if saving.listened else "nobody looks")
+    if now < saving.until or saving.is_late or current.seats.unreported:
+        return []
+    if saving.step is None:
+        return _conclude(current, saving, "given up")
+    saving.is_late = True
+    nodes = len(saving.unsaved)
+    return [Explain(f"{nodes} of {len(current.seats)} nodes have not saved yet; they still may")]
+
+
+ENDS: dict[SaveResult, str] = {
+    "saved": "all workers that ask have saved",
+    "nobody looks": "nobody saves: no worker of this job looks at holdfast.draining()",
+    "given up": "nobody saves: not all workers asked, or came to a common step, in time",
+}
+
+
+def _conclude(current: GoingRound, saving: Saving, result: SaveResult) -> list[CoordinatorEffect]:
+    current.saving = None
+    current.course.save = SaveEnd(saving.number, result, saving.step)
+    at = f", at step {saving.step}" if saving.step is not None else ""
+    over = SaveOver(current.number, saving.number, result == "saved")
+    told: list[CoordinatorEffect] = [Tell(node, over) for node in _present(current)]
+    return [*told, Explain(ENDS[result] + at)]
+
+
+def stands(current: AnyRound | None, standing: Standing, now: float) -> list[CoordinatorEffect]:
+    """A node of the round says what it knows of it that somebody wanted all to save."""
+    if not isinstance(current, RunningRound | InheritedRound):
+        return []
+    course, told = current.course, standing.saving
+    course.saves = max(course.saves, standing.saved, told.number if told is not None else 0)
+    effects: list[CoordinatorEffect] = []
+    saving = current.saving
+    if saving is not None and not saving.leaves and saving.number <= standing.saved:
+        effects += _conclude(current, saving, "saved")  # Others know that it is over.
+    ended = course.save
+    if standing.saved and (ended is None or ended.number < standing.saved):
+        course.save = ended = SaveEnd(standing.saved, "saved")
+    if told is None:
+        return effects
+    if ended is not None and told.number <= ended.number:
+        over = SaveOver(current.number, told.number, ended.result == "saved")
+        return [*effects, *(Tell(node, over) for node in _present(current))]
+    return effects + _take_up(current, told, now)
+
+
+def _take_up(current: GoingRound, told: SavingStanding, now: float) -> list[CoordinatorEffect]:
+    """Go on with what an earlier coordinator began, and what it decided."""
+    saving, step = current.saving, told.step
+    if saving is None:
+        until, present = now + told.within_s, set(_present(current))
+        saving = current.saving = Saving(
+            told.reason, until, present, furthest=step, step=step, number=told.number, leaves=False
+        )
+        return _tell_all(current, saving, now)
+    if saving.number == told.number and saving.step is None and step is not None:
+        saving.step = saving.furthest = step
+        return _tell_all(current, saving, now)
+    return []
 
 
 def tell_again(current: AnyRound | None, node: str, now: float) -> list[CoordinatorEffect]:
@@ -66,8 +178,12 @@ def heard(
     if not isinstance(current, RunningRound | InheritedRound) or current.saving is None:
         return []
     saving = current.saving
+    if message.number != saving.number:
+        return []
     saving.unheard.discard(node)
+    (saving.unasked.add if message.unasked else saving.unasked.discard)(node)
     if message.listening:
+        saving.listened = True
         saving.unsaved.add(node)
     if saving.step is not None:
         return []
@@ -75,6 +191,8 @@ def heard(
         saving.furthest = max(message.step, saving.furthest or 0)
     if saving.furthest is None or not _all_have_heard(current, saving):
         return []
+    if saving.unasked and not saving.leaves:
+        return []  # Rule 6: they are about to ask, for the others are in step with them.
     saving.step = saving.furthest
     return _tell_all(current, saving, now)
 
@@ -82,7 +200,7 @@ def heard(
 def saved(state: CoordinatorState, node: str, message: WorkersSaved) -> list[CoordinatorEffect]:
     current = told_round(state, message.round, node)
     if isinstance(current, RunningRound | InheritedRound):
-        if current.saving is not None:
+        if current.saving is not None and current.saving.number == message.number:
             current.saving.unsaved.discard(node)
         if message.left:
             current.course.left[node] = None
@@ -93,6 +211,7 @@ def without(current: GoingRound, node: str) -> None:
     """A member is gone, or has left: it is not waited for."""
     if current.saving is not None:
         current.saving.unheard.discard(node)
+        current.saving.unasked.discard(node)
         current.saving.unsaved.discard(node)
 
 
@@ -116,7 +235,8 @@ def _tell_all(current: GoingRound, saving: Saving, now: float) -> list[Coordinat
 
 def _save_now(current: GoingRound, saving: Saving, now: float) -> SaveNow:
     left_s = max(saving.until - now, 0.0)
-    return SaveNow(current.number, cut(saving.reason), left_s, saving.step, saving.about)
+    what = (cut(saving.reason), left_s, saving.step, saving.about)
+    return SaveNow(current.number, *what, saving.number, saving.leaves)
 
 
 def _present(current: GoingRound) -> list[str]:

@@ -128,7 +128,8 @@ def take_over(
     state.version = 1
     state.round_number = written.round
     state.budget.history = [restarts.forgotten(now)] * written.charges
-    state.closing, state.limits = written.closing, written.limits
+    state.closing = written.closing
+    state.limits = written.limits
     if written.hosts:
         from holdfast.core.coordinator import quarantine
 
@@ -168,6 +169,7 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     effects += inheriting.look(state, now)
     # After every event, not only the timer's: `_wake` replaces a timer, even one that is due.
     effects += ending.look(state, now)
+    effects += saving.look(state, now)
     effects += ending.left_by_workers(state, now)
     effects += judging.settle_round(state, now)
     effects += forming.consider(state, now)

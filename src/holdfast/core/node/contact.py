@@ -40,6 +40,7 @@ from holdfast.core.protocol.messages import (
     Heartbeat,
     HeartbeatAnswered,
     NodeGreeted,
+    SavingStanding,
     Seen,
     Standing,
     Welcomed,
@@ -61,11 +62,11 @@ def reached(state: AgentState, hosting: bool, now: float) -> list[AgentEffect]:
         effects.append(Say("reached the coordinator"))
     state.without_contact_since, state.attempts = None, 0
     if state.lease is None:
-        return [*effects, Report(greeting(state))]
+        return [*effects, Report(greeting(state, now))]
     state.lease.forget()  # What was sent on another connection is answered by nobody any more.
     number = state.lease.heartbeat(now)
     again = WakeAgent(HEARTBEAT_TIMER, state.config.leases.heartbeat_s)
-    return [*effects, Report(greeting(state, number)), again]
+    return [*effects, Report(greeting(state, now, number)), again]
 
 
 def lost(state: AgentState, reason: str, permanent: bool, now: float) -> list[AgentEffect]:
@@ -192,7 +193,7 @@ def node_info(state: AgentState) -> NodeInfo:
     )
 
 
-def greeting(state: AgentState, heartbeat: int = 0) -> NodeGreeted:
+def greeting(state: AgentState, now: float, heartbeat: int = 0) -> NodeGreeted:
     assignment = state.assignment
     draining, within_s = "", 0.0
     if state.draining_by is not None:
@@ -202,7 +203,7 @@ def greeting(state: AgentState, heartbeat: int = 0) -> NodeGreeted:
     return NodeGreeted(
         node_info(state),
         seen=Seen(state.tenure, state.last_round, assignment.restart_count if assignment else 0),
-        standing=_standing(state),
+        standing=_standing(state, now),
         endpoint=state.endpoint if state.phase is Phase.WAITING else None,
         draining=draining,
         within_s=within_s,
@@ -213,7 +214,7 @@ def greeting(state: AgentState, heartbeat: int = 0) -> NodeGreeted:
     )
 
 
-def _standing(state: AgentState) -> Standing | None:
+def _standing(state: AgentState, now: float) -> Standing | None:
     assignment = state.assignment
     if assignment is None:
         return None
@@ -231,4 +232,15 @@ def _standing(state: AgentState) -> Standing | None:
         condition=condition,
         failures=in_full(state, state.failures.values()),
         instance=state.instance,
+        saving=_saving(state, now),
+        saved=state.saved,
     )
+
+
+def _saving(state: AgentState, now: float) -> SavingStanding | None:
+    """What its workers are to save though nobody leaves: whoever takes over goes on with it."""
+    saving = state.saving
+    if saving is None or not saving.number or state.phase is not Phase.RUNNING:
+        return None
+    left_s = max(0.0, saving.until - now)
+    return SavingStanding(saving.number, saving.reason, left_s, saving.step)

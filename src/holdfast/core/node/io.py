@@ -214,16 +214,18 @@ class StragglerFound(Record, frozen=True):
 
 NO_STEP = -1
 """Of a worker that does not say at which it is."""
-SavingAnswer = Literal["listens", "waits", "told", "saved"]
+SavingAnswer = Literal["listens", "waits", "told", "saved", "goes on"]
 
 
 class SaveAnswered(Record, frozen=True):
-    """A worker has asked whether it is to save, waits to hear where, was told, or has saved."""
+    """A worker asks whether it is to save, waits to hear where, was told, has saved, or goes on."""
 
     round: int
     local_rank: int
     answer: SavingAnswer
     step: int = NO_STEP
+    serial: int = 1
+    """Of what it was shown (`ShowSaving`)."""
 
 
 class DeadlineMissed(Record, frozen=True):
@@ -444,6 +446,13 @@ class ShowSaving(Record, frozen=True):
     until: float
     reason: str
     step: int | None = None
+    serial: int = 1
+    """Another one is another time to save, for workers that have saved before."""
+    leaves: bool = True
+
+
+class HideSaving(Record, frozen=True):
+    """Show the workers that there is nothing to save any more."""
 
 
 class KillEverything(Record, frozen=True):
@@ -517,6 +526,7 @@ AgentEffect = (
     | StartWorkers
     | SignalWorkers
     | ShowSaving
+    | HideSaving
     | KillEverything
     | ListStuck
     | EndSpawner

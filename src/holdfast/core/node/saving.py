@@ -1,4 +1,4 @@
-"""How the workers of one node come to save, when somebody has to leave their round.
+"""How the workers of one node come to save, when somebody leaves their round or wants it.
 
 Rules
 1. Only workers that listen are waited for: those that have called `holdfast.draining`, and all
@@ -10,7 +10,9 @@ Rules
    the coordinator asks again, which may be another one.
 4. A worker that ends well after it was told to save has left, not finished: that is no success.
    That all of them have is told, too: whoever was to be let out may be gone by then, and its
-   coordinator with it.
+   coordinator with it. Where nobody leaves, it has left all the same, unless it was heard to go on.
+5. A worker may have saved before, since somebody wanted it: each time has a serial, and what is
+   said of an older one is not about this one.
 
 `core.coordinator.saving` has the other half.
 """
@@ -21,6 +23,7 @@ import signal
 
 from holdfast.core.node.io import (
     AgentEffect,
+    HideSaving,
     Report,
     SaveAnswered,
     Say,
@@ -40,7 +43,7 @@ from holdfast.core.node.state import (
 )
 from holdfast.core.node.stopping import DRAIN_MARGIN_S
 from holdfast.core.protocol.bounds import NUMBER_MOST
-from holdfast.core.protocol.messages import SaveHeard, SaveNow, WorkersSaved
+from holdfast.core.protocol.messages import SaveHeard, SaveNow, SaveOver, WorkersSaved
 from holdfast.core.protocol.naming import on_itself
 
 
@@ -50,19 +53,49 @@ def save_now(state: AgentState, message: SaveNow, now: float) -> list[AgentEffec
         return []
     until = now + message.within_s
     effects: list[AgentEffect] = []
-    if state.saving is None:
-        state.saving = SavingHere(message.reason, until)
-        effects += _signal(state) + _say(state, message)
     saving = state.saving
+    is_new = saving is None or saving.number != message.number
+    if saving is None or is_new:
+        saving = _begin(state, message, until)
+    if message.leaves and not saving.leaves:
+        saving.leaves = True
+        effects += _signal(state)
+    if is_new:
+        effects += _say(state, message)
     saving.until = min(saving.until, until)
     saving.step = message.step if saving.step is None else saving.step
     saving.heard_told = saving.saved_told = saving.left_told = False
-    effects.append(ShowSaving(saving.until, saving.reason, saving.step))
+    effects.append(_shown(saving))
     if state.draining_by is not None:
         # It lives, so it is waited for as long as it waits for others.
         patience_s = max(message.within_s, state.config.timeouts.drain_s) + DRAIN_MARGIN_S
         effects.append(WakeAgent(DRAIN_TIMER, patience_s))
     return effects + answers(state)
+
+
+def _begin(state: AgentState, message: SaveNow, until: float) -> SavingHere:
+    """Another time to save: what workers said of an earlier one does not count."""
+    state.saves += 1
+    state.saving = SavingHere(message.reason, until, message.number, state.saves, leaves=False)
+    for worker in state.workers.values():
+        worker.waits_at, worker.heard, worker.saved = None, False, False
+    return state.saving
+
+
+def _shown(saving: SavingHere) -> ShowSaving:
+    return ShowSaving(saving.until, saving.reason, saving.step, saving.serial, saving.leaves)
+
+
+def save_over(state: AgentState, message: SaveOver) -> list[AgentEffect]:
+    """All have saved, or could not agree where; and nobody leaves."""
+    if state.phase is not Phase.RUNNING or message.round != state.last_round:
+        return []
+    if message.saved:
+        state.saved = max(state.saved, message.number)
+    if state.saving is None or state.saving.number != message.number:
+        return []
+    state.saving = None
+    return [HideSaving()]
 
 
 def _signal(state: AgentState) -> list[AgentEffect]:
@@ -84,22 +117,27 @@ def _say(state: AgentState, message: SaveNow) -> list[AgentEffect]:
 
 
 def answered(state: AgentState, event: SaveAnswered) -> list[AgentEffect]:
-    """A worker listens, waits, was told or has saved."""
+    """A worker listens, waits, was told, has saved or goes on."""
     worker = worker_of(state, event.round, event.local_rank)
     if worker is None:
         return []
+    is_about_now = state.saving is not None and event.serial == state.saving.serial
     match event.answer:
         case "listens":
             worker.listens = True
             if state.saving is not None:
                 state.saving.heard_told = state.saving.saved_told = False
         case "waits":
-            if 0 <= event.step <= NUMBER_MOST:
+            if is_about_now and 0 <= event.step <= NUMBER_MOST:
                 worker.waits_at = event.step
         case "told":
-            worker.told_to_save = True
+            worker.told_to_save, worker.heard = True, worker.heard or is_about_now
         case "saved":
-            worker.told_to_save = worker.saved = True
+            worker.told_to_save = True
+            if is_about_now:
+                worker.heard = worker.saved = True
+        case "goes on":
+            worker.told_to_save = False
     return answers(state)
 
 
@@ -110,17 +148,21 @@ def answers(state: AgentState) -> list[AgentEffect]:
         return []
     effects: list[AgentEffect] = []
     listeners = _listeners(state)
-    if not saving.heard_told and all(_has_heard(saving, one) for one in listeners):
-        saving.heard_told = True
+    unasked = saving.number > 0 and _has_unasked(state)
+    is_news = not saving.heard_told or saving.unasked_told != unasked
+    if is_news and all(_has_heard(saving, one) for one in listeners):
+        saving.heard_told, saving.unasked_told = True, unasked
         steps = [one.waits_at for one in listeners if one.waits_at is not None]
         steps += [] if saving.step is None else [saving.step]
-        heard = SaveHeard(state.last_round, bool(listeners), max(steps, default=None))
+        furthest = max(steps, default=None)
+        where = (bool(listeners), furthest, saving.number)
+        heard = SaveHeard(state.last_round, *where, unasked)
         effects.append(Report(heard))
     left = has_left(state)
     is_news = not saving.saved_told or (left and not saving.left_told)
     if saving.heard_told and is_news and all(one.saved for one in listeners):
         saving.saved_told, saving.left_told = True, left
-        effects.append(Report(WorkersSaved(state.last_round, left)))
+        effects.append(Report(WorkersSaved(state.last_round, left, saving.number)))
     return effects
 
 
@@ -130,7 +172,12 @@ def _listeners(state: AgentState) -> list[WorkerLife]:
     return [one for one in workers if one.status is None and (one.listens or one.signalled)]
 
 
+def _has_unasked(state: AgentState) -> bool:
+    """Where the round goes on, those who have never asked are expected, too."""
+    return any(one.status is None and not one.listens for one in state.workers.values())
+
+
 def _has_heard(saving: SavingHere, worker: WorkerLife) -> bool:
-    if not worker.listens or worker.told_to_save or saving.step is not None:
+    if not worker.listens or worker.heard or saving.step is not None:
         return True
     return worker.waits_at is not None

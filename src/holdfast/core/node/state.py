@@ -80,7 +80,10 @@ class WorkerLife(Struct):
     waits_at: int | None = None
     """The step at which it waits to be told where all save."""
     told_to_save: bool = False
-    """It knows that it is to save: that it ended well after that does not mean that it is done."""
+    """It knows that it is to save: that it ended well after that does not mean that it is done. Not
+    any more once it has gone on."""
+    heard: bool = False
+    """It knows of what is to be saved now."""
     signalled: bool = False
     """It was sent the signal that asks for it."""
     saved: bool = False
@@ -91,8 +94,12 @@ class SavingHere(Struct):
 
     reason: str
     until: float
+    number: int = 0
+    serial: int = 1
+    leaves: bool = True
     step: int | None = None
     heard_told: bool = False
+    unasked_told: bool = False
     saved_told: bool = False
     left_told: bool = False
 
@@ -181,6 +188,10 @@ class AgentState(Struct):
     goes_on: bool = False
     """Others are left when it goes who do not want to leave."""
     saving: SavingHere | None = None
+    saves: int = 0
+    """How many times workers of this node were asked to save."""
+    saved: int = 0
+    """The last number under which all workers of the round have, without anybody leaving."""
     deaths_held: bool = False
     """A worker died of a signal that may be meant for the whole node: a moment shows whether."""
 

@@ -116,6 +116,7 @@ from holdfast.core.protocol.messages import (
     RoundStopped,
     RunRound,
     SaveNow,
+    SaveOver,
     SettleQuestion,
     StandBy,
     StopRound,
@@ -207,6 +208,8 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
             return _run(state, message, now)
         case SaveNow():
             return saving.save_now(state, message, now)
+        case SaveOver():
+            return saving.save_over(state, message)
         case StopRound():
             return _stop_round(state, message)
         case CloseJob():
@@ -241,7 +244,7 @@ def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
     state.failures = {}
     state.standstill, state.hang_said = None, False
     state.stopped_by_us = state.told_failure = state.killing = state.deaths_held = False
-    state.saving, state.goes_on = None, False
+    state.saving, state.goes_on, state.saved = None, False, 0
     state.endpoint = None
     effects: list[AgentEffect] = contact.set_deadlines(state)
     if state.mark:

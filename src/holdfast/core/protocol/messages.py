@@ -62,6 +62,15 @@ class Seen(Struct, frozen=True, omit_defaults=True):
     charges: Count = 0
 
 
+class SavingStanding(Struct, frozen=True, omit_defaults=True):
+    """Workers are to save though nobody leaves, as far as a node knows of it."""
+
+    number: Number
+    reason: Line
+    within_s: Patience
+    step: Number | None = None
+
+
 class Standing(Struct, frozen=True, omit_defaults=True):
     """Where a node is in the last round that it was part of."""
 
@@ -72,6 +81,10 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     failures: Failures = ()
     instance: Number = 0
     """Of the job, when the round was announced: another one may have a round of that number."""
+    saving: SavingStanding | None = None
+    """What its workers were asked to save, nobody leaving, and may not have."""
+    saved: Number = 0
+    """The last time that all workers of the round were asked for that, and did."""
 
 
 class EndedMember(Struct, frozen=True, omit_defaults=True):
@@ -209,6 +222,10 @@ class SaveHeard(Record, frozen=True):
     listening: bool = False
     """Whether there is any: only then is anything to be waited for."""
     step: Number | None = None
+    number: Number = 0
+    """Of `SaveNow`."""
+    unasked: bool = False
+    """Some worker here has never asked."""
 
 
 class WorkersSaved(Record, frozen=True):
@@ -217,6 +234,8 @@ class WorkersSaved(Record, frozen=True):
     round: Number
     left: bool = False
     """All of them have ended: the round cannot go on with this node."""
+    number: Number = 0
+    """Of `SaveNow`."""
 
 
 class NodeLeft(Record, frozen=True):
@@ -294,7 +313,7 @@ class StopRound(Record, frozen=True):
 
 
 class SaveNow(Record, frozen=True):
-    """Have the workers of a round save, since somebody has to leave it. All members are told.
+    """Have the workers of a round save, since somebody has to leave it or wants it. All are told.
 
     First without a step: those who can, wait where they are (`SaveHeard`). Then with the step at
     which all of them save, the furthest that any had reached.
@@ -306,6 +325,19 @@ class SaveNow(Record, frozen=True):
     step: Number | None = None
     about: NameOrNone = ""
     """The node with whose name the reason begins, if it does."""
+    number: Number = 0
+    """Which time of this round it is that somebody wants it; 0 where somebody leaves."""
+    leaves: bool = True
+    """Whether the round ends when all have saved."""
+
+
+class SaveOver(Record, frozen=True):
+    """Nothing is to be saved any more, and the round goes on."""
+
+    round: Number
+    number: Number
+    saved: bool = False
+    """All workers that ask have saved. Else they were not agreed in time, or nobody asks."""
 
 
 class DescribeFailures(Record, frozen=True):
@@ -406,6 +438,7 @@ ToNode = (
     | StandBy
     | RunRound
     | SaveNow
+    | SaveOver
     | StopRound
     | DescribeFailures
     | TellHang

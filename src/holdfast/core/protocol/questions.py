@@ -44,6 +44,7 @@ Condition = Literal[
     "in the round", "finished", "standing by", "ready", "getting ready", "leaving", "silent"
 ]
 Harm = Literal["kill worker", "pause worker", "kill node"]
+SaveStage = Literal["agreeing", "saving", "saved", "nobody looks", "given up"]
 Stage = Literal["waiting", "running", "stopping", "over"]
 
 
@@ -73,6 +74,17 @@ class NodeOverview(Struct, frozen=True, array_like=True):
     """Why it leaves, or is silent."""
 
 
+class SaveTold(Struct, frozen=True, array_like=True):
+    """All workers were asked to save in this round, nobody leaving."""
+
+    number: Number
+    """Which time it is."""
+    stage: SaveStage
+    step: Number | None = None
+    nodes_left: Count = 0
+    """How many have not said yet where they are, or that they have saved."""
+
+
 class JobTold(Record, frozen=True):
     """How the job is."""
 
@@ -100,6 +112,7 @@ class JobTold(Record, frozen=True):
     outcome: Outcome | None = None
     scaled_by: NameOrNone = ""
     """Who asked for that many nodes, where somebody did while it ran."""
+    save: SaveTold | None = None
 
 
 # What each node knows.
@@ -263,6 +276,13 @@ class ScaleWanted(Record, frozen=True):
     by: Name
 
 
+class SaveWanted(Record, frozen=True):
+    """Have all workers save, and go on. Of the coordinator."""
+
+    by: Name
+    within_s: Annotated[float, Meta(gt=0.0, le=86_400.0)] = 120.0
+
+
 class HarmWanted(Record, frozen=True):
     """Do yourself this harm, for a trial (`holdfast chaos`). Of one node, where it is allowed."""
 
@@ -295,6 +315,7 @@ Question = (
     | RestartWanted
     | StopWanted
     | ScaleWanted
+    | SaveWanted
     | HarmWanted
 )
 Answer = (

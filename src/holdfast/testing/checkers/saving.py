@@ -1,5 +1,8 @@
 """Before a node leaves a round all of its workers save, at one step, if they ask and there is time.
 
+Whenever all are asked to, nobody leaving, they save at one step, too, and nobody who waited is let
+go on once another has saved: it would be missing there.
+
 Whether there was time is only judged where nothing else went wrong: whoever is asked twice, or
 loses its coordinator, waits for nobody.
 """
@@ -19,6 +22,7 @@ from holdfast.testing.facts import (
     WorkerBegan,
     WorkerEnded,
     WorkerListened,
+    WorkerReleased,
     WorkerSaved,
 )
 from holdfast.testing.plan import FaultKind, Plan
@@ -32,7 +36,8 @@ BARELY_S = 0.5
 class RoundSaved(Struct):
     """One round, as far as it matters for saving."""
 
-    first: WorkerSaved | None = None
+    first: dict[int, WorkerSaved] = field(default_factory=dict)
+    """By the number of what was to be saved."""
     listens: dict[int, float] = field(default_factory=dict)
     """By rank of those that run and have not saved: since when."""
     asked_at: float | None = None
@@ -52,6 +57,8 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
             case WorkerSaved():
                 rounds[fact.round].listens.pop(fact.rank, None)
                 yield from _one_step(rounds[fact.round], fact)
+            case WorkerReleased():
+                yield from _left_behind(rounds[fact.round], fact)
             case WorkerEnded():
                 rounds[fact.round].listens.pop(fact.rank, None)
             case NodeDrained():
@@ -67,12 +74,19 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
 
 
 def _one_step(known: RoundSaved, fact: WorkerSaved) -> Iterator[Violation]:
-    other = known.first
+    other = known.first.get(fact.number)
     if other is None or other.instance != fact.instance:
-        known.first = fact
+        known.first[fact.number] = fact
     elif fact.step != other.step:
         ranks = f"rank {fact.rank} at step {fact.step}, rank {other.rank} at step {other.step}"
         yield Violation(NAME, fact.at, f"round {fact.round} was saved by {ranks}")
+
+
+def _left_behind(known: RoundSaved, fact: WorkerReleased) -> Iterator[Violation]:
+    other = known.first.get(fact.number)
+    if other is not None and other.instance == fact.instance:
+        text = f"rank {fact.rank} goes on, and rank {other.rank} has saved in round {fact.round}"
+        yield Violation(NAME, fact.at, text)
 
 
 def _too_soon(plan: Plan, known: RoundSaved, fact: RoundEnding) -> Iterator[Violation]:
