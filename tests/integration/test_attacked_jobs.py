@@ -62,12 +62,11 @@ class Attacked:
     def start(self) -> Job:
         meet = (f"--rdzv-endpoint=127.0.0.1:{self.port}", f"--rdzv-id={RUN_ID}", "--nnodes=1:2")
         more = (f"--snapshot-dir={self._folder}", "--rdzv-conf=last_call_timeout=0.2", "--no-warm")
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (USUAL_DESCRIPTORS, hard))
-        try:
-            return self._start_job(*meet, *more, script=PROGRAM, args=(str(self._folder),))
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        job = self._start_job(*meet, *more, script=PROGRAM, args=(str(self._folder),))
+        # Before it looks, for which it has to be loaded first.
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.prlimit(job.process.pid, resource.RLIMIT_NOFILE, (USUAL_DESCRIPTORS, hard))
+        return job
 
     def has_begun(self, world: int) -> bool:
         return all((self._folder / f"began.{world}{rank}").exists() for rank in range(world))

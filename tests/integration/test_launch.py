@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -153,17 +153,9 @@ def test_it_works_inside_a_running_event_loop() -> None:
 
 
 def test_it_works_from_threads_several_at_a_time() -> None:
-    found = {}
-
-    def call(number):
-        found[number] = holdfast.launch(lambda: number, nproc=2)
-
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {number: {0: number, 1: number} for number in range(3)}
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda number: holdfast.launch(lambda: number, nproc=2), range(3)))
+    assert found == [{0: number, 1: number} for number in range(3)]
 
 
 def test_output_goes_where_python_prints() -> None:

@@ -36,6 +36,8 @@ from holdfast.processes.zygote.preload import installed
 
 CONFIG = "config.json"
 OUTCOME = "outcome.json"
+_outcomes = msgspec.json.Decoder(tuple[Outcome, str])
+"""Made here, once: msgspec crashes if two threads first meet a type at the same time."""
 
 
 def launch(
@@ -209,7 +211,7 @@ def _results(folder: str, job: JobConfig) -> dict[int, Any]:
 def _ended(folder: str) -> tuple[Outcome, str]:
     """The outcome, and where the journal is."""
     with contextlib.suppress(OSError), open(os.path.join(folder, OUTCOME), "rb") as file:
-        return msgspec.json.decode(file.read(), type=tuple[Outcome, str])
+        return _outcomes.decode(file.read())
     raise HoldfastError(
         "the agent of the job ended before the job did, so there are no results; "
         "was it killed? Call launch again"

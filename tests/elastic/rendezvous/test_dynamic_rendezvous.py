@@ -421,7 +421,7 @@ def is_reached(handler: DynamicRendezvousHandler) -> bool:
 
 def test_one_whose_process_is_killed_is_missed_at_once(pool: ThreadPoolExecutor) -> None:
     place, run_id = f"127.0.0.1:{free_port()}", uuid.uuid4().hex
-    params = RendezvousParameters("holdfast", place, run_id, 1, 2, last_call_timeout=20)
+    params = RendezvousParameters("holdfast", place, run_id, 1, 2, last_call_timeout=100)
     handler = create_handler(params)
     met = pool.submit(handler.next_rendezvous)
     until(lambda: is_reached(handler))
