@@ -456,7 +456,8 @@ class Storyteller:
         return self._event(step, "said", text)
 
     def _about(self, step: Step, kind: Kind, node: str, what: str, reason: str) -> StoryEvent:
-        words = f"{self.name_of(node)} {what}: {reason}"
+        name = self.name_of(node)
+        words = f"{name} {what}: {reason.removeprefix(f'{name}: ')}"
         return self._event(step, kind, words, node=node, reason=clean(reason))
 
     def _of_election(self, step: ElectionStep) -> Iterator[StoryEvent]:
