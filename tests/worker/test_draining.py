@@ -36,6 +36,8 @@ class Agent:
         self._thread.start()
 
     def _hear(self, _pid: int, message: dict[str, Any]) -> Answer | None:
+        if KEY not in message:
+            return None  # Of somebody else in this process, who found the channel too.
         with self._said:
             self.heard.append(message)
             self._said.notify_all()
