@@ -21,7 +21,15 @@ from holdfast.cli.overview_page import render as render_overview
 from holdfast.cli.status import Screen, look
 from holdfast.cli.trial_job import TrialJob, TrialProgram
 from holdfast.cli.visit import sort, visit
-from holdfast.cli.weather import DrawnStorm, StormLines, StormTold, StormView, Weather, summary
+from holdfast.cli.weather import (
+    DrawnStorm,
+    StormLines,
+    StormTold,
+    StormView,
+    Weather,
+    counted,
+    summary,
+)
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.questions import JobAsked, JobTold
 from holdfast.node.visiting import Visit, VisitError
@@ -141,7 +149,7 @@ def _blown(visited: Visit, storm: DrawnStorm, view: StormView) -> tuple[StormTol
 def _first_step(job: TrialJob) -> Visit:
     """A visit to the job, once it steps. Raises `HoldfastError` where it never does."""
     program, until = job.program, time.monotonic() + START_S
-    workers = "1 worker" if program.workers == 1 else f"{program.workers} workers"
+    workers = counted(program.workers, "worker", "workers")
     print(f"{program.nodes} agents with {workers} each; Ctrl-C ends it", flush=True)
     why: HoldfastError = VisitError("the job did not come to its first step")
     while time.monotonic() < until and len(job.statuses) < program.nodes:
@@ -189,7 +197,8 @@ def render(result: TrialResult) -> str:
     goodput = result.report.ledger.goodput or 0.0
     lines = ["", summary(result.told), f"  {strokes or 'none'}", ""]
     lines += ["Where the time went", *render_time(result.report.ledger), ""]
-    lines.append(f"goodput {goodput:.1%}, {len(result.report.ledger.incidents)} incidents")
+    incidents = counted(len(result.report.ledger.incidents), "incident", "incidents")
+    lines.append(f"goodput {goodput:.1%}, {incidents}")
     lines.append(f"agents started again: {result.started_again}")
     right = result.proof if result.is_right else f"the job did not end well:\n{result.proof}"
     lines.append(f"nothing was lost: {right}" if result.is_right else right)

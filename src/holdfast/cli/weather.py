@@ -153,10 +153,15 @@ class Weather:
         return False
 
 
+def counted(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
+
+
 def summary(told: StormTold) -> str:
     """What was done, and how long it took the job to step again."""
     found = sorted(told.recoveries_s)
-    lines = [f"the storm is over: {sum(told.strokes.values())} strokes, {len(found)} recoveries"]
+    strokes = counted(sum(told.strokes.values()), "stroke", "strokes")
+    lines = [f"the storm is over: {strokes}, {counted(len(found), 'recovery', 'recoveries')}"]
     if told.missed:
         lines.append(f"  {told.missed} found nobody to strike")
     if found:
