@@ -143,6 +143,15 @@ MUTANTS = (
         (3, 7, 8),
     ),
     Mutant(
+        "the peers of a node without a lease are charged, if they fail before it says so",
+        "§6",
+        "core.node.step:_lease_ran_out",
+        "state.lease_ended = not state.failures",
+        "",
+        "network",
+        (6, 43, 84),
+    ),
+    Mutant(
         "failures are not charged",
         "§6",
         "core.coordinator.judging:_charge",

@@ -71,6 +71,13 @@ class WorkerEnded(Fact, frozen=True):
     instance: int = 1
 
 
+class LeaseEnded(Fact, frozen=True):
+    """A node stops workers that did well, because nobody has renewed its lease."""
+
+    node: str
+    round: int
+
+
 class WorkerListened(Fact, frozen=True):
     """A worker asks from now on whether it is to save."""
 

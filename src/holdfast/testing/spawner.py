@@ -48,6 +48,7 @@ from holdfast.core.node.io import (
 )
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus
 from holdfast.testing.facts import (
+    LeaseEnded,
     StartedBeforeReaped,
     WorkerBegan,
     WorkerContinued,
@@ -414,7 +415,7 @@ class SimulatedSpawner:
             return
         self.cluster.note(self._ended(worker, how))
         self.cluster.tell_story(self.machine, f"rank {worker.rank} of round {worker.round}: {how}")
-        if how in ("failed", "victim", "killed"):
+        if how in ("failed", "victim", "killed") or self.ran_out:
             self.cluster.peer_lost(self, worker)
 
     def _reap(self, worker: SimulatedWorker, status: ExitStatus, error: ErrorDetail) -> None:
@@ -484,6 +485,10 @@ class SimulatedSpawner:
         self.ran_out = True
         self.cluster.tell_story(self.machine, "the spawner stops the workers: the lease runs out")
         self._tell(LeaseRanOut())
+        assignment = self.process.state.assignment
+        well = [one for one in self.workers if one.executes and not one.stopping]
+        if assignment is not None and len(well) == len(assignment.workers):
+            self.cluster.note(LeaseEnded(self._now(), self._node(), assignment.round))
         for worker in self.workers:
             self._signal(worker, signal.SIGTERM)
         self._wake_at(self.kill_at)

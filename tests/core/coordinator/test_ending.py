@@ -14,6 +14,7 @@ from holdfast.core.protocol.messages import (
     FailuresDescribed,
     NodeDraining,
     NodeLeft,
+    RoundStopped,
     RunRound,
     Seen,
     Standing,
@@ -45,6 +46,24 @@ def test_the_loss_of_a_member_is_free_and_of_its_victims_too() -> None:
     effects = job.take(NodeGone("b", GONE))
     assert members(effects) == ["a", "c"]
     assert "not counted against --max-restarts" in explained(effects)
+    assert job.state.budget.charges == 0
+
+
+@pytest.mark.parametrize("told_in", ["its last word", "its greeting"])
+def test_peers_of_a_node_without_a_lease_are_not_charged(told_in: str) -> None:
+    """It had to stop its workers, theirs failed for it, and that was heard first."""
+    job = running("a", "b", max_restarts=0)
+    job.fail("a", failure(0))
+    job.stop("a", failure(0))
+    if told_in == "its greeting":
+        stopped = Standing(1, 1, 2, "stopped", lease_ended=True)
+        effects = job.greet("b", standing=stopped, endpoint=job.endpoint())
+    else:
+        effects = job.hear("b", RoundStopped(1, (), job.endpoint(), lease_ended=True))
+    assert "host-b had lost the coordinator and stopped its workers, and its peers'" in explained(
+        effects
+    )
+    assert job.state.outcome is None
     assert job.state.budget.charges == 0
 
 

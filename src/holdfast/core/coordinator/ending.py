@@ -67,6 +67,7 @@ from holdfast.core.protocol.model import Blame, Failure, Outcome
 DESCRIBED_NODES = 3
 """How many nodes are asked for all that they know of their failures."""
 STOP_MARGIN_S = 5.0
+WITHOUT_LEASE = "had lost the coordinator and stopped its workers"
 RESIGN_FROM = 3
 """Of two nodes, one that is lost is half of them: that says nothing about who is cut off."""
 
@@ -188,7 +189,10 @@ def stopped(
     if not isinstance(current, FormingRound):
         _note(current.course, message.failures, now)
     effects = reinstate(state, node)
-    effects += _end_for(state, current, "loss", (member.name, "has stopped its workers"), now)
+    what = WITHOUT_LEASE if message.lease_ended else "has stopped its workers"
+    effects += _end_for(state, current, "loss", (member.name, what), now)
+    if message.lease_ended:
+        note_loss(state.round, f"{member.name} {what}")
     _is_back(state, state.round, node, idle=not message.ran)
     return effects
 
@@ -208,8 +212,9 @@ def stands(
         current.course.left[node] = None
     elif standing.condition != "running":
         _note(current.course, standing.failures, now)
-        what = "had lost the coordinator and stopped its workers"
-        effects = _end_for(state, current, "loss", (member.name, what), now)
+        effects = _end_for(state, current, "loss", (member.name, WITHOUT_LEASE), now)
+        if standing.lease_ended:
+            note_loss(state.round, f"{member.name} {WITHOUT_LEASE}")
     if standing.condition == "stopped":
         _is_back(state, state.round, node)
     elif isinstance(state.round, StoppingRound) and not effects:
@@ -344,7 +349,7 @@ def _without(
 
 
 def note_loss(current: AnyRound | None, text: str) -> None:
-    """A member was lost before it had succeeded; `text` says so."""
+    """A member was lost, or had to stop, before it had succeeded; `text` says so."""
     assert isinstance(current, StoppingRound), "a member is lost, and the round goes on"
     current.lost = current.lost or text
 

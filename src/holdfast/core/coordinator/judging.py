@@ -3,7 +3,8 @@
 Rules
 1. A round is judged once, when every member is back or gone.
 2. Only a round that ended because a worker failed, and in which no member was lost, is
-   charged: the peers of a machine that dies fail first, and the loss is known later.
+   charged: the peers of a machine that dies fail first, and the loss is known later. So do the
+   peers of a node that has lost the coordinator and stopped its workers.
 3. Rounds in a row without progress end the job, whatever ended them.
 4. A job that was asked to close ends with the round that it is in.
 """

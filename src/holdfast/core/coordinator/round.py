@@ -335,7 +335,7 @@ class StoppingRound(Struct):
     accounted: dict[str, Rest] = field(default_factory=dict)
     """Members that are not waited for any more."""
     lost: str = ""
-    """In words: the first member that was lost before it had succeeded."""
+    """In words: the first member that was lost, or whose lease ended, before it had succeeded."""
     lost_hosts: set[str] = field(default_factory=set)
     """Where members were that were proven to be gone before they had succeeded."""
     missing: MissingReports | None = None

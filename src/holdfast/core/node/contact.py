@@ -234,6 +234,7 @@ def _standing(state: AgentState, now: float) -> Standing | None:
         instance=state.instance,
         saving=_saving(state, now),
         saved=state.saved,
+        lease_ended=state.lease_ended,
     )
 
 

@@ -204,5 +204,6 @@ def ready(state: AgentState) -> list[AgentEffect]:
     if state.phase is Phase.STOPPING and state.assignment is not None and not state.workers:
         state.phase = Phase.WAITING
         failures = in_brief(state, state.failures.values())
-        return [Report(RoundStopped(state.assignment.round, failures, state.endpoint))]
+        known = (state.assignment.round, failures, state.endpoint)
+        return [Report(RoundStopped(*known, lease_ended=state.lease_ended))]
     return []

@@ -154,6 +154,8 @@ class AgentState(Struct):
     workers: dict[int, WorkerLife] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)
     stopped_by_us: bool = False
+    lease_ended: bool = False
+    """Workers that did well had to be stopped, because nobody renewed the lease."""
     told_failure: bool = False
     killing: bool = False
     unanswered: int = 0

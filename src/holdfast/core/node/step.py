@@ -244,6 +244,7 @@ def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
     state.failures = {}
     state.standstill, state.hang_said = None, False
     state.stopped_by_us = state.told_failure = state.killing = state.deaths_held = False
+    state.lease_ended = False
     state.saving, state.goes_on, state.saved = None, False, 0
     state.endpoint = None
     effects: list[AgentEffect] = contact.set_deadlines(state)
@@ -390,6 +391,7 @@ def _lease_ran_out(state: AgentState) -> list[AgentEffect]:
         return []  # All have succeeded: what is done needs no lease, and is told when it can be.
     state.phase = Phase.STOPPING
     state.stopped_by_us = True
+    state.lease_ended = not state.failures
     limit = f"--lease {state.config.leases.lease_s:g}"
     said = Say(f"the coordinator has not answered for too long ({limit}): stopping the workers")
     if not alive(state):

@@ -85,6 +85,8 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     """What its workers were asked to save, nobody leaving, and may not have."""
     saved: Number = 0
     """The last time that all workers of the round were asked for that, and did."""
+    lease_ended: bool = False
+    """It had to stop workers that did well, because nobody renewed its lease."""
 
 
 class EndedMember(Struct, frozen=True, omit_defaults=True):
@@ -203,6 +205,8 @@ class RoundStopped(Record, frozen=True):
     endpoint: Endpoint
     ran: bool = True
     """False where nothing was started: the node has no state of this round."""
+    lease_ended: bool = False
+    """As in `Standing`."""
 
 
 class NodeDraining(Record, frozen=True):

@@ -1,8 +1,8 @@
 """The restart budget is never exceeded, failures are charged, and membership changes are free.
 
 A round is charged at most once, and only if a worker of it failed. It is not charged when the
-only failures are those of peers of a node that died. A round in which a worker failed while
-nothing else went wrong anywhere is charged before the next round begins.
+only failures are those of peers of a node that died, or whose lease had ended. A round in which a
+worker failed while nothing else went wrong anywhere is charged before the next round begins.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from holdfast.testing.facts import (
     AgentDied,
     FaultStruck,
     History,
+    LeaseEnded,
     Recorded,
     RoundEnding,
     Violation,
@@ -38,6 +39,8 @@ class RoundStory(Struct):
     victim: bool = False
     died: str = ""
     """A node that died while its workers ran."""
+    without_lease: str = ""
+    """A node that stopped its workers because nobody had renewed its lease."""
     suspended: bool = False
     was_ending: bool = False
     """It was being stopped for another reason when a worker failed."""
@@ -63,6 +66,8 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
             case AgentDied() if latest:
                 if stories[latest].running.get(fact.node):
                     stories[latest].died = fact.node
+            case LeaseEnded() if fact.round in stories and not stories[fact.round].ending:
+                stories[fact.round].without_lease = fact.node
             case RoundEnding() if fact.round in stories:
                 stories[fact.round].ending = True
             case Recorded():
@@ -103,6 +108,9 @@ def _charged(
     elif not failed and story.died:
         text = f"the budget was charged for the peers of {story.died}, which died"
         yield Violation(NAME, fact.at, text)
+    elif not failed and story.without_lease:
+        text = f"the budget was charged for the peers of {story.without_lease}, without a lease"
+        yield Violation(NAME, fact.at, text)
 
 
 def _uncharged(plan: Plan, history: History, stories: dict[int, RoundStory]) -> Iterator[Violation]:
@@ -114,7 +122,7 @@ def _uncharged(plan: Plan, history: History, stories: dict[int, RoundStory]) -> 
     alone = []
     for number, story in stories.items():
         at = story.failed_at
-        if at is None or story.died or story.suspended or story.was_ending:
+        if at is None or story.died or story.suspended or story.was_ending or story.without_lease:
             continue
         near = [other for other in struck if at - QUIET_S < other < at + QUIET_S]
         if len(near) <= 1 and not any(
