@@ -32,8 +32,10 @@ MOST_CHANGED = 100
 """And how many variables, with each."""
 ASKED_OF_A_WORKER = {
     "tempfile.mkdtemp": "it makes a temporary folder when imported",
+    "tempfile.mkstemp": "it makes a temporary file when imported",
 }
 """What a module may do when a worker imports it, and must not do for all of them at once."""
+NAMED_AFTER_ITS_PROCESS = "it makes a file or a folder named after its process when imported"
 
 
 class Hook:
@@ -76,8 +78,26 @@ class Hook:
         if event == "import":
             if self._tell is not None:
                 self._tell(arguments[0])
-        elif self._ask is not None and event in ASKED_OF_A_WORKER:
-            self._ask(ASKED_OF_A_WORKER[event])
+        elif self._ask is not None:
+            if event in ASKED_OF_A_WORKER:
+                self._ask(ASKED_OF_A_WORKER[event])
+            elif is_named_after_its_process(event, arguments):
+                self._ask(NAMED_AFTER_ITS_PROCESS)
+
+
+def is_named_after_its_process(event: str, arguments: tuple[Any, ...]) -> bool:
+    """Whether this makes a file or a folder with the number of this process in its name."""
+    if event == "open":
+        flags = arguments[2]
+        if not (isinstance(flags, int) and flags & os.O_CREAT):
+            return False
+    elif event != "os.mkdir":
+        return False
+    path, own = arguments[0], str(os.getpid())
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    before, found, after = path.partition(own) if isinstance(path, str) else ("", "", "")
+    return bool(found) and not before[-1:].isdigit() and not after[:1].isdigit()
 
 
 def outermost(name: str, folders: tuple[str, ...], passed_over: tuple[str, ...]) -> str:

@@ -297,6 +297,7 @@ class ZygoteServer:
             loaded = {**self.preloading.shelf.modules(), **sys.modules}
             self.copies = self.preloading.watch.copies()
             self.pids = cached_pids(loaded)
+            self.preloading.generators.find(loaded)
             self.preloaded = frozenset(loaded)
         gc.collect()
         gc.freeze()
@@ -310,6 +311,7 @@ class ZygoteServer:
         for names, name in self.pids:
             names[name] = os.getpid()
         if self.preloading is not None:
+            self.preloading.generators.renew()
             self.preloading.put_right.apply(loaded)
         if "HOLDFAST_CHANNEL" in os.environ:
             self.leaving.be_worker(os.environ["HOLDFAST_CHANNEL"], self.preloaded)
