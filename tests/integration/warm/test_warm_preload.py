@@ -91,11 +91,7 @@ ONLY_IN_A_WORKER = {
     ),
     "a folder named after its process": (
         "import os\npath = f'of-{os.getpid()}'\nos.mkdir(path)\nos.rmdir(path)",
-        "it makes a file or a folder named after its process when imported",
-    ),
-    "a file named after its process": (
-        "import os\npath = f'of.{os.getpid()}'\nopen(path, 'w').close()\nos.unlink(path)",
-        "it makes a file or a folder named after its process when imported",
+        "it makes a folder named after its process when imported",
     ),
     "an own module of the program": (
         "try:\n    import beside\nexcept ImportError:\n    beside = None",

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import sys
 import weakref
-from importlib.machinery import PathFinder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
 
@@ -34,35 +32,24 @@ NUMPY = "numpy.random.bit_generator"
 
 
 class Generators:
-    """A finder that watches from `begin` to `end`; `find` in the zygote, `renew` in a worker."""
+    """Watches until `end` what was `watched` when it was loaded; `renew` is for a worker."""
 
     def __init__(self) -> None:
-        self._watched = {"random": self._watch_random, NUMPY: self._watch_numpy}
+        self.watched: dict[str, Callable[[ModuleType], None]] = {
+            "random": self._watch_random,
+            NUMPY: self._watch_numpy,
+        }
+        """By name: what to do with a module as soon as it is loaded."""
         self._undo: list[Callable[[], None]] = []
         self._of_random: weakref.WeakSet[Any] = weakref.WeakSet()
         self._drawn: set[int] = set()
         """What NumPy took for a seed where it was given none."""
         self._of_numpy: list[Any] = []
 
-    def begin(self) -> None:
-        for name, watch in self._watched.items():
-            if name in sys.modules:
-                watch(sys.modules[name])
-        sys.meta_path.insert(sys.meta_path.index(PathFinder), self)
-
     def end(self) -> None:
         """Watch no longer. Idempotent."""
-        sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
         while self._undo:
             self._undo.pop()()
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name not in self._watched:
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _AndThen(spec.loader, self._watched[name])  # type: ignore[assignment]
-        return spec
 
     def find(self, loaded: dict[str, Any]) -> None:
         """Look for those of NumPy that were given no seed."""
@@ -116,25 +103,6 @@ class Generators:
 
         module.randbits = randbits
         self._undo.append(lambda: setattr(module, "randbits", plain))
-
-
-class _AndThen:
-    """Loads a module as its loader does, and does one more thing."""
-
-    def __init__(self, loader: Any, then: Callable[[Any], None]) -> None:
-        self._loader = loader
-        self._then = then
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        made: ModuleType | None = self._loader.create_module(spec)
-        return made
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        self._then(module)
 
 
 def _seed_of(generator: Any) -> Any:

@@ -1,8 +1,10 @@
 """What a worker imports after it has begun, told to its agent, which has it imported ahead.
 
-Python calls an *audit hook* at every import that finds nothing loaded, also at those that are
-made in the middle of the work. The program cannot see it, and it costs next to nothing. The same
-hook watches, in the zygote, for what should not happen when a module is imported ahead.
+It is seen where Python takes the lock of a module that it is about to load
+(`private_names.watch_imports`), also in the middle of the work: the program does not notice, and
+what imports nothing costs nothing. In the zygote the same watch tells when a module is loaded that
+has to be watched itself: `tempfile` then says before it makes a folder or a file, which no module
+may do for all workers at once.
 
 Told is the outermost: if `a` imports `b`, that is `a`. One packet each, as `worker.channel` has it;
 one that cannot be sent at once is not sent.
@@ -19,13 +21,14 @@ from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_SEQPACKET, socket
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
+    from types import FrameType, ModuleType
     from typing import Any
 
     from holdfast.processes.bare import private_names
 else:
     import private_names
 
+MKDIR = os.mkdir
 MOST = 2000
 """How many modules a worker tells of at most."""
 MOST_CHANGED = 100
@@ -35,27 +38,48 @@ ASKED_OF_A_WORKER = {
     "tempfile.mkstemp": "it makes a temporary file when imported",
 }
 """What a module may do when a worker imports it, and must not do for all of them at once."""
-NAMED_AFTER_ITS_PROCESS = "it makes a file or a folder named after its process when imported"
+NAMED_AFTER_ITS_PROCESS = "it makes a folder named after its process when imported"
 
 
-class Hook:
-    """The one hook of a zygote and of the workers that come of it."""
+class Watch:
+    """The one watch over imports, of a zygote and of the workers that come of it."""
 
     def __init__(self) -> None:
         self._ask: Callable[[str], None] | None = None
         self._tell: Callable[[str], None] | None = None
-        sys.addaudithook(self._on_event)
+        self._tempfile: ModuleType | None = None
+        """Where it is made to say what it does; it may be on the shelf later."""
+        self._when_loaded: dict[str, Callable[[ModuleType], None]] = {}
+        private_names.watch_imports(self._begins, self._ends)
 
-    def watch(self, ask: Callable[[str], None] | None) -> None:
-        """In the zygote: have it asked about what a module does; None: no longer."""
+    def guard(
+        self,
+        ask: Callable[[str], None] | None,
+        when_loaded: dict[str, Callable[[ModuleType], None]] | None = None,
+    ) -> None:
+        """In the zygote: have it asked about what a module does; None: no longer.
+
+        `when_loaded` is to be done with modules of these names, once they are there.
+        """
         self._ask = ask
+        if ask is not None:
+            os.mkdir = self._mkdir
+            self._when_loaded = {"tempfile": self._watch_tempfile, **(when_loaded or {})}
+            for name in list(self._when_loaded):
+                self._ends(name)
+            return
+        os.mkdir = MKDIR
+        self._when_loaded = {}
+        if self._tempfile is not None:
+            private_names.watch_temporary_files(self._tempfile, None)
+            self._tempfile = None
 
     def report(self, channel: str, passed_over: list[str]) -> None:
         """In a worker: tell what is imported from now on.
 
         `passed_over` are packages that cannot be imported ahead: told is what they import.
         """
-        self._ask = None
+        self.guard(None)
         told: set[str] = set()
         at_first = dict(private_names.variables())
         places = ("site-packages", "dist-packages")
@@ -74,29 +98,32 @@ class Hook:
 
         self._tell = tell if folders else None
 
-    def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "import":
-            if self._tell is not None:
-                self._tell(arguments[0])
-        elif self._ask is not None:
-            if event in ASKED_OF_A_WORKER:
-                self._ask(ASKED_OF_A_WORKER[event])
-            elif is_named_after_its_process(event, arguments):
-                self._ask(NAMED_AFTER_ITS_PROCESS)
+    def _begins(self, name: str) -> None:
+        if self._tell is not None and name not in sys.modules:
+            self._tell(name)
+
+    def _ends(self, name: str) -> None:
+        if name in self._when_loaded and name in sys.modules:
+            self._when_loaded.pop(name)(sys.modules[name])
+
+    def _watch_tempfile(self, module: ModuleType) -> None:
+        self._tempfile = module
+        private_names.watch_temporary_files(module, self._makes_temporary)
+
+    def _makes_temporary(self, event: str) -> None:
+        if self._ask is not None and event in ASKED_OF_A_WORKER:
+            self._ask(ASKED_OF_A_WORKER[event])
+
+    def _mkdir(self, path: Any, *more: Any, **options: Any) -> None:
+        if self._ask is not None and is_named_after_its_process(path):
+            self._ask(NAMED_AFTER_ITS_PROCESS)
+        MKDIR(path, *more, **options)
 
 
-def is_named_after_its_process(event: str, arguments: tuple[Any, ...]) -> bool:
-    """Whether this makes a file or a folder with the number of this process in its name."""
-    if event == "open":
-        flags = arguments[2]
-        if not (isinstance(flags, int) and flags & os.O_CREAT):
-            return False
-    elif event != "os.mkdir":
-        return False
-    path, own = arguments[0], str(os.getpid())
-    if isinstance(path, bytes):
-        path = os.fsdecode(path)
-    before, found, after = path.partition(own) if isinstance(path, str) else ("", "", "")
+def is_named_after_its_process(path: Any) -> bool:
+    """Whether the number of this process is in it."""
+    text = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
+    before, found, after = text.partition(str(os.getpid()))
     return bool(found) and not before[-1:].isdigit() and not after[:1].isdigit()
 
 

@@ -95,7 +95,6 @@ class Preloading:
         """All of it; returns the answer, in the zygote and in a worker that went on from a stop."""
         finders = sys.meta_path
         finders.insert(finders.index(PathFinder), self.own_tree)
-        self.generators.begin()
         self.watch.begin()
         try:
             answer = self._run()

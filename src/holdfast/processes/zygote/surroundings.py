@@ -41,6 +41,7 @@ class State:
         self.logging: Any = modules.get("logging")
         self.environ = dict(private_names.variables())
         self.filters = list(warnings.filters) if warnings else []
+        self.format = getattr(warnings, "formatwarning", None)
         self.path = list(sys.path)
         self.finders = list(sys.meta_path)
         self.loggers = _loggers(self.logging)
@@ -64,6 +65,7 @@ class State:
         sys.path[:] = self.path
         sys.meta_path[:] = self.finders
         _set_filters(self.filters)
+        _set_format(self.format)
         for logger, now in _loggers(self.logging).items():
             before = self.loggers.get(logger, UNTOUCHED)
             if now != before:
@@ -111,7 +113,7 @@ def _of_library(modules: dict[str, Any]) -> dict[str, Any]:
         found["how loggers are made"] = logging.getLoggerClass(), logging.getLogRecordFactory()
         found["what is logged at all"] = logging.root.manager.disable
     if warnings:
-        found["how warnings are shown"] = warnings.showwarning, warnings.formatwarning
+        found["how warnings are shown"] = warnings.showwarning
     if threading:
         found["threading.excepthook"] = threading.excepthook
     if locale:
@@ -218,6 +220,7 @@ class Change:
         self.set = {k: v for k, v in after.environ.items() if before.environ.get(k) != v}
         self.removed = [name for name in before.environ if name not in after.environ]
         self.filters = _added(before.filters, after.filters)
+        self.format = after.format if after.format is not before.format else None
         self.path = _added(before.path, after.path)
         self.finders = _added(before.finders, after.finders)
         self.logging = after.logging
@@ -240,6 +243,7 @@ class Change:
             filters = list(warnings.filters)
             _add(filters, self.filters)
             _set_filters(filters)
+        _set_format(self.format)
         for logger, change in self.loggers.items():
             _change_logger(self.logging, logger, *change)
         if not in_silence:
@@ -273,3 +277,10 @@ def _set_filters(filters: list[Any]) -> None:
     warnings: Any = sys.modules.get("warnings")
     if warnings and warnings.filters != filters:
         private_names.set_warning_filters(filters)
+
+
+def _set_format(function: Any) -> None:
+    """Have warnings written like this; None: as they are."""
+    warnings: Any = sys.modules.get("warnings")
+    if function is not None and warnings:
+        warnings.formatwarning = function
