@@ -27,7 +27,7 @@ from holdfast.testing.plan import HARMLESS, Plan
 
 NAME = "healthy_nodes"
 NEARLY = 0.8
-"""Of how long a node may be silent: clocks differ, and a sleep may begin later than it was drawn."""
+"""Of how long a node may be silent: clocks differ, and a sleep may begin later than drawn."""
 
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
