@@ -547,10 +547,14 @@ if __name__ == "__main__":
     third = run(parent, ())
     os.chdir("/")
     fourth = run(parent, ())
-    tell(places=[one[0] for one in (first, second, third, fourth)], idle=len(nursery._idle))
+    places, idle = [one[0] for one in (first, second, third, fourth)], len(nursery._idle)
+    nursery.let_go()
+    left = [pid for place in places for pid in place[:2] if os.path.exists(f"/proc/{pid}")]
+    tell(places=places, idle=idle, left=left)
 """
     )
     facts = program.facts(warm=True)
+    assert facts["left"] == []
     first, second, third, fourth = facts["places"]
     assert first == second
     assert len({tuple(first), tuple(third), tuple(fourth)}) == 3

@@ -39,7 +39,10 @@ PROGRAM = """
     print('begins')
     FINDER, CHANGED = sys.meta_path[0], 'CHANGED' in package.__dict__
     import late
+    import faulthandler
     import warnings
+    with open('/proc/self/status') as file:
+        caught = int(next(line for line in file if line.startswith('SigCgt:')).split()[1], 16)
     def depth(reached):
         try:
             return depth(reached + 1)
@@ -49,6 +52,8 @@ PROGRAM = """
         'taken': package.TAKEN, 'drawn': [random.random(), package.STATE.rand()],
         'forked': package.FORKED, 'hash': hash('text'), 'depth': depth(0),
         'frozen': gc.get_freeze_count() > 0, 'customized as': sys.customized_as,
+        'for stacks': [sum(960 <= int(n) < 1000 for n in os.listdir('/proc/self/fd')),
+                       caught >> 60 & 1, faulthandler.is_enabled()],
         'finders': [type(FINDER).__name__, type(sys.meta_path[0]).__name__], 'changed': CHANGED,
     }
     warnings.warn('from afar', stacklevel=2)
@@ -112,6 +117,11 @@ def test_what_sets_up_an_interpreter_ran_once_without_a_rank(runs) -> None:
     assert seen(runs, "warm", "customized as") == [None, None]
     assert runs["cold"].stdout.startswith(b"customized\n")
     assert runs["warm"].stdout.startswith(b"begins\n")
+
+
+def test_what_stacks_are_asked_by_is_in_cold_workers_too(runs) -> None:
+    assert seen(runs, "cold", "for stacks") == [[1, 1, True]] * 2
+    assert seen(runs, "warm", "for stacks") == [[1, 1, True]] * 2
 
 
 def test_a_finder_of_ours_is_there_while_something_is_on_the_shelf(runs) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 OBSERVER = Path(__file__).parent / "programs" / "observer.py"
+LIBRARY = "import os, sys\nos.environ['ON_A_TERMINAL'] = str(sys.stdout.isatty())"
 STREAMS = ["standard_input", "standard_output", "standard_error", "open_descriptors", "session"]
 
 
@@ -30,14 +31,16 @@ def run_on_terminal(program, how: str) -> dict:
     """Run the observer with a terminal as its standard streams; returns what it saw."""
     results = program.results / how
     results.mkdir(parents=True)
+    (results.parent / "library.py").write_text(LIBRARY)
     launcher = program.launcher(how, results, redirect=False)
+    launcher += ["--preload=library"] if how == "warm" else []
     saw = results / "saw"
     master, slave = pty.openpty()
     try:
         process = subprocess.Popen(
             [*launcher, "observer.py"],
             cwd=program.folder,
-            env={**os.environ, "SAW": str(saw)},
+            env={**os.environ, "SAW": str(saw), "PYTHONPATH": str(results.parent)},
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -70,6 +73,10 @@ def test_streams_that_are_a_terminal_look_the_same(on_terminal, what) -> None:
 def test_a_worker_on_a_terminal_sees_one(on_terminal, what) -> None:
     assert on_terminal["warm"][what]["calls"] == on_terminal["plain"][what]["calls"]
     assert on_terminal["warm"][what]["calls"][0] is True
+
+
+def test_while_importing_there_is_no_terminal(on_terminal) -> None:
+    assert on_terminal["warm"]["environment"]["ON_A_TERMINAL"] == "False"
 
 
 READ = """
