@@ -19,15 +19,6 @@ import holdfast
 from ..waiting import until
 
 
-def test_each_rank_returns_its_value() -> None:
-    def place():
-        import os
-
-        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-
-    assert holdfast.launch(place, nproc=3) == {0: (0, 3), 1: (1, 3), 2: (2, 3)}
-
-
 def test_arguments_closures_and_lambdas_reach_the_workers() -> None:
     offset = 40
 
@@ -90,22 +81,6 @@ def test_an_exception_becomes_a_failed_job_with_a_report() -> None:
     for words in ("rank 1", "ValueError: no such luck", "in fail"):
         assert words in str(caught.value)
     assert "function.py" not in str(caught.value), "a frame of ours is in the traceback"
-
-
-def test_a_failed_function_is_tried_again_as_often_as_allowed(tmp_path) -> None:
-    place = str(tmp_path)
-
-    def fail_twice():
-        import os
-
-        attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-        open(os.path.join(place, str(attempt)), "w").close()
-        if attempt < 1:
-            raise ValueError("not yet")
-        return attempt
-
-    assert holdfast.launch(fail_twice, max_restarts=1) == {0: 1}
-    assert sorted(os.listdir(tmp_path)) == ["0", "1"]
 
 
 def test_a_function_that_leaves_through_exit_has_no_value() -> None:
@@ -292,6 +267,7 @@ def test_a_caller_without_standard_streams_gets_its_values(start_program) -> Non
 
 
 @pytest.mark.torch
+@pytest.mark.thorough
 def test_tensors_come_back(start_program) -> None:
     """In a process of its own: importing PyTorch leaves threads in whoever does."""
     program = """
