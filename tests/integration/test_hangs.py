@@ -10,8 +10,6 @@ import os
 import re
 import signal
 
-import pytest
-
 from holdfast.processes.lookout import debugger
 
 from ..free_ports import free_port
@@ -117,46 +115,6 @@ began = time.monotonic()
 def lasts():
     return time.monotonic() < began + {QUIET_S}
 """
-HEALTHY = {
-    "evaluation on rank 0 while the others wait": """
-        if rank == 0:
-            while lasts():
-                sum(range(10000))
-            open("go", "w").close()
-        barrier()
-        """,
-    "a first checkpoint": """
-        with holdfast.phase("checkpoint"):
-            while lasts():
-                time.sleep(0.1)
-        """,
-    "a computation that holds the interpreter": """
-        import hashlib
-        while lasts():
-            sum(range(10**7))
-        """,
-    "a start without a sign": "",
-    "data loading by rank 0": """
-        if rank == 0:
-            while lasts():
-                open("data", "wb").write(bytes(1 << 21))
-                time.sleep(0.1)
-            open("go", "w").close()
-        barrier()
-        """,
-}
-
-
-@pytest.mark.parametrize("what", HEALTHY)
-def test_what_is_healthy_is_not_told_of(run_job, what: str) -> None:
-    import textwrap
-
-    steps = STEPS
-    if what == "a start without a sign":
-        steps = f"import time\ntime.sleep({QUIET_S})\n" + STEPS
-    job = run_job("-n=2", SOON, script=steps + LONG + textwrap.dedent(HEALTHY[what]))
-    assert job.wait() == 0
-    assert "the job hangs" not in job.stderr
 
 
 def test_a_stopped_worker_is_not_told_of(start_job) -> None:

@@ -19,7 +19,6 @@ if not os.path.exists(notes):
     os.link(notes + ".new", notes)
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 """
-ALWAYS = NOTE + "sys.exit(3)"
 AT_ONCE = ("--restart-backoff=0",)
 
 
