@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 
@@ -12,12 +13,14 @@ from holdfast.registers.register import Register, RegisterSettings
 
 TESTS = Path(__file__).parents[1]
 EXAMPLES = TESTS.parent / "examples"
+_one_at_a_time = threading.Lock()
 
 
 def open_for_test(settings: RegisterSettings) -> Register:
     """As an agent opens one; the example is registered by its name before."""
     if settings.backend == "sqlite":
-        register_backend("sqlite", own_register().SqliteRegister)
+        with _one_at_a_time:
+            register_backend("sqlite", own_register().SqliteRegister)
     return open_register(settings)
 
 

@@ -66,7 +66,7 @@ MUTANTS = (
         "    current = state.round\n",
         "    return\n",
         "sleep",
-        (3946,),
+        (1460,),
     ),
     Mutant(
         "the lease counts from the reply",

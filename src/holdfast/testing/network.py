@@ -21,7 +21,8 @@ from typing import Any, Protocol
 from holdfast.testing.timeline import Timeline
 
 TO_SERVER, TO_CLIENT, CLIENT_TETHER, SERVER_TETHER = range(4)
-CONNECT_TIMEOUT_S = 1.0
+ASKED_AGAIN_S = 1.0
+"""After which the kernel asks for a connection once more; then after twice as long, and so on."""
 
 
 class Party(Protocol):

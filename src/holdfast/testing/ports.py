@@ -27,7 +27,7 @@ from holdfast.node.ports import Exchange, ExchangeHandlers, LineHandlers, RoundK
 from holdfast.registers.register_thread import NoAnswer, OnReply, RegisterAnswer, Reply
 from holdfast.testing.facts import NodeRefused, Recorded
 from holdfast.testing.lying import LIAR, lies
-from holdfast.testing.network import CONNECT_TIMEOUT_S, TO_CLIENT, TO_SERVER, SimulatedConnection
+from holdfast.testing.network import ASKED_AGAIN_S, TO_CLIENT, TO_SERVER, SimulatedConnection
 from holdfast.transport.roster import Roster
 
 if TYPE_CHECKING:
@@ -74,14 +74,17 @@ class SimulatedLine:
             self._process.when_awake(network.hang_up, self.connection, TO_SERVER)
             self.connection = None
 
-    def _ring(self, host: int, attempt: int) -> None:
+    def _ring(self, host: int, attempt: int, waited_s: float = 0.0) -> None:
+        """Ask for a connection; of whom nothing comes back the kernel asks again, ever later."""
+        if self._dialling != attempt:
+            return
         process, network = self._process, self._process.cluster.network
         there = process.cluster.machines[host]
         here = process.host
         blocked = network.blocked(here, host) or network.blocked(host, here)
         if blocked or not there.up or there.paused:
-            late = (CONNECT_TIMEOUT_S, process.post, self._in_vain, attempt, "it does not answer")
-            process.machine.after(*late)
+            again_s = ASKED_AGAIN_S + waited_s
+            process.machine.after(again_s, self._ring, host, attempt, waited_s + again_s)
             return
         process.machine.after(2 * network.delay(here, host), self._knock, there, attempt)
 

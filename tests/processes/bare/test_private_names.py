@@ -97,7 +97,7 @@ def test_a_zygote_can_tell_at_once_what_it_lacks(tmp_path: Path) -> None:
         needed = [name for name in private_names.NAMES.values() if 'a warm start' in name.users]
         print(sorted({name.module for name in needed} - set(sys.modules) - {'warnings'}))
     """
-    assert run(text, tmp_path) == ["['logging', 'threading']"]
+    assert run(text, tmp_path) == ["['logging', 'tempfile', 'threading']"]
 
 
 def test_loading_it_loads_nothing_else(tmp_path: Path) -> None:
@@ -186,6 +186,64 @@ def test_what_a_frozen_dictionary_is_given_is_collected(tmp_path: Path) -> None:
         print(thing())
     """
     assert run(text, tmp_path) == ["['new'] True", "None"]
+
+
+def test_every_import_that_loads_something_is_seen_and_leaves_no_frame(tmp_path: Path) -> None:
+    (tmp_path / "package.py").write_text("import sys, inner\nframe = sys._getframe()")
+    (tmp_path / "inner.py").write_text("")
+    (tmp_path / "broken.py").write_text("1 / 0")
+    text = """
+        import importlib, sys, traceback
+        def stacks():
+            import package
+            names, frame = [], package.frame
+            while frame:
+                names.append(frame.f_code.co_name)
+                frame = frame.f_back
+            try:
+                importlib.import_module('broken')
+            except ZeroDivisionError as error:
+                return names, traceback.format_tb(error.__traceback__)
+        unseen = stacks()
+        del sys.modules['package'], sys.modules['inner']
+        seen = []
+        private_names.watch_imports(
+            lambda name: seen.append('+' + name), lambda name: seen.append('-' + name)
+        )
+        print(stacks() == unseen, seen)
+        importlib.import_module('package')
+        print(seen[6:])
+    """
+    names = ["+package", "+inner", "-inner", "-package", "+broken", "-broken"]
+    assert run(text, tmp_path) == [f"True {names}", "[]"]
+
+
+def test_nobody_is_told_of_imports_where_python_has_no_such_lock(tmp_path: Path) -> None:
+    text = f"""
+{textwrap.indent(TAKE_AWAY + taking_away("_frozen_importlib._ModuleLockManager"), " " * 8)}
+        private_names.watch_imports(print, print)
+        print('nothing')
+    """
+    assert run(text, tmp_path) == ["nothing"]
+
+
+def test_a_temporary_folder_is_told_of_before_it_is_made(tmp_path: Path) -> None:
+    text = """
+        import os, sys, tempfile
+        tempfile.tempdir = os.getcwd()
+        before = os.listdir()
+        private_names.watch_temporary_folders(tempfile, lambda: print(os.listdir() == before))
+        os.rmdir(tempfile.mkdtemp())
+        private_names.watch_temporary_folders(tempfile, None)
+        os.rmdir(tempfile.mkdtemp())
+        print(tempfile._sys is sys)
+    """
+    assert run(text, tmp_path) == ["True", "True"]
+
+
+def test_no_audit_hook_is_added_anywhere() -> None:
+    """One cannot be removed again, and makes every `id()` twenty times as slow."""
+    assert not [path for path in SOURCE.rglob("*.py") if "addaudithook" in path.read_text()]
 
 
 def test_whoever_asks_for_a_variable_is_seen(tmp_path: Path) -> None:

@@ -247,7 +247,8 @@ def suspected(
     if current is None or node not in current.seats or _has_succeeded(current, node):
         return []
     losses.suspected(state, current, node, reason)
-    effects = _end_for(state, current, "loss", (member.name, f"may be lost: {reason}"), now)
+    may_be = f"{member.name} may be lost: {reason}"
+    effects = end(state, current, StopCause("loss", may_be, member.name, suspicion=True), now)
     return effects + _resign(state, current)
 
 

@@ -67,6 +67,8 @@ def _judge(state: CoordinatorState, ended: StoppingRound, now: float) -> list[Co
     if ended.lost and ended.cause.kind == "failure":
         what = f"{ended.lost}, and its peers' workers failed as a result"
         return [Explain(f"{what}; {free}", topic="re-form")]
+    if ended.lost and ended.cause.suspicion:
+        return [Explain(f"{ended.lost}; {free}", topic="re-form")]
     return [Explain(f"{ended.cause.reason}; {free}", ended.cause.about, "re-form")]
 
 

@@ -231,6 +231,8 @@ class StopCause(Struct, frozen=True):
     reason: str
     about: str = ""
     """The name of the node with which the reason begins, if it does."""
+    suspicion: bool = False
+    """It may turn out to be true, or not."""
 
 
 Rest = Literal["back", "idle", "gone"]

@@ -196,6 +196,56 @@ def set_warning_filters(filters: list[Any]) -> None:
     module._filters_mutated()
 
 
+@uses(SPEED, "_frozen_importlib", "_ModuleLockManager")
+def watch_imports(begins: Callable[[str], None], ends: Callable[[str], None]) -> None:
+    """Have these called before a module is loaded, wherever it is imported, and after that.
+
+    Python makes a manager for the lock of each module that it loads, and for nothing else. So no
+    frame of ours stands between a module and who imports it, and what imports nothing pays nothing:
+    an audit hook is called at every `id()`, which takes it twenty times as long. Where the name is
+    gone nobody is told.
+    """
+    import _frozen_importlib as importing
+
+    manager: Any = getattr(importing, "_ModuleLockManager", None)
+    if manager is None:
+        return
+
+    class Watched(manager):  # type: ignore[misc]  # Its class is only known now.
+        def __init__(self, name: str) -> None:
+            self.watched = name
+            begins(name)
+            super().__init__(name)
+
+        def __exit__(self, *exception: object) -> None:
+            super().__exit__(*exception)
+            ends(self.watched)
+
+    vars(importing)["_ModuleLockManager"] = Watched
+
+
+@uses(WARM_START, "tempfile", "_sys")
+def watch_temporary_folders(tempfile: Any, asked: Callable[[], None] | None) -> None:
+    """Have this called before `tempfile` makes a folder; None: no longer."""
+    if hasattr(tempfile, "_sys"):  # Else it is missing, and is not to look as if it were there.
+        tempfile._sys = sys if asked is None else _SystemOfTempfile(asked)
+
+
+class _SystemOfTempfile:
+    """`sys`, for a module that says there what it is about to do."""
+
+    def __init__(self, asked: Callable[[], None]) -> None:
+        self._asked = asked
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
+
+    def audit(self, event: str, *arguments: Any) -> None:
+        if event == "tempfile.mkdtemp":
+            self._asked()
+        sys.audit(event, *arguments)
+
+
 # For functions as processes, which are made as `multiprocessing` makes them.
 
 

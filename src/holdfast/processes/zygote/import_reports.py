@@ -1,8 +1,9 @@
 """What a worker imports after it has begun, told to its agent, which has it imported ahead.
 
-Python calls an *audit hook* at every import that finds nothing loaded, also at those that are
-made in the middle of the work. The program cannot see it, and it costs next to nothing. The same
-hook watches, in the zygote, for what should not happen when a module is imported ahead.
+It is seen where Python takes the lock of a module that it is about to load
+(`private_names.watch_imports`), also in the middle of the work: the program does not notice, and
+what imports nothing costs nothing. In the zygote the same watch tells when `tempfile` is loaded,
+which then says before it makes a folder: no module may do that for all workers at once.
 
 Told is the outermost: if `a` imports `b`, that is `a`. One packet each, as `worker.channel` has it;
 one that cannot be sent at once is not sent.
@@ -19,8 +20,7 @@ from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_SEQPACKET, socket
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
-    from typing import Any
+    from types import FrameType, ModuleType
 
     from holdfast.processes.bare import private_names
 else:
@@ -30,30 +30,34 @@ MOST = 2000
 """How many modules a worker tells of at most."""
 MOST_CHANGED = 100
 """And how many variables, with each."""
-ASKED_OF_A_WORKER = {
-    "tempfile.mkdtemp": "it makes a temporary folder when imported",
-}
-"""What a module may do when a worker imports it, and must not do for all of them at once."""
+MAKES_A_FOLDER = "it makes a temporary folder when imported"
 
 
-class Hook:
-    """The one hook of a zygote and of the workers that come of it."""
+class Watch:
+    """The one watch over imports, of a zygote and of the workers that come of it."""
 
     def __init__(self) -> None:
         self._ask: Callable[[str], None] | None = None
         self._tell: Callable[[str], None] | None = None
-        sys.addaudithook(self._on_event)
+        self._tempfile: ModuleType | None = None
+        """Where it is made to say what it does; it may be on the shelf later."""
+        private_names.watch_imports(self._begins, self._ends)
 
-    def watch(self, ask: Callable[[str], None] | None) -> None:
+    def guard(self, ask: Callable[[str], None] | None) -> None:
         """In the zygote: have it asked about what a module does; None: no longer."""
         self._ask = ask
+        if ask is not None:
+            self._ends("tempfile")
+        elif self._tempfile is not None:
+            private_names.watch_temporary_folders(self._tempfile, None)
+            self._tempfile = None
 
     def report(self, channel: str, passed_over: list[str]) -> None:
         """In a worker: tell what is imported from now on.
 
         `passed_over` are packages that cannot be imported ahead: told is what they import.
         """
-        self._ask = None
+        self.guard(None)
         told: set[str] = set()
         at_first = dict(private_names.variables())
         places = ("site-packages", "dist-packages")
@@ -72,12 +76,20 @@ class Hook:
 
         self._tell = tell if folders else None
 
-    def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "import":
-            if self._tell is not None:
-                self._tell(arguments[0])
-        elif self._ask is not None and event in ASKED_OF_A_WORKER:
-            self._ask(ASKED_OF_A_WORKER[event])
+    def _begins(self, name: str) -> None:
+        if self._tell is not None and name not in sys.modules:
+            self._tell(name)
+
+    def _ends(self, name: str) -> None:
+        if self._ask is None or name != "tempfile" or self._tempfile is not None:
+            return
+        self._tempfile = sys.modules.get("tempfile")
+        if self._tempfile is not None:
+            private_names.watch_temporary_folders(self._tempfile, self._makes_a_folder)
+
+    def _makes_a_folder(self) -> None:
+        if self._ask is not None:
+            self._ask(MAKES_A_FOLDER)
 
 
 def outermost(name: str, folders: tuple[str, ...], passed_over: tuple[str, ...]) -> str:

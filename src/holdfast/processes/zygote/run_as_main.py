@@ -78,7 +78,7 @@ class BirthOrder(Birth):
     stopped: bool
     """Whether the worker goes on in the middle of an import."""
     put_right: Callable[[], None]
-    hook: import_reports.Hook
+    watch: import_reports.Watch
     leaving: Leaving
     avoided: list[str]
 
@@ -233,7 +233,7 @@ def take_identity(order: BirthOrder) -> None:
     if order.stopped:
         order.printed.print_again()
     if order.worker.learns and "HOLDFAST_CHANNEL" in order.env:
-        order.hook.report(order.env["HOLDFAST_CHANNEL"], order.avoided)
+        order.watch.report(order.env["HOLDFAST_CHANNEL"], order.avoided)
 
 
 def take_back(order: BirthOrder) -> None:

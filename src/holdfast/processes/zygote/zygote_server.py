@@ -141,7 +141,7 @@ class ZygoteServer:
         self.leaving = leaving.Leaving()
         self.spawner = spawner
         self.printed = run_as_main.KeptOutput()
-        self.hook = import_reports.Hook()
+        self.watch = import_reports.Watch()
         self.environment: dict[str, str] = {}
         self.preloading: preloading.Preloading | None = None
         self.order: run_as_main.BirthOrder | None = None
@@ -218,9 +218,9 @@ class ZygoteServer:
             # Where a worker has it: what is imported may put folders of its own before it.
             sys.path.insert(0, folder)
             self.folder_is_on_path = True
-        self.hook.watch(self.preloading.ask)
+        self.watch.guard(self.preloading.ask)
         answer = self.preloading.run()
-        self.hook.watch(None)
+        self.watch.guard(None)
         if lacking := private_names.why_not(private_names.WARM_START):
             return messages.Unsuitable(reason=lacking)  # Of a module that is loaded now.
         if self.order is None and self.path_was_changed(request):
@@ -286,7 +286,7 @@ class ZygoteServer:
             fresh_path=self.fresh_path,
             stopped=stopped,
             put_right=self.put_right,
-            hook=self.hook,
+            watch=self.watch,
             leaving=self.leaving,
             avoided=self.avoided,
         )

@@ -42,6 +42,7 @@ class RoundSaved(Struct):
     """By rank of those that run and have not saved: since when."""
     asked_at: float | None = None
     nodes: set[str] = field(default_factory=set)
+    ranks: set[int] = field(default_factory=set)
 
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
@@ -51,7 +52,11 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     for fact in history:
         match fact:
             case WorkerBegan():
-                rounds.setdefault(fact.round, RoundSaved()).nodes.add(fact.node)
+                known = rounds.setdefault(fact.round, RoundSaved())
+                if fact.rank in known.ranks:  # It is of another life of the job.
+                    known = rounds[fact.round] = RoundSaved()
+                known.nodes.add(fact.node)
+                known.ranks.add(fact.rank)
             case WorkerListened():
                 rounds[fact.round].listens[fact.rank] = fact.at
             case WorkerSaved():
