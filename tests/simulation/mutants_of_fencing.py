@@ -60,15 +60,6 @@ MUTANTS = (
         (352, 1016),
     ),
     Mutant(
-        "the coordinator's own stall lets deadlines pass",
-        "§4.7",
-        "core.coordinator.step:_held_up",
-        "    current = state.round\n",
-        "    return\n",
-        "sleep",
-        (1460,),
-    ),
-    Mutant(
         "the lease counts from the reply",
         "§4.1",
         "core.node.contact:answered",

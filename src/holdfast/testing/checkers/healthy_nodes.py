@@ -2,7 +2,8 @@
 
 What happens to the leader's own process (it slept, it was busy) is no excuse: all readable input
 is handled first, and its own stalls extend every deadline. But one that sleeps again soon after it
-woke up may be asleep whenever a node that has hung up dials it. A leader that could not reach its
+woke up may be asleep whenever a node that has hung up dials it, however long it was awake in all. A
+leader that could not reach its
 register is excused: it may answer nobody, so nodes hang up and look for another. And whatever
 happens, no node is taken for a liar: all of them are honest here.
 """
@@ -16,6 +17,7 @@ from holdfast.testing.facts import (
     AgentFinished,
     FaultStruck,
     History,
+    LeaseRenewed,
     NodeDeclaredGone,
     NodeRefused,
     Violation,
@@ -24,12 +26,15 @@ from holdfast.testing.lying import LIAR
 from holdfast.testing.plan import HARMLESS, Plan
 
 NAME = "healthy_nodes"
+NEARLY = 0.8
+"""Of how long a node may be silent: clocks differ, and a sleep may begin later than drawn."""
 
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     struck: set[int] = set()
     silenced_until = float("-inf")
     sleeps: dict[int, list[FaultStruck]] = {}
+    renewed: dict[str, float] = {}
     dead: set[str] = {LIAR}
     for fact in history:
         match fact:
@@ -43,6 +48,8 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                 elif slept:
                     struck.add(-1 - fact.host)
                     sleeps.setdefault(fact.host, []).append(fact)
+            case LeaseRenewed():
+                renewed[fact.node] = fact.at
             case AgentDied() | AgentFinished():
                 dead.add(fact.node)
             case NodeRefused():
@@ -51,16 +58,20 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                 host = int(fact.node.removeprefix("host").partition("-")[0])
                 excused = host in struck or -1 - host in struck or fact.by_host in struck
                 excused |= fact.at <= silenced_until + plan.config.leases.gone_after_s
-                excused |= _slept_twice(plan, sleeps.get(fact.by_host, []), fact.at)
+                asleep = sleeps.get(fact.by_host, [])
+                excused |= _slept_twice(plan, asleep, renewed.get(fact.node, 0.0), fact.at)
                 if not excused:
                     text = f"{fact.node} was declared gone although nothing had happened to it"
                     yield Violation(NAME, fact.at, text)
 
 
-def _slept_twice(plan: Plan, sleeps: list[FaultStruck], at: float) -> bool:
-    """Whether it slept again before everybody had had the time to come back."""
-    if len(sleeps) < 2:
+def _slept_twice(plan: Plan, sleeps: list[FaultStruck], heard_at: float, at: float) -> bool:
+    """Whether it was awake for long enough since it last heard the node, but not at a stretch."""
+    missed = [sleep for sleep in sleeps if sleep.until > heard_at]
+    if len(missed) < 2:
         return False
-    enough_s = plan.config.leases.gone_after_s
-    before, last = sleeps[-2:]
-    return last.at < before.until + enough_s and at < last.until + enough_s
+    awake_s, awake_at = 0.0, heard_at
+    for sleep in missed:
+        awake_s += max(sleep.at - awake_at, 0.0)
+        awake_at = max(awake_at, sleep.until)
+    return awake_s + at - awake_at >= NEARLY * plan.config.leases.gone_after_s
