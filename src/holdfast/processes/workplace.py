@@ -148,9 +148,9 @@ class Workplace:
         self._workers: dict[str, Running] = {}
         self._by_pid: dict[int, Running] = {}
         self.layout: Layout = LayoutByOptions(config.output)
+        """Where workers write; another one may be put here before the job starts."""
         self.on_visit: OnVisit | None = None
         """Who lets outsiders in that have questions about the job."""
-        """Where workers write; another one may be put here before the job starts."""
         self._output: RoundOutput | None = None
         self._lookout: Lookout | None = None
         self._run_began = 0.0

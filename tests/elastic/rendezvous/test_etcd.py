@@ -51,7 +51,8 @@ def client(request: pytest.FixtureRequest, server: EtcdServer) -> Iterator[Any]:
         yield server.get_client()
         return
     etcd = pytest.importorskip("etcd", reason="needs python-etcd (make test installs it)")
-    client = etcd.Client(server.get_host(), server.get_port(), allow_reconnect=True)
+    place = server.get_host(), server.get_port()
+    client = etcd.Client(*place, read_timeout=10, allow_reconnect=True)
     yield client
     client.http.clear()  # It keeps its connections for as long as it lives.
 
@@ -148,7 +149,7 @@ def test_a_client_watches(client: Any, errors: Any) -> None:
 def test_a_client_says_whom_it_asks(client: Any, server: EtcdServer) -> None:
     assert client.version.startswith("3.")
     assert client.cluster_version.startswith("3.")
-    assert client.read_timeout == 60
+    assert client.read_timeout == 10
     assert (client.host, client.port) == (server.get_host(), server.get_port())
     assert client.base_uri == f"http://{server.get_endpoint()}"
     assert client.machines == [client.base_uri]

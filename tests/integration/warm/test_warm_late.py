@@ -219,7 +219,7 @@ def test_the_store_is_served_from_the_middle_of_an_import_too(program) -> None:
 
 
 def test_what_is_imported_behind_an_effect_lies_ready_at_the_first_launch(program, same) -> None:
-    """Whatever comes first shows first, and a filter holds for the warnings of a later import."""
+    """Whatever comes first shows first, and once; a filter holds for warnings of a later import."""
     library = program.folder.parent / "library" / "site-packages"
     noisy = """
         import sys, warnings
@@ -231,7 +231,7 @@ def test_what_is_imported_behind_an_effect_lies_ready_at_the_first_launch(progra
         warnings.warn('other thing')
         class Thing: pass
         """
-    program._replace(folder=library).write({"noisy.py": noisy, "calm.py": "X = 1"})
+    program._replace(folder=library).write({"noisy.py": noisy, "calm.py": "import noisy\nX = 1"})
     script = """
         import logging
         import sys

@@ -52,6 +52,42 @@ def test_unseeded_numbers_differ_between_ranks_and_between_runs(shared_program, 
     assert len(set(drawn)) == 28
 
 
+GENERATORS = """
+    import random
+    import numpy as np
+    FREE = [random.Random()]
+    SET = [random.Random(7), random.Random()]
+    SET[1].setstate(SET[0].getstate())
+    free_array = np.random.default_rng()
+    set_array = np.random.default_rng(122807528840384100672342137672332424406)
+    """
+USES_GENERATORS = """
+    import json
+    import os
+    import package
+    free = [package.FREE[0].random(), package.free_array.random()]
+    seeded = [one.random() for one in (*package.SET, package.set_array)]
+    modules = (package.random, package.np.random.bit_generator)
+    loaders = [type(module.__loader__).__name__ for module in modules]
+    with open(f"{os.environ['SAW']}.{os.environ.get('RANK', '0')}", "w") as file:
+        json.dump([free, seeded, loaders], file)
+    """
+
+
+def test_generators_that_a_package_makes_without_a_seed_are_each_workers_own(program) -> None:
+    library = program.folder.parent / "library" / "site-packages"
+    program._replace(folder=library).write({"package.py": GENERATORS})
+    program.write({"program.py": USES_GENERATORS})
+    options, env = ("--nproc-per-node=2",), {"PYTHONPATH": str(library)}
+    warm = program.run("warm", "program.py", options=options, env=env)
+    plain = program.run("plain", "program.py", env=env)
+    assert "import package" in warm.events("ZygoteReady")[0]["preloaded"]
+    free, seeded, loaders = zip(*warm.saw, *plain.saw, strict=True)
+    assert len({number for numbers in free for number in numbers}) == 6
+    assert seeded[0] == seeded[1] == seeded[2]
+    assert loaders[0] == loaders[1] == loaders[2]
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(
     "what",

@@ -39,9 +39,9 @@ LEFT_BEHIND = {
         "import multiprocessing\nlock = multiprocessing.Lock()",
         "it makes memory or a lock that processes share when imported",
     ),
-    "a value for processes": (
-        "from multiprocessing.sharedctypes import RawValue\nvalue = RawValue('i', 7)",
-        "when imported",
+    "memory for processes": (
+        "import mmap\nmemory = mmap.mmap(-1, 100)",
+        "it makes memory or a lock that processes share when imported",
     ),
     "a timer": (
         "import signal\nsignal.setitimer(signal.ITIMER_REAL, 1000)",
@@ -80,6 +80,18 @@ ONLY_IN_A_WORKER = {
     "a temporary folder": (
         "import atexit, shutil, tempfile\natexit.register(shutil.rmtree, tempfile.mkdtemp())",
         "it makes a temporary folder when imported",
+    ),
+    "a temporary file that is closed": (
+        "import os, tempfile\nfile, path = tempfile.mkstemp()\nos.close(file)\nos.unlink(path)",
+        "it makes a temporary file when imported",
+    ),
+    "a value for processes": (
+        "from multiprocessing.sharedctypes import RawValue\nvalue = RawValue('i', 7)",
+        "it makes a temporary file when imported",
+    ),
+    "a folder named after its process": (
+        "import os\npath = f'of-{os.getpid()}'\nos.mkdir(path)\nos.rmdir(path)",
+        "it makes a folder named after its process when imported",
     ),
     "an own module of the program": (
         "try:\n    import beside\nexcept ImportError:\n    beside = None",

@@ -233,18 +233,20 @@ def test_nobody_is_told_of_imports_where_python_has_no_such_lock(tmp_path: Path)
     assert run(text, tmp_path) == ["nothing"]
 
 
-def test_a_temporary_folder_is_told_of_before_it_is_made(tmp_path: Path) -> None:
+def test_a_temporary_folder_or_file_is_told_of_before_it_is_made(tmp_path: Path) -> None:
     text = """
         import os, sys, tempfile
         tempfile.tempdir = os.getcwd()
         before = os.listdir()
-        private_names.watch_temporary_folders(tempfile, lambda: print(os.listdir() == before))
+        tell = lambda event: print(event, os.listdir() == before)
+        private_names.watch_temporary_files(tempfile, tell)
         os.rmdir(tempfile.mkdtemp())
-        private_names.watch_temporary_folders(tempfile, None)
+        tempfile.NamedTemporaryFile().close()
+        private_names.watch_temporary_files(tempfile, None)
         os.rmdir(tempfile.mkdtemp())
         print(tempfile._sys is sys)
     """
-    assert run(text, tmp_path) == ["True", "True"]
+    assert run(text, tmp_path) == ["tempfile.mkdtemp True", "tempfile.mkstemp True", "True"]
 
 
 def test_no_audit_hook_is_added_anywhere() -> None:

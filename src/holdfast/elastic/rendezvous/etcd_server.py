@@ -24,6 +24,8 @@ __all__ = ["EtcdServer", "stop_etcd"]
 log = logging.getLogger(__name__)
 
 HOST = "localhost"
+READ_TIMEOUT_S = 10
+"""Of its clients: it is on this machine."""
 LOOK_EVERY_S = 0.05
 
 
@@ -51,7 +53,7 @@ class EtcdServer:
 
     def get_client(self) -> EtcdClient:
         """A client of this server, for a backend, a store, or to ask it oneself."""
-        return EtcdClient(HOST, self._port)
+        return EtcdClient(HOST, self._port, read_timeout=READ_TIMEOUT_S)
 
     def start(
         self, timeout: int = 60, num_retries: int = 3, stderr: int | TextIO | None = None

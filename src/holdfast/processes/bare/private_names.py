@@ -225,8 +225,8 @@ def watch_imports(begins: Callable[[str], None], ends: Callable[[str], None]) ->
 
 
 @uses(WARM_START, "tempfile", "_sys")
-def watch_temporary_folders(tempfile: Any, asked: Callable[[], None] | None) -> None:
-    """Have this called before `tempfile` makes a folder; None: no longer."""
+def watch_temporary_files(tempfile: Any, asked: Callable[[str], None] | None) -> None:
+    """Have this called with the event before `tempfile` makes something; None: no longer."""
     if hasattr(tempfile, "_sys"):  # Else it is missing, and is not to look as if it were there.
         tempfile._sys = sys if asked is None else _SystemOfTempfile(asked)
 
@@ -234,15 +234,14 @@ def watch_temporary_folders(tempfile: Any, asked: Callable[[], None] | None) -> 
 class _SystemOfTempfile:
     """`sys`, for a module that says there what it is about to do."""
 
-    def __init__(self, asked: Callable[[], None]) -> None:
+    def __init__(self, asked: Callable[[str], None]) -> None:
         self._asked = asked
 
     def __getattr__(self, name: str) -> Any:
         return getattr(sys, name)
 
     def audit(self, event: str, *arguments: Any) -> None:
-        if event == "tempfile.mkdtemp":
-            self._asked()
+        self._asked(event)
         sys.audit(event, *arguments)
 
 

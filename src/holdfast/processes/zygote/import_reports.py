@@ -2,8 +2,9 @@
 
 It is seen where Python takes the lock of a module that it is about to load
 (`private_names.watch_imports`), also in the middle of the work: the program does not notice, and
-what imports nothing costs nothing. In the zygote the same watch tells when `tempfile` is loaded,
-which then says before it makes a folder: no module may do that for all workers at once.
+what imports nothing costs nothing. In the zygote the same watch tells when a module is loaded that
+has to be watched itself: `tempfile` then says before it makes a folder or a file, which no module
+may do for all workers at once.
 
 Told is the outermost: if `a` imports `b`, that is `a`. One packet each, as `worker.channel` has it;
 one that cannot be sent at once is not sent.
@@ -21,16 +22,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, ModuleType
+    from typing import Any
 
     from holdfast.processes.bare import private_names
 else:
     import private_names
 
+MKDIR = os.mkdir
 MOST = 2000
 """How many modules a worker tells of at most."""
 MOST_CHANGED = 100
 """And how many variables, with each."""
-MAKES_A_FOLDER = "it makes a temporary folder when imported"
+ASKED_OF_A_WORKER = {
+    "tempfile.mkdtemp": "it makes a temporary folder when imported",
+    "tempfile.mkstemp": "it makes a temporary file when imported",
+}
+"""What a module may do when a worker imports it, and must not do for all of them at once."""
+NAMED_AFTER_ITS_PROCESS = "it makes a folder named after its process when imported"
 
 
 class Watch:
@@ -41,15 +49,29 @@ class Watch:
         self._tell: Callable[[str], None] | None = None
         self._tempfile: ModuleType | None = None
         """Where it is made to say what it does; it may be on the shelf later."""
+        self._when_loaded: dict[str, Callable[[ModuleType], None]] = {}
         private_names.watch_imports(self._begins, self._ends)
 
-    def guard(self, ask: Callable[[str], None] | None) -> None:
-        """In the zygote: have it asked about what a module does; None: no longer."""
+    def guard(
+        self,
+        ask: Callable[[str], None] | None,
+        when_loaded: dict[str, Callable[[ModuleType], None]] | None = None,
+    ) -> None:
+        """In the zygote: have it asked about what a module does; None: no longer.
+
+        `when_loaded` is to be done with modules of these names, once they are there.
+        """
         self._ask = ask
         if ask is not None:
-            self._ends("tempfile")
-        elif self._tempfile is not None:
-            private_names.watch_temporary_folders(self._tempfile, None)
+            os.mkdir = self._mkdir
+            self._when_loaded = {"tempfile": self._watch_tempfile, **(when_loaded or {})}
+            for name in list(self._when_loaded):
+                self._ends(name)
+            return
+        os.mkdir = MKDIR
+        self._when_loaded = {}
+        if self._tempfile is not None:
+            private_names.watch_temporary_files(self._tempfile, None)
             self._tempfile = None
 
     def report(self, channel: str, passed_over: list[str]) -> None:
@@ -81,15 +103,28 @@ class Watch:
             self._tell(name)
 
     def _ends(self, name: str) -> None:
-        if self._ask is None or name != "tempfile" or self._tempfile is not None:
-            return
-        self._tempfile = sys.modules.get("tempfile")
-        if self._tempfile is not None:
-            private_names.watch_temporary_folders(self._tempfile, self._makes_a_folder)
+        if name in self._when_loaded and name in sys.modules:
+            self._when_loaded.pop(name)(sys.modules[name])
 
-    def _makes_a_folder(self) -> None:
-        if self._ask is not None:
-            self._ask(MAKES_A_FOLDER)
+    def _watch_tempfile(self, module: ModuleType) -> None:
+        self._tempfile = module
+        private_names.watch_temporary_files(module, self._makes_temporary)
+
+    def _makes_temporary(self, event: str) -> None:
+        if self._ask is not None and event in ASKED_OF_A_WORKER:
+            self._ask(ASKED_OF_A_WORKER[event])
+
+    def _mkdir(self, path: Any, *more: Any, **options: Any) -> None:
+        if self._ask is not None and is_named_after_its_process(path):
+            self._ask(NAMED_AFTER_ITS_PROCESS)
+        MKDIR(path, *more, **options)
+
+
+def is_named_after_its_process(path: Any) -> bool:
+    """Whether the number of this process is in it."""
+    text = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
+    before, found, after = text.partition(str(os.getpid()))
+    return bool(found) and not before[-1:].isdigit() and not after[:1].isdigit()
 
 
 def outermost(name: str, folders: tuple[str, ...], passed_over: tuple[str, ...]) -> str:

@@ -31,13 +31,22 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.processes.bare import private_messages as messages
-    from holdfast.processes.zygote import fitness, put_right, run_as_main, shelf
+    from holdfast.processes.zygote import (
+        fitness,
+        generators,
+        put_right,
+        run_as_main,
+        shelf,
+        surroundings,
+    )
     from holdfast.processes.zygote.environment_watch import EnvironmentWatch
 else:
     import fitness
+    import generators
     import private_messages as messages
     import put_right
     import shelf
+    import surroundings
     from environment_watch import EnvironmentWatch
 
 READ_BY_LIBRARIES = (
@@ -63,6 +72,7 @@ class Preloading:
         self.watch = EnvironmentWatch(request.per_worker_names, request.always_set, self._asked)
         self.own_tree = fitness.OwnTree(request.own_folders, self.ask, request.not_own)
         self.put_right = put_right.PutRight()
+        self.generators = generators.Generators()
         self.shelf = shelf.Shelf()
         self.set: dict[str, str | None] = {}
         """Variables that were set as the program will set them; None: removed."""
@@ -95,6 +105,7 @@ class Preloading:
     def end(self) -> None:
         """Watch no longer. Idempotent."""
         self.watch.end()
+        self.generators.end()
         if self.own_tree in sys.meta_path:
             # Not taken out of the list: it may be the one who is being asked, and then the next
             # one would be passed over.
@@ -233,9 +244,9 @@ class Preloading:
     def _take_late(self) -> None:
         self.shelf.begin()
         self._is_late = True
-        for module in ("logging", "random") if self._request.late else ():
+        for module in ("locale", "logging", "random") if self._request.late else ():
             if module not in sys.modules:
-                self._import_aside(module)  # So that it shows what logs, or draws from it.
+                self._import_aside(module)  # So that it shows what logs, draws from it, or sets it.
         for root in self._request.late:
             if not self._is_avoided(module_of(root) or root) and root not in sys.modules:
                 self._on_shelf += [root] if self._import_aside(root) else []
@@ -247,12 +258,12 @@ class Preloading:
     def _import_aside(self, root: str) -> bool:
         """Returns whether anything of it is on the shelf now."""
         footing, loaded = fitness.Footing(), set(sys.modules)
-        before = shelf.State(self.shelf.modules())
+        before = surroundings.State(self.shelf.modules())
         printed = self._printed.measure()
         self.watch.names_read = set()
         problem = ""
         try:
-            with shelf.Said() as said:
+            with surroundings.Said() as said:
                 import_as_program(root if module_of(root) else f"import {root}")
         except ImportError as error:
             problem = f"importing it raised {type(error).__name__}: {error}"
@@ -263,12 +274,12 @@ class Preloading:
         if not modules:
             self.shelf.put_back(before)  # It is nowhere to be found, or was there already.
             return False
-        after = shelf.State(self.shelf.modules())
+        after = surroundings.State(self.shelf.modules())
         loads_native = any(map(is_native, modules.values()))
         problem = problem or self._late_problem(root, footing, before, after, loads_native)
         if problem:
             self._unfit.setdefault(module_of(root) or root, problem)
-        change = shelf.Change(before, after, self._printed.since(printed), said.words)
+        change = surroundings.Change(before, after, self._printed.since(printed), said.words)
         self._set_late.update(map(os.fsdecode, (*change.set, *change.removed)))
         self._printed.cut(printed)
         taken = {n: m for n, m in modules.items() if not self.shelf.has_handed_out(n)}
@@ -280,8 +291,8 @@ class Preloading:
         self,
         root: str,
         footing: fitness.Footing,
-        before: shelf.State,
-        after: shelf.State,
+        before: surroundings.State,
+        after: surroundings.State,
         loads_native: bool,
     ) -> str:
         what = before.unrepeatable(after)

@@ -48,8 +48,8 @@ else:
 
 OWN_MODULES = (
     "wire", "linux", "private_names", "fitness", "zygote_server", "run_as_main", "preloading",
-    "environment_watch", "put_right", "shelf", "import_reports", "private_messages",
-    "leaving", "stack_handler",
+    "environment_watch", "put_right", "shelf", "surroundings", "import_reports", "private_messages",
+    "leaving", "stack_handler", "generators",
 )  # fmt: skip
 _HERE = os.path.dirname(os.path.abspath(__file__))
 OWN_FOLDERS = (_HERE, os.path.join(os.path.dirname(_HERE), "bare"))

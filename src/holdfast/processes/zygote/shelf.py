@@ -10,8 +10,8 @@ Rules
 1. A group is handed out after the groups that it needed, which it met on the shelf itself. What it
    brought of the standard library is one more group that it needs: a program may import that alone.
 2. What an import changed and can be repeated is taken back, and repeated when the group is
-   handed out: variables, warning filters, module paths, finders, output, log records. If it
-   changed anything else that lies outside of modules, it is unfit (`unrepeatable`).
+   handed out: variables, warning filters, module paths, finders, loggers, output, log records. If
+   it changed anything else that lies outside of modules, it is unfit (`surroundings.py`).
 3. A name that the program has meanwhile made to mean another file is not on the shelf.
 4. Nor is a group if a variable that it read has another value by now, or a variable that libraries
    read where it loaded one: the worker imports it anew, and whatever had needed it.
@@ -24,7 +24,6 @@ Standard library only: loaded by path, in the zygote.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 
@@ -34,173 +33,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.processes.bare import private_names
+    from holdfast.processes.zygote.surroundings import Change, State
 else:
     import private_names
+    from surroundings import Change, State
 
 STANDARD_LIBRARY = sys.stdlib_module_names
-EVERY_LEVEL = 1
-
-
-class State:
-    """What lies outside of modules, at one moment. Some modules are loaded, but hidden."""
-
-    def __init__(self, hidden: dict[str, ModuleType]) -> None:
-        warnings: Any = sys.modules.get("warnings")
-        modules = {**hidden, **sys.modules}
-        logging: Any = modules.get("logging")
-        self.environ = dict(private_names.variables())
-        self.filters = list(warnings.filters) if warnings else []
-        self.path = list(sys.path)
-        self.finders = list(sys.meta_path)
-        self.fixed = {
-            "the signal handlers": [signal.getsignal(n) for n in (1, 2, 3, 10, 12, 13, 14, 15, 17)],
-            "sys.excepthook": sys.excepthook,
-            "sys.displayhook": sys.displayhook,
-            "sys.path_hooks": list(sys.path_hooks),
-            "the recursion limit": sys.getrecursionlimit(),
-            "the working directory": os.getcwd(),
-            "the root logger": (logging.root.level, *logging.root.handlers) if logging else None,
-            **_random_numbers(modules),
-        }
-
-    def unrepeatable(self, later: State) -> str:
-        """What was changed between the two and cannot be done again; else empty."""
-        for what, value in self.fixed.items():
-            if value != later.fixed[what] and value is not None:
-                return what
-        return ""
-
-    def restore(self) -> None:
-        """Set everything that can be repeated back to how it was."""
-        for name in private_names.variables().keys() - self.environ.keys():
-            del os.environ[os.fsdecode(name)]
-        for name, value in self.environ.items():
-            if private_names.variables().get(name) != value:
-                os.environ[os.fsdecode(name)] = os.fsdecode(value)
-        sys.path[:] = self.path
-        sys.meta_path[:] = self.finders
-        _set_filters(self.filters)
-
-
-def _random_numbers(modules: dict[str, Any]) -> dict[str, int | None]:
-    """How far each generator is that is loaded: an import may draw from it, or seed it."""
-    plain, numpy, torch = map(modules.get, ("random", "numpy.random", "torch.random"))
-    states = {
-        "random": plain and plain.getstate(),
-        "numpy.random": numpy and (numpy.get_state()[1].tobytes(), numpy.get_state()[2]),
-        "torch.random": torch and bytes(torch.get_rng_state().tolist()),
-    }
-    return {
-        f"the numbers of {name}": hash(state) if state else None for name, state in states.items()
-    }
-
-
-class Said:
-    """Keeps what would be shown of warnings, and what is logged at any level."""
-
-    def __init__(self) -> None:
-        self.words: list[Any] = []
-        """In their order: records of logging, and the arguments of warnings."""
-
-    def __enter__(self) -> Said:
-        logging, warnings = _loggers_and_warnings()
-        self._shows, self._handles, self._level = (
-            warnings.showwarning, logging.Logger.handle, logging.root.level,
-        )  # fmt: skip
-
-        def keep_warning(message: Any, category: Any, file: str, line: int, *_: Any) -> None:
-            self.words.append((message, category, file, line))
-
-        def keep_record(_: Any, record: Any) -> None:
-            self.words.append(record)
-
-        warnings.showwarning = self._keep_warning = keep_warning
-        logging.Logger.handle = self._keep_record = keep_record
-        logging.root.setLevel(EVERY_LEVEL)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        logging, warnings = _loggers_and_warnings()
-        if warnings.showwarning is self._keep_warning:
-            warnings.showwarning = self._shows
-        if logging.Logger.handle is self._keep_record:
-            logging.Logger.handle = self._handles
-        if logging.root.level == EVERY_LEVEL:
-            logging.root.setLevel(self._level)
-
-
-def _loggers_and_warnings() -> tuple[Any, Any]:
-    import logging
-    import warnings
-
-    return logging, warnings
-
-
-def _say(word: Any) -> None:
-    """Show or log it now, as the program's filters, levels and handlers have it."""
-    if isinstance(word, tuple):
-        sys.modules["warnings"].warn_explicit(*word)
-        return
-    logger = sys.modules["logging"].getLogger(word.name)
-    if logger.isEnabledFor(word.levelno):
-        what = (word.msg, word.args, word.exc_info, word.funcName)
-        place = (word.name, word.levelno, word.pathname, word.lineno)
-        logger.handle(logger.makeRecord(*place, *what, None, word.stack_info))
-
-
-class Change:
-    """What an import changed outside of modules, to be done again."""
-
-    def __init__(
-        self, before: State, after: State, printed: tuple[bytes, bytes], said: list[Any]
-    ) -> None:
-        self.printed = printed
-        self.said = said
-        self.set = {k: v for k, v in after.environ.items() if before.environ.get(k) != v}
-        self.removed = [name for name in before.environ if name not in after.environ]
-        self.filters = _added(before.filters, after.filters)
-        self.path = _added(before.path, after.path)
-        self.finders = _added(before.finders, after.finders)
-
-    def repeat(self) -> None:
-        for name, value in self.set.items():
-            os.environ[os.fsdecode(name)] = os.fsdecode(value)
-        for name in self.removed:
-            os.environ.pop(os.fsdecode(name), None)
-        _add(sys.path, self.path)
-        _add(sys.meta_path, self.finders)
-        if any(self.filters):
-            warnings: Any = sys.modules["warnings"]
-            filters = list(warnings.filters)
-            _add(filters, self.filters)
-            _set_filters(filters)
-        for descriptor, text in enumerate(self.printed, start=1):
-            written = 0
-            while written < len(text):
-                written += os.write(descriptor, text[written:])
-        for word in self.said:
-            _say(word)
-
-
-def _added(before: list[Any], after: list[Any]) -> tuple[list[Any], list[Any]]:
-    """What is new: before the first of those that were there, and behind it."""
-    new = [entry for entry in after if entry not in before]
-    firsts = [after.index(entry) for entry in before if entry in after]
-    first = min(firsts, default=len(after))
-    front = [entry for entry in new if after.index(entry) < first]
-    return front, [entry for entry in new if entry not in front]
-
-
-def _add(target: list[Any], added: tuple[list[Any], list[Any]]) -> None:
-    front, back = added
-    target[:0] = [entry for entry in front if entry not in target]
-    target.extend(entry for entry in back if entry not in target)
-
-
-def _set_filters(filters: list[Any]) -> None:
-    warnings: Any = sys.modules.get("warnings")
-    if warnings and warnings.filters != filters:
-        private_names.set_warning_filters(filters)
 
 
 class Asked:
@@ -388,7 +226,8 @@ class Shelf:
         self._handed_out.append(group)
         group.show()
         if group.change is not None:
-            group.change.repeat()
+            # What is being put on the shelf would have it once more, as if it were its own.
+            group.change.repeat(in_silence=self._variables is None)
         if not self._groups and self in sys.meta_path:
             sys.meta_path.remove(self)
 

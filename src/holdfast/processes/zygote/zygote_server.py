@@ -218,7 +218,7 @@ class ZygoteServer:
             # Where a worker has it: what is imported may put folders of its own before it.
             sys.path.insert(0, folder)
             self.folder_is_on_path = True
-        self.watch.guard(self.preloading.ask)
+        self.watch.guard(self.preloading.ask, self.preloading.generators.watched)
         answer = self.preloading.run()
         self.watch.guard(None)
         if lacking := private_names.why_not(private_names.WARM_START):
@@ -297,6 +297,7 @@ class ZygoteServer:
             loaded = {**self.preloading.shelf.modules(), **sys.modules}
             self.copies = self.preloading.watch.copies()
             self.pids = cached_pids(loaded)
+            self.preloading.generators.find(loaded)
             self.preloaded = frozenset(loaded)
         gc.collect()
         gc.freeze()
@@ -310,6 +311,7 @@ class ZygoteServer:
         for names, name in self.pids:
             names[name] = os.getpid()
         if self.preloading is not None:
+            self.preloading.generators.renew()
             self.preloading.put_right.apply(loaded)
         if "HOLDFAST_CHANNEL" in os.environ:
             self.leaving.be_worker(os.environ["HOLDFAST_CHANNEL"], self.preloaded)
