@@ -83,6 +83,22 @@ def test_an_exception_becomes_a_failed_job_with_a_report() -> None:
     assert "function.py" not in str(caught.value), "a frame of ours is in the traceback"
 
 
+def test_a_failed_function_is_tried_again_as_often_as_allowed(tmp_path) -> None:
+    place = str(tmp_path)
+
+    def fail_twice():
+        import os
+
+        attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        open(os.path.join(place, str(attempt)), "w").close()
+        if attempt < 1:
+            raise ValueError("not yet")
+        return attempt
+
+    assert holdfast.launch(fail_twice, max_restarts=1) == {0: 1}
+    assert sorted(os.listdir(tmp_path)) == ["0", "1"]
+
+
 def test_a_function_that_leaves_through_exit_has_no_value() -> None:
     def leave(status):
         import sys

@@ -33,6 +33,8 @@ CONF = "--rdzv-conf=lease=6,heartbeat=0.8,last_call_timeout=1"
 PATIENT_CONF = "--rdzv-conf=lease=60,heartbeat=3,last_call_timeout=1"
 # For silences of several heartbeats that must not matter: those who get no answer dial again.
 RESTLESS_CONF = "--rdzv-conf=lease=60,heartbeat=0.4,last_call_timeout=1"
+# Soon suspected, and not gone for long.
+SUSPICIOUS_CONF = "--rdzv-conf=lease=60,heartbeat=0.4,suspect=2,last_call_timeout=1"
 SILENT_STEPS = 20
 STEPS_SEEN = 3
 ON_ITS_DISK = ("--log-dir=logs", "--snapshot-dir=snapshots")

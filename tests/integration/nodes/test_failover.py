@@ -24,6 +24,8 @@ from .nodes_job import SILENT_STEPS, Agent, kill_worker
 pytestmark = pytest.mark.root
 
 NO_RESTARTS = "--max-restarts=0"
+STATUS_FAILED = 1
+USED_UP = "the only restart was used"
 # How long after the death of a worker: it is not known yet, its round stops, the next one forms.
 INSTANTS_S = (0.0, 0.01, 0.05, 0.15)
 # Short leases, where a test waits for the end of one and nothing is measured.
@@ -251,6 +253,38 @@ def lead_etcd_on(job: EtcdJob, agent: Agent) -> None:
     job.until(wanted.is_leader, f"{wanted.name} to lead")
 
 
+@pytest.mark.thorough
+def test_the_coordinator_may_die_before_the_first_round(make_etcd_job) -> None:
+    """Two wait for a third; the one of them that leads dies before it comes."""
+    job = make_etcd_job(4)
+    words = ("--nnodes=3", SHORT, NO_RESTARTS)
+    for host in job.hosts[:2]:
+        job.start(host, *words)
+    leader, epoch = job.leader(), job.epoch()
+    job.until(lambda: "2 of" in leader.stderr, "a line that says who is there")
+    leader.kill()
+    (other,) = job.others(leader)
+    assert job.leader(epoch) is other
+    late = [job.start(host, *words) for host in job.hosts[2:]]
+    number = job.until_stepping(world=3)
+    assert number == 1
+    job.finish(other, *late)
+
+
+@pytest.mark.thorough
+def test_the_coordinator_may_die_during_the_last_call(make_etcd_job) -> None:
+    job = make_etcd_job(3)
+    job.start_all("--nnodes=2:4", SHORT, NO_RESTARTS)
+    leader, epoch = job.leader(), job.epoch()
+    job.until(lambda: "last call" in leader.stderr, "the last call")
+    others = job.others(leader)
+    leader.kill()
+    assert job.leader(epoch) in others
+    number = job.until_stepping(world=2)
+    assert set(job.hosts_of(number)) == names(others)
+    job.finish(*others)
+
+
 def test_the_coordinator_may_die_while_a_restart_is_under_way(make_etcd_job) -> None:
     """At several instants of it, one after the other, each of which costs a restart at most."""
     job = make_etcd_job(5)
@@ -266,6 +300,43 @@ def test_the_coordinator_may_die_while_a_restart_is_under_way(make_etcd_job) -> 
         assert set(job.hosts_of(number)) == names(others)
     job.finish(*others)
     assert job.document().ledger.charges <= len(INSTANTS_S)
+
+
+@pytest.mark.thorough
+def test_the_next_coordinator_counts_rounds_and_restarts_on(make_etcd_job) -> None:
+    job = make_etcd_job(3)
+    words = ("--max-restarts=1", "--restart-backoff=0")
+    number = start(job, "--nnodes=1:3", SHORT, *words)
+    kill_worker(job.workers(number)[0])
+    number = job.until_stepping(world=3, after=number)
+    leader = job.leader()
+    others = job.others(leader)
+    leader.kill()
+    number = job.until_stepping(world=2, after=number)
+    assert job.document().ledger.charges == 1
+    kill_worker(job.workers(number)[0])
+    assert [job.wait(agent) for agent in others] == [STATUS_FAILED] * 2, job.record()
+    job.check()
+    job.check_what_is_left_in_etcd()
+    ledger = job.document().ledger
+    assert (ledger.round, ledger.charges) == (number, 2), "rounds that a failure ended"
+    assert all(USED_UP in agent.stderr for agent in others), job.record()
+
+
+@pytest.mark.thorough
+def test_one_coordinator_after_the_other_may_die(make_etcd_job) -> None:
+    job = make_etcd_job(5)
+    number = start(job, "--nnodes=1:5", SHORT, NO_RESTARTS, world=5)
+    epoch = 0
+    for left in (4, 3, 2, 1):
+        leader, epoch = job.leader(epoch), job.epoch()
+        leader.kill()
+        number = job.until_stepping(world=left, after=number)
+    last = job.leader(epoch)
+    assert job.hosts_of(number) == [last.host.name]
+    last.kill_all()
+    job.check()
+    assert job.lease_s(job.version()) > 0, "what nobody comes back for is forgotten one day"
 
 
 @pytest.mark.parametrize("moment", ["its workers have ended", "the outcome is written"])

@@ -44,6 +44,29 @@ def test_a_killed_agent_is_replaced_by_its_next_life(make_job) -> None:
     job.finish(first, third, again)
 
 
+@pytest.mark.thorough
+def test_a_host_on_which_everything_is_killed_is_done_without(make_job) -> None:
+    job = make_job(3)
+    first, second, third = job.start_all(*ELASTIC, NO_RESTARTS)
+    number = job.until_stepping(world=3)
+    third.kill_all()
+    number = job.until_stepping(world=2, after=number)
+    assert set(job.hosts_of(number)) == {"host1", "host2"}
+    job.finish(first, second)
+
+
+@pytest.mark.thorough
+def test_a_worker_and_another_host_may_be_lost_at_once(make_job) -> None:
+    job = make_job(3)
+    first, second, third = job.start_all(*ELASTIC, "--max-restarts=1")
+    number = job.until_stepping(world=3)
+    kill_worker(job.worker_on(second.host, number))
+    third.kill_all()
+    number = job.until_stepping(world=2, after=number)
+    assert set(job.hosts_of(number)) == {"host1", "host2"}
+    job.finish(first, second)
+
+
 def test_two_hosts_may_be_lost_at_once(make_job) -> None:
     job = make_job(4)
     first, second, third, fourth = job.start_all("--nnodes=2:4", PATIENT_CONF, NO_RESTARTS)
@@ -95,6 +118,18 @@ def test_a_failure_without_restarts_ends_every_node_with_the_same_cause(make_job
     assert "host2" in causes[0]
     for agent in agents:
         assert "RuntimeError: told to fail on host2" in agent.stderr
+
+
+@pytest.mark.thorough
+def test_the_restarts_are_counted_for_the_whole_job(make_job) -> None:
+    job = make_job(2)
+    agents = job.start_all("--nnodes=2", PATIENT_CONF, "--max-restarts=1", "--restart-backoff=0")
+    number = job.until_stepping(world=2)
+    kill_worker(job.worker_on(job.hosts[0], number))
+    number = job.until_stepping(world=2, after=number)
+    kill_worker(job.worker_on(job.hosts[1], number))
+    assert [job.wait(agent) for agent in agents] == [STATUS_FAILED] * 2, job.record()
+    job.check()
 
 
 def _round_with(job, world: int) -> int:

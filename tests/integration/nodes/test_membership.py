@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from .nodes_job import PATIENT_CONF, PORT
@@ -37,6 +39,28 @@ def test_a_spare_stands_by_and_takes_over(make_job) -> None:
     job.finish(first, spare)
 
 
+@pytest.mark.thorough
+def test_a_spare_that_was_not_needed_ends_well(make_job) -> None:
+    job = make_job(3)
+    agents = job.start_all("--nnodes=2:2", PATIENT_CONF, NO_RESTARTS)
+    job.until_stepping(world=2)
+    job.until(lambda: any("stand" in a.stderr for a in agents), "one to say that it stands by")
+    job.finish(*agents)
+
+
+@pytest.mark.thorough
+def test_an_agent_that_gets_sigterm_leaves_and_the_others_go_on(make_job) -> None:
+    job = make_job(3)
+    first, second, third = job.start_all(*ELASTIC)
+    number = job.until_stepping(world=3)
+    others = [name for name in job.hosts_of(number) if name != "host2"]
+    second.send(signal.SIGTERM)
+    assert job.wait(second) == 128 + signal.SIGTERM
+    number = job.until_stepping(world=2, after=number)
+    assert job.hosts_of(number) == others
+    job.finish(first, third)
+
+
 def test_the_host_of_the_endpoint_may_be_the_last_to_start(make_job) -> None:
     job = make_job(3)
     words = ("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
@@ -48,6 +72,20 @@ def test_the_host_of_the_endpoint_may_be_the_last_to_start(make_job) -> None:
     job.finish(*early, last)
 
 
+@pytest.mark.thorough
+def test_hosts_may_have_different_numbers_of_workers(make_job) -> None:
+    job = make_job(3)
+    words = ("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
+    agents = [
+        job.start(host, *words, f"--nproc-per-node={count}")
+        for count, host in enumerate(job.hosts, start=1)
+    ]
+    number = job.until_stepping(world=6)
+    hosts = [worker.host for worker in job.workers(number)]
+    assert {name: hosts.count(name) for name in hosts} == {"host1": 1, "host2": 2, "host3": 3}
+    job.finish(*agents)
+
+
 @pytest.mark.torch
 def test_hosts_may_meet_over_ipv6(make_job) -> None:
     job = make_job(2)
@@ -55,6 +93,24 @@ def test_hosts_may_meet_over_ipv6(make_job) -> None:
     agents = job.start_all("--nnodes=2", PATIENT_CONF, NO_RESTARTS)
     job.until_stepping(world=2)
     job.finish(*agents)
+
+
+@pytest.mark.thorough
+def test_hosts_that_finish_at_different_times_all_succeed(make_job) -> None:
+    job = make_job(3)
+    agents = job.start_all("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
+    number = job.until_stepping(world=3)
+    for name in ("linger.host2", "linger.host3"):
+        job.say(name)
+    job.say("finish")
+    first, second, third = job.hosts
+    job.until_gone([job.worker_on(first, number)])
+    job.unsay("linger.host2")
+    job.until_gone([job.worker_on(second, number)])
+    assert job.worker_on(third, number).pid in third.processes()
+    job.unsay("linger.host3")
+    job.finish(*agents)
+    assert job.newest() == number
 
 
 def test_the_loss_of_a_host_that_has_finished_is_no_loss(make_job) -> None:

@@ -17,6 +17,7 @@ from .nodes_job import (
     PATIENT_CONF,
     RESTLESS_CONF,
     SILENT_STEPS,
+    SUSPICIOUS_CONF,
     NodesJob,
     kill_worker,
 )
@@ -61,6 +62,19 @@ def test_a_link_cut_for_less_than_the_lease_is_not_missed(make_job) -> None:
     job.hosts[OTHER].heal()
     job.until_steps_more(SILENT_STEPS)
     assert job.newest() == number, job.record()
+    job.finish(*job.agents)
+
+
+@pytest.mark.thorough
+def test_a_pause_that_ends_the_round_costs_nobody_its_seat(make_job) -> None:
+    """Silence long enough to be suspected, and over before the lease is."""
+    job = start(make_job(3), SUSPICIOUS_CONF)
+    number, agent = job.newest(), job.agents[OTHER]
+    agent.send(signal.SIGSTOP)
+    job.until_gone(w for w in job.workers(number) if w.host != agent.host.name)
+    agent.send(signal.SIGCONT)
+    job.until_stepping(world=3, after=number)
+    assert {w.world for n in range(number, job.newest() + 1) for w in job.workers(n)} == {3}
     job.finish(*job.agents)
 
 

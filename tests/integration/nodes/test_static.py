@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -69,15 +70,19 @@ def test_every_node_has_the_rank_that_it_was_given_whoever_comes_first(make_stat
     job.finish(*last_first)
 
 
-def test_workers_get_the_master_as_it_was_given(make_static, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "start", ["--preload=json", pytest.param("--no-warm", marks=pytest.mark.thorough)]
+)
+def test_workers_get_the_master_as_it_was_given(make_static, start: str, tmp_path: Path) -> None:
     """Also where a node knows it by another address than the others do."""
     static = make_static(2)
     job = static.job
     job.program = tmp_path / "tell.py"
     job.program.write_text(TELL)
-    first = static.start(job.hosts[0], 0, NO_RESTARTS, "--nproc-per-node=2")
+    words = (start, NO_RESTARTS)
+    first = static.start(job.hosts[0], 0, *words, "--nproc-per-node=2")
     static.master = job.hosts[0].address6
-    second = static.start(job.hosts[1], 1, NO_RESTARTS, "--nproc-per-node=3")
+    second = static.start(job.hosts[1], 1, *words, "--nproc-per-node=3")
     assert [job.wait(agent) for agent in (first, second)] == [0, 0], job.record()
     told = [json.loads((job.shared / f"told.{rank}").read_text()) for rank in range(5)]
     assert [one["MASTER_ADDR"] for one in told] == ["10.77.0.1"] * 2 + ["fd77::1"] * 3
@@ -105,8 +110,9 @@ def test_a_failed_worker_restarts_all_and_costs_the_job_one_restart(make_static)
     assert len({agent.cause() for agent in agents}) == 1
 
 
-def test_a_lost_node_is_waited_for_and_gets_its_rank_back(make_static) -> None:
-    static, rank = make_static(3), 1
+@pytest.mark.parametrize("rank", [1, pytest.param(2, marks=pytest.mark.thorough)])
+def test_a_lost_node_is_waited_for_and_gets_its_rank_back(make_static, rank: int) -> None:
+    static = make_static(3)
     job = static.job
     agents = {static.rank_of(agent.host): agent for agent in static.start_all(NO_RESTARTS)}
     number = job.until_stepping(world=3)
@@ -123,14 +129,17 @@ def test_a_lost_node_is_waited_for_and_gets_its_rank_back(make_static) -> None:
     job.finish(*agents.values())
 
 
-def test_rank_0_that_comes_back_is_rank_0(make_static) -> None:
-    """It carries the coordinator, and knows what it had written down."""
+@pytest.mark.parametrize("record", [True, pytest.param(False, marks=pytest.mark.thorough)])
+def test_rank_0_that_comes_back_is_rank_0(make_static, record: bool) -> None:
+    """It carries the coordinator: with what it had written down, or with an empty disk."""
     static = make_static(2)
     static.conf = CONF  # What it had promised ends with the leases.
     job = static.job
     first, second = static.start_all(NO_RESTARTS)
     number = job.until_stepping(world=2)
     first.kill_all()
+    if not record:
+        shutil.rmtree(job.home_of(first.host))
     again = static.start(first.host, 0, NO_RESTARTS)
     number = job.until_stepping(world=2, after=number)
     assert job.hosts_of(number) == ["host1", "host2"]
@@ -150,6 +159,22 @@ def test_a_second_node_of_a_rank_says_why_it_stands_by_and_takes_over(make_stati
     number = job.until_stepping(world=2, after=number)
     assert job.hosts_of(number) == ["host1", "host3"]
     job.finish(first, third)
+
+
+@pytest.mark.thorough
+def test_two_nodes_of_one_rank_do_not_make_up_for_the_missing_one(make_static) -> None:
+    static = make_static(3)
+    job = static.job
+    first, second, third = (static.start(h, min(h.number - 1, 1), NO_RESTARTS) for h in job.hosts)
+    both = ("rank 1 is claimed by host2 and by host3", "rank 1 is claimed by host3 and by host2")
+    job.until(lambda: "waiting for 1 more: rank 2" in first.stderr, "who is missing")
+    job.until(lambda: any(words in first.stderr for words in both), "who claims what")
+    mistaken = third if both[0] in first.stderr else second
+    job.until(lambda: "--node-rank 1 is taken" in mistaken.stderr, "its word")
+    mistaken.kill_all()
+    again = static.start(mistaken.host, 2, NO_RESTARTS)
+    job.until_stepping(world=3)
+    job.finish(first, again, second if mistaken is third else third)
 
 
 def test_the_coordinator_s_port_can_be_named(make_static) -> None:
