@@ -56,6 +56,8 @@ class Turns:
         """By how much the rest of this turn happens later, in true time."""
         self.falls_asleep_s = 0.0
         """For how long it sleeps when it next looks at its clock in this turn."""
+        self._held_back: deque[tuple[float, Callable[..., None], tuple[Any, ...]]] = deque()
+        """What the turn does to the world once it is awake again, and when that is."""
         self._looks = 0
         self._queue: deque[SimulatedCall] = deque()
         self._late: list[SimulatedCall] = []
@@ -112,15 +114,22 @@ class Turns:
     def when_awake(self, happen: Callable[..., None], *arguments: Any) -> None:
         """Do to the world what this turn does: now, or when a pause in its middle is over."""
         if self.lag_s:
-            self.cluster.timeline.after(self.lag_s, self._if_alive, happen, arguments)
+            timeline = self.cluster.timeline
+            self._held_back.append((timeline.now + self.lag_s, happen, arguments))
+            timeline.after(self.lag_s, self._catch_up)
         else:
             happen(*arguments)
 
-    def _if_alive(self, happen: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        if self.alive:
-            happen(*arguments)
+    def _catch_up(self) -> None:
+        """What a turn was doing when it fell asleep comes before anything of the next one."""
+        awake_at = self.cluster.timeline.now + NEVER_EARLY_S
+        while self._held_back and self._held_back[0][0] <= awake_at:
+            _, happen, arguments = self._held_back.popleft()
+            if self.alive:
+                happen(*arguments)
 
     def _work(self) -> None:
+        self._catch_up()
         self._working = True
         try:
             while self._queue and self.alive and not self.frozen:

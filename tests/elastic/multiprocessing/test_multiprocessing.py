@@ -223,11 +223,18 @@ def test_a_function_that_returns_nothing_returns_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_closure_can_be_a_process(tmp_path: Path, method: str) -> None:
+    """And what it starts itself is started in the same way."""
     hidden = {"value": 7}
-    context = functions(tmp_path, lambda: hidden["value"], (), start_method=method)
+
+    def look() -> tuple[int, str | None, str]:
+        process = standard.current_process()
+        return hidden["value"], standard.get_start_method(), type(process).__name__
+
+    context = functions(tmp_path, look, (), start_method=method)
     result = context.wait()
     assert result is not None
-    assert result.return_values == {0: 7}
+    kinds = {"spawn": "SpawnProcess", "fork": "ForkProcess", "forkserver": "ForkServerProcess"}
+    assert result.return_values == {0: (7, method, kinds[method])}
 
 
 def test_a_forked_function_has_what_no_pickle_could_carry(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 `spawn` ships the call to a fresh interpreter by the means of `multiprocessing` itself, so that
 whatever can be an argument of `multiprocessing.Process` can be one here: queues, locks, shared
 memory, functions of the main module. What it cannot pickle goes by value, with cloudpickle.
+`forkserver` does the same: a server that forks is what our zygote is.
 `fork` has the call in memory already. The process is made by our spawner in both cases.
 
 A worker has one socket to whoever started it. Its value goes through it, pickled; then it
@@ -137,8 +138,10 @@ def process_object(method: str, name: str, call: FunctionCall, reply: int) -> Ba
     return made
 
 
-def ship(name: str, call: FunctionCall, reply: socket.socket) -> Shipment:
-    """Pack a call for `multiprocessing.spawn.spawn_main`.
+def ship(name: str, call: FunctionCall, reply: socket.socket, method: str = "spawn") -> Shipment:
+    """Pack a call for `multiprocessing.spawn.spawn_main`, which takes one of `forkserver` as well.
+
+    The process then has that start method itself.
 
     `reply` is the worker's end of its socket, under two numbers there: `spawn_main` closes the
     one it has read from. It stays the caller's to close. Raises what pickling raises.
@@ -149,7 +152,8 @@ def ship(name: str, call: FunctionCall, reply: socket.socket) -> Shipment:
         tracker = private_names.tracker_descriptor()
         if tracker is not None:  # Only then can there be anything that it keeps track of.
             packing.duplicate_for_child(tracker)
-        cargo = _packed(name, call, reply.fileno(), packing)
+        made = process_object(method, name, call, reply.fileno())
+        cargo = _packed(made, call, reply.fileno(), packing)
         return Shipment(
             command=private_names.spawn_command(tracker, read_from.fileno()),
             descriptors=tuple(packing.descriptors.values()),
@@ -158,8 +162,7 @@ def ship(name: str, call: FunctionCall, reply: socket.socket) -> Shipment:
         )
 
 
-def _packed(name: str, call: FunctionCall, reply: int, packing: _Packing) -> bytes:
-    made = process_object("spawn", name, call, reply)
+def _packed(made: BaseProcess, call: FunctionCall, reply: int, packing: _Packing) -> bytes:
     private_names.set_packing(packing)
     try:
         if _can_import_main():

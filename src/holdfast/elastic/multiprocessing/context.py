@@ -389,7 +389,8 @@ class MultiprocessContext(PContext):
         start = self._start_of(local_rank, request)
         starts.append(start)
         start.ends = forking.reply_pair()
-        shipment = calls.ship(self._title(local_rank), self._call(local_rank), start.ends[1])
+        title, call = self._title(local_rank), self._call(local_rank)
+        shipment = calls.ship(title, call, start.ends[1], self.start_method)
         start.given, start.cargo = shipment.descriptors, shipment.cargo
         request.argv, request.keep = shipment.command, shipment.numbers
 

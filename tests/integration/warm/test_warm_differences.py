@@ -1,0 +1,131 @@
+"""What still differs between a warm worker and a cold one, as docs/warm-start.md says it.
+
+Whoever mends one of these finds out here that the page has to change.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+LIBRARY = {
+    "sitecustomize.py": """
+        import os, sys
+        print('customized')
+        sys.customized_as = os.environ.get('RANK')
+        """,
+    "package.py": """
+        import os, random, time, uuid
+        import numpy
+        TAKEN = [time.time_ns(), uuid.uuid4().hex, f'of-{os.getpid()}']
+        STATE = numpy.random.RandomState()
+        random.seed(7)
+        FORKED = []
+        os.register_at_fork(after_in_child=lambda: FORKED.append(True))
+        """,
+    "late.py": """
+        import package
+        package.CHANGED = True
+        """,
+}
+PROGRAM = """
+    import gc
+    import json
+    import os
+    import random
+    import sys
+    import package
+    print('begins')
+    FINDER, CHANGED = sys.meta_path[0], 'CHANGED' in package.__dict__
+    import late
+    import warnings
+    def depth(reached):
+        try:
+            return depth(reached + 1)
+        except RecursionError:
+            return reached
+    saw = {
+        'taken': package.TAKEN, 'drawn': [random.random(), package.STATE.rand()],
+        'forked': package.FORKED, 'hash': hash('text'), 'depth': depth(0),
+        'frozen': gc.get_freeze_count() > 0, 'customized as': sys.customized_as,
+        'finders': [type(FINDER).__name__, type(sys.meta_path[0]).__name__], 'changed': CHANGED,
+    }
+    warnings.warn('from afar', stacklevel=2)
+    with open(f"{os.environ['SAW']}.{os.environ['RANK']}", "w") as file:
+        json.dump(saw, file)
+    """
+
+
+@pytest.fixture(scope="module")
+def runs(shared_program) -> dict[str, Any]:
+    """By how they were started: the runs of two workers."""
+    library = shared_program.folder.parent / "library" / "site-packages"
+    shared_program._replace(folder=library).write(LIBRARY)
+    shared_program.write({"program.py": PROGRAM})
+    env = {"PYTHONPATH": str(library), "XDG_CACHE_HOME": str(library)}
+    options = ("--nproc-per-node=2",)
+    return shared_program.each("program.py", hows=("cold", "warm"), options=options, env=env)
+
+
+def seen(runs: dict[str, Any], how: str, what: str) -> list[Any]:
+    """What each worker saw of it."""
+    return [saw[what] for saw in runs[how].saw]
+
+
+def test_what_a_package_takes_when_it_is_imported_is_the_same_in_all_workers(runs) -> None:
+    cold, warm = (seen(runs, how, "taken") for how in ("cold", "warm"))
+    assert all(one != other for one, other in zip(*cold, strict=True))
+    assert warm[0] == warm[1]
+    cold, warm = ([drawn[1] for drawn in seen(runs, how, "drawn")] for how in ("cold", "warm"))
+    assert cold[0] != cold[1]
+    assert warm[0] == warm[1]
+
+
+def test_a_seed_that_a_package_sets_does_not_hold(runs) -> None:
+    cold, warm = ([drawn[0] for drawn in seen(runs, how, "drawn")] for how in ("cold", "warm"))
+    assert cold[0] == cold[1]
+    assert len({*cold, *warm}) == 3
+
+
+def test_who_looks_whether_it_was_forked_sees_it(runs) -> None:
+    assert seen(runs, "cold", "forked") == [[], []]
+    assert seen(runs, "warm", "forked") == [[True, True]] * 2
+
+
+def test_all_workers_of_a_node_have_one_hash_seed(runs) -> None:
+    assert len(set(seen(runs, "warm", "hash"))) == 1
+
+
+def test_recursion_goes_a_little_less_deep(runs) -> None:
+    cold, warm = (seen(runs, how, "depth")[0] for how in ("cold", "warm"))
+    assert 0 < cold - warm <= 4
+
+
+def test_what_was_preloaded_is_frozen(runs) -> None:
+    assert seen(runs, "cold", "frozen") == [False, False]
+    assert seen(runs, "warm", "frozen") == [True, True]
+
+
+def test_what_sets_up_an_interpreter_ran_once_without_a_rank(runs) -> None:
+    assert seen(runs, "cold", "customized as") == ["0", "1"]
+    assert seen(runs, "warm", "customized as") == [None, None]
+    assert runs["cold"].stdout.startswith(b"customized\n")
+    assert runs["warm"].stdout.startswith(b"begins\n")
+
+
+def test_a_finder_of_ours_is_there_while_something_is_on_the_shelf(runs) -> None:
+    assert "late" in runs["warm"].events("ZygoteReady")[0]["late"]
+    before, then = seen(runs, "warm", "finders")[0]
+    assert before == "Shelf"
+    assert then == seen(runs, "cold", "finders")[0][1]
+
+
+def test_what_the_shelf_changed_in_other_modules_is_there_from_the_start(runs) -> None:
+    assert seen(runs, "cold", "changed") == [False, False]
+    assert seen(runs, "warm", "changed") == [True, True]
+
+
+def test_a_warning_from_beyond_the_program_names_our_file(runs) -> None:
+    assert b"sys:1: UserWarning: from afar" in runs["cold"].stderr
+    assert b"/run_as_main.py:" in runs["warm"].stderr
