@@ -375,7 +375,7 @@ def holdfast() -> Path:
 RunHoldfast = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_holdfast(holdfast: Path) -> RunHoldfast:
     """Run the installed command to its end.
 

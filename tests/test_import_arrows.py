@@ -177,6 +177,7 @@ class ImportCollector(ast.NodeVisitor):
 
 
 @functools.cache
+@functools.cache
 def read_modules(source: Path) -> dict[str, Module]:
     """Parse every file below `source`, by the name under which it is imported."""
     modules = {}

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from .planted import page as planted_page
 from .planted.failures import PLANTED
+from .scripts_of_pages import DOCS, script
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-DOCS = REPOSITORY / "docs"
 LINK = re.compile(r"\[[^][]*\]\((?P<to>[^)\s]+)\)|<img [^>]*src=\"(?P<image>[^\"]+)\"")
 HEADING = re.compile(r"^#{1,6} +(.*?) *$", re.MULTILINE)
 ELSEWHERE = re.compile(r"[a-z]+:")
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 site = script("build_site")

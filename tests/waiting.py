@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from holdfast.registers.register import RegisterUnreachable
+from holdfast.runtime.loop import EventLoop
 
 DEADLINE_S = 100.0
 LOOK_EVERY_S = 0.01
@@ -33,6 +34,26 @@ def until(
             raise AssertionError(f"waited in vain: {what if isinstance(what, str) else what()}")
         is_last = bool(over())
         time.sleep(LOOK_EVERY_S)
+
+
+def loop_until(loop: EventLoop, condition: Callable[[], object], look_every_s: float = 0.0) -> None:
+    """Let a loop turn until the condition holds; fail if it never does.
+
+    It looks when something has happened on the loop. What others do without a word to it is seen
+    only where it is to look every now and then, too.
+    """
+    late: list[bool] = []
+    timers = {"end": loop.call_later(DEADLINE_S, late.append, True)}
+
+    def look() -> None:
+        timers["look"] = loop.call_later(look_every_s, look)
+
+    if look_every_s:
+        look()
+    loop.run_until(lambda: bool(late) or bool(condition()))
+    for timer in timers.values():
+        timer.cancel()
+    assert not late, "the loop turned in vain"
 
 
 def once(look: Callable[[], Result | None], what: str = "it never came") -> Result:

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
+
+from holdfast.cli.main import main
+
+Call = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def call_holdfast(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Say words to the command in this process: for verbs that end before they start anything."""
+
+    def call(*words: str) -> CompletedProcess[str]:
+        status = main(list(words))
+        return CompletedProcess(words, status, *capsys.readouterr())
+
+    return call
 
 
 @pytest.fixture

@@ -79,8 +79,8 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         seconds(text)
 
 
-def test_a_storm_of_nothing_is_refused(run_holdfast: Run) -> None:
-    told = run_holdfast("chaos", NAME)
+def test_a_storm_of_nothing_is_refused(call_holdfast: Run) -> None:
+    told = call_holdfast("chaos", NAME)
     assert (told.returncode, told.stderr.splitlines()[0]) == (
         2,
         "holdfast: what harm is to be done?",
@@ -111,8 +111,8 @@ def test_a_demo_that_is_interrupted_leaves_nothing(holdfast: Path, tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_demo_has_no_name(run_holdfast: Run) -> None:
-    told = run_holdfast("chaos", "--demo", NAME)
+def test_a_demo_has_no_name(call_holdfast: Run) -> None:
+    told = call_holdfast("chaos", "--demo", NAME)
     assert (told.returncode, told.stderr.splitlines()[0]) == (
         2,
         f"holdfast: --demo has a job of its own, not '{NAME}'",

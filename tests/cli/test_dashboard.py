@@ -47,16 +47,18 @@ def fetch(url: str, key: str = "", until_told: bytes = b"") -> tuple[int, bytes]
         (["/no/such/place"], "there is no /no/such/place"),
     ],
 )
-def test_a_mistake_is_said_with_a_hint(run_holdfast: Run, words: list[str], complaint: str) -> None:
-    ended = run_holdfast("dashboard", *words)
+def test_a_mistake_is_said_with_a_hint(
+    call_holdfast: Run, words: list[str], complaint: str
+) -> None:
+    ended = call_holdfast("dashboard", *words)
     assert ended.returncode == 2
     assert complaint in ended.stderr
     assert "hint: " in ended.stderr
     assert not ended.stdout
 
 
-def test_its_help_says_how_to_go_there_from_another_machine(run_holdfast: Run) -> None:
-    assert "ssh -L" in run_holdfast("dashboard", "--help").stdout
+def test_its_help_says_how_to_go_there_from_another_machine(call_holdfast: Run) -> None:
+    assert "ssh -L" in call_holdfast("dashboard", "--help").stdout
 
 
 def test_the_key_is_in_no_output_of_an_agent_without_a_terminal(

@@ -308,9 +308,3 @@ def test_where_refuses_as_run_does(holdfast: Path) -> None:
         assert "holdfast: Slurm job 4711 has 4 nodes" in ended.stderr
         assert "\nhint: srun --nodes=4" in ended.stderr
         assert "Traceback" not in ended.stderr
-
-
-def test_where_has_a_help(holdfast: Path) -> None:
-    ended = command(holdfast, "where", "--help")
-    assert ended.returncode == 0
-    assert ended.stdout.startswith("Usage: holdfast where [--json]")

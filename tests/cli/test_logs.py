@@ -63,14 +63,14 @@ def test_lines_of_all_workers_are_shown_filtered_and_followed(
     until(lambda: run_holdfast("logs", NAME).returncode == 1, "the job is gone")
 
 
-def test_mistakes_are_said_in_a_line(run_holdfast: Run) -> None:
+def test_mistakes_are_said_in_a_line(call_holdfast: Run) -> None:
     for words, complaint in (
         (("--grep", "("), "holdfast: --grep '('"),
         (("--rank", "x"), "holdfast: 'x' is not a whole number"),
         (("--node",), "holdfast: --node needs a value"),
         (("no-such-job-here",), "holdfast: no job"),
     ):
-        told = run_holdfast("logs", *words)
+        told = call_holdfast("logs", *words)
         assert told.returncode in (1, 2)
         assert told.stderr.startswith(complaint), told.stderr
 

@@ -108,14 +108,6 @@ def test_events_are_followed_to_the_end_of_the_job(
     assert {"round_formed", "job_finished"} <= set(kinds)
 
 
-@pytest.mark.parametrize("verb", ["status", "top", "events", "drain", "restart", "stop"])
-def test_each_has_help(verb: str, run_holdfast: Run) -> None:
-    told = run_holdfast(verb, "--help")
-    assert told.returncode == 0
-    assert told.stdout.startswith(f"Usage: holdfast {verb} ")
-    assert "--rdzv-endpoint" in told.stdout
-
-
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -130,9 +122,9 @@ def test_each_has_help(verb: str, run_holdfast: Run) -> None:
     ],
 )
 def test_a_mistake_is_said_in_a_line(
-    words: tuple[str, ...], complaint: str, run_holdfast: Run
+    words: tuple[str, ...], complaint: str, call_holdfast: Run
 ) -> None:
-    told = run_holdfast(*words)
+    told = call_holdfast(*words)
     assert told.returncode in (1, 2)
     assert told.stdout == ""
     assert told.stderr.startswith(complaint), told.stderr
@@ -173,9 +165,9 @@ def test_top_draws_every_worker_and_leaves_the_terminal_as_it_was(
     ],
 )
 def test_a_number_of_nodes_that_makes_no_sense_is_refused(
-    words: tuple[str, ...], said: str, run_holdfast: Run
+    words: tuple[str, ...], said: str, call_holdfast: Run
 ) -> None:
-    told = run_holdfast("scale", *words)
+    told = call_holdfast("scale", *words)
     assert (told.returncode, told.stderr.splitlines()[0]) == (2, f"holdfast: {said}")
 
 
@@ -223,6 +215,6 @@ def test_a_program_that_does_not_ask_cannot_be_asked_to_save(
     assert "no worker of this job looks at holdfast.draining()" in told.stderr
 
 
-def test_a_time_to_save_that_is_none_is_refused(run_holdfast: Run) -> None:
-    told = run_holdfast("save", "--within", "soon")
+def test_a_time_to_save_that_is_none_is_refused(call_holdfast: Run) -> None:
+    told = call_holdfast("save", "--within", "soon")
     assert (told.returncode, told.stderr.splitlines()[0]) == (2, "holdfast: 'soon' is no time")

@@ -27,12 +27,12 @@ for step in range(3 * restarts, 10):
 """
 
 
-@pytest.fixture
-def logs(tmp_path: Path, run_holdfast: Run) -> Path:
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory, run_holdfast: Run) -> Path:
     """The log folder of a job that was restarted once."""
-    script = tmp_path / "train.py"
+    place = tmp_path_factory.mktemp("report")
+    script, folder = place / "train.py", place / "logs"
     script.write_text(FAILS_ONCE)
-    folder = tmp_path / "logs"
     options = ("--rdzv-id", "nightly", "--max-restarts", "1", "--log-dir", str(folder))
     done = run_holdfast("run", *options, str(script), timeout=100)
     assert done.returncode == 0, done.stderr
@@ -131,9 +131,9 @@ def test_a_run_is_found_by_its_name_where_logs_go_by_default(
     ],
 )
 def test_a_mistake_is_one_sentence_and_a_hint(
-    words: tuple[str, ...], complaint: str, logs: Path, run_holdfast: Run
+    words: tuple[str, ...], complaint: str, logs: Path, call_holdfast: Run
 ) -> None:
-    shown = run_holdfast("report", str(logs), *words)
+    shown = call_holdfast("report", str(logs), *words)
     assert shown.returncode == 2
     assert complaint in shown.stderr
     assert "hint: " in shown.stderr
@@ -141,18 +141,11 @@ def test_a_mistake_is_one_sentence_and_a_hint(
 
 
 def test_a_file_that_is_no_journal_and_a_folder_without_one(
-    tmp_path: Path, run_holdfast: Run
+    tmp_path: Path, call_holdfast: Run
 ) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
-    assert "is not a journal" in run_holdfast("report", str(tmp_path / "notes.txt")).stderr
-    assert "there is no journal in" in run_holdfast("report", str(tmp_path)).stderr
-
-
-def test_help_says_what_there_is(run_holdfast: Run) -> None:
-    shown = run_holdfast("report", "--help")
-    assert shown.returncode == 0
-    assert "--html FILE" in shown.stdout
-    assert all(len(line) <= 90 for line in shown.stdout.splitlines())
+    assert "is not a journal" in call_holdfast("report", str(tmp_path / "notes.txt")).stderr
+    assert "there is no journal in" in call_holdfast("report", str(tmp_path)).stderr
 
 
 def test_a_time_of_the_day_is_the_last_one_within_the_job() -> None:

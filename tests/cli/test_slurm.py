@@ -38,8 +38,8 @@ def test_no_secret_is_in_the_script(run_holdfast: RunHoldfast, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("words", [("--help",), ("submit", "--help"), ("follow", "-h")])
-def test_help_is_there(run_holdfast: RunHoldfast, words: tuple[str, ...]) -> None:
-    done = run_holdfast("slurm", *words)
+def test_help_is_there(call_holdfast: RunHoldfast, words: tuple[str, ...]) -> None:
+    done = call_holdfast("slurm", *words)
     assert done.returncode == 0
     assert "--spares N" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100

@@ -43,10 +43,6 @@ class Operation(Struct, frozen=True):
     expected: str | None = None
     """The content that the token was given with; None without a token."""
 
-    @property
-    def may_have_set(self) -> bool:
-        return self.outcome in ("set", "unknown")
-
 
 class NotLinearizable(AssertionError):
     """No order of the operations explains what was seen."""

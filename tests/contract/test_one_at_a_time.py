@@ -5,7 +5,15 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
+
+from holdfast.registers.register import RegisterUnreachable
+
+from ..waiting import DEADLINE_S, begin
 from .stages import Stage
+
+ETCD = pytest.mark.parametrize("stage", ["etcd", "etcd-v2"], indirect=True)
+"""Both APIs of etcd, whose servers tell of changes and count them."""
 
 
 def test_where_nothing_was_written_nothing_is(stage: Stage, run_id: str) -> None:
@@ -51,6 +59,15 @@ def test_a_token_where_nothing_is_sets_nothing(stage: Stage, run_id: str) -> Non
     assert elsewhere.get_state() is None
 
 
+@ETCD
+@pytest.mark.parametrize("token", [0, -1, "1", b"x", 2.0])
+def test_what_is_no_token_matches_nothing(stage: Stage, run_id: str, token: object) -> None:
+    register = stage.open(run_id)
+    assert register.set_state(b"new", token) == (b"", None, False)
+    assert register.set_state(b"old")[2]
+    assert register.set_state(b"new", token)[::2] == (b"old", False)
+
+
 def test_a_token_stays_stale_however_long_ago_it_was(stage: Stage, run_id: str) -> None:
     register, sleeper = stage.open(run_id), stage.open(run_id)
     _, stale, _ = register.set_state(b"first")
@@ -67,7 +84,8 @@ def _is_not_set(register: Any, content: bytes, token: Any) -> bool:
 
 
 def test_runs_do_not_see_each_other_whatever_they_are_called(stage: Stage, run_id: str) -> None:
-    names = [run_id, f"{run_id}/x", f"{run_id}%2Fx", f"../{run_id}", f"{run_id} ü\n", run_id * 30]
+    paths = [run_id, f"{run_id}/", f"{run_id}/document", f"{run_id}%2Fdocument", f"../{run_id}"]
+    names = [*paths, f"{run_id} ü\n?&+", run_id * 30, ".", "..", "%2E", "_hidden"]
     for name in names:
         register = stage.open(name)
         assert register.get_state() is None, name
@@ -104,3 +122,40 @@ def test_of_many_that_write_first_one_wins_and_all_learn_which(stage: Stage, run
     assert [has_set for _, _, has_set in answers].count(True) == 1
     assert len({(content, token) for content, token, _ in answers}) == 1
     assert stage.open(run_id).get_state() == answers[0][:2]
+
+
+@ETCD
+def test_a_change_is_pushed_to_who_waits(stage: Stage, run_id: str) -> None:
+    writer, waiting = stage.open(run_id), stage.open(run_id)
+    token = None
+    for number in range(20):
+        content = b"%d" % number
+        news = begin(lambda token=token: waiting.wait_for_change(token, DEADLINE_S))
+        _, newer, has_set = writer.set_state(content, token)
+        assert has_set
+        assert news.result(DEADLINE_S) == (content, newer)
+        token = newer
+
+
+@ETCD
+def test_changes_between_two_waits_are_not_missed(stage: Stage, run_id: str) -> None:
+    writer, waiting = stage.open(run_id), stage.open(run_id)
+    _, token, _ = writer.set_state(b"0")
+    assert waiting.wait_for_change(token, 0.01) is None
+    _, first, _ = writer.set_state(b"1", token)
+    assert waiting.wait_for_change(token, DEADLINE_S) == (b"1", first)
+    _, second, _ = writer.set_state(b"2", first)
+    assert waiting.wait_for_change(first, DEADLINE_S) == (b"2", second)
+
+
+@ETCD
+def test_close_wakes_who_waits(stage: Stage, run_id: str) -> None:
+    register = stage.open(run_id)
+    _, token, _ = register.set_state(b"here")
+    assert register.wait_for_change(token, 0.01) is None
+    waiting = begin(lambda: register.wait_for_change(token, 600))
+    register.close()
+    with pytest.raises(RegisterUnreachable):
+        waiting.result(DEADLINE_S)
+    with pytest.raises(RegisterUnreachable):
+        register.get_state()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.dashboard.made_up import MadeUpJob
+from tests.waiting import loop_until
 
 from holdfast.dashboard.guard import Guard
 from holdfast.dashboard.live import live_site
@@ -19,7 +20,6 @@ from holdfast.runtime.loop import EventLoop
 from holdfast.transport.http_server import HttpServer
 
 KEY = "a-key-for-tests"
-DEADLINE_S = 30.0
 SiteOf = Callable[[EventLoop, Guard], Site]
 
 
@@ -41,16 +41,7 @@ class Served:
         self.address = self.server.listen()
 
     def until(self, is_so: Callable[[], object]) -> None:
-        given_up: list[bool] = []
-        timer = self.loop.call_later(DEADLINE_S, given_up.append, True)
-
-        def done() -> bool:
-            self.loop.call_later(0.01, lambda: None)
-            return bool(given_up or is_so())
-
-        self.loop.run_until(done)
-        timer.cancel()
-        assert not given_up, "it did not come to pass"
+        loop_until(self.loop, is_so, look_every_s=0.01)
 
     def run_for_a_while(self, seconds: float) -> None:
         over: list[bool] = []

@@ -75,7 +75,6 @@ NodeName={nodes} CPUs={cpus} RealMemory=4000
 PartitionName=work Nodes={nodes} Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=20
 PartitionName=urgent Nodes={nodes} MaxTime=INFINITE State=UP PriorityTier=10
 """
-ADDRESS_LINE = "NodeName={name} NodeAddr={address} CPUs={cpus} RealMemory=4000"
 
 
 class Said(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 # Rank 1 is late as the test says; rank 0 is not, and waits.
@@ -60,12 +59,3 @@ def test_a_timer_of_pytorchs_file_timer_ends_its_worker_with_the_scope_named(run
     path = Path(job.read("path.1"))
     assert path == Path(job.read("path.0"))
     assert not path.exists(), "the pipe is left"
-
-
-def test_the_pipe_is_where_the_user_says(run_job, tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    variables = {"TORCHELASTIC_TIMER_FILE": str(pipe)}
-    job = run_job("-n", "2", "--file-timer", script=TIMED, env=variables)
-    assert job.read("path.1") == str(pipe)
-    assert "the timer of loading the data ran out" in job.stderr
-    assert not os.path.exists(pipe)

@@ -95,6 +95,29 @@ CASES = {
         "never_comes()",
         ("ranks 0 and 1 are in never_comes",),
     ),
+    "a start without a sign": (
+        """
+        while lasts():
+            time.sleep(0.1)
+        """,
+        "never_comes()",
+        ("ranks 0 and 1 are in never_comes",),
+    ),
+    "data that rank 0 loads while the others wait": (
+        """
+        steps()
+        while rank == 0 and lasts():
+            open("data", "wb").write(bytes(1 << 21))
+            time.sleep(0.1)
+        barrier("loaded")
+        """,
+        """
+        if rank == 0:
+            never_comes()
+        barrier("loaded again")
+        """,
+        ("rank 0 is in never_comes", "rank 1 waits in barrier"),
+    ),
     "a computation that holds the interpreter": (
         """
         steps()

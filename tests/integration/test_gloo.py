@@ -51,6 +51,7 @@ def expect_sums(job, nproc: int, attempts: int) -> None:
             assert json.loads(job.read(f"found.{attempt}.{rank}")) == right
 
 
+@pytest.mark.thorough
 def test_a_group_comes_back_from_five_losses_in_a_row(run_job) -> None:
     words = ("--nproc-per-node=2", "--max-restarts=5", *AT_ONCE)
     job = run_job(*words, script=ADD_UP, args=("5",))

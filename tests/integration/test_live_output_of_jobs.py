@@ -20,8 +20,9 @@ sys.stderr.write("\\n")
 """
 
 
-@pytest.mark.parametrize("how", ["--tee=0", "--tee=3"])
-@pytest.mark.parametrize("console", ["2> shown", "2>&1 | cat > shown"], ids=["file", "pipe"])
+@pytest.mark.parametrize(
+    ("how", "console"), [("--tee=0", "2> shown"), ("--tee=3", "2>&1 | cat > shown")]
+)
 def test_bars_of_two_workers_are_shown_while_they_are_drawn(start_job, how, console) -> None:
     job = start_job("--nproc-per-node=2", how, script=BARS, shell=console)
     for step in range(4):

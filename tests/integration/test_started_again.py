@@ -159,7 +159,11 @@ def test_a_job_that_was_killed_everywhere_goes_on_at_once(machines: Machines) ->
     assert not notes(machines), "a job that is over leaves none"
 
 
-@pytest.mark.parametrize("how", ["with descriptors", "without descriptors"])
+@pytest.mark.parametrize(
+    ("machines", "how"),
+    [("etcd", "with descriptors"), ("embedded", "without descriptors")],
+    indirect=["machines"],
+)
 def test_but_not_while_a_process_of_the_old_round_is_left(
     machines: Machines, how: str, is_running: Callable[[int], bool]
 ) -> None:
@@ -176,6 +180,7 @@ def test_but_not_while_a_process_of_the_old_round_is_left(
     machines.finish()
 
 
+@pytest.mark.parametrize("machines", ["file"], indirect=True)
 def test_a_machine_without_its_disk_is_waited_for(machines: Machines) -> None:
     machines.start()
     machines.until_round(1)

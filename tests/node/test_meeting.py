@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from holdfast.runtime.loop import EventLoop
 from holdfast.transport.auth import OPEN
 
 from ..free_ports import free_port
+from ..waiting import loop_until
 from .by_hand import Node, World, job
 
 DEADLINE_S = 60.0
@@ -45,11 +45,7 @@ class RealWorld:
         )
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        waking = self.loop.call_later(DEADLINE_S, lambda: None)
-        self.loop.run_until(lambda: bool(condition()) or time.monotonic() > deadline)
-        waking.cancel()
-        assert condition(), "it did not come in time"
+        loop_until(self.loop, condition)
 
     def claim(self, node: str) -> EndpointClaim:
         made = EndpointClaim(self.loop, self.config, node, OPEN, self.said.append)

@@ -15,6 +15,8 @@ from holdfast.processes.spawner_client import SpawnerClient
 from holdfast.processes.spawner_process import start_spawner
 from holdfast.runtime.loop import EventLoop
 
+from ..waiting import loop_until
+
 
 class Stage:
     """A spawner, its client, and what was heard from it."""
@@ -26,13 +28,6 @@ class Stage:
         process = start_spawner(zygote=False)
         self.client = SpawnerClient(process, self.heard.append, self.ended.append)
         self.client.attach(self.loop)
-
-    def run_until(self, done) -> None:
-        late: list[bool] = []
-        timer = self.loop.call_later(60, late.append, True)
-        self.loop.run_until(lambda: bool(late) or done())
-        timer.cancel()
-        assert not late, f"waited in vain; heard {self.heard}, ended {self.ended}"
 
     def close(self) -> None:
         if not self.ended:
@@ -53,7 +48,7 @@ def test_what_can_never_be_sent_ends_the_spawner_and_is_named(stage: Stage) -> N
     os.close(closed)
     stage.client.request(NameStuck(), [closed])
     os.dup2(0, closed)  # So that there is something to close with the connection.
-    stage.run_until(lambda: stage.ended)
+    loop_until(stage.loop, lambda: stage.ended)
     assert stage.ended == ["could not be asked: Bad file descriptor"]
 
 
@@ -107,6 +102,6 @@ def test_what_cannot_be_sent_now_is_sent_later() -> None:
 def test_the_end_of_a_spawner_is_told_with_how_it_came(stage: Stage) -> None:
     stage.client.kill()
     stage.client.request(NameStuck())
-    stage.run_until(lambda: stage.ended)
+    loop_until(stage.loop, lambda: stage.ended)
     (how,) = stage.ended
     assert how.startswith("was killed by")

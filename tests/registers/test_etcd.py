@@ -78,38 +78,12 @@ def test_it_offers_all_that_a_register_may(etcd: EtcdCluster, open_register: Ope
         assert isinstance(register, ability)
 
 
-def test_any_bytes_come_back_as_they_were(etcd: EtcdCluster, open_register: Open) -> None:
-    content = bytes(range(256)) * 16
-    _, token, has_set = open_register(etcd).set_state(content)
-    assert has_set
-    assert open_register(etcd).get_state() == (content, token)
-
-
-@pytest.mark.parametrize("run_id", ["a", "a/", "a/document", "a0", ".", "..", "%2E", "ü b?&"])
-def test_runs_of_similar_names_do_not_meet(
-    etcd: EtcdCluster, open_register: Open, run_id: str
-) -> None:
-    register = open_register(etcd, run_id=run_id)
-    assert register.get_state() is None
-    assert register.set_state(run_id.encode())[2]
-    assert open_register(etcd, run_id=run_id).get_state()[0] == run_id.encode()
-
-
 def test_the_prefix_is_the_users_choice(etcd: EtcdCluster, open_register: Open) -> None:
     open_register(etcd).set_state(b"ours")
     other = open_register(etcd, options={"etcd_prefix": "/jobs/of/mine"})
     assert other.get_state() is None
     other.set_state(b"theirs")
     assert open_register(etcd).get_state()[0] == b"ours"
-
-
-@pytest.mark.parametrize("token", [0, -1, "1", b"x", 2.0, object()])
-def test_what_is_no_token_matches_nothing(
-    etcd: EtcdCluster, open_register: Open, token: object
-) -> None:
-    register = open_register(etcd, run_id=f"no token {type(token).__name__} {token!r:.3}")
-    assert register.set_state(b"new", token) == (b"", None, False)
-    assert register.get_state() is None
 
 
 def test_a_document_that_was_removed_is_told_as_nothing(
@@ -125,11 +99,6 @@ def test_a_document_that_was_removed_is_told_as_nothing(
     # The lease to which the next one is attached is a new one.
     assert register.set_state(b"third")[2]
     assert register.get_state()[0] == b"third"
-
-
-def test_our_own_content_that_is_found_was_set(etcd: EtcdCluster, open_register: Open) -> None:
-    _, token, _ = open_register(etcd).set_state(b"ours")
-    assert open_register(etcd).set_state(b"ours") == (b"ours", token, True)
 
 
 # --- the holder, and how long things are kept ---------------------------------------------
@@ -267,18 +236,6 @@ def test_what_need_not_be_kept_long_ends_soon_after_its_writer(
 # --- waiting ------------------------------------------------------------------------------
 
 
-def test_a_change_is_pushed_to_who_waits(etcd: EtcdCluster, open_register: Open) -> None:
-    writer, waiting = open_register(etcd), open_register(etcd)
-    token = None
-    for number in range(20):
-        content = b"%d" % number
-        news = begin(lambda token=token: waiting.wait_for_change(token, DEADLINE_S))
-        _, newer, has_set = writer.set_state(content, token)
-        assert has_set
-        assert news.result(DEADLINE_S) == (content, newer)
-        token = newer
-
-
 def test_changes_of_other_runs_are_no_news(etcd: EtcdCluster, open_register: Open) -> None:
     register = open_register(etcd)
     _, token, _ = register.set_state(b"ours")
@@ -295,16 +252,6 @@ def test_one_that_wrote_itself_does_not_hear_of_it(etcd: EtcdCluster, open_regis
     assert register.wait_for_change(own, 0.05) is None
     _, token, _ = other.set_state(b"3", own)
     assert register.wait_for_change(own, DEADLINE_S) == (b"3", token)
-
-
-def test_close_wakes_who_waits(etcd: EtcdCluster, open_register: Open) -> None:
-    register = open_register(etcd)
-    _, token, _ = register.set_state(b"here")
-    assert register.wait_for_change(token, 0.01) is None
-    waiting = begin(lambda: register.wait_for_change(token, 600))
-    register.close()
-    with pytest.raises(RegisterUnreachable):
-        waiting.result(DEADLINE_S)
 
 
 def test_a_wait_goes_on_where_its_beginning_is_compacted_away(

@@ -17,13 +17,12 @@ from holdfast.registers.register import (
     Forgets,
     RegisterRefused,
     RegisterSettings,
-    RegisterUnreachable,
     WaitsForChange,
 )
 
 from ..etcd_cluster import QUICK_ELECTIONS, EtcdCluster, EtcdOptions
 from ..transport.conftest import Certificates
-from ..waiting import DEADLINE_S, begin, persistently, until
+from ..waiting import DEADLINE_S, persistently, until
 
 PASSWORD = "such a secret: ä"
 
@@ -66,40 +65,6 @@ def test_it_offers_what_v2_can_do(etcd: EtcdCluster, open_register: Open) -> Non
     for ability in (WaitsForChange, Forgets, Closes):
         assert isinstance(register, ability)
     assert not hasattr(register, "holder_expired")
-
-
-def test_any_bytes_come_back_as_they_were(etcd: EtcdCluster, open_register: Open) -> None:
-    content = bytes(range(256)) * 16
-    _, token, has_set = open_register(etcd.endpoints).set_state(content)
-    assert has_set
-    assert open_register(etcd.endpoints).get_state() == (content, token)
-
-
-@pytest.mark.parametrize("run_id", ["a", "a/", "a/b", ".", "..", "%2E", "ü b?&+", "_hidden"])
-def test_runs_of_similar_names_do_not_meet(
-    etcd: EtcdCluster, open_register: Open, run_id: str
-) -> None:
-    register = open_register(etcd.endpoints, run_id=run_id)
-    assert register.get_state() is None
-    assert register.set_state(run_id.encode())[2]
-    found = open_register(etcd.endpoints, run_id=run_id).get_state()
-    assert found is not None
-    assert found[0] == run_id.encode()
-
-
-@pytest.mark.parametrize("token", [0, -1, "1", b"x", 2.0])
-def test_what_is_no_token_matches_nothing(
-    etcd: EtcdCluster, open_register: Open, token: object
-) -> None:
-    register = open_register(etcd.endpoints, run_id=f"no token {token!r}")
-    assert register.set_state(b"new", token) == (b"", None, False)
-    assert register.set_state(b"old")[2]
-    assert register.set_state(b"new", token)[::2] == (b"old", False)
-
-
-def test_our_own_content_that_is_found_was_set(etcd: EtcdCluster, open_register: Open) -> None:
-    _, token, _ = open_register(etcd.endpoints).set_state(b"ours")
-    assert open_register(etcd.endpoints).set_state(b"ours") == (b"ours", token, True)
 
 
 def test_what_no_register_wrote_is_refused(
@@ -156,40 +121,6 @@ def test_what_another_wrote_since_is_not_forgotten(
 
 
 # --- waiting ------------------------------------------------------------------------------
-
-
-def test_a_change_is_pushed_to_who_waits(etcd: EtcdCluster, open_register: Open) -> None:
-    writer, waiting = open_register(etcd.endpoints), open_register(etcd.endpoints)
-    token = None
-    for number in range(20):
-        content = b"%d" % number
-        news = begin(lambda token=token: waiting.wait_for_change(token, DEADLINE_S))
-        _, newer, has_set = writer.set_state(content, token)
-        assert has_set
-        assert news.result(DEADLINE_S) == (content, newer)
-        token = newer
-
-
-def test_changes_between_two_waits_are_not_missed(etcd: EtcdCluster, open_register: Open) -> None:
-    writer, waiting = open_register(etcd.endpoints), open_register(etcd.endpoints)
-    _, token, _ = writer.set_state(b"0")
-    assert waiting.wait_for_change(token, 0.01) is None
-    _, first, _ = writer.set_state(b"1", token)
-    assert waiting.wait_for_change(token, DEADLINE_S) == (b"1", first)
-    _, second, _ = writer.set_state(b"2", first)
-    assert waiting.wait_for_change(first, DEADLINE_S) == (b"2", second)
-
-
-def test_close_wakes_who_waits(etcd: EtcdCluster, open_register: Open) -> None:
-    register = open_register(etcd.endpoints)
-    _, token, _ = register.set_state(b"here")
-    assert register.wait_for_change(token, 0.01) is None
-    waiting = begin(lambda: register.wait_for_change(token, 600))
-    register.close()
-    with pytest.raises(RegisterUnreachable):
-        waiting.result(DEADLINE_S)
-    with pytest.raises(RegisterUnreachable):
-        register.get_state()
 
 
 def test_a_wait_goes_on_where_the_server_has_forgotten_its_beginning(

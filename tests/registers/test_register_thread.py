@@ -12,6 +12,8 @@ from holdfast.registers.register import RegisterRefused, RegisterUnreachable
 from holdfast.registers.register_thread import NoAnswer, RegisterAnswer, RegisterThread, Reply
 from holdfast.runtime.loop import EventLoop
 
+from ..waiting import loop_until
+
 DEADLINE_S = 40.0
 
 
@@ -107,13 +109,7 @@ class Desk:
 
     def until(self, done: Callable[[], object]) -> None:
         """Look at every turn of the loop, and now and then: other threads do not wake it."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not done():
-            assert time.monotonic() < deadline, "nothing came in time"
-            turned: list[bool] = []
-            timer = self.loop.call_later(0.01, turned.append, True)
-            self.loop.run_until(lambda: bool(turned) or bool(done()))  # noqa: B023
-            timer.cancel()
+        loop_until(self.loop, done, look_every_s=0.01)
 
     def reply(self) -> Reply:
         self.until(lambda: self.replies)

@@ -14,7 +14,7 @@ from holdfast.runtime import disk as module
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
 
-DEADLINE_S = 60.0
+from ..waiting import loop_until
 
 
 class Stage:
@@ -32,16 +32,7 @@ class Stage:
         return lambda: os.read(reading, 100), lambda: os.write(writing, b"here") and None
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-
-        def look() -> None:
-            assert time.monotonic() < deadline, f"the condition never held; said: {self.said}"
-            glance[:] = [self.loop.call_later(0.002, look)]
-
-        glance: list = []
-        look()
-        self.loop.run_until(lambda: bool(condition()))
-        glance[0].cancel()
+        loop_until(self.loop, condition, look_every_s=0.002)
 
     def close(self) -> None:
         self.disk.close()

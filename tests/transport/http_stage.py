@@ -18,7 +18,7 @@ from holdfast.transport.http_model import (
 )
 from holdfast.transport.http_server import TURN_S, HttpServer
 
-DEADLINE_S = 40.0
+from ..waiting import loop_until
 
 
 class HttpClient:
@@ -143,14 +143,7 @@ class HttpStage:
         return client
 
     def until(self, is_so: Callable[[], object]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-
-        def done() -> bool:
-            assert time.monotonic() < deadline, "it never came to that"
-            self.loop.call_later(0.01, lambda: None)
-            return bool(is_so())
-
-        self.loop.run_until(done)
+        loop_until(self.loop, is_so, look_every_s=0.01)
 
     def assert_undisturbed(self) -> None:
         """Whoever asks now is answered."""

@@ -28,6 +28,8 @@ from holdfast.transport.client import Client
 from holdfast.transport.frames import FrameReader
 from holdfast.transport.server import Server
 
+from ..waiting import loop_until
+
 JOB = "job"
 TENURE = Tenure(3, 7)
 DEADLINE_S = 40.0
@@ -207,11 +209,7 @@ class Stage:
 
     def until(self, done: Callable[[], object]) -> None:
         """Run the loop until something is so; fail when it never is."""
-        late: list[bool] = []
-        timer = self.loop.call_later(DEADLINE_S, late.append, True)
-        self.loop.run_until(lambda: bool(late) or bool(done()))
-        timer.cancel()
-        assert not late, "waited in vain"
+        loop_until(self.loop, done)
 
     def assert_undisturbed(self, agent: Agent) -> None:
         """The agent is still heard, and still answered, on the connection that it had."""

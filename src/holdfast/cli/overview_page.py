@@ -21,10 +21,6 @@ from holdfast.core.protocol.questions import (
 from holdfast.observe.story import StoryEvent
 
 Row = tuple[str, ...]
-NODE_COLUMNS: Row = ("node", "ranks", "is", "step", "steps/s", "cpu", "memory", "heard")
-RANK_COLUMNS: Row = (
-    *("rank", "node", "pid", "is", "step", "steps/s", "last step", "phase", "cpu", "memory"),
-)
 NODES_SHOWN = 40
 STRAGGLER_SHARE = 0.5
 """Who makes less than this share of the middle one's steps is marked, as `--help` says."""

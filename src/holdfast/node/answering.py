@@ -243,10 +243,6 @@ class Answering:
         self._events().after(question.after, EVENTS_TOLD_MOST, question.wait_s, told)
 
 
-def _log_block(block: OutputBlock) -> LogBlock:
-    return LogBlock(block.at, block.rank, 2 if block.stream == 2 else 1, block.text)
-
-
 def _rank(standing: WorkerStanding, used: ProcessUsage) -> RankOverview:
     return RankOverview(
         standing.rank,

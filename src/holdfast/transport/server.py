@@ -164,9 +164,6 @@ class Server:
         """Who has a control connection now."""
         return self._roster.nodes
 
-    def is_connected(self, node: str) -> bool:
-        return node in self._roster
-
     def send(self, node: str, tenure: Tenure, message: ToNode) -> bool:
         """Send to a node under a tenure; whether it has a connection on which it has spoken.
 

@@ -61,9 +61,11 @@ def needed_by(user: str) -> list[str]:
 @pytest.mark.parametrize(
     ("method", "user", "name"),
     [
-        pytest.param(method, user, name, id=f"{method}-{name}")
+        pytest.param(
+            method, user, name, id=f"{method}-{name}", marks=[pytest.mark.thorough] * (number > 0)
+        )
         for method, user in (("spawn", private_names.SPAWN), ("fork", private_names.FORK))
-        for name in needed_by(user)
+        for number, name in enumerate(needed_by(user))
         if name != "concurrent.futures.thread._threads_queues"
     ],
 )

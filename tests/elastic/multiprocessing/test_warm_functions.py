@@ -177,8 +177,6 @@ EQUAL = (
     "session", "limits", "threads", "hooks", "warnings", "collector", "seeded", "ours", "locale",
     "recursion",
 )  # fmt: skip
-NOT_OURS_TO_DECIDE = {"process", "session", "descriptors", "environment", "signals"}
-"""Where our cold workers are not like those of `multiprocessing`: name, session, variables, …"""
 BY_MULTIPROCESSING = """
 def put(queue):
     queue.put(look())

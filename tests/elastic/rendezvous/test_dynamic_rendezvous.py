@@ -79,6 +79,8 @@ CARRIERS = [
     "etcd-v2",
     pytest.param("tcp store", marks=pytest.mark.torch),
 ]
+BOTH_PLACES = pytest.mark.parametrize("make", ["embedded", "etcd"], indirect=True)
+"""For what handlers do once they have met: the coordinator is the first one's, or anybody's."""
 Maker = Callable[[RendezvousParameters], DynamicRendezvousHandler]
 
 
@@ -182,6 +184,7 @@ def test_a_third_is_taken_in(make: Make, pool: ThreadPoolExecutor) -> None:
     assert sorted(info.rank for info in infos) == [0, 1, 2]
 
 
+@BOTH_PLACES
 def test_one_who_is_done_does_not_disturb_the_others(make: Make, pool: ThreadPoolExecutor) -> None:
     host, other = make(1, 2), make(1, 2)
     host_info = pool.submit(host.next_rendezvous)
@@ -196,6 +199,7 @@ def test_one_who_is_done_does_not_disturb_the_others(make: Make, pool: ThreadPoo
     assert host._membership.is_closed
 
 
+@BOTH_PLACES
 def test_a_failure_for_good_ends_the_job_for_all(make: Make, pool: ThreadPoolExecutor) -> None:
     one, other = make(2, 2), make(2, 2)
     meet(pool, one, other)
@@ -215,6 +219,7 @@ def test_a_failure_for_good_ends_the_job_for_all(make: Make, pool: ThreadPoolExe
         failing.result(DEADLINE_S)
 
 
+@BOTH_PLACES
 def test_workers_that_failed_for_good_end_the_job_for_all(
     make: Make, pool: ThreadPoolExecutor
 ) -> None:
@@ -228,6 +233,7 @@ def test_workers_that_failed_for_good_end_the_job_for_all(
     assert done.result(DEADLINE_S)
 
 
+@BOTH_PLACES
 def test_a_failure_for_good_is_known_to_one_that_takes_long_to_stop(
     make: Make, pool: ThreadPoolExecutor
 ) -> None:
@@ -246,6 +252,7 @@ def test_a_failure_for_good_is_known_to_one_that_takes_long_to_stop(
     assert done.result(DEADLINE_S)
 
 
+@BOTH_PLACES
 def test_one_who_goes_closes_nothing(make: Make, pool: ThreadPoolExecutor) -> None:
     one, other = make(1, 2), make(1, 2)
     first = pool.submit(one.next_rendezvous)
@@ -258,6 +265,7 @@ def test_one_who_goes_closes_nothing(make: Make, pool: ThreadPoolExecutor) -> No
     assert not one.is_closed()
 
 
+@BOTH_PLACES
 def test_a_closed_rendezvous_goes_on_until_its_round_is_over(
     make: Make, pool: ThreadPoolExecutor
 ) -> None:
@@ -280,6 +288,7 @@ def test_a_closed_rendezvous_goes_on_until_its_round_is_over(
     assert one.is_closed()
 
 
+@BOTH_PLACES
 def test_whoever_waits_is_told_that_the_rendezvous_was_closed(
     make: Make, pool: ThreadPoolExecutor
 ) -> None:
@@ -291,6 +300,7 @@ def test_whoever_waits_is_told_that_the_rendezvous_was_closed(
         waiting.result(DEADLINE_S)
 
 
+@BOTH_PLACES
 def test_nobody_waits_for_one_who_has_finished(make: Make, pool: ThreadPoolExecutor) -> None:
     one, other = make(2, 2), make(2, 2)
     meet(pool, one, other)
@@ -304,6 +314,7 @@ def test_nobody_waits_for_one_who_has_finished(make: Make, pool: ThreadPoolExecu
         stays.next_rendezvous()
 
 
+@BOTH_PLACES
 def test_one_who_has_finished_goes_when_another_fails(make: Make, pool: ThreadPoolExecutor) -> None:
     one, other = make(2, 2), make(2, 2)
     meet(pool, one, other)
@@ -313,6 +324,7 @@ def test_one_who_has_finished_goes_when_another_fails(make: Make, pool: ThreadPo
     assert one.shutdown()
 
 
+@BOTH_PLACES
 def test_one_who_waits_in_vain_closes_nothing(make: Make, pool: ThreadPoolExecutor) -> None:
     one, other, spare = make(2, 2), make(2, 2), make(2, 2, join_s=1)
     meet(pool, one, other)
@@ -332,6 +344,7 @@ def test_one_who_waits_in_vain_closes_nothing(make: Make, pool: ThreadPoolExecut
     assert again.result(DEADLINE_S).world_size == 2
 
 
+@BOTH_PLACES
 def test_a_spare_may_go_when_the_others_have_done_the_work(
     make: Make, pool: ThreadPoolExecutor
 ) -> None:
@@ -356,6 +369,7 @@ def test_who_comes_after_the_end_is_told_that_nothing_was_done_for_it(
         make(1, 1).next_rendezvous()
 
 
+@BOTH_PLACES
 def test_an_exception_that_was_handled_before_is_no_failure(
     make: Make, pool: ThreadPoolExecutor
 ) -> None:
@@ -388,6 +402,7 @@ def test_jobs_of_the_same_name_at_other_ports_know_nothing_of_each_other() -> No
         another.shutdown()
 
 
+@BOTH_PLACES
 def test_too_few_is_a_timeout(make: Make) -> None:
     with pytest.raises(RendezvousTimeoutError):
         make(2, 2, join_s=1).next_rendezvous()

@@ -253,6 +253,7 @@ def lead_etcd_on(job: EtcdJob, agent: Agent) -> None:
     job.until(wanted.is_leader, f"{wanted.name} to lead")
 
 
+@pytest.mark.thorough
 def test_the_coordinator_may_die_before_the_first_round(make_etcd_job) -> None:
     """Two wait for a third; the one of them that leads dies before it comes."""
     job = make_etcd_job(4)
@@ -270,6 +271,7 @@ def test_the_coordinator_may_die_before_the_first_round(make_etcd_job) -> None:
     job.finish(other, *late)
 
 
+@pytest.mark.thorough
 def test_the_coordinator_may_die_during_the_last_call(make_etcd_job) -> None:
     job = make_etcd_job(3)
     job.start_all("--nnodes=2:4", SHORT, NO_RESTARTS)
@@ -300,6 +302,7 @@ def test_the_coordinator_may_die_while_a_restart_is_under_way(make_etcd_job) -> 
     assert job.document().ledger.charges <= len(INSTANTS_S)
 
 
+@pytest.mark.thorough
 def test_the_next_coordinator_counts_rounds_and_restarts_on(make_etcd_job) -> None:
     job = make_etcd_job(3)
     words = ("--max-restarts=1", "--restart-backoff=0")
@@ -320,6 +323,7 @@ def test_the_next_coordinator_counts_rounds_and_restarts_on(make_etcd_job) -> No
     assert all(USED_UP in agent.stderr for agent in others), job.record()
 
 
+@pytest.mark.thorough
 def test_one_coordinator_after_the_other_may_die(make_etcd_job) -> None:
     job = make_etcd_job(5)
     number = start(job, "--nnodes=1:5", SHORT, NO_RESTARTS, world=5)

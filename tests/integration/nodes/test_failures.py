@@ -44,6 +44,7 @@ def test_a_killed_agent_is_replaced_by_its_next_life(make_job) -> None:
     job.finish(first, third, again)
 
 
+@pytest.mark.thorough
 def test_a_host_on_which_everything_is_killed_is_done_without(make_job) -> None:
     job = make_job(3)
     first, second, third = job.start_all(*ELASTIC, NO_RESTARTS)
@@ -54,6 +55,7 @@ def test_a_host_on_which_everything_is_killed_is_done_without(make_job) -> None:
     job.finish(first, second)
 
 
+@pytest.mark.thorough
 def test_a_worker_and_another_host_may_be_lost_at_once(make_job) -> None:
     job = make_job(3)
     first, second, third = job.start_all(*ELASTIC, "--max-restarts=1")
@@ -118,6 +120,7 @@ def test_a_failure_without_restarts_ends_every_node_with_the_same_cause(make_job
         assert "RuntimeError: told to fail on host2" in agent.stderr
 
 
+@pytest.mark.thorough
 def test_the_restarts_are_counted_for_the_whole_job(make_job) -> None:
     job = make_job(2)
     agents = job.start_all("--nnodes=2", PATIENT_CONF, "--max-restarts=1", "--restart-backoff=0")

@@ -39,6 +39,7 @@ def test_a_spare_stands_by_and_takes_over(make_job) -> None:
     job.finish(first, spare)
 
 
+@pytest.mark.thorough
 def test_a_spare_that_was_not_needed_ends_well(make_job) -> None:
     job = make_job(3)
     agents = job.start_all("--nnodes=2:2", PATIENT_CONF, NO_RESTARTS)
@@ -47,6 +48,7 @@ def test_a_spare_that_was_not_needed_ends_well(make_job) -> None:
     job.finish(*agents)
 
 
+@pytest.mark.thorough
 def test_an_agent_that_gets_sigterm_leaves_and_the_others_go_on(make_job) -> None:
     job = make_job(3)
     first, second, third = job.start_all(*ELASTIC)
@@ -70,6 +72,7 @@ def test_the_host_of_the_endpoint_may_be_the_last_to_start(make_job) -> None:
     job.finish(*early, last)
 
 
+@pytest.mark.thorough
 def test_hosts_may_have_different_numbers_of_workers(make_job) -> None:
     job = make_job(3)
     words = ("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
@@ -92,6 +95,7 @@ def test_hosts_may_meet_over_ipv6(make_job) -> None:
     job.finish(*agents)
 
 
+@pytest.mark.thorough
 def test_hosts_that_finish_at_different_times_all_succeed(make_job) -> None:
     job = make_job(3)
     agents = job.start_all("--nnodes=3", PATIENT_CONF, NO_RESTARTS)

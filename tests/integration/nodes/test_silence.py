@@ -65,6 +65,7 @@ def test_a_link_cut_for_less_than_the_lease_is_not_missed(make_job) -> None:
     job.finish(*job.agents)
 
 
+@pytest.mark.thorough
 def test_a_pause_that_ends_the_round_costs_nobody_its_seat(make_job) -> None:
     """Silence long enough to be suspected, and over before the lease is."""
     job = start(make_job(3), SUSPICIOUS_CONF)

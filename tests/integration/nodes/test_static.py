@@ -70,7 +70,9 @@ def test_every_node_has_the_rank_that_it_was_given_whoever_comes_first(make_stat
     job.finish(*last_first)
 
 
-@pytest.mark.parametrize("start", ["--preload=json", "--no-warm"])
+@pytest.mark.parametrize(
+    "start", ["--preload=json", pytest.param("--no-warm", marks=pytest.mark.thorough)]
+)
 def test_workers_get_the_master_as_it_was_given(make_static, start: str, tmp_path: Path) -> None:
     """Also where a node knows it by another address than the others do."""
     static = make_static(2)
@@ -108,7 +110,7 @@ def test_a_failed_worker_restarts_all_and_costs_the_job_one_restart(make_static)
     assert len({agent.cause() for agent in agents}) == 1
 
 
-@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("rank", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_a_lost_node_is_waited_for_and_gets_its_rank_back(make_static, rank: int) -> None:
     static = make_static(3)
     job = static.job
@@ -127,7 +129,7 @@ def test_a_lost_node_is_waited_for_and_gets_its_rank_back(make_static, rank: int
     job.finish(*agents.values())
 
 
-@pytest.mark.parametrize("record", [True, False])
+@pytest.mark.parametrize("record", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_rank_0_that_comes_back_is_rank_0(make_static, record: bool) -> None:
     """It carries the coordinator: with what it had written down, or with an empty disk."""
     static = make_static(2)
@@ -159,6 +161,7 @@ def test_a_second_node_of_a_rank_says_why_it_stands_by_and_takes_over(make_stati
     job.finish(first, third)
 
 
+@pytest.mark.thorough
 def test_two_nodes_of_one_rank_do_not_make_up_for_the_missing_one(make_static) -> None:
     static = make_static(3)
     job = static.job

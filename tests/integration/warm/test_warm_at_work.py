@@ -171,21 +171,25 @@ def test_programs_write_the_same(same, what) -> None:
 
 
 SETTINGS = {
-    "PYTHONWARNINGS": "error",
-    "PYTHONHASHSEED": "7",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONSAFEPATH": "1",
-    "PYTHONDEVMODE": "1",
-    "PYTHONOPTIMIZE": "2",
-    "PYTHONIOENCODING": "latin-1:replace",
-    "PYTHONUTF8": "1",
-    "PYTHONFAULTHANDLER": "1",
-    "PYTHONNOUSERSITE": "1",
-    "PYTHONMALLOC": "debug",
-    "PYTHONPATH": "/tmp",
-    "LC_ALL": "C",
-    "TZ": "Asia/Tokyo",
+    "of paths and words": {
+        "PYTHONWARNINGS": "error",
+        "PYTHONHASHSEED": "7",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONSAFEPATH": "1",
+        "PYTHONIOENCODING": "latin-1:replace",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONPATH": "/tmp",
+        "TZ": "Asia/Tokyo",
+    },
+    "of developers": {"PYTHONDEVMODE": "1", "PYTHONUTF8": "1"},
+    "of the rest": {
+        "PYTHONOPTIMIZE": "2",
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONMALLOC": "debug",
+        "LC_ALL": "C",
+    },
 }
+"""Several at once, none of which hides what another one does."""
 LOOK = """
     import os, sys, time, warnings, faulthandler, json
     print(sys.flags, sys.warnoptions, sys.path, sys.dont_write_bytecode)
@@ -198,9 +202,9 @@ LOOK = """
     """
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_settings_of_the_interpreter_are_respected(same, name) -> None:
-    same("program.py", files={"program.py": LOOK}, env={name: SETTINGS[name]})
+@pytest.mark.parametrize("which", SETTINGS)
+def test_settings_of_the_interpreter_are_respected(same, which) -> None:
+    same("program.py", files={"program.py": LOOK}, env=SETTINGS[which])
 
 
 def test_below_the_program_there_are_two_frames_of_ours(program) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 EXITS = {
@@ -137,13 +139,27 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("how", EXITS)
+MORE_OF_THE_SAME = {
+    "empty", "with None", "with an object", "by SIGKILL",
+    "with a context", "without its context", "of a group", "with notes", "of an assertion",
+    "below Exception", "that cannot be printed", "of a missing module", "of a missing name",
+    "in the syntax of an own module", "in a finalizer",
+}  # fmt: skip
+"""Python itself prints it or ends by it, in the way that another of them shows."""
+
+
+def each_of(ways: dict[str, Any]) -> list[Any]:
+    marks = {way: [pytest.mark.thorough] * (way in MORE_OF_THE_SAME) for way in ways}
+    return [pytest.param(way, marks=marks[way]) for way in ways]
+
+
+@pytest.mark.parametrize("how", each_of(EXITS))
 def test_exits_are_the_same(same, how) -> None:
     text, status = EXITS[how]
     assert same("program.py", files={"program.py": text}).status == status
 
 
-@pytest.mark.parametrize("what", ERRORS)
+@pytest.mark.parametrize("what", each_of(ERRORS))
 def test_errors_are_shown_in_the_same_way(same, what) -> None:
     same("program.py", files={**MODULES, "program.py": ERRORS[what]})
 

@@ -29,7 +29,9 @@ NEEDED = [
 PROGRAM = "import logging, threading\nprint(logging.__name__, threading.__name__)"
 
 
-@pytest.mark.parametrize("name", NEEDED)
+@pytest.mark.parametrize(
+    "name", [NEEDED[0], *(pytest.param(name, marks=pytest.mark.thorough) for name in NEEDED[1:])]
+)
 def test_without_a_name_that_it_needs_workers_start_cold(program, tmp_path, name) -> None:
     program.write({"program.py": PROGRAM})
     folder = write_sitecustomize(tmp_path / "lacking", name, only_in="zygote.py")

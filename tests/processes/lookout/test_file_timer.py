@@ -16,7 +16,7 @@ from holdfast.processes.lookout.file_timer import FileTimer, chosen_path, worker
 from holdfast.processes.output.log_files import AT_ONCE
 from holdfast.runtime.loop import EventLoop
 
-DEADLINE_S = 60.0
+from ...waiting import loop_until
 
 
 class Scene:
@@ -27,11 +27,7 @@ class Scene:
         self.timer = FileTimer(str(path), self.loop, AT_ONCE, lambda *one: self.over.append(one))
 
     def until(self, condition: Callable[[], bool]) -> None:
-        given_up: list[bool] = []
-        timer = self.loop.call_later(DEADLINE_S, given_up.append, True)
-        self.loop.run_until(lambda: bool(given_up) or condition())
-        timer.cancel()
-        assert not given_up
+        loop_until(self.loop, condition)
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from holdfast.processes.output.log_files import AT_ONCE
 from holdfast.runtime.loop import EventLoop
 from holdfast.worker.page import AT, DONE, HAS_STEP, STEP, VARIABLE, open_page
 
-DEADLINE_S = 60
+from ...waiting import loop_until
+
 WORKERS = [Ranks(rank=rank, local_rank=rank, role_rank=rank) for rank in range(2)]
 
 
@@ -38,11 +39,7 @@ class Scene:
         page.words[DONE] = page.words[DONE - 4] = page.words[DONE] + 1
 
     def until(self, condition: Callable[[], bool]) -> None:
-        given_up: list[bool] = []
-        timer = self.loop.call_later(DEADLINE_S, given_up.append, True)
-        self.loop.run_until(lambda: bool(given_up) or condition())
-        timer.cancel()
-        assert not given_up
+        loop_until(self.loop, condition)
 
 
 @pytest.fixture

@@ -33,7 +33,6 @@ QUIET_S = 12.0
 class RoundStory(Struct):
     """What happened in one round, as far as it matters for its charge."""
 
-    began_at: float
     running: dict[str, int] = field(default_factory=dict)
     failed_at: float | None = None
     victim: bool = False
@@ -55,7 +54,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
         lost = memory.was_lost(fact)
         match fact:
             case WorkerBegan():
-                story = stories.setdefault(fact.round, RoundStory(fact.at))
+                story = stories.setdefault(fact.round, RoundStory())
                 story.running[fact.node] = story.running.get(fact.node, 0) + 1
                 latest = max(latest, fact.round)
             case WorkerContinued():
