@@ -112,6 +112,9 @@ NO_QUESTION = {
     "a dictionary of the environment": "import os\nCOPY = dict(os.environ)",
     "names only": "import os\nNAMES = sorted(k for k in os.environ if k.startswith('MASTER'))",
     "what all workers have": "import os\nSIZE = os.environ['WORLD_SIZE']",
+    "children that nobody waits for": (
+        "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    ),
     "its process": "import os\nPID = os.getpid()\nSAME_PID = True",
 }
 """What is the same in all workers, or is put right in each."""
@@ -179,6 +182,7 @@ def test_what_all_workers_share_or_is_put_right_is_no_question(program, library,
     (ready,) = warm.events("ZygoteReady")
     assert "import unfit" in ready["preloaded"]
     assert "stopped_in" not in ready
+    assert not warm.events("ZygoteLost")
 
 
 def test_what_the_user_asks_for_may_read_what_it_likes(program, library) -> None:

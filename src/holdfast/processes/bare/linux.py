@@ -214,6 +214,12 @@ def has_children() -> bool:
     return True
 
 
+def await_end(child: int) -> None:
+    """Wait for a child to end, also where SIGCHLD is ignored, so that nobody can be told how."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, 0)
+
+
 def reap() -> list[tuple[int, int]]:
     """Take every child that has ended: (pid, status)."""
     ended = []

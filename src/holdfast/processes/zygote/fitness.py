@@ -124,7 +124,7 @@ def threads_left() -> str:
     probe = os.fork()
     if probe == 0:
         os._exit(0)
-    os.waitpid(probe, 0)
+    linux.await_end(probe)
     left = linux.thread_count(HARMLESS_THREADS) > 1
     return "it leaves a thread running when imported" if left else ""
 

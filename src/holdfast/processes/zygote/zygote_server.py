@@ -71,7 +71,7 @@ def fork_workers(
         os._exit(0)
     os.close(pid_writer)
     os.close(go_reader)
-    os.waitpid(middle, 0)
+    linux.await_end(middle)
     with os.fdopen(pid_reader, "rb") as file:
         pids = [int(line) for line in file]
     for worker, pid in zip(request.workers, pids, strict=False):
