@@ -20,6 +20,11 @@ class Writer(logging.FileHandler):
     def __init__(self):
         super().__init__("events")
 
+class Failing(logging.Handler):
+    def emit(self, record):
+        open("asked", "a").write("x")
+        raise RuntimeError("it cannot")
+
 class Stuck(logging.Handler):
     def emit(self, record):
         if not os.path.exists("stuck"):
@@ -34,6 +39,7 @@ class Slow(logging.NullHandler):
         while not os.path.exists("go"):
             time.sleep(0.002)
 
+nothing = dict
 """
 
 
@@ -44,8 +50,8 @@ def env(tmp_path: Path) -> dict[str, str]:
     package.mkdir(parents=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: their-events\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text(
-        "[holdfast.event_handlers]\nwriter = their_events:Writer\n"
-        "stuck = their_events:Stuck\nslow = their_events:Slow\n"
+        "[holdfast.event_handlers]\nwriter = their_events:Writer\nfailing = their_events:Failing\n"
+        "stuck = their_events:Stuck\nslow = their_events:Slow\nnothing = their_events:nothing\n"
     )
     (package.parent / "their_events.py").write_text(HANDLERS)
     paths = (str(package.parent), os.environ.get("PYTHONPATH"))
@@ -76,6 +82,18 @@ def test_the_same_handler_serves_holdfast_elastic(start_program: RunJob, env: En
     assert json.loads(job.read("events"))["name"] == "mine"
 
 
+@pytest.mark.thorough
+def test_a_handler_that_raises_is_said_so_once_and_the_job_goes_on(
+    run_job: RunJob, env: Env
+) -> None:
+    job = run_job("--event-log-handler=failing", "--no-warm", script="print('hello')", env=env)
+    assert job.process.returncode == 0, job.stderr
+    assert job.stderr.count("the event handler failing failed: RuntimeError: it cannot") == 1
+    assert "Traceback" not in job.stderr
+    assert len(job.read("asked")) > 1
+    assert job.stdout == "hello\n"
+
+
 def test_the_job_does_not_wait_for_a_handler(start_job: RunJob, env: Env) -> None:
     script = """
         import signal, time
@@ -94,12 +112,13 @@ def test_the_job_does_not_wait_for_a_handler(start_job: RunJob, env: Env) -> Non
     job.expect_nothing_left()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_that_comes_when_all_is_over_is_not_the_status(
-    start_job: RunJob, env: Env
+    start_job: RunJob, env: Env, number: int
 ) -> None:
     job = start_job("--event-log-handler=slow", "--no-warm", script="print('hello')", env=env)
     job.until_files("leaving")
-    job.send(signal.SIGTERM)
+    job.send(number)
     (job.folder / "go").touch()
     assert job.wait() == 0, job.stderr
     job.expect_nothing_left()
@@ -110,5 +129,16 @@ def test_an_unknown_name_is_refused_with_those_that_are_known(run_job: RunJob, e
     assert job.process.returncode == 2
     assert job.stderr == textwrap.dedent("""\
         holdfast: --event-log-handler: there is no event handler 'nobodys'
-        hint: known: null, console, dynamic_rendezvous, slow, stuck and writer
+        hint: known: null, console, dynamic_rendezvous, failing, nothing, slow, stuck and writer
     """)
+
+
+@pytest.mark.thorough
+def test_what_is_no_handler_is_refused(run_job: RunJob, env: Env) -> None:
+    job = run_job("--event-log-handler=nothing", script="print('hello')", env=env)
+    assert job.process.returncode == 2
+    assert job.stderr == (
+        "holdfast: the event handler nothing cannot be made: "
+        "TypeError: the event handler nothing is not a logging.Handler\n"
+    )
+    assert job.stdout == ""

@@ -6,6 +6,9 @@ import json
 import os
 import re
 import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +25,19 @@ if os.environ["RANK"] == "0":
 while not os.path.exists("ready"):
     time.sleep(0.002)
 open("pid", "w").write(str(os.getpid()))
+"""
+
+# Rank 1 ends with 0 after four steps; rank 0 misses it once it is gone.
+EARLY = """
+import os, time, holdfast
+if os.environ["RANK"] == "1":
+    holdfast.progress(4)
+    open("pid", "w").write(str(os.getpid()))
+    os.rename("pid", "left")
+    raise SystemExit(0)
+while not os.path.exists("left") or os.path.exists("/proc/" + open("left").read()):
+    time.sleep(0.002)
+raise RuntimeError("Connection closed by peer")
 """
 
 
@@ -82,13 +98,14 @@ def test_an_exception_is_reported_with_its_traceback_where_no_file_can_be_writte
     assert "in innermost" in report
 
 
-def test_an_exit_code_is_reported_with_the_last_lines_of_stderr(run_failing) -> None:
+@STARTS
+def test_an_exit_code_is_reported_with_the_last_lines_of_stderr(run_failing, start) -> None:
     how = """
 for number in range(100):
     print("line", number, file=sys.stderr)
 sys.exit(3)
 """
-    _, report = run_failing(how)
+    _, report = run_failing(how, start)
     assert "exit code 3" in report
     assert "line 99" in report
     assert "line 10\n" not in report
@@ -107,7 +124,28 @@ def test_the_journal_names_an_error_file_only_if_there_is_one(
     assert all(os.path.exists(path) for path in named)
 
 
-@pytest.mark.parametrize("streams", ["--redirects=3", "--redirects=0"])
+@pytest.mark.thorough
+@STARTS
+def test_a_worker_that_ended_well_too_early_is_named_beside_the_peer_that_missed_it(
+    run_job, start
+) -> None:
+    job = run_job("--nproc-per-node=2", start, script=EARLY)
+    assert job.process.returncode == 1
+    said = f"rank 1 on {HOST} (at step 4) had ended with exit code 0"
+    assert f"{said}, while others still ran; then rank 0 on {HOST} ended with" in job.stderr
+    assert "  Cause: ended too early, most likely\n" in job.stderr
+    assert f"    before   {said}\n" in job.stderr
+
+
+@pytest.mark.thorough
+@STARTS
+def test_a_text_to_exit_with_is_reported(run_failing, start) -> None:
+    _, report = run_failing("sys.exit('the data set is empty')", start)
+    assert "exit code 1" in report
+    assert "the data set is empty" in report
+
+
+@pytest.mark.parametrize("streams", ["--redirects=3", "--tee=3", "--redirects=0"])
 def test_what_was_written_before_an_exception_is_reported_beside_it(run_failing, streams) -> None:
     how = "print('the disk is nearly full', file=sys.stderr)\nraise ValueError('no space')"
     _, report = run_failing(how, streams)
@@ -115,10 +153,101 @@ def test_what_was_written_before_an_exception_is_reported_beside_it(run_failing,
     assert "the disk is nearly full" in report
 
 
-def test_the_cause_is_named_also_where_its_victim_was_seen_first(start_job) -> None:
+@pytest.mark.thorough
+@STARTS
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("ctypes.string_at(0)", "signal 11 (SIGSEGV)"),
+        ("os.abort()", "signal 6 (SIGABRT)"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "signal 9 (SIGKILL)"),
+        ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "SIGRTMIN+3"),
+    ],
+)
+def test_a_signal_is_reported_in_words(run_failing, start, how, words) -> None:
+    _, report = run_failing(f"print('last words', file=sys.stderr)\n{how}", start)
+    assert f"killed by {words}" in report or words in report
+    assert "last words" in report
+    assert "memory" not in report
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with little memory."""
+    mount, limit = _memory_mount()
+    if mount is None:
+        pytest.skip("needs control groups that limit memory, and none can be used here")
+    group = mount / f"holdfast-test-{uuid.uuid4().hex}"
+    group.mkdir()
+    try:
+        (group / limit).write_text(str(64 * 1024 * 1024))
+        yield group
+    finally:
+        group.rmdir()
+
+
+def _memory_mount() -> tuple[Path | None, str]:
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        where, _, what = line.partition(" - ")
+        kind, _, options = what.split(" ", 2)
+        point = Path(where.split(" ")[4])
+        if kind == "cgroup" and "memory" in options.split(","):
+            return point, "memory.limit_in_bytes"
+        if kind == "cgroup2" and "memory" in _delegated(point):
+            return point, "memory.max"
+    return None, ""
+
+
+def _delegated(point: Path) -> list[str]:
+    return (point / "cgroup.subtree_control").read_text().split()
+
+
+@pytest.mark.thorough
+@pytest.mark.root
+@STARTS
+def test_the_kernels_out_of_memory_killer_is_named(run_failing, small_group, start) -> None:
+    how = """
+open(os.path.join(os.environ["SMALL_GROUP"], "cgroup.procs"), "w").write(str(os.getpid()))
+hoard = []
+while True:
+    hoard.append(bytearray(os.urandom(1024)) * 1024)
+"""
+    _, report = run_failing(how, start, env={"SMALL_GROUP": str(small_group)})
+    assert "SIGKILL" in report
+    assert "out-of-memory killer" in report
+
+
+@pytest.mark.thorough
+def test_who_only_lost_a_peer_is_told_apart_from_the_cause(run_failing) -> None:
+    """Rank 0 fails too, after the first, and only because the first is gone."""
+    before = """
+        import signal
+        def lose_peer(*_):
+            raise ConnectionResetError(104, "Connection reset by peer")
+        signal.signal(signal.SIGTERM, lose_peer)
+    """
+    _, report = run_failing(
+        "from none import this", files={"before.py": before}, first="import before"
+    )
+    cause, _, then = report.partition("Then")
+    assert "ModuleNotFoundError" in cause
+    assert "ConnectionResetError" not in cause
+    assert "rank 0" in then
+    assert "lost a peer" in then
+
+
+@pytest.mark.parametrize(
+    ("how", "named"),
+    [
+        ("raise ValueError('the cause')", "ValueError: the cause"),
+        ("ctypes.string_at(0)", "signal 11 (SIGSEGV)"),
+        ("os.abort()", "signal 6 (SIGABRT)"),
+    ],
+)
+def test_the_cause_is_named_also_where_its_victim_was_seen_first(start_job, how, named) -> None:
     """Rank 0 lost its peer and has ended; the peer itself takes longer to die."""
-    script = """
-        import os, signal, sys, time
+    script = f"""
+        import ctypes, os, signal, sys, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if os.environ["RANK"] == "0":
             while not os.path.exists("ready"):
@@ -127,7 +256,7 @@ def test_the_cause_is_named_also_where_its_victim_was_seen_first(start_job) -> N
         open("ready", "w").close()
         while not os.path.exists("go"):
             time.sleep(0.002)
-        raise ValueError('the cause')
+        {how}
     """
     job = start_job("--nproc-per-node=2", "--shutdown-timeout=600", script=script)
     job.until(lambda: "round 1 ends" in job.stderr, "the victim to be seen")
@@ -135,10 +264,19 @@ def test_the_cause_is_named_also_where_its_victim_was_seen_first(start_job) -> N
     assert job.wait() == 1
     report = report_of(job)
     cause, _, then = report.partition("Then")
-    assert "ValueError: the cause" in cause
+    assert named in cause
     assert "rank 1" in cause
     assert "rank 0" in then
     assert "lost a peer" in then
+
+
+@pytest.mark.thorough
+def test_workers_that_were_stopped_are_told_apart_from_those_that_failed(run_failing) -> None:
+    _, report = run_failing("sys.exit(3)")
+    cause, _, then = report.partition("Then")
+    assert "rank 1" in cause
+    assert "rank 0" in then
+    assert "stopped by Holdfast" in then
 
 
 def test_the_cause_is_passed_up_to_whoever_launched_the_agent(run_failing) -> None:
@@ -173,3 +311,12 @@ def test_the_cause_comes_up_through_a_launcher_in_a_launcher(holdfast, run_job) 
     outer_report = job.stderr.rpartition("holdfast: the job failed:")[2]
     assert "ValueError: deep down" in outer_report
     assert "inner.py" in outer_report
+
+
+@pytest.mark.thorough
+def test_many_failures_at_once_are_all_counted(run_job) -> None:
+    script = "import os\nraise ValueError('rank ' + os.environ['RANK'])"
+    job = run_job("--nproc-per-node=12", script=script)
+    assert job.process.returncode == 1
+    assert "First observed failure" in report_of(job)
+    assert os.linesep + "  Then" in report_of(job)

@@ -10,7 +10,11 @@ import os
 import re
 import signal
 
+import pytest
+
 from holdfast.processes.lookout import debugger
+
+from ..free_ports import free_port
 
 HANG_AFTER_S = 2
 QUIET_S = 5 * HANG_AFTER_S
@@ -47,6 +51,31 @@ barrier()
     assert (job.folder / line.rpartition("their stacks: ")[2]).read_text().count("rank ") >= 3
     assert job.process.poll() is None, "nothing is done about it"
     assert job.stderr.count("the job hangs") == 1
+
+
+@pytest.mark.thorough
+def test_a_hang_over_two_nodes_is_said_with_where_all_are_and_the_odd_one_is_ended(
+    start_job, tmp_path
+) -> None:
+    script = f"""
+{STEPS}
+def load_batch():
+    os.read(os.pipe()[0], 1)
+if os.environ["HOLDFAST_ROUND"] == "1":
+    if rank == 2:
+        load_batch()
+    barrier()
+"""
+    meet = ("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=hangs")
+    words = ("-n=2", SOON, "--hang=restart", "--max-restarts=1", "--no-warm", *meet)
+    nodes = [start_job(*words, script=script) for _ in range(2)]
+    assert [node.wait() for node in nodes] == [0, 0]
+    said = [line for node in nodes for line in node.stderr.splitlines() if "on 2 nodes" in line]
+    assert len(said) == 1, said
+    assert "the job hangs: all workers on 2 nodes have stood still for" in said[0]
+    assert re.search(r"; rank 2 on \S+ is in load_batch at program.py:\d+", said[0])
+    assert [node.stderr.count("ending rank 2 for it") for node in nodes].count(1) == 1
+    assert all(node.stderr.count("their stacks: ") == 1 for node in nodes), "each says its own"
 
 
 def test_a_job_that_hangs_is_tried_again_if_that_is_wanted(run_job) -> None:
@@ -89,6 +118,47 @@ began = time.monotonic()
 def lasts():
     return time.monotonic() < began + {QUIET_S}
 """
+HEALTHY = {
+    "evaluation on rank 0 while the others wait": """
+        if rank == 0:
+            while lasts():
+                sum(range(10000))
+            open("go", "w").close()
+        barrier()
+        """,
+    "a first checkpoint": """
+        with holdfast.phase("checkpoint"):
+            while lasts():
+                time.sleep(0.1)
+        """,
+    "a computation that holds the interpreter": """
+        import hashlib
+        while lasts():
+            sum(range(10**7))
+        """,
+    "a start without a sign": "",
+    "data loading by rank 0": """
+        if rank == 0:
+            while lasts():
+                open("data", "wb").write(bytes(1 << 21))
+                time.sleep(0.1)
+            open("go", "w").close()
+        barrier()
+        """,
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("what", HEALTHY)
+def test_what_is_healthy_is_not_told_of(run_job, what: str) -> None:
+    import textwrap
+
+    steps = STEPS
+    if what == "a start without a sign":
+        steps = f"import time\ntime.sleep({QUIET_S})\n" + STEPS
+    job = run_job("-n=2", SOON, script=steps + LONG + textwrap.dedent(HEALTHY[what]))
+    assert job.wait() == 0
+    assert "the job hangs" not in job.stderr
 
 
 def test_a_stopped_worker_is_not_told_of(start_job) -> None:

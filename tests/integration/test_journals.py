@@ -6,9 +6,12 @@ import json
 import os
 import signal
 
+import pytest
+
 from holdfast.core.node.io import Finish
 from holdfast.observe import journal
 
+STARTS = pytest.mark.parametrize("start", ["--preload=json", "--no-warm"])
 STAY = """
 import os, time
 open(f"ready.{os.environ['RANK']}", "w").close()
@@ -38,31 +41,43 @@ def names(steps: list[journal.Step]) -> list[str]:
     return [type(step.event).__name__ for step in steps]
 
 
-def test_the_journal_of_a_success(run_job) -> None:
-    job = run_job("--nproc-per-node=2", script="print('fine')")
+@STARTS
+def test_the_journal_of_a_success(run_job, start) -> None:
+    job = run_job(start, "--nproc-per-node=2", script="print('fine')")
     steps = expect_replay(job, "succeeded")
     assert names(steps).count("WorkerStarted") == 2
     assert names(steps).count("WorkerExited") == 2
 
 
-def test_the_journal_of_a_failure(run_job) -> None:
+@STARTS
+def test_the_journal_of_a_failure(run_job, start) -> None:
     script = "import os, signal\nif os.environ['RANK'] == '1': raise ValueError('ü\\ud800\\n')\n"
-    job = run_job("--nproc-per-node=2", script=script + "signal.pause()")
+    job = run_job(start, "--nproc-per-node=2", script=script + "signal.pause()")
     expect_replay(job, "failed")
 
 
-def test_the_journal_of_restarts(run_job) -> None:
+@STARTS
+def test_the_journal_of_restarts(run_job, start) -> None:
     script = "import os\nraise SystemExit(int(os.environ['HOLDFAST_ROUND']) < 4)"
     words = ("--nproc-per-node=2", "--max-restarts=3", "--restart-backoff=0.01")
-    job = run_job(*words, script=script)
+    job = run_job(start, *words, script=script)
     steps = expect_replay(job, "succeeded")
     assert names(steps).count("AllGone") == 3
 
 
-def test_the_journal_of_an_interrupt(start_job) -> None:
+@pytest.mark.thorough
+@STARTS
+def test_the_journal_of_restarts_that_were_not_enough(run_job, start) -> None:
+    words = ("--nproc-per-node=2", "--max-restarts=1", "--restart-window=600")
+    job = run_job(start, *words, script="import os\nos.abort()")
+    expect_replay(job, "failed")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_journal_of_an_interrupt(start_job, times) -> None:
     job = start_job("--nproc-per-node=2", "--shutdown-timeout=600", script=STAY)
     job.until_files("ready.0", "ready.1")
-    for _ in range(2):
+    for _ in range(times):
         job.send(signal.SIGINT)
         job.until(lambda: '"SignalReceived"' in job.journal().read_text(), "the signal")
     assert job.wait() == 130
@@ -84,6 +99,13 @@ def test_the_journal_of_a_module_that_cannot_be_preloaded(run_job) -> None:
     steps = expect_replay(job, "succeeded")
     (rejected,) = [step.event for step in steps if type(step.event).__name__ == "ModuleRejected"]
     assert "not here" in rejected.reason
+
+
+@pytest.mark.thorough
+def test_the_journal_of_progress(run_job) -> None:
+    script = "import holdfast\nfor step in range(5):\n    holdfast.progress(step)"
+    job = run_job(script=script)
+    assert "StepReported" in names(expect_replay(job, "succeeded"))
 
 
 def test_what_a_worker_said_last_comes_before_its_end(start_job) -> None:

@@ -19,6 +19,16 @@ import holdfast
 from ..waiting import until
 
 
+@pytest.mark.thorough
+def test_each_rank_returns_its_value() -> None:
+    def place():
+        import os
+
+        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+    assert holdfast.launch(place, nproc=3) == {0: (0, 3), 1: (1, 3), 2: (2, 3)}
+
+
 def test_arguments_closures_and_lambdas_reach_the_workers() -> None:
     offset = 40
 
@@ -283,7 +293,6 @@ def test_a_caller_without_standard_streams_gets_its_values(start_program) -> Non
 
 
 @pytest.mark.torch
-@pytest.mark.thorough
 def test_tensors_come_back(start_program) -> None:
     """In a process of its own: importing PyTorch leaves threads in whoever does."""
     program = """

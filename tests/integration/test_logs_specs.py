@@ -229,13 +229,47 @@ def test_an_unknown_name_is_refused_with_those_that_are_known(
     assert hint.endswith("mine and other")
 
 
-def test_a_wrong_answer_ends_the_job_with_the_reason(run_job: Any, install: InstallAs) -> None:
-    module = OURS.replace("return answer", "raise KeyError('rank')")
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("module", "message", "hint"),
+    [
+        ("import no_such_module", "cannot be made: ModuleNotFoundError: No module", "raised at"),
+        ("Mine = dict", "is a dict, which has no `reify`", "register a subclass"),
+    ],
+    ids=["raises", "is something else"],
+)
+def test_what_cannot_be_made_is_said_in_a_sentence_and_no_job_starts(
+    run_job: Any, install: InstallAs, module: str, message: str, hint: str
+) -> None:
+    job = run_job("--logs-specs=mine", script="open('ran', 'w')", env=install(module))
+    assert job.process.returncode == 2
+    said, more = job.stderr.splitlines()
+    assert said.startswith(f"holdfast: the logs specs mine {message}")
+    assert more.startswith(f"hint: {hint}")
+    assert sorted(path.name for path in job.folder.iterdir()) == [
+        "agent.stderr", "agent.stdout", "program.py", "tmp",
+    ]  # fmt: skip
+    assert list((job.folder / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "message", "frame"),
+    [
+        ("raise KeyError('rank')", "the logs specs mine failed: KeyError: 'rank'", "in reify"),
+        ("del answer.stdouts[1]", "stdouts has the local ranks [0], and must have 0 to 1", ""),
+    ],
+    ids=["raises", "is incomplete"],
+)
+def test_a_wrong_answer_ends_the_job_with_the_reason(
+    run_job: Any, install: InstallAs, answer: str, message: str, frame: str
+) -> None:
+    module = OURS.replace("return answer", f"{answer}\n        return answer")
     words = ("--logs-specs=mine", "--no-warm", "--nproc-per-node=2")
     job = run_job(*words, script="open('ran', 'w')", env=install(module))
     assert job.process.returncode == 1
-    assert "the logs specs mine failed: KeyError: 'rank'" in job.stderr
-    assert "in reify" in job.stderr
+    assert message in job.stderr
+    assert frame in job.stderr
+    assert ("Traceback" in job.stderr) == bool(frame), "theirs or none"
     assert "registered_logs.py" not in job.stderr
     assert not (job.folder / "ran").exists()
 

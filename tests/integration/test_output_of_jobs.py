@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +74,51 @@ def test_each_rank_can_have_its_own_way(run_job) -> None:
     assert sorted(shown) == ["[default2]:err of 2", "err of 1"]
 
 
+@pytest.mark.thorough
+def test_the_prefix_follows_its_template(run_job) -> None:
+    script = "import os\nprint(os.getpid())"
+    template = "<${role_name}/${rank}/${local_rank}/${pid}> "
+    env = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": template}
+    job = run_job("--nproc-per-node=2", "--tee=1", script=script, env=env)
+    lines = job.stdout.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert re.fullmatch(r"<default/(\d)/\1/(\d+)> \2", line), line
+
+
+@pytest.mark.thorough
+def test_the_console_shows_only_the_ranks_asked_for(run_job) -> None:
+    words = ("--nproc-per-node=3", "--tee=3", "--local-ranks-filter=0,2")
+    job = run_job(*words, script=SPEAK)
+    assert sorted(job.stdout.splitlines()) == ["[default0]:out of 0", "[default2]:out of 2"]
+    assert "err of 1" not in job.stderr
+    assert logs_of(job)["attempt_0/1/stdout.log"] == "out of 1\n"
+
+
+@pytest.mark.thorough
+def test_lines_that_match_a_filter_are_collected(run_job) -> None:
+    script = """
+        import os, sys
+        for word in ("loss=1,5", "other", "step 7"):
+            print(word, os.environ["RANK"])
+            print("E", word, os.environ["RANK"], file=sys.stderr)
+    """
+    words = ("--nproc-per-node=2", "--tee=3")
+    filters = ("--duplicate-stdout-filters=1,,5,step", "--duplicate-stderr-filters=other")
+    job = run_job(*words, *filters, script=script)
+    logs = logs_of(job)
+    assert sorted(logs["attempt_0/filtered_stdout.log"].splitlines()) == [
+        "[default0]:loss=1,5 0",
+        "[default0]:step 7 0",
+        "[default1]:loss=1,5 1",
+        "[default1]:step 7 1",
+    ]
+    assert sorted(logs["attempt_0/filtered_stderr.log"].splitlines()) == [
+        "[default0]:E other 0",
+        "[default1]:E other 1",
+    ]
+
+
 def test_every_attempt_has_files_of_its_own(run_job) -> None:
     script = SPEAK + "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')"
     job = run_job("--redirects=1", "--max-restarts=1", script=script)
@@ -87,7 +138,7 @@ import os, signal, sys
 line = (f"{os.environ['RANK']}:" + "x" * 997 + "\\n").encode()
 block = line * 100
 written = 0
-while written < 20_000_000:
+while written < 100_000_000:
     written += os.write(1, block)
 open("written.new", "w").write(str(written))
 os.replace("written.new", "written")
@@ -96,8 +147,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_nothing_is_lost_of_what_a_killed_worker_wrote(run_job) -> None:
-    job = run_job("--tee=1", script=FLOOD)
+@pytest.mark.parametrize("how", ["--tee=1", "--redirects=1"])
+@STARTS
+def test_nothing_is_lost_of_what_a_killed_worker_wrote(run_job, how, start) -> None:
+    job = run_job(start, how, script=FLOOD)
     assert job.process.returncode == 1
     (root,) = (job.folder / "logs").iterdir()
     size = (root / "attempt_0/0/stdout.log").stat().st_size
@@ -129,6 +182,17 @@ while True:
 """
 
 
+@pytest.mark.thorough
+def test_a_worker_killed_in_the_middle_of_a_write_loses_nothing_before_it(start_job) -> None:
+    job = start_job("--tee=1", script=WRITE_ON)
+    job.until_files("pid")
+    job.until(lambda: written(job) > 20_000_000, "enough output")
+    os.kill(int(job.read("pid")), 9)
+    assert job.wait() == 1
+    (root,) = (job.folder / "logs").iterdir()
+    assert (root / "attempt_0/0/stdout.log").stat().st_size >= written(job)
+
+
 def test_nothing_is_lost_where_the_reader_is_slower_than_the_worker(start_job) -> None:
     """The agent has stopped reading, because nobody reads what it shows, when the worker dies."""
     reader = "| (while [ ! -e go ]; do sleep 0.01; done; cat > shown)"
@@ -146,7 +210,43 @@ def written(job) -> int:
     return int.from_bytes((job.folder / "count").read_bytes(), "little")
 
 
-def test_a_reader_that_goes_away_does_not_break_the_job(start_job) -> None:
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", ["--tee=3", "--tee=0"])
+def test_eight_ranks_never_mix_within_a_line(run_job, how) -> None:
+    """Lines of all lengths, in pieces, on both streams at once."""
+    script = """
+        import hashlib, os, random, sys, time
+        rank = os.environ["RANK"]
+        random.seed(rank)
+        for number in range(400):
+            body = f"{rank}-{number}-" + "z" * random.randrange(3000)
+            line = f"{body} {hashlib.md5(body.encode()).hexdigest()}\\n".encode()
+            cut = random.randrange(len(line))
+            for stream in (1, 2):
+                begun = time.monotonic()
+                os.write(stream, line[:cut])
+                os.write(stream, line[cut:])
+                if time.monotonic() - begun > 0.09:
+                    open("paused", "w").close()
+    """
+    job = run_job("--nproc-per-node=8", how, script=script)
+    assert job.process.returncode == 0
+    if (job.folder / "paused").exists():
+        pytest.skip("the machine kept a writer waiting in a line's midst, so it may be in two")
+    for text in (job.stdout, job.stderr):
+        lines = [line for line in text.splitlines() if not line.startswith("holdfast:")]
+        ranks = Counter(_rank_of_whole(line) for line in lines)
+        assert ranks == Counter({str(rank): 400 for rank in range(8)})
+
+
+def _rank_of_whole(line: str) -> str:
+    body, _, digest = re.sub(r"^\[default\d\]:", "", line).partition(" ")
+    assert hashlib.md5(body.encode()).hexdigest() == digest, f"a broken line: {line[:200]}"
+    return body.partition("-")[0]
+
+
+@pytest.mark.parametrize("how", ["--tee=3", "--redirects=0"])
+def test_a_reader_that_goes_away_does_not_break_the_job(start_job, how) -> None:
     """As in `holdfast run … | head -1`."""
     script = """
         import os, time
@@ -157,7 +257,7 @@ def test_a_reader_that_goes_away_does_not_break_the_job(start_job) -> None:
             print("x" * 100)
         open("done." + os.environ["RANK"], "w").close()
     """
-    job = start_job("--nproc-per-node=2", script=script, shell="| (head -1; touch gone)")
+    job = start_job("--nproc-per-node=2", how, script=script, shell="| (head -1; touch gone)")
     assert job.wait() == 0, job.stderr
     assert job.stdout.endswith("first\n")
     assert (job.folder / "done.0").exists()
@@ -174,3 +274,50 @@ def test_a_standard_stream_that_was_closed_is_no_obstacle(start_job, closed, sta
     assert sorted(job.stdout.splitlines()) == said
     assert ("err of 1" in job.stderr) == ("2>&-" not in closed)
     job.expect_nothing_left()
+
+
+@pytest.mark.thorough
+def test_a_long_line_without_an_end_and_bytes_that_are_no_text_do_no_harm(run_job) -> None:
+    script = "import os\nos.write(1, bytes(range(256)) * 40000)"
+    job = run_job("--nproc-per-node=2", "--tee=1", script=script)
+    assert job.process.returncode == 0
+    (root,) = (job.folder / "logs").iterdir()
+    for rank in range(2):
+        log = Path(root / f"attempt_0/{rank}/stdout.log").read_bytes()
+        assert log == bytes(range(256)) * 40000
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    """A file system that is soon full."""
+    place = tmp_path / "small"
+    place.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    if subprocess.run(words, capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs to be allowed to mount a file system")
+    try:
+        yield place
+    finally:
+        # Lazily: one that has just ended may still be closing its files.
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.mark.thorough
+@pytest.mark.root
+def test_a_full_disk_is_told_and_ends_no_job(run_job, small_disk) -> None:
+    script = """
+        import os, sys, time
+        for _ in range(100):
+            os.write(1, b"x" * 4096)
+        done = "done." + os.environ["TORCHELASTIC_RESTART_COUNT"] + "."
+        open(done + os.environ["RANK"], "w").close()
+        while not (os.path.exists(done + "0") and os.path.exists(done + "1")):
+            time.sleep(0.001)  # the first to fail has the other one stopped
+        sys.exit(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
+    """
+    words = (f"--log-dir={small_disk}", "--tee=1", "--nproc-per-node=2", "--max-restarts=1")
+    job = run_job(*words, script=script, log_dir=False)
+    assert job.process.returncode == 0, job.stderr
+    assert "No space left on device" in job.stderr
+    assert "Traceback" not in job.stderr
+    assert job.stdout.count("x") == 2 * 2 * 100 * 4096

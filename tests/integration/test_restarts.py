@@ -19,6 +19,7 @@ if not os.path.exists(notes):
     os.link(notes + ".new", notes)
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 """
+ALWAYS = NOTE + "sys.exit(3)"
 AT_ONCE = ("--restart-backoff=0",)
 
 
@@ -65,10 +66,62 @@ def test_all_ranks_of_a_round_agree_about_it(run_job) -> None:
         assert len(last) == 1, name
 
 
+@pytest.mark.thorough
+def test_by_default_the_first_failure_ends_the_job(run_job) -> None:
+    job = run_job(script=ALWAYS)
+    assert job.process.returncode == 1
+    assert len(attempts(job)) == 1
+    assert "no restarts were allowed" in job.stderr
+
+
+@pytest.mark.thorough
+def test_the_budget_of_restarts_is_kept_and_named(run_job) -> None:
+    job = run_job("--max-restarts=2", *AT_ONCE, script=ALWAYS)
+    assert job.process.returncode == 1
+    assert len(attempts(job)) == 3
+    assert "all 2 restarts were used" in job.stderr
+
+
 def test_a_success_after_the_last_restart_is_a_success(run_job) -> None:
     job = run_job("--max-restarts=2", *AT_ONCE, script=NOTE + "sys.exit(attempt < 2)")
     assert job.process.returncode == 0
     assert len(attempts(job)) == 3
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("window", "status"), [("0.001", 0), ("600", 1)])
+def test_only_failures_within_the_window_count(run_job, window, status) -> None:
+    script = NOTE + "sys.exit(attempt < 3)"
+    job = run_job("--max-restarts=1", f"--restart-window={window}", *AT_ONCE, script=script)
+    assert job.process.returncode == status
+    assert len(attempts(job)) == (4 if status == 0 else 2)
+    assert f"within {window} s" in job.stderr
+
+
+@pytest.mark.thorough
+def test_the_first_restart_is_immediate_and_the_next_ones_follow_a_pause(run_job) -> None:
+    job = run_job("--max-restarts=3", "--restart-backoff=0.02", script=ALWAYS)
+    assert job.process.returncode == 1
+    said = [line for line in job.stderr.splitlines() if "; restart " in line]
+    assert len(said) == 3
+    assert ["pause" in line for line in said] == [False, True, True]
+
+
+@pytest.mark.thorough
+def test_the_same_failure_again_and_again_ends_the_job_early(run_job) -> None:
+    script = NOTE + "raise ValueError(f'loss is not a number at {id(object())}')"
+    job = run_job("--max-restarts=9", "--same-cause-limit=2", *AT_ONCE, script=script)
+    assert job.process.returncode == 1
+    assert len(attempts(job)) == 2
+    assert "the same failure came 2 times in a row without progress" in job.stderr
+
+
+@pytest.mark.thorough
+def test_different_failures_do_not_end_the_job_early(run_job) -> None:
+    script = NOTE + "sys.exit(10 + attempt)"
+    job = run_job("--max-restarts=3", "--same-cause-limit=2", *AT_ONCE, script=script)
+    assert len(attempts(job)) == 4
+    assert "all 3 restarts were used" in job.stderr
 
 
 @STARTS
@@ -104,10 +157,10 @@ raise ValueError("again")
     assert "without progress" in job.stderr
 
 
-@pytest.mark.parametrize(
-    ("start", "raised"), [("--preload=json", "holdfast.NonRetryable"), ("--no-warm", "Hopeless")]
-)
-def test_an_exception_that_says_so_ends_the_job_at_once(run_job, start, raised) -> None:
+@STARTS
+@pytest.mark.parametrize("kind", ["ours", "any other"])
+def test_an_exception_that_says_so_ends_the_job_at_once(run_job, start, kind) -> None:
+    raised = "holdfast.NonRetryable" if kind == "ours" else "Hopeless"
     script = (
         NOTE
         + f"""
@@ -122,6 +175,15 @@ raise {raised}("the data set is empty")
     assert len(attempts(job)) == 1
     assert "the data set is empty" in job.stderr
     assert "a restart cannot help" in job.stderr
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("code", "started"), [(7, 1), (8, 2)])
+def test_a_listed_exit_code_ends_the_job_at_once(run_job, code, started) -> None:
+    words = ("--max-restarts=1", "--non-retryable-exit-codes=5,7")
+    job = run_job(*words, script=NOTE + f"sys.exit({code})")
+    assert job.process.returncode == 1
+    assert len(attempts(job)) == started
 
 
 def test_a_command_whose_interpreter_does_not_exist_is_named(run_job, tmp_path) -> None:

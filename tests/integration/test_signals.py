@@ -32,6 +32,7 @@ while manner == "save" and not os.path.exists("allowed"):
 open(f"ended.{rank}", "w").close()
 """
 LONG = "--shutdown-timeout=600"
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
 
 
 @pytest.fixture
@@ -50,9 +51,7 @@ def heard(job) -> list[list[str]]:
     return [job.read(f"heard.{rank}").split() for rank in range(2)]
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT], ids=lambda number: number.name
-)
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_signal_reaches_every_worker_and_is_the_exit_status(start_listeners, number) -> None:
     job = start_listeners("obey", LONG)
     job.send(number)
@@ -62,8 +61,9 @@ def test_a_signal_reaches_every_worker_and_is_the_exit_status(start_listeners, n
     job.expect_nothing_left()
 
 
-def test_a_signal_can_be_added_to_those_that_are_passed_on(start_listeners) -> None:
-    job = start_listeners("obey", "--signals-to-handle=SIGUSR1,SIGTERM", LONG)
+@pytest.mark.parametrize("start", ["--no-warm", "--preload=json"])
+def test_a_signal_can_be_added_to_those_that_are_passed_on(start_listeners, start) -> None:
+    job = start_listeners("obey", "--signals-to-handle=SIGUSR1,SIGTERM", LONG, start)
     job.send(signal.SIGUSR1)
     assert job.wait() == 128 + signal.SIGUSR1
     assert heard(job) == [["SIGUSR1"], ["SIGUSR1"]]
@@ -82,23 +82,51 @@ def test_the_grace_lasts_until_the_workers_are_done(start_listeners) -> None:
     assert (job.folder / "ended.1").exists()
 
 
-def test_an_interrupt_after_a_signal_kills_at_once(start_listeners) -> None:
-    job = start_listeners("ignore", LONG)
+@pytest.mark.thorough
+def test_a_second_sigterm_does_not_shorten_the_grace(start_listeners) -> None:
+    job = start_listeners("save", LONG)
     job.send(signal.SIGTERM)
     job.until_files("heard.0", "heard.1")
-    job.send(signal.SIGINT)
+    lines = job.journal_lines()
+    job.send(signal.SIGTERM)
+    job.until(lambda: job.journal_lines() > lines, "the agent to take the second signal")
+    (job.folder / "allowed").touch()
     assert job.wait() == 128 + signal.SIGTERM
+    assert "killing" not in job.stderr
+    assert (job.folder / "ended.0").exists()
+    assert (job.folder / "ended.1").exists()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_sigint_kills_at_once(start_listeners, first) -> None:
+    job = start_listeners("ignore", LONG)
+    job.send(first)
+    job.until_files("heard.0", "heard.1")
+    job.send(signal.SIGINT)
+    assert job.wait() == 128 + first
     assert "killing the workers at once" in job.stderr
     assert not (job.folder / "ended.0").exists()
     job.expect_nothing_left()
 
 
-def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(start_listeners) -> None:
-    job = start_listeners("ignore", "--shutdown-timeout=3")
+@pytest.mark.parametrize("setting", ["option", "variable"])
+def test_who_ignores_the_signal_is_killed_when_the_grace_is_over(start_listeners, setting) -> None:
+    words = ("--shutdown-timeout=3",) if setting == "option" else ()
+    env = {} if words else {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "3"}
+    job = start_listeners("ignore", *words, env=env)
     job.send(signal.SIGTERM)
     assert job.wait() == 128 + signal.SIGTERM
     assert "did not stop within 3 s (--shutdown-timeout): killing" in job.stderr
     assert heard(job) == [["SIGTERM"], ["SIGTERM"]]
+    job.expect_nothing_left()
+
+
+@pytest.mark.thorough
+def test_no_grace_is_given_where_none_is_wanted(start_listeners) -> None:
+    job = start_listeners("ignore", "--shutdown-timeout=0")
+    job.send(signal.SIGTERM)
+    assert job.wait() == 128 + signal.SIGTERM
     job.expect_nothing_left()
 
 
@@ -119,6 +147,42 @@ def test_a_signal_while_modules_are_preloaded_ends_the_job(start_job) -> None:
     job.send(signal.SIGTERM)
     assert job.wait() == 128 + signal.SIGTERM
     assert not (job.folder / "reached").exists()
+    job.expect_nothing_left()
+
+
+@pytest.mark.thorough
+def test_a_signal_during_the_pause_before_a_restart_ends_the_job(start_job) -> None:
+    words = ("--max-restarts=9", "--restart-backoff=600", "--restart-backoff-max=600")
+    job = start_job(*words, "--same-cause-limit=0", script="raise SystemExit(3)")
+    job.until(lambda: "after a pause of" in job.stderr, "the pause")
+    job.send(signal.SIGHUP)
+    assert job.wait() == 128 + signal.SIGHUP
+    job.expect_nothing_left()
+
+
+@pytest.mark.thorough
+def test_a_signal_while_a_round_is_stopped_ends_the_job(start_job) -> None:
+    """The other rank has failed; this one is slow to stop, and then has to stop for good."""
+    script = """
+        import os, signal, sys, time
+        def hear(number, frame):
+            with open("heard", "a") as file:
+                print(signal.Signals(number).name, file=file)
+        signal.signal(signal.SIGTERM, hear)
+        signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+        if os.environ["RANK"] == "1":
+            while not os.path.exists("ready"):
+                time.sleep(0.002)
+            sys.exit(3)
+        open("ready", "w").close()
+        while True:
+            time.sleep(0.01)
+    """
+    job = start_job("--nproc-per-node=2", "--max-restarts=1", LONG, script=script)
+    job.until_files("heard")
+    job.send(signal.SIGINT)
+    assert job.wait() == 128 + signal.SIGINT
+    assert "restart 1" not in job.stderr
     job.expect_nothing_left()
 
 

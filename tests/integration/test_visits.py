@@ -97,6 +97,36 @@ def stacks(visit: Visit) -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.thorough
+def test_a_job_of_one_node_is_asked_on_its_machine(start: Start, job: str) -> None:
+    start("--nproc-per-node=2")
+    with visit_when_there(job) as visit:
+        told = running(visit, workers=2)
+        assert (told.run_id, told.round, told.node_count) == (job, 1, 1)
+        assert sorted(rank for ranks in stacks(visit).values() for rank in ranks) == [0, 1]
+        assert visit.missing == ()
+        with pytest.raises(VisitError, match="no node is called nowhere"):
+            list(visit.ask(StacksAsked(), of="some", nodes=("nowhere",)))
+
+
+@pytest.mark.thorough
+def test_workers_are_seen_one_by_one(start: Start, job: str) -> None:
+    start("--nproc-per-node=2")
+    with visit_when_there(job) as visit:
+        running(visit, workers=2)
+
+        def look() -> tuple[str, RanksTold] | None:
+            """Both workers, once both have stepped."""
+            ((node, told),) = visit.ask(RanksAsked(), of="all")
+            assert isinstance(told, RanksTold), told
+            return (node, told) if all(one.step is not None for one in told.ranks) else None
+
+        node, told = once(look, "both workers to step")
+        assert [one.rank for one in told.ranks] == [0, 1]
+        assert all(one.memory_bytes for one in told.ranks)
+        assert node == told.host
+
+
 def kinds(told: Answer) -> list[str]:
     assert isinstance(told, EventsTold), told
     return [msgspec.msgpack.decode(one, type=StoryEvent).kind for one in told.events]
