@@ -2,6 +2,8 @@
 
 Rank 0 listens where the launcher says, all others connect to it. As with gloo, who waits for
 one that died fails when its connection breaks, and who waits for one that is silent waits.
+Connections end with the process, not while it still ends: else the others could fail, and be heard
+of, before it.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ class SocketGroup:
 
     def __init__(self) -> None:
         self._others = self._gather() if RANK == 0 else [self._reach_the_first()]
+        self._held = [os.dup(other.fileno()) for other in self._others]
 
     def _gather(self) -> list[socket.socket]:
         both = {"family": socket.AF_INET6, "dualstack_ipv6": True}
@@ -60,6 +63,8 @@ class SocketGroup:
     def leave(self) -> None:
         for other in self._others:
             other.close()
+        for descriptor in self._held:
+            os.close(descriptor)
 
 
 def receive(connection: socket.socket, size: int) -> bytes:
