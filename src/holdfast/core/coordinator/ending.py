@@ -1,4 +1,4 @@
-"""How a round ends: what ends it, and who is waited for. `coordinator_judging` says what follows.
+"""How a round ends: what ends it, and who is waited for. `judging` says what follows.
 
 Rules
 1. Ending is immediate and happens once: whatever comes later is noted, not acted on.
