@@ -21,8 +21,7 @@ def launch_nothing(session: Session) -> list[Figure]:
         figure = Figure("a", f"nothing_{size}", title, target=TARGETS_NOTHING.get(size))
 
         def sample(launcher: Launcher, size: int = size) -> list[float]:
-            with session.job(launcher, launcher.command(size, "do_nothing.py")) as job:
-                return [job.await_success(DEADLINE_S)]
+            return sample_nothing(session, launcher, size)
 
         session.alternate([figure], sample)
         figures.append(figure)
@@ -40,14 +39,22 @@ def launch_group(session: Session) -> list[Figure]:
         ]
 
         def sample(launcher: Launcher, size: int = size) -> list[float]:
-            return _sample_group(session, launcher, size)
+            return sample_group(session, launcher, size)
 
         session.alternate(own, sample)
         figures += own
     return figures
 
 
-def _sample_group(session: Session, launcher: Launcher, size: int) -> list[float]:
+def sample_nothing(session: Session, launcher: Launcher, size: int) -> list[float]:
+    """The seconds of a whole job."""
+    with session.job(launcher, launcher.command(size, "do_nothing.py")) as job:
+        return [job.await_success(DEADLINE_S)]
+
+
+def sample_group(session: Session, launcher: Launcher, size: int) -> list[float]:
+    """The seconds to the last first all-reduce, and of the whole job."""
+
     def all_reported(reports: list[Report]) -> bool:
         return len(reports) == size
 

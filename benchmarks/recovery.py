@@ -81,7 +81,7 @@ def _by_default(session: Session) -> list[Figure]:
 def _take(session: Session, case: Case, launcher: Launcher, repeat: int) -> None:
     def sample() -> list[float]:
         try:
-            values = _sample(session, launcher, case.size)
+            values = sample_recovery(session, launcher, case.size)
         except NeverRecovered:
             case.never.add(launcher.name, 1)
             raise
@@ -91,7 +91,8 @@ def _take(session: Session, case: Case, launcher: Launcher, repeat: int) -> None
     session.take(case.times, launcher, sample, repeat)
 
 
-def _sample(session: Session, launcher: Launcher, size: int) -> list[float]:
+def sample_recovery(session: Session, launcher: Launcher, size: int) -> list[float]:
+    """The seconds from the kill to the next attempt's last first all-reduce and first line."""
     command = launcher.command(size, "step_until_killed.py", *OPTIONS)
     with session.job(launcher, command) as job:
         job.await_reports(lambda reports: len(reports) == size, FORM_DEADLINE_S)

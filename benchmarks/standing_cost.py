@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -62,13 +63,15 @@ def memory(session: Session) -> list[Figure]:
 
 
 def _take_memory(session: Session, variant: Variant, figures: list[Figure], repeat: int) -> None:
-    def sample() -> list[float]:
-        with _started(session, variant) as job:
-            job.settle(SETTLE_S)
-            staff = _staff(job, variant)
-            return list(_megabytes(staff.zygote if variant is WARM else staff.launcher))
+    session.take(figures, variant.launcher, partial(sample_memory, session, variant), repeat)
 
-    session.take(figures, variant.launcher, sample, repeat)
+
+def sample_memory(session: Session, variant: Variant) -> list[float]:
+    """Resident and proportional megabytes of a launcher, or of its zygote where it has one."""
+    with _started(session, variant) as job:
+        job.settle(SETTLE_S)
+        staff = _staff(job, variant)
+        return list(_megabytes(staff.zygote or staff.launcher))
 
 
 class Megabytes(NamedTuple):
