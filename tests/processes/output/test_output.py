@@ -198,7 +198,7 @@ def test_a_congested_console_holds_the_worker_back_and_not_the_loop(
 
     with stage(tmp_path, (writing, writing), slots=2) as scene:
         worker = scene.start(TEE, program)
-        scene.until(lambda: scene.console.congested(1))
+        scene.until(lambda: scene.console.outlet(1).congested)
         # The loop turns (we are here), and the worker waits.
         assert worker.process.poll() is None
         log = tmp_path / "logs/0/stdout.log"
@@ -222,7 +222,7 @@ def test_a_worker_that_dies_under_a_congested_console_is_saved_at_once(tmp_path:
 
     with stage(tmp_path, (writing, writing), slots=2) as scene:
         worker = scene.start(TEE, COUNTING.format(total=str(counter)))
-        scene.until(lambda: scene.console.congested(1))
+        scene.until(lambda: scene.console.outlet(1).congested)
         worker.process.kill()
         scene.finish(worker)
         claimed = int.from_bytes(counter.read_bytes(), "little")

@@ -36,7 +36,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.processes.output.console import Console
+from holdfast.processes.output.console import Console, Outlet
 from holdfast.processes.output.lines import TAIL_BYTES, LineFilter, LineView, Tail, last_lines
 from holdfast.processes.output.log_files import (
     AT_ONCE,
@@ -137,7 +137,7 @@ class PipedStream:
 
     def __init__(self, plan: StreamPlan, surroundings: Surroundings) -> None:
         self._plan = plan
-        self._console = surroundings.console
+        self._outlet = surroundings.console.outlet(plan.number)
         self._loop = surroundings.loop
         self._worker = surroundings.worker
         self._lane = surroundings.lane
@@ -150,8 +150,9 @@ class PipedStream:
         self._prefix_known = False
         self._child_open = True
         self._finished = False
-        self._end, self.child_end = _open_ends(plan, self._console)
-        self._file = LogFile(plan.file, self._console, self._lane) if plan.file else None
+        self._end, self.child_end = _open_ends(plan, self._outlet)
+        console, file = surroundings.console, plan.file
+        self._file = LogFile(file, console, self._lane) if file else None
         if not plan.prefix_needs_pid:
             self.set_prefix("")
 
@@ -169,7 +170,7 @@ class PipedStream:
         prefix = plan.prefix(pid)
         if plan.to_console and not plan.pass_through:
             shown = prefix if plan.prefix_on_console else b""
-            self._view = LineView(self._console, plan.number, shown, self._loop, self._kept_in())
+            self._view = LineView(self._outlet, shown, self._loop, self._kept_in())
         if plan.filters and self._filter_files:
             self._filter = LineFilter(plan.number, plan.filters, prefix, self._filter_files)
         self._loop.add_reader(self._end, self._on_readable)
@@ -202,7 +203,7 @@ class PipedStream:
         while not self._finished and left > 0:
             if self._must_wait():
                 self._loop.remove_reader(self._end)
-                self._console.when_clear(self._plan.number, self._resume)
+                self._outlet.when_clear(self._resume)
                 return
             block = self._read()
             if block is None:
@@ -212,10 +213,9 @@ class PipedStream:
 
     def _must_wait(self) -> bool:
         """Whether the console has to take some first; not if nobody reads it and a file has all."""
-        number = self._plan.number
-        if not self._plan.to_console or not self._console.congested(number):
+        if not self._plan.to_console or not self._outlet.congested:
             return False
-        return self._kept_in() is None or not self._console.is_unread(number)
+        return self._kept_in() is None or not self._outlet.is_unread
 
     def _kept_in(self) -> Path | None:
         """The file that has everything, if there is one."""
@@ -260,7 +260,7 @@ class PipedStream:
         if self._view:
             self._view.feed(block)
         elif self._plan.to_console:
-            self._console.write(self._plan.number, block, self._worker)
+            self._outlet.write(block, self._worker)
         if (self._file or self._filter) and self._lane.congested:
             self._wait_for_disk()
 
@@ -375,12 +375,11 @@ def _open_stream(
     return PipedStream(plan, surroundings)
 
 
-def _open_ends(plan: StreamPlan, console: Console) -> tuple[int, int]:
+def _open_ends(plan: StreamPlan, outlet: Outlet) -> tuple[int, int]:
     """Our end, which does not block, and the worker's."""
-    terminal = console.terminal(plan.number)
-    if terminal is not None and plan.to_console and plan.file is None:
+    if outlet.is_terminal and plan.to_console and plan.file is None:
         try:
-            return _open_terminal_pair(terminal)
+            return _open_terminal_pair(outlet.descriptor)
         except OSError:
             pass  # no pseudo-terminals here, or none left: a pipe shows the same text
     return _open_pipe(plan.pipe_bytes)
