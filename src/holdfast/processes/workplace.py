@@ -51,6 +51,7 @@ from holdfast.core.node.io import (
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
 from holdfast.processes import environment
+from holdfast.processes.bare import linux
 from holdfast.processes.bare import private_messages as messages
 from holdfast.processes.bare.wire import NO, STORE, VISIT, WAS_TOLD_TO_STOP, YES
 from holdfast.processes.channel_server import Answer, ChannelServer
@@ -83,7 +84,6 @@ from holdfast.processes.output.round_output import (
 )
 from holdfast.processes.post_mortem import PATIENCE_S, with_details, with_evidence
 from holdfast.processes.saving_news import SavingNews
-from holdfast.processes.spawner_client import sweep
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.starting import Starts
 from holdfast.processes.tethers import Tethers
@@ -572,8 +572,9 @@ class Workplace:
         self._post(WorkerExited(round_number, local_rank, 0, status, error=error))
 
     def spawner_ended(self, how: str) -> None:
-        # Also when it was asked to: it may have been killed before it had done all of it.
-        sweep()
+        # Also when it was asked to: it may have been killed before it had done all of it. What it
+        # leaves comes up to this process, a subreaper too.
+        linux.kill_all_below(os.getpid())
         self._close_round()
         self._post(SpawnerEnded() if self._ending else SpawnerLost(how))
 
