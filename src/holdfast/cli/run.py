@@ -136,7 +136,7 @@ def _registered_layout(config: JobConfig) -> Layout | None:
         return None
     from holdfast.processes.output.registered_logs import registered_layout
 
-    return registered_layout(config)
+    return registered_layout(config).begin
 
 
 def _registered_events(config: JobConfig) -> EventLog | None:

@@ -74,7 +74,7 @@ from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import close_file
 from holdfast.processes.output.log_layout import JobLogs
 from holdfast.processes.output.recent import RecentOutput
-from holdfast.processes.output.round_logs import Layout, LayoutByOptions, LogsRefused
+from holdfast.processes.output.round_logs import Layout, LogsRefused, layout_by_options
 from holdfast.processes.output.round_output import (
     Around,
     PreparedStreams,
@@ -147,7 +147,7 @@ class Workplace:
         self._shared_environment = environment.shared(config, os.environ)
         self._workers: dict[str, Running] = {}
         self._by_pid: dict[int, Running] = {}
-        self.layout: Layout = LayoutByOptions(config.output)
+        self.layout: Layout = partial(layout_by_options, config.output)
         """Where workers write; another one may be put here before the job starts."""
         self.on_visit: OnVisit | None = None
         """Who lets outsiders in that have questions about the job."""
@@ -435,7 +435,7 @@ class Workplace:
             | lookout.variables(ranks.local_rank)
             for ranks in assignment.workers
         }
-        begin = partial(self.layout.begin, self.logs, assignment.restart_count, environments)
+        begin = partial(self.layout, self.logs, assignment.restart_count, environments)
         around = Around(self.config, self.console, self._loop, self._log_lane, self.recent)
         return RoundOutput(assignment.round, begin, environments, around)
 
@@ -452,16 +452,16 @@ class Workplace:
     ) -> ProcessOrder:
         """What it takes to start a worker."""
         ranks, local_rank = ready.ranks, ready.ranks.local_rank
-        berth = output.berth(ready)
         name = f"{round_number}:{local_rank}"
-        self._workers[name] = Running(round_number, ranks, berth.error_file)
-        streams = self._crew.enrol(name, berth.streams)
+        opened = output.open(ready)
+        self._workers[name] = Running(round_number, ranks, ready.error_file)
+        streams = self._crew.enrol(name, opened)
         descriptors = [standard_input(local_rank), *streams, *self._tethers.for_worker()]
         return ProcessOrder(
             name=name,
             launch=self._launch,
             arguments=environment.arguments(self.config, ranks),
-            environment=berth.variables,
+            environment=ready.variables,
             descriptors=descriptors,
             cpus=self._processor_sets[local_rank] if self._processor_sets else None,
             learns=True,

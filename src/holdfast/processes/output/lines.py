@@ -42,7 +42,7 @@ import re
 from pathlib import Path
 
 from holdfast.processes.output.console import Outlet
-from holdfast.processes.output.log_files import FilterFiles
+from holdfast.processes.output.log_files import LogFile
 from holdfast.runtime.loop import Cancellable, Loop
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -224,13 +224,10 @@ def _filled_a_buffer(block: bytes) -> bool:
 class LineFilter:
     """Copies the lines of one stream that contain one of the needles."""
 
-    def __init__(
-        self, number: int, needles: tuple[bytes, ...], prefix: bytes, files: FilterFiles
-    ) -> None:
-        self._number = number
+    def __init__(self, needles: tuple[bytes, ...], prefix: bytes, file: LogFile) -> None:
         self._needles = needles
         self._prefix = prefix
-        self._files = files
+        self._file = file
         self._cutter = LineCutter()
 
     def feed(self, block: bytes) -> None:
@@ -250,7 +247,7 @@ class LineFilter:
             for line in whole[:-1].split(b"\n")
             if any(needle in line for needle in self._needles)
         ]
-        self._files.append(self._number, b"".join(matching))
+        self._file.write(b"".join(matching))
 
 
 class Tail:

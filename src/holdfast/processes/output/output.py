@@ -40,7 +40,6 @@ from holdfast.processes.output.console import Console, Outlet
 from holdfast.processes.output.lines import TAIL_BYTES, LineFilter, LineView, Tail, last_lines
 from holdfast.processes.output.log_files import (
     AT_ONCE,
-    FilterFiles,
     Lane,
     LogFile,
     Opened,
@@ -66,31 +65,60 @@ blocks of 256 KiB most of the time goes into mapping and clearing fresh pages.""
 _READ_BYTES_PER_TURN = 1024 * 1024
 
 
-class DirectStream:
-    """A stream that the worker writes into its file itself."""
+class Stream:
+    """One stream of a worker: the end that the worker gets, and what is done with the rest.
 
-    def __init__(self, path: Path, opened: Opened, lane: Lane) -> None:
-        self.child_end = opened.descriptor
-        self._path, self._size_at_open = path, opened.size
-        self._lane = lane
+    What goes past us needs nothing done: no line of it is shown here, and all that was written is
+    where it belongs.
+    """
+
+    def __init__(self, child_end: int) -> None:
+        self.child_end = child_end
         self._child_open = True
 
     def close_child_end(self) -> None:
         if self._child_open:
             self._child_open = False
-            self._lane.do(partial(close_file, self.child_end))
+            self._close_descriptor(self.child_end)
+
+    def _close_descriptor(self, descriptor: int) -> None:
+        os.close(descriptor)
 
     def set_prefix(self, pid: str) -> None:
-        """Nothing to do: no line of it is shown."""
+        """Complete the prefix of its lines."""
 
     def drain_now(self) -> None:
-        """Nothing to do: what was written is in the file."""
+        """Take all that is there, and wait for nothing."""
 
     def close(self) -> None:
         self.close_child_end()
 
     def tail(self) -> Callable[[], bytes]:
-        """The end of what this worker wrote; an earlier round may have begun the file."""
+        """How to read the end of what this worker wrote."""
+        return bytes
+
+
+def inherited(number: int) -> Stream:
+    """A stream of the worker that is the very one of this process."""
+    try:
+        return Stream(os.dup(number))
+    except OSError:  # Whoever started this process closed it.
+        return Stream(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
+
+
+class DirectStream(Stream):
+    """A stream that the worker writes into its file itself."""
+
+    def __init__(self, path: Path, opened: Opened, lane: Lane) -> None:
+        super().__init__(opened.descriptor)
+        self._path, self._size_at_open = path, opened.size
+        self._lane = lane
+
+    def _close_descriptor(self, descriptor: int) -> None:
+        self._lane.do(partial(close_file, descriptor))
+
+    def tail(self) -> Callable[[], bytes]:
+        """An earlier round may have begun the file."""
         return partial(_end_of_file, self._path, self._size_at_open)
 
 
@@ -104,35 +132,7 @@ def _end_of_file(path: Path, begins_at: int) -> bytes:
         return b""
 
 
-class InheritedStream:
-    """A stream of the worker that is the very one of this process."""
-
-    def __init__(self, number: int) -> None:
-        try:
-            self.child_end = os.dup(number)
-        except OSError:  # Whoever started this process closed it.
-            self.child_end = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        self._child_open = True
-
-    def close_child_end(self) -> None:
-        if self._child_open:
-            self._child_open = False
-            os.close(self.child_end)
-
-    def set_prefix(self, pid: str) -> None:
-        """Nothing to do: no line of it passes here."""
-
-    def drain_now(self) -> None:
-        """Nothing to do: what was written is where it belongs."""
-
-    def close(self) -> None:
-        self.close_child_end()
-
-    def tail(self) -> Callable[[], bytes]:
-        return bytes
-
-
-class PipedStream:
+class PipedStream(Stream):
     """A stream that comes to the agent through a pipe or a pseudo-terminal."""
 
     def __init__(self, plan: StreamPlan, surroundings: Surroundings) -> None:
@@ -142,24 +142,19 @@ class PipedStream:
         self._worker = surroundings.worker
         self._lane = surroundings.lane
         self._waits_for_disk = False
-        self._filter_files = surroundings.filter_files
+        self._filtered_file = surroundings.filter_files.get(plan.number)
         self._recent = surroundings.recent
         self._tail = Tail() if plan.number == STDERR else None
         self._view: LineView | None = None
         self._filter: LineFilter | None = None
         self._prefix_known = False
-        self._child_open = True
         self._finished = False
-        self._end, self.child_end = _open_ends(plan, self._outlet)
+        self._end, child_end = _open_ends(plan, self._outlet)
+        super().__init__(child_end)
         console, file = surroundings.console, plan.file
         self._file = LogFile(file, console, self._lane) if file else None
         if not plan.prefix_needs_pid:
             self.set_prefix("")
-
-    def close_child_end(self) -> None:
-        if self._child_open:
-            self._child_open = False
-            os.close(self.child_end)
 
     def set_prefix(self, pid: str) -> None:
         """Complete the prefix; from here on the stream is read. Only the first call counts."""
@@ -171,8 +166,8 @@ class PipedStream:
         if plan.to_console and not plan.pass_through:
             shown = prefix if plan.prefix_on_console else b""
             self._view = LineView(self._outlet, shown, self._loop, self._kept_in())
-        if plan.filters and self._filter_files:
-            self._filter = LineFilter(plan.number, plan.filters, prefix, self._filter_files)
+        if plan.filters and self._filtered_file is not None:
+            self._filter = LineFilter(plan.filters, prefix, self._filtered_file)
         self._loop.add_reader(self._end, self._on_readable)
 
     def drain_now(self) -> None:
@@ -191,7 +186,7 @@ class PipedStream:
             self._take(block)
 
     def close(self) -> None:
-        self.close_child_end()
+        super().close()
         self.drain_now()
         self._finish()
 
@@ -282,16 +277,14 @@ class Surroundings(Struct, frozen=True):
 
     console: Console
     loop: Loop
-    filter_files: FilterFiles | None
+    filter_files: Mapping[int, LogFile]
+    """By the number of a stream, where its lines go that match a filter."""
     worker: object
     """The source of what is passed through: stdout and stderr mix as they would without us."""
     lane: Lane = AT_ONCE
     """Where files are written."""
     recent: RecentOutput | None = None
     """Who keeps the last of it, for whoever asks."""
-
-
-Stream = DirectStream | InheritedStream | PipedStream
 
 
 class WorkerStreams:
@@ -365,7 +358,7 @@ def _open_stream(
     number: int, plan: StreamPlan | None, surroundings: Surroundings, known: dict[int, Opened]
 ) -> Stream:
     if plan is None:
-        return InheritedStream(number)
+        return inherited(number)
     if plan.direct and plan.file:
         opened = known.pop(number, None) or open_to_append(plan.file)
         if not opened.problem:
