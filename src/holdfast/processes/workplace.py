@@ -58,6 +58,7 @@ from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.commands import (
     STORE_HOST,
     Launch,
+    is_installed,
     launch_form,
     own_folders,
     program_file,
@@ -87,7 +88,7 @@ from holdfast.processes.saving_news import SavingNews
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.starting import Starts
 from holdfast.processes.tethers import Tethers
-from holdfast.processes.zygote import preload, warm_memory
+from holdfast.processes.zygote import warm_memory
 from holdfast.processes.zygote.imports_seen import ImportsSeen
 from holdfast.processes.zygote.zygote_events import zygote_event
 from holdfast.runtime.disk import Disk
@@ -174,9 +175,8 @@ class Workplace:
         self.recent = RecentOutput(loop)
         self._channel = ChannelServer(loop, self._on_channel)
         self._shared_environment["HOLDFAST_CHANNEL"] = self._channel.name
-        folder = self._program_folder
-        is_installed: Callable[[str], bool] = lambda name: preload.installed(name, folder)  # noqa: E731
-        self._imports = ImportsSeen(loop, self._import_lane, self._post, is_installed)
+        installed = partial(is_installed, self._program_folder)
+        self._imports = ImportsSeen(loop, self._import_lane, self._post, installed)
         if self.config.oversight.file_timer:
             self._serve_file_timer()
         self._crew = Crew(process, self, self._log_lane)
