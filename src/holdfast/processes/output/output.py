@@ -65,7 +65,7 @@ blocks of 256 KiB most of the time goes into mapping and clearing fresh pages.""
 _READ_BYTES_PER_TURN = 1024 * 1024
 
 
-class Stream:
+class WorkerStream:
     """One stream of a worker: the end that the worker gets, and what is done with the rest.
 
     What goes past us needs nothing done: no line of it is shown here, and all that was written is
@@ -98,15 +98,15 @@ class Stream:
         return bytes
 
 
-def inherited(number: int) -> Stream:
+def inherited(number: int) -> WorkerStream:
     """A stream of the worker that is the very one of this process."""
     try:
-        return Stream(os.dup(number))
+        return WorkerStream(os.dup(number))
     except OSError:  # Whoever started this process closed it.
-        return Stream(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
+        return WorkerStream(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
 
 
-class DirectStream(Stream):
+class DirectStream(WorkerStream):
     """A stream that the worker writes into its file itself."""
 
     def __init__(self, path: Path, opened: Opened, lane: Lane) -> None:
@@ -132,7 +132,7 @@ def _end_of_file(path: Path, begins_at: int) -> bytes:
         return b""
 
 
-class PipedStream(Stream):
+class PipedStream(WorkerStream):
     """A stream that comes to the agent through a pipe or a pseudo-terminal."""
 
     def __init__(self, plan: StreamPlan, surroundings: Surroundings) -> None:
@@ -290,7 +290,7 @@ class Surroundings(Struct, frozen=True):
 class WorkerStreams:
     """stdout and stderr of one worker of one round."""
 
-    def __init__(self, stdout: Stream, stderr: Stream) -> None:
+    def __init__(self, stdout: WorkerStream, stderr: WorkerStream) -> None:
         self._streams = (stdout, stderr)
         self.child_stdout = stdout.child_end
         self.child_stderr = stderr.child_end
@@ -356,7 +356,7 @@ def open_planned(
 
 def _open_stream(
     number: int, plan: StreamPlan | None, surroundings: Surroundings, known: dict[int, Opened]
-) -> Stream:
+) -> WorkerStream:
     if plan is None:
         return inherited(number)
     if plan.direct and plan.file:
