@@ -155,6 +155,7 @@ sys.exit("it was to be killed before")
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("death_after_bytes", [1, 8_000_000])
 def test_all_that_a_killed_worker_wrote_is_in_its_file(
     tmp_path: Path, death_after_bytes: int
