@@ -118,11 +118,6 @@ class Membership:
         raise NotMet(board.problem or ended, board.outcome, board.was_told, board.stood_by)
 
     @property
-    def has_stood_by(self) -> bool:
-        """Whether the coordinator has told this node to wait for a free seat."""
-        return self._board.stood_by
-
-    @property
     def is_seated(self) -> bool:
         """Whether `meet` gave a seat that has not been given up since."""
         return self._board.seat is not None
