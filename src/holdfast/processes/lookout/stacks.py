@@ -68,7 +68,6 @@ class StackSnapshot(Struct, frozen=True):
     """Where all of them were."""
 
     answers: tuple[StackAnswer, ...]
-    node: str = ""
     file: str = ""
     """Where it is written in full; empty where nothing is to be written."""
     records: tuple[str, ...] = ()
@@ -76,7 +75,7 @@ class StackSnapshot(Struct, frozen=True):
 
     def stacks(self) -> tuple[WorkerStack, ...]:
         return tuple(
-            WorkerStack(one.worker.rank, self.node, read_stack(one.text), one.view.in_words())
+            WorkerStack(one.worker.rank, "", read_stack(one.text), one.view.in_words())
             for one in self.answers
         )
 
@@ -181,7 +180,7 @@ class StackTaking:
             for one in self._workers
             if one.local_rank in views
         )
-        snapshot = StackSnapshot(answers, self._means.node)
+        snapshot = StackSnapshot(answers)
         is_whole = all(one.text or one.view.is_held for one in answers)
         if self._means.debugs and not is_whole:
             self._means.look_lane.do(snapshot.filled, self._on_filled)
