@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,25 +39,18 @@ from holdfast.processes.lookout.debugger import Debugger
 from holdfast.processes.lookout.flight_records import keep
 from holdfast.processes.lookout.stack_files import SIGNAL, LookMeans, StackFiles
 
+if TYPE_CHECKING:
+    from holdfast.processes.lookout.lookout import Watched
+
 LOOK_AGAIN_S = 0.03
 PATIENCE_S = 1.0
 """How long a worker may take to begin to write."""
 
 
-class AskedWorker(Struct, frozen=True):
-    """A worker whose stack is wanted."""
-
-    local_rank: int
-    rank: int
-    pid: int
-    born_at: float = 0.0
-    """By the clock on the wall, as files have it."""
-
-
 class StackAnswer(Struct, frozen=True):
     """What is known of one worker."""
 
-    worker: AskedWorker
+    worker: Watched
     view: kernel.KernelView
     text: str
     """As `faulthandler` wrote it, or py-spy in its stead; empty where neither did."""
@@ -134,7 +128,7 @@ class StackTaking:
     def __init__(
         self,
         files: StackFiles,
-        workers: list[AskedWorker],
+        workers: list[Watched],
         means: LookMeans,
         then: Callable[[StackSnapshot], None],
         wants_native: Callable[[StackSnapshot], bool] | None = None,
@@ -202,7 +196,7 @@ class StackTaking:
             self._then(snapshot)
 
 
-def _ask(workers: list[AskedWorker], spawner: int) -> dict[int, kernel.KernelView]:
+def _ask(workers: list[Watched], spawner: int) -> dict[int, kernel.KernelView]:
     """In a lane: look at each of them, then send the signal to those that catch it."""
     found = {}
     for worker in workers:
