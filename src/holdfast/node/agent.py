@@ -205,7 +205,7 @@ class Agent:
 
     def _show_live_line(self) -> LiveLine | None:
         """What the job is doing, below all output, where there is a terminal."""
-        if self.console.terminal(2) is None:
+        if not self.console.outlet(2).is_terminal:
             return None
         from holdfast.node.live_line import LiveLine, is_wanted
 

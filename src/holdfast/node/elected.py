@@ -31,6 +31,7 @@ from holdfast.core.election.io import (
 )
 from holdfast.core.election.state import ElectionState, is_needed
 from holdfast.core.node.io import CoordinatorLost, CoordinatorReached, Told
+from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import (
     CloseJob,
@@ -159,7 +160,7 @@ class Elected(NetworkedPlace):
         if self.coordinating is not None:
             self._reach_here()
         elif effect.endpoints:
-            self._line.dial(effect.endpoints, self._engine.config.timeouts.redial_s)
+            self._line.dial(effect.endpoints, one_dial_s(self._engine.config))
         else:
             hosts = ", ".join(dict.fromkeys(map(host_of, effect.nodes)))
             self._lose(f"the register does not say where {hosts} can be reached")

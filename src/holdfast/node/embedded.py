@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.coordinator.bootstrap import next_life
 from holdfast.core.coordinator.state import CoordinatorState, is_owed, ledger
 from holdfast.core.node.io import CoordinatorLost, CoordinatorReached, Told
+from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.document import Document
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import FromNode, ToNode
@@ -63,7 +64,7 @@ class Embedded(NetworkedPlace):
 
     def _on_elsewhere(self) -> None:
         self._is_opening = False
-        self._line.dial((self._claim.place,), self._engine.config.timeouts.dial_s)
+        self._line.dial((self._claim.place,), one_dial_s(self._engine.config))
 
     def _reach_here(self) -> None:
         self._address = self._address or self._claim.place.address

@@ -136,6 +136,19 @@ def test_the_kernel_gets_its_time_to_kill_however_short_the_lease() -> None:
     assert timing.derive(Leases(), {"lease_s": 1.0}).kill_margin_s == 0.5
 
 
+@pytest.mark.parametrize(
+    ("lease_s", "backend", "longest_s"),
+    [(60.0, "holdfast", 5.0), (60.0, "etcd", 2.0), (5.0, "holdfast", 2.0), (1.0, "etcd", 1.0)],
+)
+def test_two_attempts_to_reach_a_coordinator_fit_into_a_lease_unless_it_is_very_short(
+    lease_s: float, backend: str, longest_s: float
+) -> None:
+    leases = timing.derive(Leases(), {"lease_s": lease_s})
+    rendezvous = Rendezvous(backend=backend, endpoint="node0:2379")
+    config = structs.replace(JOB, leases=leases, rendezvous=rendezvous)
+    assert timing.one_dial_s(config) == longest_s
+
+
 # --- what they mean -----------------------------------------------------------------------
 
 

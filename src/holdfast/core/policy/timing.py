@@ -17,6 +17,7 @@ Rules, for lease L, heartbeat h, stop reserve r, kill margin K, drift d, tenure 
    workers. A node hangs up on a silent coordinator at the third heartbeat after the last that
    was answered; the takeover itself goes on meanwhile.
 7. H ≥ L, and the longest minimum of a round is not below the shortest.
+   Two attempts to reach a coordinator fit into L − r, if each may take a second (`one_dial_s`).
 
 Where it is known how long before its end a node is asked to leave (`notice_s`), in any job
 8. Saving and then stopping the workers, or waiting for a replacement and then stopping them, is
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 
 KILL_MARGIN_LEAST_S = 0.5
 """However short the lease, the kernel of a busy machine gets this long to deliver a kill."""
-
-
+ONE_DIAL_LEAST_S = 1.0
+"""However short the lease, a busy coordinator gets this long to answer."""
 ROUNDING = 1e-9
 NOTICE_FOR_STOPPING = 3.0
 """What part of a notice is for stopping the workers, at most: one in so many."""
@@ -172,6 +173,14 @@ def _takeover_s(leases: Leases) -> float:
     noticed = HANGS_UP_AT * leases.heartbeat_s
     taken_over = leases.heartbeat_s + leases.takeover_s
     return max(noticed, taken_over) + leases.reconnect_s
+
+
+def one_dial_s(config: JobConfig) -> float:
+    """How long one attempt to reach the coordinator may take: a short lease leaves less."""
+    leases, timeouts = config.leases, config.timeouts
+    longest = timeouts.dial_s if config.rendezvous.is_embedded else timeouts.redial_s
+    left = leases.lease_s - leases.stop_reserve_s
+    return min(longest, max(left / 2, ONE_DIAL_LEAST_S))
 
 
 def derive(defaults: Leases, chosen: Mapping[str, float]) -> Leases:
