@@ -34,7 +34,7 @@ test: $(VENV)/.ready-test style ## Lint, check types and run all tests (installs
 	  $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal; \
 	  tests=$$?; wait $$types && exit $$tests
 
-test-all: ## The same with all that takes long: PyTorch's own API beside ours, more orders, seeds and examples
+test-all: ## The same in every variation: more starts, backends, orders, seeds, and PyTorch's own API beside ours
 	TEST_ALL=1 $(MAKE) test
 
 # The two that pip installs fastest; the others take minutes.
@@ -49,7 +49,7 @@ test-engines: $(VENV)/.ready-test ## Run the tests under real Slurm, Open MPI an
 	$(BIN)/python -m tests.engines.environment
 	TEST_ENGINES=1 $(BIN)/python -m pytest tests/engines
 
-# In `make test` too, but for PyTorch on three hosts.
+# In `make test` each is planted once, on one host where that can have it.
 test-planted: $(VENV)/.ready-test ## Run all planted failures, also PyTorch on three hosts (root)
 	TEST_PLANTED=1 $(BIN)/python -m pytest --numprocesses 2 tests/planted
 

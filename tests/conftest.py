@@ -115,11 +115,19 @@ def _leave_out_the_thorough(config: pytest.Config, items: list[pytest.Item]) -> 
     """What says more of the same, or checks PyTorch itself, is for `make test-all`."""
     kept, left_out = [], []
     for item in items:
-        is_thorough = item.get_closest_marker("thorough") is not None or PEER in item.name
-        (left_out if is_thorough else kept).append(item)
+        (left_out if _is_thorough(item) or PEER in item.name else kept).append(item)
     if kept and left_out:  # Who asks for nothing else gets it.
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+
+
+def _is_thorough(item: pytest.Item) -> bool:
+    """Whether one of its marks says so, `thorough(but=…)` for all cases but those named."""
+    case = getattr(item, "callspec", None)
+    return any(
+        case is None or case.id not in mark.kwargs.get("but", ())
+        for mark in item.iter_markers("thorough")
+    )
 
 
 def _begin_with_the_longest(items: list[pytest.Item], workers: int) -> None:

@@ -66,6 +66,7 @@ def test_a_document_with_everything_at_its_longest_is_measured() -> None:
     assert 0 < figure.samples[HOLDFAST][0] < register_load.LIMIT_BYTES
 
 
+@pytest.mark.thorough(but=("launch", "memory", "crowd"))
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[pytest.mark.slow] * name.startswith("r")) for name in SMALLEST],

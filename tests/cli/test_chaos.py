@@ -98,6 +98,7 @@ def test_a_demo_makes_a_job_harms_it_and_leaves_nothing(run_holdfast: Run, tmp_p
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_a_demo_that_is_interrupted_leaves_nothing(holdfast: Path, tmp_path: Path) -> None:
     command = [holdfast, "chaos", "--demo", "--kill-worker", "1s"]
     environ = {**os.environ, "TMPDIR": str(tmp_path)}

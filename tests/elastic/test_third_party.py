@@ -542,6 +542,7 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "prefix", [threads.OURS, pytest.param("torch.distributed", marks=pytest.mark.torch)]
 )

@@ -32,6 +32,7 @@ def test_whatever_a_stranger_says_the_job_stands(tmp_path: Path, name: str) -> N
         job.kill()
 
 
+@pytest.mark.thorough(but=("0", "3"))
 @pytest.mark.parametrize("number", range(STARTED_ON))
 def test_whatever_the_record_says_a_host_runs_its_job(tmp_path: Path, number: int) -> None:
     attacks = Corpus("record").attacks()

@@ -164,6 +164,13 @@ def expect_silence_then_a_word(job: Job, *words: str, ranks: int = 2) -> None:
         assert word in line
 
 
+@pytest.mark.thorough(
+    but=(
+        "evaluation on rank 0 while the others wait",
+        "a checkpoint on rank 0 while the others wait",
+        "a first step that compiles",
+    )
+)
 @pytest.mark.parametrize("what", CASES)
 def test_what_is_healthy_is_not_told_of_and_a_hang_after_it_is(start_job, what: str) -> None:
     healthy, hung, words = CASES[what]

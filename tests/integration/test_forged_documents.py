@@ -65,6 +65,9 @@ def plant(two: TwoAgents, place: Place) -> Callable[[bytes], None]:
     return write
 
 
+@pytest.mark.thorough(
+    but=("etcd-a size beyond all", "file-charges beyond all", "file-a seat that is none")
+)
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
 def test_a_document_that_cannot_be_true_ends_the_agents_in_words(
     two: TwoAgents, place: Place, plant: Callable[[bytes], None], ledger: dict[str, object]

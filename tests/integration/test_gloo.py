@@ -60,6 +60,7 @@ def test_a_group_comes_back_from_five_losses_in_a_row(run_job) -> None:
     assert job.stderr.count("SIGKILL") >= 5
 
 
+@pytest.mark.thorough(but=("4---preload=json", "2---worker-store"))
 @pytest.mark.parametrize(
     ("nproc", "way"), [(4, "--preload=json"), (2, "--no-warm"), (2, "--worker-store")]
 )
@@ -70,6 +71,7 @@ def test_a_group_adds_up_and_comes_back_in_each_way_of_starting(run_job, nproc, 
     expect_sums(job, nproc, attempts=2)
 
 
+@pytest.mark.thorough
 def test_the_loss_of_the_process_that_serves_the_store_is_survived(start_job) -> None:
     script = """
         import os, sys, time

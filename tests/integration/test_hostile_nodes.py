@@ -152,6 +152,7 @@ def test_whatever_a_node_says_the_job_goes_on_in_its_first_round(job: Besieged) 
     assert job.runs() == {"runs-0-2-1", "runs-1-2-1"}
 
 
+@pytest.mark.thorough(but=("WorkersSucceeded(round=1)",))
 @pytest.mark.parametrize(
     "word", [NodeLeft("bye"), WorkersSucceeded(1), RoundStopped(1, (), PLACE), GREETING], ids=repr
 )
@@ -217,6 +218,7 @@ def test_the_report_of_a_failed_job_shows_what_others_say_on_lines_of_its_own(
     liar.socket.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
 def test_with_tls_a_coordinator_s_death_is_not_believed_because_a_connection_ended(
     job: Besieged,

@@ -68,6 +68,7 @@ def test_nothing_survives_a_kill_at_a_line_of_the_journal(start_job, line) -> No
     kill_when(lambda: start_life(start_job), lambda job: job.journal_lines() >= line)
 
 
+@pytest.mark.thorough(but=("8", "16", "24"))
 @pytest.mark.parametrize("line", range(7, LEAST + 1, 9))
 def test_nothing_survives_a_kill_at_a_line_of_the_journal_of_a_cold_job(start_job, line) -> None:
     kill_when(lambda: start_life(start_job, "--no-warm"), lambda job: job.journal_lines() >= line)

@@ -153,6 +153,7 @@ def test_it_works_inside_a_running_event_loop() -> None:
     assert asyncio.run(main()) == {0: 7, 1: 7}
 
 
+@pytest.mark.thorough
 def test_it_works_from_threads_several_at_a_time() -> None:
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(lambda number: holdfast.launch(lambda: number, nproc=2), range(3)))

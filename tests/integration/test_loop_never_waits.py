@@ -57,6 +57,7 @@ def on_a_disk(line: str) -> bool:
     return names_a_file and OF_NO_DISK.search(line) is None
 
 
+@pytest.mark.thorough(but=("--tee=3",))
 @pytest.mark.parametrize("way", ["--tee=3", "--redirects=3"])
 def test_the_loop_does_nothing_to_a_disk_while_workers_run(
     start_program: StartJob, tmp_path: Path, holdfast: Path, way: str

@@ -32,6 +32,7 @@ LAUNCHES = 16
 """At once, on a machine that may have two cores."""
 
 
+@pytest.mark.thorough
 def test_many_launches_at_once_never_meet_each_other(start_job) -> None:
     jobs = [start_job("--nproc-per-node=2", script=MEET) for _ in range(LAUNCHES)]
     for job in jobs:

@@ -69,18 +69,25 @@ def start_family(request, start_job):
     return start_it
 
 
+@pytest.mark.thorough(but=("everything --preload=json", "everything --no-warm"))
 def test_nothing_is_left_after_a_success(start_family) -> None:
     job, _ = start_family("succeed")
     assert job.wait() == 0
     job.expect_nothing_left()
 
 
+@pytest.mark.thorough(
+    but=("everything --preload=json", "daemon --preload=json", "everything --no-warm")
+)
 def test_nothing_is_left_after_a_failure(start_family) -> None:
     job, _ = start_family("fail")
     assert job.wait() == 1
     job.expect_nothing_left()
 
 
+@pytest.mark.thorough(
+    but=("everything --preload=json", "stubborn --preload=json", "everything --no-warm")
+)
 def test_nothing_is_left_after_a_signal_to_the_agent(start_family) -> None:
     job, members = start_family("stay")
     assert len(job.running()) >= members + 2, "the mark does not show the whole family"
@@ -89,6 +96,9 @@ def test_nothing_is_left_after_a_signal_to_the_agent(start_family) -> None:
     job.expect_nothing_left()
 
 
+@pytest.mark.thorough(
+    but=("everything --preload=json", "stubborn --preload=json", "everything --no-warm")
+)
 def test_nothing_is_left_after_the_agent_was_killed(start_family) -> None:
     job, _ = start_family("stay")
     job.process.kill()
@@ -96,6 +106,7 @@ def test_nothing_is_left_after_the_agent_was_killed(start_family) -> None:
     job.expect_nothing_left()
 
 
+@pytest.mark.thorough(but=("everything --preload=json", "everything --no-warm"))
 def test_nothing_is_left_after_the_spawner_was_killed_and_the_agent_says_so(start_family) -> None:
     job, _ = start_family("stay")
     os.kill(job.spawner(), signal.SIGKILL)

@@ -139,6 +139,7 @@ def has_torch(job: Job) -> bool:
     return "libtorch" in Path(f"/proc/{job.process.pid}/maps").read_text()
 
 
+@pytest.mark.thorough(but=("c10d tcp", "etcd", "file"))
 @pytest.mark.torch
 def test_a_job_survives_its_coordinator_over(
     start_agent: Agents, two: TwoAgents, request: pytest.FixtureRequest
@@ -159,6 +160,7 @@ def test_a_job_survives_its_coordinator_over(
         job.expect_nothing_left()
 
 
+@pytest.mark.thorough
 @pytest.mark.torch
 def test_the_first_agent_serves_the_tcp_store_that_nobody_serves(two: TwoAgents) -> None:
     endpoint = f"127.0.0.1:{free_port()}"

@@ -148,6 +148,7 @@ def notes(machines: Machines) -> list[Path]:
     return list(machines.folder.glob("machine*/*.note"))
 
 
+@pytest.mark.thorough(but=("etcd", "embedded"))
 def test_a_job_that_was_killed_everywhere_goes_on_at_once(machines: Machines) -> None:
     machines.start()
     machines.until_round(1)
@@ -159,6 +160,7 @@ def test_a_job_that_was_killed_everywhere_goes_on_at_once(machines: Machines) ->
     assert not notes(machines), "a job that is over leaves none"
 
 
+@pytest.mark.thorough(but=("file-with descriptors", "embedded-without descriptors"))
 @pytest.mark.parametrize(
     ("machines", "how"),
     [("etcd", "with descriptors"), ("embedded", "without descriptors")],
@@ -180,6 +182,7 @@ def test_but_not_while_a_process_of_the_old_round_is_left(
     machines.finish()
 
 
+@pytest.mark.thorough(but=("embedded",))
 @pytest.mark.parametrize("machines", ["file"], indirect=True)
 def test_a_machine_without_its_disk_is_waited_for(machines: Machines) -> None:
     machines.start()

@@ -194,6 +194,7 @@ def test_only_the_first_worker_reads_what_the_agent_would(start_job, start) -> N
     assert job.read("read.1") == ""
 
 
+@pytest.mark.thorough
 def test_two_hundred_workers_each_have_their_rank_and_nothing_of_each_other(look) -> None:
     """More than fit into one message to the spawner."""
     script = """

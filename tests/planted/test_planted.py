@@ -17,12 +17,20 @@ from .surroundings import NotHere
 
 EVERY_ONE = "TEST_PLANTED"
 """Set by `make test-planted`: PyTorch on three hosts as well, which takes a core a minute."""
+
+
+def marks(row: Planted, nodes: int) -> list[pytest.MarkDecorator]:
+    """On three hosts it says more of the same where one host can have it too."""
+    more = nodes == THREE and 1 in row.nodes and not os.environ.get(EVERY_ONE)
+    return [pytest.mark.torch] * row.torch + [pytest.mark.thorough] * more
+
+
 ROWS = [
     pytest.param(
         row,
         nodes,
         id=f"{row.name} ({nodes})",
-        marks=[pytest.mark.torch] if row.torch else [],
+        marks=marks(row, nodes),
     )
     for row in PLANTED
     for nodes in row.nodes

@@ -162,6 +162,7 @@ def test_what_no_register_wrote_is_refused(endpoint: str, opened: Any, distribut
         register.get_state()
 
 
+@pytest.mark.thorough
 def test_a_paused_host_is_unreachable_until_it_goes_on(endpoint: str, opened: Any) -> None:
     program = (
         "import sys\n"

@@ -88,6 +88,7 @@ def test_jobs_run_at_one_endpoint_at_once_and_one_after_the_other(agents: Agents
         assert (agents.folder / f"{job}.1").read_text() == "2"
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(200)
 def test_a_job_outlives_the_one_that_held_the_port(agents: Agents) -> None:
     killed = agents.both("held")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import sys
@@ -32,7 +33,9 @@ def run(words: list[str]) -> int:
     fill_standard_streams()
     secrets = take_secrets()  # Whatever is started from here on must not find them.
     spawner = start_spawner(zygote=not any(word in COLD for word in words))
-    # Imported while the spawner's interpreter starts: these take most of our own start.
+    # Imported while the spawner's interpreter starts: these take most of our own start. None of it
+    # is garbage, and looking for some again and again would take a tenth of that time.
+    gc.disable()
     from holdfast.cli.light_imports import import_lightly
 
     import_lightly()
@@ -44,7 +47,7 @@ def run(words: list[str]) -> int:
     except options.HelpRequested:
         return _print_help()
     except UsageError as error:
-        from holdfast.cli.mistakes import say_mistake
+        from holdfast.cli.verbs import say_mistake
 
         return say_mistake(error)
     except KeyboardInterrupt:
@@ -56,6 +59,7 @@ def run(words: list[str]) -> int:
         print("hint: raise the limit (`ulimit -n`), or start fewer workers", file=sys.stderr)
         return exit_status.FAILED
     finally:
+        gc.enable()
         spawner.socket.close()
 
 
@@ -90,6 +94,8 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
         config, started = _staying_out(config, unfit)
     loop, secrets = EventLoop(), secrets_of(config, secret)
     agent = Agent(config, loop, secrets=secrets, print_report=not unfit, echo=echo)
+    gc.freeze()
+    gc.enable()
     if layout:
         agent.workplace.layout = layout
     try:
@@ -136,7 +142,7 @@ def _registered_layout(config: JobConfig) -> Layout | None:
         return None
     from holdfast.processes.output.registered_logs import registered_layout
 
-    return registered_layout(config)
+    return registered_layout(config).begin
 
 
 def _registered_events(config: JobConfig) -> EventLog | None:

@@ -33,16 +33,18 @@ def is_wanted(config: JobConfig, console: Console, environ: Mapping[str, str]) -
     output = config.output
     if output.quiet or output.json or environ.get("TERM", "dumb") == "dumb":
         return False
-    return console.terminal(2) is not None and console.is_one()
+    stderr = console.outlet(2)
+    return stderr.is_terminal and stderr is console.outlet(1)
 
 
 class LiveLine:
     """Draws the line while the job runs."""
 
     def __init__(self, config: JobConfig, console: Console, loop: Loop, disk: Disk) -> None:
-        self._config, self._console, self._loop, self._disk = config, console, loop, disk
+        self._config, self._loop, self._disk = config, loop, disk
+        self._outlet = console.outlet(2)
         self._footer = Footer()  # From the first byte on: it has to know what is above it.
-        console.keep_footer(2, self._footer)
+        self._outlet.footer = self._footer
         self._early: list[Step] = []
         self._view: LiveView | None = None
         self._round = 0
@@ -56,7 +58,7 @@ class LiveLine:
         """Take the line away, for good."""
         self._is_closed = True
         self._timer.cancel()
-        self._console.hide_footer(2)
+        self._outlet.hide_footer()
 
     def _take(self, step: Step) -> None:
         if self._view is None:
@@ -85,15 +87,15 @@ class LiveLine:
         if view.round != self._round:
             self._round = view.round
             self._footer.begin_anew()
-        columns = _columns(self._console.terminal(2))
+        columns = _columns(self._outlet.descriptor)
         text = view.text(self._loop.now(), columns)
-        self._console.show_footer(2, text.encode())
+        self._outlet.show_footer(text.encode())
 
 
-def _columns(terminal: int | None) -> int:
+def _columns(terminal: int) -> int:
     """How wide it is now; 0 where it does not say."""
     try:
-        return os.get_terminal_size(terminal).columns if terminal is not None else 0
+        return os.get_terminal_size(terminal).columns
     except OSError:
         return 0
 

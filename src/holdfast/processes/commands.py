@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from holdfast.core.node.io import AgentStarted
 from holdfast.core.policy.config import JobConfig, Program
-from holdfast.processes.zygote import preload, warm_memory
-from holdfast.processes.zygote.reading.places import installed_folders
+from holdfast.processes.zygote import warm_memory
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ERROR_WRITER = os.path.join(_PACKAGE, "worker", "error_file.py")
@@ -77,6 +76,8 @@ def how_to_start(config: JobConfig) -> AgentStarted:
     reason = _why_cold(config)
     if reason:
         return AgentStarted(cold=reason)
+    from holdfast.processes.zygote import preload  # Only where workers start warm is anything read.
+
     folder, source = program_folder(program), program_file(program)
     extra = config.warm.preload
     if source is None:
@@ -90,18 +91,31 @@ def how_to_start(config: JobConfig) -> AgentStarted:
 def program_file(program: Program) -> str | None:
     """The file that tells what a program imports; None if there is none."""
     if program.kind == "module":
+        from holdfast.processes.zygote import preload
+
         return preload.module_source(program.target, os.getcwd())
     return program.target if program.kind in ("script", "run_path") else None
 
 
 def own_folders(steps: tuple[str, ...], folder: str | None) -> list[str]:
     """The folders whose modules are the program's own."""
+    from holdfast.processes.zygote import preload
+
     return list(preload.own_folders(steps, folder, _installed_folders()))
+
+
+def is_installed(folder: str | None, module: str) -> bool:
+    """Whether a module is one of an installed package, for a program in that folder."""
+    from holdfast.processes.zygote import preload
+
+    return preload.installed(module, folder)
 
 
 @cache
 def _installed_folders() -> frozenset[str]:
     """Looked up once, before workers run: it takes many looks at the disk."""
+    from holdfast.processes.zygote.reading.places import installed_folders
+
     return installed_folders()
 
 

@@ -1,19 +1,26 @@
-"""Processes below one spawner, each with its streams.
+"""Processes below one spawner, each with its streams, and the conversation with that spawner.
 
 The one place that knows what a process's start and end mean for its output: where a prefix
 names the pid, reading begins when that is known; at its end all that it wrote is taken in
 before anybody hears of it. What follows from a start or an end is for the listener to say.
+
+Requests are queued and never block the loop. The end of the socket, for whatever reason, arrives
+once, as `spawner_ended` with the reason in words. What the kernel does not take now is tried again;
+what it never takes ends the spawner, with the reason.
 Not thread-safe: all of it happens on one loop.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
 
+from holdfast.core.protocol.model import ExitStatus
 from holdfast.processes.bare.private_messages import (
     BirthFailed,
     Exited,
@@ -22,11 +29,15 @@ from holdfast.processes.bare.private_messages import (
     Signal,
     Started,
 )
+from holdfast.processes.bare.wire import PrivateConnection
 from holdfast.processes.output.log_files import AT_ONCE, Lane, close_file
 from holdfast.processes.output.output import WorkerStreams
-from holdfast.processes.spawner_client import SpawnerClient
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.runtime.loop import Loop
+
+TRY_AGAIN_S = 0.05
+_FOR_NOW = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
+"""The kernel takes nothing now: too many descriptors of this user are on their way, say."""
 
 
 class CrewMember(Struct):
@@ -56,27 +67,25 @@ class CrewListener(Protocol):
 
 
 class Crew:
-    """The members, and the spawner that is their parent."""
+    """The members, and the spawner that is their parent, seen from whoever started it."""
 
     def __init__(
         self, process: SpawnerProcess, listener: CrewListener, lane: Lane = AT_ONCE
     ) -> None:
         """`lane` is where files are closed that were handed to members."""
         self.members: dict[str, CrewMember] = {}
+        self.spawner_pid = process.pid
+        self._connection = PrivateConnection(process.socket)
+        self._connection.close_sent = self._close_sent
         self._listener = listener
         self._lane = lane
         self._files: set[int] = set()
         """Descriptors of files that are on their way to the spawner."""
-        self._spawner = SpawnerClient(
-            process, self._on_message, listener.spawner_ended, self._close_sent
-        )
+        self._loop: Loop | None = None
+        self._problem = ""
+        """Why the spawner could not be asked for something, and was killed for that."""
 
-    @property
-    def spawner_pid(self) -> int:
-        return self._spawner.pid
-
-    def attach(self, loop: Loop) -> None:
-        self._spawner.attach(loop)
+    # The members.
 
     def enrol(self, name: str, streams: WorkerStreams) -> list[int]:
         """Take in a process that is about to be asked for; returns its stdout and stderr.
@@ -102,43 +111,15 @@ class Crew:
         """It will be sent, and to close it then may take a disk a while."""
         self._files.add(descriptor)
 
-    def _close_sent(self, descriptor: int) -> None:
-        if descriptor in self._files:
-            self._files.remove(descriptor)
-            self._lane.do(partial(close_file, descriptor))
-        else:
-            os.close(descriptor)
-
-    def request(self, message: Message, descriptors: list[int] | None = None) -> None:
-        """Ask the spawner for something. The descriptors are closed once sent."""
-        self._spawner.request(message, descriptors)
-
     def signal(self, number: int, names: list[str], *, group: bool = False) -> None:
         """Send a signal to these members, or to their process groups."""
-        self._spawner.request(Signal(number=int(number), names=names, group=group))
-
-    def kill_spawner(self) -> None:
-        self._spawner.kill()
+        self.request(Signal(number=int(number), names=names, group=group))
 
     def dismiss(self) -> None:
         """Nothing of these members is left: take the last of their output, and forget them."""
         for member in self.members.values():
             member.streams.close()
         self.members.clear()
-
-    def close(self) -> None:
-        """Hang up: the spawner kills what is left below it and ends."""
-        self.dismiss()
-        self._spawner.close()
-
-    def release(self) -> None:
-        """Nothing of the members is left, and the spawner is for somebody else from now on."""
-        self.dismiss()
-        self._spawner.release()
-
-    def reap(self) -> str:
-        """Wait for the end of the spawner, which must be near, and say how it came."""
-        return self._spawner.reap()
 
     def _on_message(self, message: Message) -> None:
         member = self.members.get(message.name) if isinstance(message, OfWorker) else None
@@ -155,3 +136,97 @@ class Crew:
                 self._listener.member_exited(member, message.status)
             case BirthFailed():
                 self._listener.member_failed(member, message.error)
+
+    # The spawner.
+
+    def attach(self, loop: Loop) -> None:
+        """Serve its socket on this loop. Requests made before are sent all the same."""
+        self._loop = loop
+        self._connection.socket.setblocking(False)
+        loop.add_reader(self._connection.socket, self._readable)
+        self._flush()
+
+    def request(self, message: Message, descriptors: list[int] | None = None) -> None:
+        """Ask for something. The descriptors are ours to close, which happens once sent."""
+        self._connection.queue(message, descriptors, close=True)
+        self._flush()
+
+    def close(self) -> None:
+        """Hang up: the spawner kills what is left below it and ends."""
+        self.release()
+        self._connection.close()
+
+    def release(self) -> None:
+        """Nothing of the members is left, and the spawner is for somebody else from now on."""
+        self.dismiss()
+        self._stop_serving()
+
+    def _stop_serving(self) -> None:
+        if self._loop is not None and self._is_open:
+            self._loop.remove_reader(self._connection.socket)
+            self._loop.remove_writer(self._connection.socket)
+
+    def kill_spawner(self) -> None:
+        """It does not do as it is asked. Its end arrives as `spawner_ended`, like any other."""
+        # Our own child, not reaped yet: the pid is its own.
+        os.kill(self.spawner_pid, signal.SIGKILL)
+
+    def reap(self) -> str:
+        """Wait for the end of the spawner, which must be near, and say how it came."""
+        try:
+            _, status = os.waitpid(self.spawner_pid, 0)
+        except ChildProcessError:
+            return "is gone"
+        ended = ExitStatus.from_wait_status(os.waitstatus_to_exitcode(status))
+        return f"ended with {ended}" if ended.signal is None else f"was killed by {ended}"
+
+    @property
+    def _is_open(self) -> bool:
+        return self._connection.socket.fileno() >= 0
+
+    def _close_sent(self, descriptor: int) -> None:
+        if descriptor in self._files:
+            self._files.remove(descriptor)
+            self._lane.do(partial(close_file, descriptor))
+        else:
+            os.close(descriptor)
+
+    def _flush(self) -> None:
+        if not self._is_open:
+            return
+        try:
+            done = self._connection.flush()
+        except (BrokenPipeError, ConnectionResetError):
+            return  # The reader sees the end of the socket and tells.
+        except OSError as error:
+            self._cannot_send(error)
+            return
+        if self._loop is None:
+            return
+        if done:
+            self._loop.remove_writer(self._connection.socket)
+        else:
+            self._loop.add_writer(self._connection.socket, self._flush)
+
+    def _cannot_send(self, error: OSError) -> None:
+        """Try again in a moment, if that may help; else a spawner that cannot be asked is none."""
+        if error.errno in _FOR_NOW and self._loop is not None:
+            self._loop.remove_writer(self._connection.socket)
+            self._loop.call_later(TRY_AGAIN_S, self._flush)
+            return
+        self._problem = f"could not be asked: {error.strerror}"
+        self.kill_spawner()
+
+    def _readable(self) -> None:
+        try:
+            messages = self._connection.receive()
+        except BlockingIOError:
+            return
+        except (EOFError, OSError):
+            self._stop_serving()
+            self._connection.close()
+            how = self.reap()
+            self._listener.spawner_ended(self._problem or how)
+            return
+        for message, _ in messages:
+            self._on_message(message)

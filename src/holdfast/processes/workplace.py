@@ -51,12 +51,14 @@ from holdfast.core.node.io import (
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
 from holdfast.processes import environment
+from holdfast.processes.bare import linux
 from holdfast.processes.bare import private_messages as messages
 from holdfast.processes.bare.wire import NO, STORE, VISIT, WAS_TOLD_TO_STOP, YES
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.commands import (
     STORE_HOST,
     Launch,
+    is_installed,
     launch_form,
     own_folders,
     program_file,
@@ -73,7 +75,7 @@ from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import close_file
 from holdfast.processes.output.log_layout import JobLogs
 from holdfast.processes.output.recent import RecentOutput
-from holdfast.processes.output.round_logs import Layout, LayoutByOptions, LogsRefused
+from holdfast.processes.output.round_logs import Layout, LogsRefused, layout_by_options
 from holdfast.processes.output.round_output import (
     Around,
     PreparedStreams,
@@ -83,11 +85,10 @@ from holdfast.processes.output.round_output import (
 )
 from holdfast.processes.post_mortem import PATIENCE_S, with_details, with_evidence
 from holdfast.processes.saving_news import SavingNews
-from holdfast.processes.spawner_client import sweep
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.starting import Starts
 from holdfast.processes.tethers import Tethers
-from holdfast.processes.zygote import preload, warm_memory
+from holdfast.processes.zygote import warm_memory
 from holdfast.processes.zygote.imports_seen import ImportsSeen
 from holdfast.processes.zygote.zygote_events import zygote_event
 from holdfast.runtime.disk import Disk
@@ -147,7 +148,7 @@ class Workplace:
         self._shared_environment = environment.shared(config, os.environ)
         self._workers: dict[str, Running] = {}
         self._by_pid: dict[int, Running] = {}
-        self.layout: Layout = LayoutByOptions(config.output)
+        self.layout: Layout = partial(layout_by_options, config.output)
         """Where workers write; another one may be put here before the job starts."""
         self.on_visit: OnVisit | None = None
         """Who lets outsiders in that have questions about the job."""
@@ -174,9 +175,8 @@ class Workplace:
         self.recent = RecentOutput(loop)
         self._channel = ChannelServer(loop, self._on_channel)
         self._shared_environment["HOLDFAST_CHANNEL"] = self._channel.name
-        folder = self._program_folder
-        is_installed: Callable[[str], bool] = lambda name: preload.installed(name, folder)  # noqa: E731
-        self._imports = ImportsSeen(loop, self._import_lane, self._post, is_installed)
+        installed = partial(is_installed, self._program_folder)
+        self._imports = ImportsSeen(loop, self._import_lane, self._post, installed)
         if self.config.oversight.file_timer:
             self._serve_file_timer()
         self._crew = Crew(process, self, self._log_lane)
@@ -435,7 +435,7 @@ class Workplace:
             | lookout.variables(ranks.local_rank)
             for ranks in assignment.workers
         }
-        begin = partial(self.layout.begin, self.logs, assignment.restart_count, environments)
+        begin = partial(self.layout, self.logs, assignment.restart_count, environments)
         around = Around(self.config, self.console, self._loop, self._log_lane, self.recent)
         return RoundOutput(assignment.round, begin, environments, around)
 
@@ -452,16 +452,16 @@ class Workplace:
     ) -> ProcessOrder:
         """What it takes to start a worker."""
         ranks, local_rank = ready.ranks, ready.ranks.local_rank
-        berth = output.berth(ready)
         name = f"{round_number}:{local_rank}"
-        self._workers[name] = Running(round_number, ranks, berth.error_file)
-        streams = self._crew.enrol(name, berth.streams)
+        opened = output.open(ready)
+        self._workers[name] = Running(round_number, ranks, ready.error_file)
+        streams = self._crew.enrol(name, opened)
         descriptors = [standard_input(local_rank), *streams, *self._tethers.for_worker()]
         return ProcessOrder(
             name=name,
             launch=self._launch,
             arguments=environment.arguments(self.config, ranks),
-            environment=berth.variables,
+            environment=ready.variables,
             descriptors=descriptors,
             cpus=self._processor_sets[local_rank] if self._processor_sets else None,
             learns=True,
@@ -572,8 +572,9 @@ class Workplace:
         self._post(WorkerExited(round_number, local_rank, 0, status, error=error))
 
     def spawner_ended(self, how: str) -> None:
-        # Also when it was asked to: it may have been killed before it had done all of it.
-        sweep()
+        # Also when it was asked to: it may have been killed before it had done all of it. What it
+        # leaves comes up to this process, a subreaper too.
+        linux.kill_all_below(os.getpid())
         self._close_round()
         self._post(SpawnerEnded() if self._ending else SpawnerLost(how))
 

@@ -185,6 +185,7 @@ def test_it_can_be_closed_by_a_signal_handler_wherever_that_comes(tmp_path: Path
     assert (ended.stdout, ended.returncode) == ("True 1\n", 0), ended.stderr
 
 
+@pytest.mark.thorough
 def test_an_interrupt_wherever_it_comes_leaves_what_can_be_closed(tmp_path: Path) -> None:
     ended = run_script(
         tmp_path,
@@ -285,6 +286,7 @@ def descriptors_left(number: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.mark.thorough(but=("spawn",))
 @pytest.mark.parametrize("kind", ["spawn", "fork", "command"])
 def test_nothing_is_left_when_descriptors_run_out(tmp_path: Path, kind: str) -> None:
     before = held()
@@ -453,6 +455,7 @@ def test_closing_ends_what_processes_have_started(
     assert not is_running(int(path.read_text()))
 
 
+@pytest.mark.thorough
 def test_they_can_be_forked_from_a_process_with_many_threads(tmp_path: Path) -> None:
     done = threading.Event()
 
@@ -476,6 +479,7 @@ def test_they_can_be_forked_from_a_process_with_many_threads(tmp_path: Path) -> 
             thread.join()
 
 
+@pytest.mark.thorough(but=("command",))
 @pytest.mark.parametrize("kind", ["fork", "command"])
 def test_many_can_run_at_once(tmp_path: Path, kind: str) -> None:
     if kind == "command":

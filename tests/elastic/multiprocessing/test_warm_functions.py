@@ -450,6 +450,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough(but=("raises", "is_killed", "leaves", "says"))
 @pytest.mark.parametrize(
     "function",
     [
@@ -560,6 +561,7 @@ if __name__ == "__main__":
     assert facts["idle"] == 2
 
 
+@pytest.mark.thorough(but=("zygote",))
 @pytest.mark.parametrize("who", ["zygote", "spawner", "guardian"])
 def test_one_that_died_while_it_waited_is_replaced(program: Program, who: str) -> None:
     program.write(

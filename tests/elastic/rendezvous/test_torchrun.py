@@ -199,6 +199,7 @@ def test_settings_of_ours_reach_a_job_through_the_launcher(
     assert other.wait(DEADLINE_S) == 0, launchers.output()
 
 
+@pytest.mark.thorough
 def test_a_node_that_nobody_joins_gives_up_with_pytorchs_own_error(launchers: Launchers) -> None:
     # Long enough to be in touch with its own coordinator: else that is the error.
     node = launchers.start("2", "--rdzv-conf=join_timeout=4")
@@ -206,6 +207,7 @@ def test_a_node_that_nobody_joins_gives_up_with_pytorchs_own_error(launchers: La
     assert "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError" in launchers.output()
 
 
+@pytest.mark.thorough
 def test_a_wrong_setting_is_named_in_the_error(launchers: Launchers) -> None:
     nodes = [
         launchers.start("1", f"--rdzv-conf={setting}")

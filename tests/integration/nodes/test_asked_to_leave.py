@@ -75,6 +75,7 @@ def test_where_everybody_is_asked_all_save_and_nobody_waits_for_a_replacement(
     job.check()
 
 
+@pytest.mark.thorough(but=("0",))
 @pytest.mark.parametrize("asked_first", [0, 1])
 def test_where_everybody_is_asked_one_after_the_other_through_etcd_nobody_waits(
     make_etcd_job: Callable[[int], EtcdJob], asked_first: int
@@ -92,6 +93,7 @@ def test_where_everybody_is_asked_one_after_the_other_through_etcd_nobody_waits(
     assert job.newest() == number
 
 
+@pytest.mark.thorough(but=("15",))
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_a_signal_to_every_process_of_a_host_is_no_failure_of_its_workers(
     make_job: Callable[[int], NodesJob], number: signal.Signals
@@ -107,6 +109,7 @@ def test_a_signal_to_every_process_of_a_host_is_no_failure_of_its_workers(
     job.finish(first, third)
 
 
+@pytest.mark.thorough(but=("True",))
 @pytest.mark.torch
 @pytest.mark.parametrize("whole_tree", [False, True])
 def test_handlers_that_broadcast_hang_nobody_though_one_host_alone_is_told(

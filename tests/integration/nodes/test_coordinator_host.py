@@ -13,6 +13,7 @@ pytestmark = pytest.mark.root
 WORDS = ("--nnodes=2:3", CONF, "--max-restarts=0")
 
 
+@pytest.mark.thorough(but=("True",))
 @pytest.mark.parametrize("snapshot", [True, False])
 def test_a_job_goes_on_when_its_coordinators_host_is_back(make_job, snapshot) -> None:
     """With what it had written to its disk, or with an empty one: the others remember."""

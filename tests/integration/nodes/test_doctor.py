@@ -32,6 +32,7 @@ def examine(
     return {name: (status, (folder / name).read_text()) for name, status in ended.items()}
 
 
+@pytest.mark.thorough
 def test_hosts_that_reach_each_other_are_well(
     make_network: Callable[[int], Network], tmp_path: Path, holdfast: Path
 ) -> None:

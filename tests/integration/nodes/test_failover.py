@@ -175,6 +175,7 @@ def first_step(job: EtcdJob, number: int, since: float) -> str:
     return f"{min(steps) + offset - since:.3f} s"
 
 
+@pytest.mark.thorough
 def test_a_paused_agent_that_carried_the_coordinator_is_fenced(make_etcd_job, note) -> None:
     job = make_etcd_job(3)
     start(job, "--nnodes=1:3", SHORT, NO_RESTARTS)
@@ -211,6 +212,7 @@ def signal_all(number: int, pids: list[int]) -> None:
             os.kill(pid, number)
 
 
+@pytest.mark.thorough
 def test_a_coordinator_on_the_smaller_side_is_replaced(make_etcd_job, ground) -> None:
     """On its side is one etcd of three; on the other all that it takes to go on."""
     job = make_etcd_job(3)
@@ -285,6 +287,7 @@ def test_the_coordinator_may_die_during_the_last_call(make_etcd_job) -> None:
     job.finish(*others)
 
 
+@pytest.mark.thorough
 def test_the_coordinator_may_die_while_a_restart_is_under_way(make_etcd_job) -> None:
     """At several instants of it, one after the other, each of which costs a restart at most."""
     job = make_etcd_job(5)
@@ -339,6 +342,7 @@ def test_one_coordinator_after_the_other_may_die(make_etcd_job) -> None:
     assert job.lease_s(job.version()) > 0, "what nobody comes back for is forgotten one day"
 
 
+@pytest.mark.thorough(but=("the outcome is written",))
 @pytest.mark.parametrize("moment", ["its workers have ended", "the outcome is written"])
 def test_the_outcome_survives_the_coordinator(make_etcd_job, moment: str) -> None:
     """It dies when the work is done; whoever comes later learns how it ended."""

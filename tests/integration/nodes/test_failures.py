@@ -67,6 +67,7 @@ def test_a_worker_and_another_host_may_be_lost_at_once(make_job) -> None:
     job.finish(first, second)
 
 
+@pytest.mark.thorough
 def test_two_hosts_may_be_lost_at_once(make_job) -> None:
     job = make_job(4)
     first, second, third, fourth = job.start_all("--nnodes=2:4", PATIENT_CONF, NO_RESTARTS)
@@ -78,6 +79,7 @@ def test_two_hosts_may_be_lost_at_once(make_job) -> None:
     job.finish(first, third)
 
 
+@pytest.mark.thorough(but=("False",))
 @pytest.mark.parametrize("everything", [pytest.param(True, marks=pytest.mark.torch), False])
 def test_a_host_may_be_lost_while_the_workers_find_each_other(make_job, everything) -> None:
     """The others wait in the store for the lost one, which has not connected to them yet."""
@@ -94,6 +96,7 @@ def test_a_host_may_be_lost_while_the_workers_find_each_other(make_job, everythi
     job.finish(first, third)
 
 
+@pytest.mark.thorough
 def test_a_host_may_be_lost_before_the_first_round(make_job) -> None:
     """Two are there and wait for a third; one of them goes before it comes."""
     job = make_job(3)

@@ -61,6 +61,7 @@ def test_an_agent_that_gets_sigterm_leaves_and_the_others_go_on(make_job) -> Non
     job.finish(first, third)
 
 
+@pytest.mark.thorough
 def test_the_host_of_the_endpoint_may_be_the_last_to_start(make_job) -> None:
     job = make_job(3)
     words = ("--nnodes=3", PATIENT_CONF, NO_RESTARTS)
@@ -86,6 +87,7 @@ def test_hosts_may_have_different_numbers_of_workers(make_job) -> None:
     job.finish(*agents)
 
 
+@pytest.mark.thorough
 @pytest.mark.torch
 def test_hosts_may_meet_over_ipv6(make_job) -> None:
     job = make_job(2)

@@ -74,6 +74,7 @@ def test_all_servers_may_be_restarted_one_after_the_other(job) -> None:
     finish_undisturbed(job, pids)
 
 
+@pytest.mark.thorough
 def test_a_register_that_is_out_of_reach_for_a_while_stops_nothing(job) -> None:
     pids = start(job, SHORT)
     leader = job.leader()

@@ -41,6 +41,7 @@ def start(job: NodesJob, settings: str) -> NodesJob:
     return job
 
 
+@pytest.mark.thorough(but=("0",))
 @pytest.mark.parametrize("which", [COORDINATOR, OTHER])
 def test_an_agent_paused_for_less_than_its_lease_is_not_missed(make_job, which) -> None:
     job = start(make_job(3), RESTLESS_CONF)
@@ -53,6 +54,7 @@ def test_an_agent_paused_for_less_than_its_lease_is_not_missed(make_job, which) 
     job.finish(*job.agents)
 
 
+@pytest.mark.thorough
 def test_a_link_cut_for_less_than_the_lease_is_not_missed(make_job) -> None:
     """The workers wait for each other's packets; nobody's connection breaks."""
     job = start(make_job(3), PATIENT_CONF)
@@ -107,6 +109,7 @@ def test_a_job_survives_a_long_pause_of_its_coordinator(job) -> None:
     all_come_back(job, lambda: agent.send(signal.SIGSTOP), lambda: agent.send(signal.SIGCONT))
 
 
+@pytest.mark.thorough
 def test_a_job_survives_that_its_coordinator_is_cut_off(job) -> None:
     all_come_back(job, job.hosts[COORDINATOR].cut, job.hosts[COORDINATOR].heal)
 

@@ -61,6 +61,7 @@ def make_static(make_job: Callable[[int], NodesJob]) -> Callable[..., StaticJob]
     return lambda nodes, hosts=0: StaticJob(make_job(hosts or nodes), nodes)
 
 
+@pytest.mark.thorough
 def test_every_node_has_the_rank_that_it_was_given_whoever_comes_first(make_static) -> None:
     static = make_static(3)
     job = static.job
@@ -188,6 +189,7 @@ def test_the_coordinator_s_port_can_be_named(make_static) -> None:
     job.finish(*agents)
 
 
+@pytest.mark.thorough
 @pytest.mark.torch
 def test_rank_0_need_not_have_the_master_s_address_if_that_leads_to_it(make_static) -> None:
     """Host 3 passes on what comes to it: a balancer, or a machine that translates addresses."""

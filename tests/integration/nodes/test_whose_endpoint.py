@@ -46,6 +46,7 @@ def make_named_job(make_network, tmp_path: Path, holdfast: Path) -> Callable[...
     return make
 
 
+@pytest.mark.thorough(but=("the bridge's",))
 @pytest.mark.parametrize("in_front", ["the bridge's", "the host's own"])
 def test_who_has_only_one_of_the_addresses_gives_way_to_who_has_all(
     make_named_job, in_front: str
@@ -62,6 +63,7 @@ def test_who_has_only_one_of_the_addresses_gives_way_to_who_has_all(
     job.finish(meant, other)
 
 
+@pytest.mark.thorough
 def test_of_two_that_have_one_address_each_one_hosts(make_named_job) -> None:
     job = make_named_job("10.77.0.1", "10.77.0.2")
     agents = job.start_all(*TWO)

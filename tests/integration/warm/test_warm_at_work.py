@@ -163,6 +163,15 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.thorough(
+    but=(
+        "the C library writes in order",
+        "exit handlers run after an error",
+        "objects are finalized",
+        "replaced streams",
+        "a question reads standard input",
+    )
+)
 @pytest.mark.parametrize("what", SCRIPTS)
 def test_programs_write_the_same(same, what) -> None:
     loud = "import warnings\ndef warn():\n    warnings.warn('old', DeprecationWarning)\n"
@@ -202,6 +211,7 @@ LOOK = """
     """
 
 
+@pytest.mark.thorough(but=("PYTHONWARNINGS", "PYTHONPATH", "PYTHONHASHSEED", "PYTHONOPTIMIZE"))
 @pytest.mark.parametrize("which", SETTINGS)
 def test_settings_of_the_interpreter_are_respected(same, which) -> None:
     same("program.py", files={"program.py": LOOK}, env=SETTINGS[which])

@@ -153,12 +153,23 @@ def each_of(ways: dict[str, Any]) -> list[Any]:
     return [pytest.param(way, marks=marks[way]) for way in ways]
 
 
+@pytest.mark.thorough(but=("with a number", "by SIGKILL", "by SIGTERM", "at the end"))
 @pytest.mark.parametrize("how", each_of(EXITS))
 def test_exits_are_the_same(same, how) -> None:
     text, status = EXITS[how]
     assert same("program.py", files={"program.py": text}).status == status
 
 
+@pytest.mark.thorough(
+    but=(
+        "plain",
+        "in an own module",
+        "while an own module is imported",
+        "in a thread",
+        "interrupting",
+        "by an own hook",
+    )
+)
 @pytest.mark.parametrize("what", each_of(ERRORS))
 def test_errors_are_shown_in_the_same_way(same, what) -> None:
     same("program.py", files={**MODULES, "program.py": ERRORS[what]})

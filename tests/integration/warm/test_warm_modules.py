@@ -22,6 +22,9 @@ SHADOWS = {
 }
 
 
+@pytest.mark.thorough(
+    but=("one that the launcher needs", "one that the program imports", "an installed package")
+)
 @pytest.mark.parametrize("what", SHADOWS)
 def test_a_module_beside_the_program_wins_as_it_does_cold(program, what) -> None:
     name, text = SHADOWS[what]

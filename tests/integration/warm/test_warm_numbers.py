@@ -29,6 +29,7 @@ def tensors(shared_program):
     return each
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "what",
     ["seeded_random_numbers", "kind_of_random_state", "parallel_operations", "threads_in_use"],

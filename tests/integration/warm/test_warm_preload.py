@@ -154,6 +154,7 @@ def use(program, library, text):
     return each["warm"]
 
 
+@pytest.mark.thorough(but=("a thread", "a child", "a file", "an error", "a socket"))
 @pytest.mark.parametrize("what", LEFT_BEHIND)
 def test_what_leaves_something_behind_is_left_out_with_the_reason(program, library, what) -> None:
     text, reason = LEFT_BEHIND[what]
@@ -166,6 +167,9 @@ def test_what_leaves_something_behind_is_left_out_with_the_reason(program, libra
     assert "import unfit" not in preloaded
 
 
+@pytest.mark.thorough(
+    but=("an own module of the program", "a look at its rank, deep inside", "a temporary folder")
+)
 @pytest.mark.parametrize("what", ONLY_IN_A_WORKER)
 def test_where_only_a_worker_can_go_on_it_is_forked_there(program, library, what) -> None:
     text, reason = ONLY_IN_A_WORKER[what]
@@ -176,6 +180,7 @@ def test_where_only_a_worker_can_go_on_it_is_forked_there(program, library, what
     assert not warm.events("ModuleRejected")
 
 
+@pytest.mark.thorough(but=("a copy of the environment", "names only"))
 @pytest.mark.parametrize("what", NO_QUESTION)
 def test_what_all_workers_share_or_is_put_right_is_no_question(program, library, what) -> None:
     warm = use(program, library, NO_QUESTION[what])

@@ -126,8 +126,8 @@ def test_a_pipe_that_nobody_reads_does_not_block_the_loop_and_clears_later(
     assert CLEAR_BYTES < CONGESTED_BYTES < len(text)
     with stage.console(writing) as console:
         console.write(1, text)
-        assert console.congested(1)
-        console.when_clear(1, lambda: cleared.append(console.congested(1)))
+        assert console.outlet(1).congested
+        console.outlet(1).when_clear(lambda: cleared.append(console.outlet(1).congested))
         stage.turn(100)
         assert cleared == []
         assert stage.read(reading, len(text)) == text
@@ -140,7 +140,7 @@ def test_when_nothing_is_queued_when_clear_calls_back_from_the_loop(
 ) -> None:
     called: list[int] = []
     with stage.console(pipe[1]) as console:
-        console.when_clear(1, lambda: called.append(1))
+        console.outlet(1).when_clear(lambda: called.append(1))
         assert called == []
         stage.until(lambda: called == [1])
 
@@ -191,13 +191,13 @@ def test_a_reader_that_goes_away_releases_everybody_and_is_counted(
     cleared: list[int] = []
     with stage.console(writing) as console:
         console.write(1, bytes(8_000_000))
-        console.when_clear(1, lambda: cleared.append(1))
+        console.outlet(1).when_clear(lambda: cleared.append(1))
         os.close(reading)
         stage.until(lambda: cleared == [1])
         assert not console.pending()
         console.write(1, b"more")
-        assert console.dropped_bytes(1) >= 8_000_000 - capacity
-        assert not console.congested(1)
+        assert console.outlet(1).dropped_bytes >= 8_000_000 - capacity
+        assert not console.outlet(1).congested
 
 
 def test_a_closed_descriptor_swallows_what_is_written(stage: Stage) -> None:
@@ -205,7 +205,7 @@ def test_a_closed_descriptor_swallows_what_is_written(stage: Stage) -> None:
     with stage.console(never_open) as console:
         console.write(1, b"nobody\n")
         assert not console.pending()
-        assert console.dropped_bytes(1) == len(b"nobody\n")
+        assert console.outlet(1).dropped_bytes == len(b"nobody\n")
 
 
 def test_a_full_file_drops_what_does_not_fit_and_goes_on_when_there_is_room(
@@ -218,7 +218,7 @@ def test_a_full_file_drops_what_does_not_fit_and_goes_on_when_there_is_room(
             console.write(1, b"kept\nlost\n")
             console.write(1, b"lost too\n")
         console.write(1, b"kept too\n")
-        assert console.dropped_bytes(1) == len(b"t\nlost too\n")
+        assert console.outlet(1).dropped_bytes == len(b"t\nlost too\n")
     os.close(descriptor)
     assert path.read_bytes() == b"kept\nloskept too\n"
 
@@ -237,7 +237,7 @@ def test_a_terminal_that_is_not_read_does_not_block_the_loop(stage: Stage) -> No
     tty.setraw(slave)
     text = numbered(20_000)
     with stage.console(slave) as console:
-        assert console.terminal(1) == slave
+        assert console.outlet(1).is_terminal
         console.write(1, text)
         assert console.pending()
         assert stage.read(master, len(text)) == text
@@ -263,10 +263,10 @@ def test_a_source_never_continues_the_line_of_another(stage: Stage, pipe: tuple[
     first, second = object(), object()
     with stage.console(writing) as console:
         console.write(1, b"50%", first)
-        assert console.continues(1, first)
+        assert console.outlet(1).continues(first)
         console.write(1, b" done", first)
         console.write(2, b"hello\n", second)
-        assert not console.continues(1, first)
+        assert not console.outlet(1).continues(first)
         console.write(1, b"100%", first)
         console.write(2, b"the agent\n")
     assert os.read(reading, 4096) == b"50% done\nhello\n100%\nthe agent\n"

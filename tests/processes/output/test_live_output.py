@@ -257,7 +257,7 @@ def test_a_worker_with_a_file_goes_on_when_nobody_reads_the_console(tmp_path: Pa
         scene.finish(worker)
         assert worker.process.returncode == 0
         assert (tmp_path / "logs/0/stdout.log").read_bytes() == FLOODED
-        assert scene.console.is_unread(1)
+        assert scene.console.outlet(1).is_unread
         shown = read_until(scene, reading, b"stdout.log\n")
         assert len(shown) < 2 * CONGESTED_BYTES
         scene.run(TEE, "print('after')", local_rank=1)
@@ -280,7 +280,7 @@ def test_a_worker_with_a_file_goes_on_after_a_ctrl_s(tmp_path: Path) -> None:
 def test_without_a_file_a_worker_waits_for_a_console_that_nobody_reads(tmp_path: Path) -> None:
     with pipe_stage(tmp_path) as (scene, reading):
         worker = scene.start(PLAIN, FLOOD)
-        scene.until(lambda: scene.console.is_unread(1))
+        scene.until(lambda: scene.console.outlet(1).is_unread)
         scene.turn(100)
         assert not worker.has_exited()
         reader = Reader(scene.loop, reading)

@@ -12,7 +12,9 @@ import pytest
 
 from holdfast.core.policy.config import Output
 from holdfast.processes.output import console, lines
-from holdfast.processes.output.log_files import open_filter_files
+from holdfast.processes.output.log_files import LogFile
+from holdfast.processes.output.log_layout import JobLogs
+from holdfast.processes.output.round_logs import layout_by_options
 from holdfast.processes.output.stream_plans import WorkerIdentity, place_by_options, plan_stream
 
 from .output_stage import PLAIN, REDIRECT, TEE, Reader, Worker, stage, terminal
@@ -153,6 +155,7 @@ sys.exit("it was to be killed before")
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("death_after_bytes", [1, 8_000_000])
 def test_all_that_a_killed_worker_wrote_is_in_its_file(
     tmp_path: Path, death_after_bytes: int
@@ -198,7 +201,7 @@ def test_a_congested_console_holds_the_worker_back_and_not_the_loop(
 
     with stage(tmp_path, (writing, writing), slots=2) as scene:
         worker = scene.start(TEE, program)
-        scene.until(lambda: scene.console.congested(1))
+        scene.until(lambda: scene.console.outlet(1).congested)
         # The loop turns (we are here), and the worker waits.
         assert worker.process.poll() is None
         log = tmp_path / "logs/0/stdout.log"
@@ -222,7 +225,7 @@ def test_a_worker_that_dies_under_a_congested_console_is_saved_at_once(tmp_path:
 
     with stage(tmp_path, (writing, writing), slots=2) as scene:
         worker = scene.start(TEE, COUNTING.format(total=str(counter)))
-        scene.until(lambda: scene.console.congested(1))
+        scene.until(lambda: scene.console.outlet(1).congested)
         worker.process.kill()
         scene.finish(worker)
         claimed = int.from_bytes(counter.read_bytes(), "little")
@@ -367,29 +370,28 @@ def test_lines_that_match_a_filter_also_go_to_the_filtered_file(tmp_path: Path) 
     output = Output(tee_default=3, stdout_filters=("step 77", "loss,"), stderr_filters=("warn",))
 
     with stage(tmp_path, slots=2) as scene:
-        filters = open_filter_files(output, tmp_path / "logs", scene.console)
+        paths = layout_by_options(output, JobLogs(tmp_path), 0, {}).filtered
+        filters = {number: LogFile(path, scene.console) for number, path in paths.items()}
         for local_rank in (0, 1):
             streams = scene.open(output, local_rank, filters)
             scene.finish(Worker(streams, FILTERED))
-        assert filters is not None
-        filters.close()
+        for file in filters.values():
+            file.close()
     matching = [b"step 77", *(b"step %d" % n for n in range(770, 780)), b"loss, at the end"]
     expected = [b"[default%d]:%s" % (rank, line) for rank in (0, 1) for line in matching]
-    filtered = (tmp_path / "logs/filtered_stdout.log").read_bytes()
+    filtered = (tmp_path / "attempt_0/filtered_stdout.log").read_bytes()
     assert filtered == b"\n".join(expected) + b"\n"
-    warnings = (tmp_path / "logs/filtered_stderr.log").read_bytes().splitlines()
+    warnings = (tmp_path / "attempt_0/filtered_stderr.log").read_bytes().splitlines()
     assert warnings == [b"[default%d]:warn %d" % (r, n) for r in (0, 1) for n in range(0, 5000, 50)]
 
 
 def test_without_filters_or_directory_there_are_no_filtered_files(tmp_path: Path) -> None:
-    with stage(tmp_path) as scene:
-        wanted = Output(stdout_filters=("x",))
-        assert open_filter_files(PLAIN, tmp_path / "logs", scene.console) is None
-        assert open_filter_files(wanted, None, scene.console) is None
-        filters = open_filter_files(wanted, tmp_path / "logs", scene.console)
-        assert filters is not None
-        filters.close()
-    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["filtered_stdout.log"]
+    wanted, logs = Output(stdout_filters=("x",)), JobLogs(tmp_path)
+    assert layout_by_options(PLAIN, logs, 2, {}).filtered == {}
+    assert layout_by_options(wanted, JobLogs(None), 2, {}).filtered == {}
+    assert layout_by_options(wanted, logs, 2, {}).filtered == {
+        1: tmp_path / "attempt_2/filtered_stdout.log"
+    }
 
 
 # --- the tail of stderr ---------------------------------------------------------------------

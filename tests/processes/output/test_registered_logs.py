@@ -64,22 +64,22 @@ def ask(reify: Callable[..., Any], environments: Any = None) -> RoundLogs:
 
 def test_every_kind_of_path_has_its_place() -> None:
     logs = ask(lambda _: answer())
-    assert logs.place(0, 1) == StreamDestination(Path("o0"), prefixed=True)
-    assert logs.place(1, 1) == StreamDestination(Path("o1"), direct=True)
-    assert logs.place(0, 2) == StreamDestination()
-    assert logs.place(1, 2) == StreamDestination(Path(os.devnull), direct=True, shown=False)
+    assert logs.places[0][1] == StreamDestination(Path("o0"), prefixed=True)
+    assert logs.places[1][1] == StreamDestination(Path("o1"), direct=True)
+    assert logs.places[0][2] == StreamDestination()
+    assert logs.places[1][2] == StreamDestination(Path(os.devnull), direct=True, shown=False)
 
 
 def test_an_error_file_that_is_not_named_is_ours() -> None:
     logs = ask(lambda _: answer())
-    assert logs.error_file(0) == Path("why0")
-    assert logs.error_file(1) == Path("/logs/attempt_3/1/error.json")
+    assert logs.error_files[0] == Path("why0")
+    assert logs.error_files[1] == Path("/logs/attempt_3/1/error.json")
 
 
 @pytest.mark.parametrize("nowhere", ["", os.devnull])
 def test_an_error_file_may_be_nowhere(nowhere: str) -> None:
     logs = ask(lambda _: answer(error_files={0: nowhere}))
-    assert logs.error_file(0) is None
+    assert logs.error_files[0] is None
 
 
 def test_an_error_file_may_be_named_in_the_variables_only() -> None:
@@ -87,7 +87,7 @@ def test_an_error_file_may_be_named_in_the_variables_only() -> None:
         given[1]["TORCHELASTIC_ERROR_FILE"] = "why1"
         return answer()
 
-    assert ask(reify).error_file(1) == Path("why1")
+    assert ask(reify).error_files[1] == Path("why1")
 
 
 def test_variables_are_told_changed_and_taken_away() -> None:

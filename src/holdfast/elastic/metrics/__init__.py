@@ -5,38 +5,12 @@ The group `torchelastic` holds what the agent itself puts. See `api` for the rul
 
 from __future__ import annotations
 
-from holdfast.elastic.metrics.api import (
-    ConsoleMetricHandler,
-    MetricData,
-    MetricHandler,
-    MetricsConfig,
-    MetricStream,
-    NullMetricHandler,
-    configure,
-    get_elapsed_time_ms,
-    getStream,
-    prof,
-    profile,
-    publish_metric,
-    put_metric,
-)
+from holdfast.elastic.metrics import api
+from holdfast.elastic.metrics.api import *  # noqa: F403 - the names of `api`, and one more
+from holdfast.elastic.metrics.api import MetricsConfig
 
-__all__ = [
-    "ConsoleMetricHandler",
-    "MetricData",
-    "MetricHandler",
-    "MetricStream",
-    "MetricsConfig",
-    "NullMetricHandler",
-    "configure",
-    "getStream",
-    "get_elapsed_time_ms",
-    "initialize_metrics",
-    "prof",
-    "profile",
-    "publish_metric",
-    "put_metric",
-]
+__all__ = ["initialize_metrics"]
+__all__ += api.__all__
 
 
 def initialize_metrics(cfg: MetricsConfig | None = None) -> None:

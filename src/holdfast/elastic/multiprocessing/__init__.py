@@ -12,35 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.elastic.multiprocessing.api import (
-    DefaultLogsSpecs,
-    LogsDest,
-    LogsSpecs,
+from holdfast.elastic.multiprocessing import api
+from holdfast.elastic.multiprocessing.api import *  # noqa: F403 - the names of `api`, and one more
+from holdfast.elastic.multiprocessing.context import (
     MultiprocessContext,
     PContext,
-    ProcessFailure,
-    RunProcsResult,
-    SignalException,
-    Std,
     SubprocessContext,
-    to_map,
+    check_full_rank,
 )
-from holdfast.elastic.multiprocessing.context import check_full_rank
+from holdfast.elastic.multiprocessing.logs_specs import LogsSpecs
 
-__all__ = [
-    "DefaultLogsSpecs",
-    "LogsDest",
-    "LogsSpecs",
-    "MultiprocessContext",
-    "PContext",
-    "ProcessFailure",
-    "RunProcsResult",
-    "SignalException",
-    "Std",
-    "SubprocessContext",
-    "start_processes",
-    "to_map",
-]
+__all__ = ["start_processes"]
+__all__ += api.__all__
 
 
 def start_processes(
@@ -63,31 +46,12 @@ def start_processes(
     """
     check_full_rank(args, len(args), "args")
     check_full_rank(envs, len(args), "envs")
+    outputs = (logs_specs, log_line_prefixes)
+    more = (numa_options, duplicate_stdout_filters, duplicate_stderr_filters)
     context: PContext
     if isinstance(entrypoint, str):
-        context = SubprocessContext(
-            name,
-            entrypoint,
-            args,
-            envs,
-            logs_specs,
-            log_line_prefixes,
-            numa_options,
-            duplicate_stdout_filters,
-            duplicate_stderr_filters,
-        )
+        context = SubprocessContext(name, entrypoint, args, envs, *outputs, *more)
     else:
-        context = MultiprocessContext(
-            name,
-            entrypoint,
-            args,
-            envs,
-            start_method,
-            logs_specs,
-            log_line_prefixes,
-            numa_options,
-            duplicate_stdout_filters,
-            duplicate_stderr_filters,
-        )
+        context = MultiprocessContext(name, entrypoint, args, envs, start_method, *outputs, *more)
     context.start()
     return context

@@ -35,7 +35,7 @@ from holdfast.elastic.multiprocessing.warming import Warming, forked, in_parts, 
 from holdfast.processes.bare import private_messages as messages
 from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.output.console import Console
-from holdfast.processes.output.log_files import FilterFiles, LogFile
+from holdfast.processes.output.log_files import LogFile
 from holdfast.processes.output.output import StreamPlan, Surroundings, open_planned
 from holdfast.processes.spawner.births import close_all
 from holdfast.processes.spawner_process import SpawnerProcess
@@ -103,7 +103,7 @@ class StartedProcesses:
         self._requests: deque[Callable[[], None]] = deque()
         self._replies: list[Reply] = []
         self._relays: list[Relay] = []
-        self._filters: FilterFiles | None = None
+        self._filters: dict[int, LogFile] = {}
         self._is_gone = self._is_ending = self._is_over = self._groups_left = False
         self._warming: Warming | None = None
         self._is_kept = False
@@ -255,10 +255,9 @@ class StartedProcesses:
         return self._relays[-1].descriptor
 
     def _open_filters(self, opened: contextlib.ExitStack) -> None:
-        if self._filtered:
-            files = {n: LogFile(Path(path), self._console) for n, path in self._filtered.items()}
-            self._filters = FilterFiles(files)
-            opened.callback(self._filters.close)
+        for number, path in self._filtered.items():
+            self._filters[number] = LogFile(Path(path), self._console)
+            opened.callback(self._filters[number].close)
 
     def _begin_close(self, number: int, grace_s: float) -> None:
         if self._is_ending:

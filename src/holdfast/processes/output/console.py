@@ -76,6 +76,10 @@ class Console:
                 by_destination[key] = Outlet(loop, descriptor)
             self._outlets[number] = by_destination[key]
 
+    def outlet(self, fd: int) -> Outlet:
+        """Where stdout (1) or stderr (2) leads to: one and the same if that is one place."""
+        return self._outlets[fd]
+
     def use_lane(self, lane: Lane) -> None:
         """Where stdout or stderr is a file, write to it there: a disk may not answer."""
         for outlet in set(self._outlets.values()):
@@ -87,52 +91,6 @@ class Console:
         `source` says whose line it is; the agent's own lines have none.
         """
         self._outlets[fd].write(data, source)
-
-    def congested(self, fd: int) -> bool:
-        """Whether so much is queued that who can wait should."""
-        return self._outlets[fd].queued_bytes > CONGESTED_BYTES
-
-    def when_clear(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call `callback` once, from the loop, when the congestion is over or nobody reads."""
-        self._outlets[fd].when_clear(callback)
-
-    def is_unread(self, fd: int) -> bool:
-        """Whether so much is queued, and nobody takes any of it."""
-        return self._outlets[fd].unread_since is not None
-
-    def leave_out(self, fd: int, count: int, kept_in: Path) -> None:
-        """So many bytes are not brought here, because it is unread; the file has them."""
-        self._outlets[fd].leave_out(count, kept_in)
-
-    def continues(self, fd: int, source: object) -> bool:
-        """Whether what `source` writes next would go on with a line of its own."""
-        outlet = self._outlets[fd]
-        return outlet.line_open and outlet.source is source
-
-    def terminal(self, fd: int) -> int | None:
-        """A descriptor of the terminal behind the stream, to copy its size, or None."""
-        outlet = self._outlets[fd]
-        return outlet.descriptor if outlet.is_terminal else None
-
-    def is_one(self) -> bool:
-        """Whether stdout and stderr are the same place."""
-        return self._outlets[1] is self._outlets[2]
-
-    def keep_footer(self, fd: int, footer: Footer) -> None:
-        """Have this line below all that is written."""
-        self._outlets[fd].footer = footer
-
-    def show_footer(self, fd: int, text: bytes) -> None:
-        """Have it say this, unless the terminal has enough to do."""
-        self._outlets[fd].show_footer(text)
-
-    def hide_footer(self, fd: int) -> None:
-        """Take that line away, for good."""
-        self._outlets[fd].hide_footer()
-
-    def dropped_bytes(self, fd: int) -> int:
-        """How much was swallowed because the destination is gone or full."""
-        return self._outlets[fd].dropped_bytes
 
     def pending(self) -> bool:
         """Whether something that was written is still queued."""
@@ -152,10 +110,12 @@ class Outlet:
         self.is_terminal = os.isatty(descriptor)
         self.queued_bytes = 0
         self.dropped_bytes = 0
+        """How much was swallowed because the destination is gone or full."""
         self.line_open = False
         self.source: object = None
         self.unread_since: float | None = None
         self.footer: Footer | None = None
+        """The line below all that is written."""
         self._left_out_bytes = 0
         self._left_out_of: set[Path] = set()
         self._sent_bytes = 0
@@ -170,7 +130,22 @@ class Outlet:
         """What we opened ourselves, and close again."""
         self._transmit = self._choose_way()
 
+    @property
+    def congested(self) -> bool:
+        """Whether so much is queued that who can wait should."""
+        return self.queued_bytes > CONGESTED_BYTES
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether so much is queued, and nobody takes any of it."""
+        return self.unread_since is not None
+
+    def continues(self, source: object) -> bool:
+        """Whether what `source` writes next would go on with a line of its own."""
+        return self.line_open and self.source is source
+
     def write(self, data: bytes, source: object) -> None:
+        """Write it now, or as soon as there is room."""
         if not data:
             return
         if self.line_open and source is not self.source:
@@ -182,10 +157,12 @@ class Outlet:
         self._put(data)
 
     def show_footer(self, text: bytes) -> None:
+        """Have the line below say this, unless the terminal has enough to do."""
         if self.footer is not None and not self._waiting:
             self._put(self.footer.show(text, self.line_open))
 
     def hide_footer(self) -> None:
+        """Take that line away, for good."""
         if self.footer is not None:
             self._put(self.footer.hide())
             self.footer = None
@@ -202,7 +179,7 @@ class Outlet:
         def transmit(view: memoryview) -> int:
             data = bytes(view)
             self.queued_bytes += len(data)
-            if self.queued_bytes > CONGESTED_BYTES:
+            if self.congested:
                 self._judge_later()
             lane.do(partial(_write_all, self.descriptor, data), self._on_written, len(data))
             return len(data)
@@ -223,12 +200,14 @@ class Outlet:
             self._tell_waiters()
 
     def when_clear(self, callback: Callable[[], None]) -> None:
-        if self.queued_bytes > CONGESTED_BYTES:
+        """Call `callback` once, from the loop, when the congestion is over or nobody reads."""
+        if self.congested:
             self._on_clear.append(callback)
         else:
             self._loop.call_soon(callback)
 
     def leave_out(self, count: int, kept_in: Path) -> None:
+        """So many bytes are not brought here, because it is unread; the file has them."""
         self._left_out_bytes += count
         self._left_out_of.add(kept_in)
 
@@ -288,7 +267,7 @@ class Outlet:
         else:
             self._waiting.append(bytearray(data))
         self.queued_bytes += len(data)
-        if self.queued_bytes > CONGESTED_BYTES:
+        if self.congested:
             self._judge_later()
 
     def _flush(self) -> None:

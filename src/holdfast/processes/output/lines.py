@@ -41,8 +41,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.processes.output.console import Console
-from holdfast.processes.output.log_files import FilterFiles
+from holdfast.processes.output.console import Outlet
+from holdfast.processes.output.log_files import LogFile
 from holdfast.runtime.loop import Cancellable, Loop
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -119,10 +119,9 @@ class LineView:
     """
 
     def __init__(
-        self, console: Console, fd: int, prefix: bytes, loop: Loop, kept_in: Path | None = None
+        self, outlet: Outlet, prefix: bytes, loop: Loop, kept_in: Path | None = None
     ) -> None:
-        self._console = console
-        self._fd = fd
+        self._outlet = outlet
         self._prefix = prefix
         self._loop = loop
         self._kept_in = kept_in
@@ -135,7 +134,7 @@ class LineView:
         self._waits_for_buffer = False
 
     def feed(self, block: bytes) -> None:
-        if self._kept_in is not None and self._console.is_unread(self._fd):
+        if self._kept_in is not None and self._outlet.is_unread:
             self._leave_out(block, self._kept_in)
             return
         whole = self._cutter.feed(block)
@@ -161,7 +160,7 @@ class LineView:
         self._tick = None
         if not self._cutter.held_bytes or self._waits_for_buffer:
             return
-        if not self._console.congested(self._fd):  # Else it is we who have paused.
+        if not self._outlet.congested:  # Else it is we who have paused.
             self._quiet_ticks += 1
             self._held_ticks += 1
             if self._quiet_ticks >= QUIET_TICKS:
@@ -176,7 +175,7 @@ class LineView:
         self._tick = self._loop.call_later(TICK_S, self._on_tick)
 
     def _show(self, text: bytes) -> None:
-        goes_on = self._line_shown and self._console.continues(self._fd, self)
+        goes_on = self._line_shown and self._outlet.continues(self)
         if self._line_shown and not goes_on and text.startswith((b"\n", b"\r\n")):
             text = text[text.index(b"\n") + 1 :]  # the console put it in between: it was this one
             self._line_shown = False
@@ -184,7 +183,7 @@ class LineView:
             text = self._redrawn(text, goes_on)
         if text:
             self._line_shown = text[-1] != _NEWLINE
-            self._console.write(self._fd, self._prefixed(text, goes_on), self)
+            self._outlet.write(self._prefixed(text, goes_on), self)
 
     def _redrawn(self, text: bytes, goes_on: bool) -> bytes:
         """Returns at the start of a line left out, the others with the prefix after them."""
@@ -211,7 +210,7 @@ class LineView:
         unseen = self._cutter.held_bytes + len(block)
         self._cutter.take()
         self._line_shown = False
-        self._console.leave_out(self._fd, unseen, kept_in)
+        self._outlet.leave_out(unseen, kept_in)
 
 
 def _filled_a_buffer(block: bytes) -> bool:
@@ -225,13 +224,10 @@ def _filled_a_buffer(block: bytes) -> bool:
 class LineFilter:
     """Copies the lines of one stream that contain one of the needles."""
 
-    def __init__(
-        self, number: int, needles: tuple[bytes, ...], prefix: bytes, files: FilterFiles
-    ) -> None:
-        self._number = number
+    def __init__(self, needles: tuple[bytes, ...], prefix: bytes, file: LogFile) -> None:
         self._needles = needles
         self._prefix = prefix
-        self._files = files
+        self._file = file
         self._cutter = LineCutter()
 
     def feed(self, block: bytes) -> None:
@@ -251,7 +247,7 @@ class LineFilter:
             for line in whole[:-1].split(b"\n")
             if any(needle in line for needle in self._needles)
         ]
-        self._files.append(self._number, b"".join(matching))
+        self._file.write(b"".join(matching))
 
 
 class Tail:

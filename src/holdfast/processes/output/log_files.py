@@ -18,9 +18,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from holdfast.core.policy.config import Output
 from holdfast.processes.output.console import Console
-from holdfast.processes.output.log_layout import FILTERED_FILES
 
 BLOCKS_AT_ONCE = 64
 
@@ -156,32 +154,3 @@ def close_file(descriptor: int) -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     return None
-
-
-class FilterFiles:
-    """The filtered files of one attempt, shared by all its workers."""
-
-    def __init__(self, files: dict[int, LogFile]) -> None:
-        self._files = files
-
-    def append(self, number: int, lines: bytes) -> None:
-        """Append whole lines that matched on stdout (1) or stderr (2)."""
-        if number in self._files:
-            self._files[number].write(lines)
-
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
-
-
-def open_filter_files(
-    output: Output, attempt: Path | None, console: Console, lane: Lane = AT_ONCE
-) -> FilterFiles | None:
-    """Open the files that the filters ask for in the attempt's directory, if they do."""
-    filters = {1: output.stdout_filters, 2: output.stderr_filters}
-    wanted = [number for number in filters if filters[number]]
-    if attempt is None or not wanted:
-        return None
-    return FilterFiles(
-        {number: LogFile(attempt / FILTERED_FILES[number], console, lane) for number in wanted}
-    )

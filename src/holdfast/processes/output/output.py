@@ -36,11 +36,10 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.processes.output.console import Console
+from holdfast.processes.output.console import Console, Outlet
 from holdfast.processes.output.lines import TAIL_BYTES, LineFilter, LineView, Tail, last_lines
 from holdfast.processes.output.log_files import (
     AT_ONCE,
-    FilterFiles,
     Lane,
     LogFile,
     Opened,
@@ -66,31 +65,60 @@ blocks of 256 KiB most of the time goes into mapping and clearing fresh pages.""
 _READ_BYTES_PER_TURN = 1024 * 1024
 
 
-class DirectStream:
-    """A stream that the worker writes into its file itself."""
+class WorkerStream:
+    """One stream of a worker: the end that the worker gets, and what is done with the rest.
 
-    def __init__(self, path: Path, opened: Opened, lane: Lane) -> None:
-        self.child_end = opened.descriptor
-        self._path, self._size_at_open = path, opened.size
-        self._lane = lane
+    What goes past us needs nothing done: no line of it is shown here, and all that was written is
+    where it belongs.
+    """
+
+    def __init__(self, child_end: int) -> None:
+        self.child_end = child_end
         self._child_open = True
 
     def close_child_end(self) -> None:
         if self._child_open:
             self._child_open = False
-            self._lane.do(partial(close_file, self.child_end))
+            self._close_descriptor(self.child_end)
+
+    def _close_descriptor(self, descriptor: int) -> None:
+        os.close(descriptor)
 
     def set_prefix(self, pid: str) -> None:
-        """Nothing to do: no line of it is shown."""
+        """Complete the prefix of its lines."""
 
     def drain_now(self) -> None:
-        """Nothing to do: what was written is in the file."""
+        """Take all that is there, and wait for nothing."""
 
     def close(self) -> None:
         self.close_child_end()
 
     def tail(self) -> Callable[[], bytes]:
-        """The end of what this worker wrote; an earlier round may have begun the file."""
+        """How to read the end of what this worker wrote."""
+        return bytes
+
+
+def inherited(number: int) -> WorkerStream:
+    """A stream of the worker that is the very one of this process."""
+    try:
+        return WorkerStream(os.dup(number))
+    except OSError:  # Whoever started this process closed it.
+        return WorkerStream(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
+
+
+class DirectStream(WorkerStream):
+    """A stream that the worker writes into its file itself."""
+
+    def __init__(self, path: Path, opened: Opened, lane: Lane) -> None:
+        super().__init__(opened.descriptor)
+        self._path, self._size_at_open = path, opened.size
+        self._lane = lane
+
+    def _close_descriptor(self, descriptor: int) -> None:
+        self._lane.do(partial(close_file, descriptor))
+
+    def tail(self) -> Callable[[], bytes]:
+        """An earlier round may have begun the file."""
         return partial(_end_of_file, self._path, self._size_at_open)
 
 
@@ -104,61 +132,29 @@ def _end_of_file(path: Path, begins_at: int) -> bytes:
         return b""
 
 
-class InheritedStream:
-    """A stream of the worker that is the very one of this process."""
-
-    def __init__(self, number: int) -> None:
-        try:
-            self.child_end = os.dup(number)
-        except OSError:  # Whoever started this process closed it.
-            self.child_end = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        self._child_open = True
-
-    def close_child_end(self) -> None:
-        if self._child_open:
-            self._child_open = False
-            os.close(self.child_end)
-
-    def set_prefix(self, pid: str) -> None:
-        """Nothing to do: no line of it passes here."""
-
-    def drain_now(self) -> None:
-        """Nothing to do: what was written is where it belongs."""
-
-    def close(self) -> None:
-        self.close_child_end()
-
-    def tail(self) -> Callable[[], bytes]:
-        return bytes
-
-
-class PipedStream:
+class PipedStream(WorkerStream):
     """A stream that comes to the agent through a pipe or a pseudo-terminal."""
 
     def __init__(self, plan: StreamPlan, surroundings: Surroundings) -> None:
         self._plan = plan
-        self._console = surroundings.console
+        self._outlet = surroundings.console.outlet(plan.number)
         self._loop = surroundings.loop
         self._worker = surroundings.worker
         self._lane = surroundings.lane
         self._waits_for_disk = False
-        self._filter_files = surroundings.filter_files
+        self._filtered_file = surroundings.filter_files.get(plan.number)
         self._recent = surroundings.recent
         self._tail = Tail() if plan.number == STDERR else None
         self._view: LineView | None = None
         self._filter: LineFilter | None = None
         self._prefix_known = False
-        self._child_open = True
         self._finished = False
-        self._end, self.child_end = _open_ends(plan, self._console)
-        self._file = LogFile(plan.file, self._console, self._lane) if plan.file else None
+        self._end, child_end = _open_ends(plan, self._outlet)
+        super().__init__(child_end)
+        console, file = surroundings.console, plan.file
+        self._file = LogFile(file, console, self._lane) if file else None
         if not plan.prefix_needs_pid:
             self.set_prefix("")
-
-    def close_child_end(self) -> None:
-        if self._child_open:
-            self._child_open = False
-            os.close(self.child_end)
 
     def set_prefix(self, pid: str) -> None:
         """Complete the prefix; from here on the stream is read. Only the first call counts."""
@@ -169,9 +165,9 @@ class PipedStream:
         prefix = plan.prefix(pid)
         if plan.to_console and not plan.pass_through:
             shown = prefix if plan.prefix_on_console else b""
-            self._view = LineView(self._console, plan.number, shown, self._loop, self._kept_in())
-        if plan.filters and self._filter_files:
-            self._filter = LineFilter(plan.number, plan.filters, prefix, self._filter_files)
+            self._view = LineView(self._outlet, shown, self._loop, self._kept_in())
+        if plan.filters and self._filtered_file is not None:
+            self._filter = LineFilter(plan.filters, prefix, self._filtered_file)
         self._loop.add_reader(self._end, self._on_readable)
 
     def drain_now(self) -> None:
@@ -190,7 +186,7 @@ class PipedStream:
             self._take(block)
 
     def close(self) -> None:
-        self.close_child_end()
+        super().close()
         self.drain_now()
         self._finish()
 
@@ -202,7 +198,7 @@ class PipedStream:
         while not self._finished and left > 0:
             if self._must_wait():
                 self._loop.remove_reader(self._end)
-                self._console.when_clear(self._plan.number, self._resume)
+                self._outlet.when_clear(self._resume)
                 return
             block = self._read()
             if block is None:
@@ -212,10 +208,9 @@ class PipedStream:
 
     def _must_wait(self) -> bool:
         """Whether the console has to take some first; not if nobody reads it and a file has all."""
-        number = self._plan.number
-        if not self._plan.to_console or not self._console.congested(number):
+        if not self._plan.to_console or not self._outlet.congested:
             return False
-        return self._kept_in() is None or not self._console.is_unread(number)
+        return self._kept_in() is None or not self._outlet.is_unread
 
     def _kept_in(self) -> Path | None:
         """The file that has everything, if there is one."""
@@ -260,7 +255,7 @@ class PipedStream:
         if self._view:
             self._view.feed(block)
         elif self._plan.to_console:
-            self._console.write(self._plan.number, block, self._worker)
+            self._outlet.write(block, self._worker)
         if (self._file or self._filter) and self._lane.congested:
             self._wait_for_disk()
 
@@ -282,7 +277,8 @@ class Surroundings(Struct, frozen=True):
 
     console: Console
     loop: Loop
-    filter_files: FilterFiles | None
+    filter_files: Mapping[int, LogFile]
+    """By the number of a stream, where its lines go that match a filter."""
     worker: object
     """The source of what is passed through: stdout and stderr mix as they would without us."""
     lane: Lane = AT_ONCE
@@ -291,13 +287,10 @@ class Surroundings(Struct, frozen=True):
     """Who keeps the last of it, for whoever asks."""
 
 
-Stream = DirectStream | InheritedStream | PipedStream
-
-
 class WorkerStreams:
     """stdout and stderr of one worker of one round."""
 
-    def __init__(self, stdout: Stream, stderr: Stream) -> None:
+    def __init__(self, stdout: WorkerStream, stderr: WorkerStream) -> None:
         self._streams = (stdout, stderr)
         self.child_stdout = stdout.child_end
         self.child_stderr = stderr.child_end
@@ -363,9 +356,9 @@ def open_planned(
 
 def _open_stream(
     number: int, plan: StreamPlan | None, surroundings: Surroundings, known: dict[int, Opened]
-) -> Stream:
+) -> WorkerStream:
     if plan is None:
-        return InheritedStream(number)
+        return inherited(number)
     if plan.direct and plan.file:
         opened = known.pop(number, None) or open_to_append(plan.file)
         if not opened.problem:
@@ -375,12 +368,11 @@ def _open_stream(
     return PipedStream(plan, surroundings)
 
 
-def _open_ends(plan: StreamPlan, console: Console) -> tuple[int, int]:
+def _open_ends(plan: StreamPlan, outlet: Outlet) -> tuple[int, int]:
     """Our end, which does not block, and the worker's."""
-    terminal = console.terminal(plan.number)
-    if terminal is not None and plan.to_console and plan.file is None:
+    if outlet.is_terminal and plan.to_console and plan.file is None:
         try:
-            return _open_terminal_pair(terminal)
+            return _open_terminal_pair(outlet.descriptor)
         except OSError:
             pass  # no pseudo-terminals here, or none left: a pipe shows the same text
     return _open_pipe(plan.pipe_bytes)

@@ -32,11 +32,14 @@ from typing import Any
 from holdfast.core.policy.config import JobConfig, Output
 from holdfast.core.protocol.errors import UsageError
 from holdfast.processes import environment
-from holdfast.processes.output.console import Console
 from holdfast.processes.output.destinations import Destination, filtered_files, kept_files, place_in
-from holdfast.processes.output.log_files import FilterFiles, Lane, LogFile
 from holdfast.processes.output.log_layout import JobLogs
-from holdfast.processes.output.round_logs import Environments, LogsRefused, RoundLogs
+from holdfast.processes.output.round_logs import (
+    Environments,
+    LogsRefused,
+    RoundLogs,
+    filtered_streams,
+)
 from holdfast.processes.output.stream_plans import STDERR, STDOUT, StreamDestination
 from holdfast.worker.error_file import VARIABLE as ERROR_FILE
 
@@ -89,11 +92,13 @@ class RegisteredLayout:
         self._emptied: set[str] = set()
 
     def begin(self, logs: JobLogs, restart_count: int, environments: Environments) -> RoundLogs:
+        """A `Layout`."""
         given = {rank: self._own(variables) for rank, variables in environments.items()}
         names = {rank: set(own) for rank, own in given.items()}
         destination = self._reify(given)
         try:
-            _check(destination, len(environments))
+            places = _places(destination, len(environments))
+            filtered = filtered_files(destination, (STDOUT, STDERR))
             _check_variables(given)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             problem = f"the logs specs {self._name} gave no full answer: {error}"
@@ -102,8 +107,17 @@ class RegisteredLayout:
             for gone in names[rank] - own.keys():
                 del environments[rank][gone]
             environments[rank].update(own)
-        self._empty(destination)
-        return _RegisteredRound(destination, self._output, logs, restart_count, environments)
+        wanted = {
+            number: filtered[number]
+            for number in filtered_streams(self._output)
+            if number in filtered
+        }
+        self._empty({*kept_files(destination), *wanted.values()})
+        error_files = {
+            rank: _error_file(destination, rank, variables, logs.error_file(restart_count, rank))
+            for rank, variables in environments.items()
+        }
+        return RoundLogs(places, error_files, {n: Path(path) for n, path in wanted.items()})
 
     def _own(self, variables: dict[str, str]) -> dict[str, str]:
         return {name: variables[name] for name in self._told if name in variables}
@@ -116,50 +130,15 @@ class RegisteredLayout:
             raise LogsRefused(problem, _their_traceback(error)) from error
         return destination
 
-    def _empty(self, destination: Destination) -> None:
+    def _empty(self, files: set[str]) -> None:
         """Rule 4. Only plain files: a link may lead to our own output."""
-        filtered = filtered_files(destination, _filtered_streams(self._output))
-        for path in {*kept_files(destination), *filtered.values()} - self._emptied:
+        for path in files - self._emptied:
             self._emptied.add(path)
             try:
                 if stat.S_ISREG(os.lstat(path).st_mode):
                     os.truncate(path, 0)
             except OSError:
                 pass  # It is not there, or whoever opens it will say what is wrong with it.
-
-
-class _RegisteredRound:
-    """What was answered for one round."""
-
-    def __init__(
-        self,
-        destination: Destination,
-        output: Output,
-        logs: JobLogs,
-        restart_count: int,
-        environments: Environments,
-    ) -> None:
-        self._destination = destination
-        self._output = output
-        self._logs = logs
-        self._restart_count = restart_count
-        self._environments = environments
-
-    def place(self, local_rank: int, number: int) -> StreamDestination:
-        return place_in(self._destination, local_rank, number)
-
-    def error_file(self, local_rank: int) -> Path | None:
-        in_variables = self._environments[local_rank].get(ERROR_FILE)
-        named = self._destination.error_files.get(local_rank, in_variables)
-        if named is None:
-            return self._logs.error_file(self._restart_count, local_rank)
-        path = os.fspath(named)
-        return None if path in ("", os.devnull) else Path(path)
-
-    def open_filters(self, console: Console, lane: Lane) -> FilterFiles | None:
-        paths = filtered_files(self._destination, _filtered_streams(self._output))
-        files = {number: LogFile(Path(path), console, lane) for number, path in paths.items()}
-        return FilterFiles(files) if files else None
 
 
 # Making one.
@@ -205,7 +184,7 @@ def _std_for(maker: Callable[..., Any]) -> Callable[[int], int]:
 # Judging what it answers.
 
 
-def _check(destination: Destination, workers: int) -> None:
+def _places(destination: Destination, workers: int) -> dict[int, dict[int, StreamDestination]]:
     """Whatever is missing raises, here and not later."""
     for what in ("stdouts", "stderrs"):
         ranks = sorted(getattr(destination, what))
@@ -214,10 +193,22 @@ def _check(destination: Destination, workers: int) -> None:
                 f"{what} has the local ranks {ranks}, and must have 0 to {workers - 1}"
             )
     for local_rank in range(workers):
-        for number in (STDOUT, STDERR):
-            place_in(destination, local_rank, number)
         os.fspath(destination.error_files.get(local_rank, ""))
-    filtered_files(destination, (STDOUT, STDERR))
+    return {
+        rank: {number: place_in(destination, rank, number) for number in (STDOUT, STDERR)}
+        for rank in range(workers)
+    }
+
+
+def _error_file(
+    destination: Destination, local_rank: int, variables: dict[str, str], ours: Path | None
+) -> Path | None:
+    """Rule 5."""
+    named = destination.error_files.get(local_rank, variables.get(ERROR_FILE))
+    if named is None:
+        return ours
+    path = os.fspath(named)
+    return None if path in ("", os.devnull) else Path(path)
 
 
 def _check_variables(given: Environments) -> None:
@@ -225,11 +216,6 @@ def _check_variables(given: Environments) -> None:
         for name, value in own.items():
             if not isinstance(value, str):
                 raise TypeError(f"{name} of local rank {local_rank} is {value!r}, and no text")
-
-
-def _filtered_streams(output: Output) -> list[int]:
-    filters = {STDOUT: output.stdout_filters, STDERR: output.stderr_filters}
-    return [number for number in filters if filters[number]]
 
 
 def _in_words(error: BaseException) -> str:

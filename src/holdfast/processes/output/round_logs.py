@@ -2,23 +2,27 @@
 
 A `Layout` is chosen when the job starts and asked at the start of every round; what it
 answers, the `RoundLogs`, holds for all workers of that round on this node. Without another
-wish it is `LayoutByOptions`: the paths of `log_layout`, as `--redirects` and its like say.
+wish it is `layout_by_options`: the paths of `log_layout`, as `--redirects` and its like say.
 The other one (`registered_logs`) asks what a user has registered.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from msgspec import Struct
 
 from holdfast.core.policy.config import Output
 from holdfast.core.protocol.errors import HoldfastError
-from holdfast.processes.output.console import Console
-from holdfast.processes.output.log_files import FilterFiles, Lane, open_filter_files
-from holdfast.processes.output.log_layout import JobLogs
-from holdfast.processes.output.stream_plans import StreamDestination, place_by_options
+from holdfast.processes.output.log_layout import FILTERED_FILES, JobLogs
+from holdfast.processes.output.stream_plans import (
+    STDERR,
+    STDOUT,
+    StreamDestination,
+    filters_of,
+    place_by_options,
+)
 
 Environments = dict[int, dict[str, str]]
 """The variables of the workers of a round, by local rank."""
@@ -35,50 +39,43 @@ class LogsRefused(HoldfastError):
         """Whether asking again is no use."""
 
 
-class RoundLogs(Protocol):
+class RoundLogs(Struct, frozen=True):
     """The places of one round on this node."""
 
-    def place(self, local_rank: int, number: int) -> StreamDestination:
-        """Where stdout (1) or stderr (2) of a worker goes."""
-
-    def error_file(self, local_rank: int) -> Path | None:
-        """Where a worker leaves its exception."""
-
-    def open_filters(self, console: Console, lane: Lane) -> FilterFiles | None:
-        """The files for lines that match a filter, if there is one; the lane opens them."""
+    places: dict[int, dict[int, StreamDestination]]
+    """By local rank: where stdout (1) and stderr (2) of a worker go."""
+    error_files: dict[int, Path | None]
+    """By local rank: where a worker leaves its exception."""
+    filtered: dict[int, Path]
+    """By stream: the file for lines that match a filter, if there is one."""
 
 
-class Layout(Protocol):
-    """Decides for each round anew."""
-
-    def begin(self, logs: JobLogs, restart_count: int, environments: Environments) -> RoundLogs:
-        """The places of a round, whose workers have these variables; may change these.
-
-        Raises `LogsRefused` where there are none.
-        """
+Layout = Callable[[JobLogs, int, Environments], RoundLogs]
+"""Decides for each round anew: takes the restart count, and the variables of the round's workers,
+which it may change. Raises `LogsRefused` where there are no places."""
 
 
-class LayoutByOptions(Struct, frozen=True):
+def layout_by_options(
+    output: Output, logs: JobLogs, restart_count: int, environments: Environments
+) -> RoundLogs:
     """As the options say."""
+    attempt = logs.attempt(restart_count)
+    filtered = {n: attempt / FILTERED_FILES[n] for n in filtered_streams(output)} if attempt else {}
+    return RoundLogs(
+        places={
+            rank: _places(output, logs.worker(restart_count, rank), rank) for rank in environments
+        },
+        error_files={rank: logs.error_file(restart_count, rank) for rank in environments},
+        filtered=filtered,
+    )
 
-    output: Output
 
-    def begin(self, logs: JobLogs, restart_count: int, environments: Environments) -> RoundLogs:
-        return _RoundByOptions(self.output, logs, restart_count)
+def _places(
+    output: Output, directory: Path | None, local_rank: int
+) -> dict[int, StreamDestination]:
+    return {n: place_by_options(output, directory, local_rank, n) for n in (STDOUT, STDERR)}
 
 
-class _RoundByOptions(Struct, frozen=True):
-    output: Output
-    logs: JobLogs
-    restart_count: int
-
-    def place(self, local_rank: int, number: int) -> StreamDestination:
-        directory = self.logs.worker(self.restart_count, local_rank)
-        return place_by_options(self.output, directory, local_rank, number)
-
-    def error_file(self, local_rank: int) -> Path | None:
-        return self.logs.error_file(self.restart_count, local_rank)
-
-    def open_filters(self, console: Console, lane: Lane) -> FilterFiles | None:
-        attempt = self.logs.attempt(self.restart_count)
-        return open_filter_files(self.output, attempt, console, lane)
+def filtered_streams(output: Output) -> list[int]:
+    """The streams of which some lines are wanted in a file of their own."""
+    return [number for number in (STDOUT, STDERR) if filters_of(output, number)]

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.core.policy.config import JobConfig, Output
+from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.model import Ranks
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import (
-    FilterFiles,
     Lane,
+    LogFile,
     Opened,
     close_file,
     open_to_append,
@@ -38,8 +38,7 @@ from holdfast.processes.output.stream_plans import (
     plan_stream,
 )
 from holdfast.runtime.loop import Loop
-
-ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+from holdfast.worker.error_file import VARIABLE as ERROR_FILE
 
 
 class Around(Struct, frozen=True):
@@ -50,7 +49,7 @@ class Around(Struct, frozen=True):
     loop: Loop
     lane: Lane
     """Where files are written."""
-    recent: RecentOutput | None = None
+    recent: RecentOutput
 
 
 class PreparedStreams(Struct, frozen=True):
@@ -63,14 +62,6 @@ class PreparedStreams(Struct, frozen=True):
     variables: dict[str, str]
     error_file: Path | None
     problem: str = ""
-
-
-class Berth(Struct, frozen=True):
-    """What is open for one worker."""
-
-    streams: WorkerStreams
-    variables: dict[str, str]
-    error_file: Path | None
 
 
 class RoundOutput:
@@ -89,8 +80,8 @@ class RoundOutput:
         self._environments = environments
         self._around = around
         self._logs: RoundLogs | None = None
-        self._filters: FilterFiles | None = None
-        self._has_filters = False
+        self._filters: dict[int, LogFile] | None = None
+        """By stream, for lines that match; None until the first worker starts."""
 
     # In a lane.
 
@@ -104,7 +95,7 @@ class RoundOutput:
         return [self._prepared(ranks, self._logs) for ranks in workers]
 
     def _prepared(self, ranks: Ranks, logs: RoundLogs) -> PreparedStreams:
-        error_file = logs.error_file(ranks.local_rank)
+        error_file = logs.error_files[ranks.local_rank]
         problem = _clear_error_file(error_file) if error_file is not None else ""
         variables = self._environments[ranks.local_rank]
         if error_file is not None:
@@ -112,7 +103,8 @@ class RoundOutput:
         config = self._around.config
         identity = WorkerIdentity(ranks.local_rank, ranks.rank, config.role, config.slots)
         plans = {
-            number: _plan(logs, config.output, identity, number) for number in (STDOUT, STDERR)
+            number: plan_stream(place, config.output, identity, number)
+            for number, place in logs.places[ranks.local_rank].items()
         }
         for plan in plans.values():
             plan.prefix("")  # Whatever that has to import is imported here, not on the loop.
@@ -125,7 +117,7 @@ class RoundOutput:
 
     # On the loop.
 
-    def berth(self, ready: PreparedStreams) -> Berth:
+    def open(self, ready: PreparedStreams) -> WorkerStreams:
         """Open the rest. Raises OSError when there are no descriptors left."""
         around = self._around
         if ready.problem:
@@ -134,26 +126,26 @@ class RoundOutput:
             around.console, around.loop, self._shared_filters(), object(), around.lane,
             around.recent,
         )  # fmt: skip
-        plans = ready.plans
-        if around.recent is not None:
-            _note_files(around.recent, ready)
-        streams = open_planned(plans[STDOUT], plans[STDERR], surroundings, ready.opened)
-        return Berth(streams, ready.variables, ready.error_file)
+        _note_files(around.recent, ready)
+        return open_planned(ready.plans[STDOUT], ready.plans[STDERR], surroundings, ready.opened)
 
     def discard(self, ready: PreparedStreams) -> None:
         """It is not needed after all."""
         for opened in ready.opened.values():
             self._around.lane.do(partial(close_file, opened.descriptor))
 
-    def _shared_filters(self) -> FilterFiles | None:
-        if not self._has_filters and self._logs is not None:
-            self._has_filters = True
-            self._filters = self._logs.open_filters(self._around.console, self._around.lane)
+    def _shared_filters(self) -> dict[int, LogFile]:
+        """Opened with the first worker."""
+        assert self._logs is not None, "a worker is opened that was not made ready"
+        if self._filters is None:
+            console, lane = self._around.console, self._around.lane
+            wanted = self._logs.filtered.items()
+            self._filters = {number: LogFile(path, console, lane) for number, path in wanted}
         return self._filters
 
     def close(self) -> None:
-        if self._filters is not None:
-            self._filters.close()
+        for file in (self._filters or {}).values():
+            file.close()
 
 
 def _note_files(recent: RecentOutput, ready: PreparedStreams) -> None:
@@ -164,11 +156,6 @@ def _note_files(recent: RecentOutput, ready: PreparedStreams) -> None:
             recent.files[at] = str(plan.file)
         else:
             recent.files.pop(at, None)
-
-
-def _plan(logs: RoundLogs, output: Output, identity: WorkerIdentity, number: int) -> StreamPlan:
-    place = logs.place(identity.local_rank, number)
-    return plan_stream(place, output, identity, number)
 
 
 def _clear_error_file(path: Path) -> str:

@@ -111,7 +111,6 @@ def plan_stream(
     place: StreamDestination, output: Output, identity: WorkerIdentity, number: int
 ) -> StreamPlan:
     """The plan of a stream that goes to this place."""
-    filters = output.stdout_filters if number == STDOUT else output.stderr_filters
     return StreamPlan(
         number=number,
         file=place.file,
@@ -120,10 +119,15 @@ def plan_stream(
         prefix_template=output.prefix_template or _DEFAULT_PREFIX,
         prefix_on_console=place.prefixed,
         pass_through=identity.slots == 1 and not place.prefixed,
-        filters=tuple(map(os.fsencode, filters)) if place.shown else (),
+        filters=tuple(map(os.fsencode, filters_of(output, number))) if place.shown else (),
         pipe_bytes=pipe_bytes(identity.slots),
         identity=identity,
     )
+
+
+def filters_of(output: Output, number: int) -> tuple[str, ...]:
+    """What a line of this stream must contain to be copied to the filtered file."""
+    return output.stdout_filters if number == STDOUT else output.stderr_filters
 
 
 def pipe_bytes(slots: int) -> int:

@@ -205,6 +205,7 @@ def test_a_store_without_calls_for_many_keys_will_do(ours: Library) -> None:
     assert sorted(rank for one in results for rank in one.return_values) == [0, 1, 2, 3]
 
 
+@pytest.mark.thorough(but=("ours first",))
 @pytest.mark.torch
 @pytest.mark.parametrize("order", ["ours first", "theirs first"])
 def test_agents_of_both_can_be_in_one_group(ours: Library, theirs: Library, order: str) -> None:

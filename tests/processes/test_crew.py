@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.processes.bare.private_messages import Message, NameStuck
-from holdfast.processes.spawner_client import SpawnerClient
+from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.spawner_process import start_spawner
 from holdfast.runtime.loop import EventLoop
 
@@ -19,20 +19,35 @@ from ..waiting import loop_until
 
 
 class Stage:
-    """A spawner, its client, and what was heard from it."""
+    """A spawner, a crew without members, and what was heard from it."""
 
     def __init__(self) -> None:
         self.loop = EventLoop()
         self.heard: list[Message] = []
         self.ended: list[str] = []
         process = start_spawner(zygote=False)
-        self.client = SpawnerClient(process, self.heard.append, self.ended.append)
-        self.client.attach(self.loop)
+        self.crew = Crew(process, self)
+        self.crew.attach(self.loop)
+
+    def spawner_said(self, message: Message) -> None:
+        self.heard.append(message)
+
+    def spawner_ended(self, how: str) -> None:
+        self.ended.append(how)
+
+    def member_started(self, member: CrewMember) -> None:
+        raise AssertionError(member)
+
+    def member_exited(self, member: CrewMember, status: int) -> None:
+        raise AssertionError(member, status)
+
+    def member_failed(self, member: CrewMember, error: str) -> None:
+        raise AssertionError(member, error)
 
     def close(self) -> None:
         if not self.ended:
-            self.client.close()
-            self.client.reap()
+            self.crew.close()
+            self.crew.reap()
         self.loop.close()
 
 
@@ -46,7 +61,7 @@ def stage() -> Iterator[Stage]:
 def test_what_can_never_be_sent_ends_the_spawner_and_is_named(stage: Stage) -> None:
     closed = os.open(os.devnull, os.O_RDWR)
     os.close(closed)
-    stage.client.request(NameStuck(), [closed])
+    stage.crew.request(NameStuck(), [closed])
     os.dup2(0, closed)  # So that there is something to close with the connection.
     loop_until(stage.loop, lambda: stage.ended)
     assert stage.ended == ["could not be asked: Bad file descriptor"]
@@ -57,7 +72,7 @@ def test_what_can_never_be_sent_ends_the_spawner_and_is_named(stage: Stage) -> N
 CROWDED = """
 import os, resource, socket
 from holdfast.runtime.loop import EventLoop
-from holdfast.processes.spawner_client import SpawnerClient
+from holdfast.processes.crew import Crew
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.bare.private_messages import NameStuck
 from holdfast.processes.bare.wire import PrivateConnection
@@ -65,8 +80,8 @@ from holdfast.processes.bare.wire import PrivateConnection
 ours, theirs = socket.socketpair()
 crowded, emptied = socket.socketpair()
 loop, spawner = EventLoop(), PrivateConnection(theirs)
-client = SpawnerClient(SpawnerProcess(os.getpid(), ours), print, print)
-client.attach(loop)
+crew = Crew(SpawnerProcess(os.getpid(), ours), None)
+crew.attach(loop)
 if os.geteuid() == 0:
     os.setuid(65534)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -82,7 +97,7 @@ def empty():
 
 received = []
 loop.add_reader(theirs, lambda: received.extend(spawner.receive()))
-client.request(NameStuck(), [os.dup(0)])
+crew.request(NameStuck(), [os.dup(0)])
 assert not received
 for turn in range(5):
     loop.call_later(0.1, empty)
@@ -100,8 +115,8 @@ def test_what_cannot_be_sent_now_is_sent_later() -> None:
 
 
 def test_the_end_of_a_spawner_is_told_with_how_it_came(stage: Stage) -> None:
-    stage.client.kill()
-    stage.client.request(NameStuck())
+    stage.crew.kill_spawner()
+    stage.crew.request(NameStuck())
     loop_until(stage.loop, lambda: stage.ended)
     (how,) = stage.ended
     assert how.startswith("was killed by")
