@@ -73,7 +73,7 @@ def tell(steps: list[Step], killed_at: float) -> None:
         and not step.event.status.succeeded
     )
     assert isinstance(noticed.event, WorkerExited)
-    recovery = recoveries(steps)[0]
+    took_s = recoveries(steps)[0].parts_s
     print("\nWhat happened")
     print(f"  who      rank {VICTIM}, pid {noticed.event.pid}")
     print(f"  what     was killed by {noticed.event.status}")
@@ -82,17 +82,14 @@ def tell(steps: list[Step], killed_at: float) -> None:
     print(f"  decided  stop the other {WORKERS - 1}, restart all (1 of 2 restarts used)\n")
     parts = [
         ("noticed the death", noticed.at - killed_at),
-        ("stopped the others", recovery.stop_s),
-        ("formed the next round", recovery.form_s),
-        ("spawned its workers", recovery.spawn_s),
+        ("stopped the others", took_s["stop"]),
+        ("formed the next round", took_s["form"]),
+        ("spawned its workers", took_s["spawn"]),
     ]
     for name, seconds in parts:
-        print(f"  {name:24} {(seconds or 0) * 1000:6.1f} ms")
-    print(f"  {'all together':24} {sum(s or 0 for _, s in parts) * 1000:6.1f} ms")
-    print(
-        f"  {'first step of the new':24} {(recovery.first_step_s or 0) * 1000:6.1f} ms later",
-        end="",
-    )
+        print(f"  {name:24} {seconds * 1000:6.1f} ms")
+    print(f"  {'all together':24} {sum(s for _, s in parts) * 1000:6.1f} ms")
+    print(f"  {'first step of the new':24} {took_s['first step'] * 1000:6.1f} ms later", end="")
     print(f" ({STEP_S * 1000:.0f} of it are the step's own work)")
 
 

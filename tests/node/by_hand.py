@@ -36,9 +36,11 @@ from holdfast.core.protocol.document import Document, decode
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, ExitStatus, Outcome, Tenure
 from holdfast.node.engine import Engine
-from holdfast.node.ports import Exchange, ExchangeHandlers, LineHandlers, Ports
+from holdfast.node.ports import Exchange, Ports
 from holdfast.registers.register_thread import OnReply, RegisterAnswer
 from holdfast.testing.timeline import ManualClock
+from holdfast.transport.client import LineHandlers
+from holdfast.transport.server import ExchangeHandlers
 
 MEETING = Endpoint("meeting", 1)
 """The endpoint of the jobs whose coordinator is embedded."""

@@ -18,7 +18,7 @@ Traceback (most recent call last):
     step(batch)
 ValueError: bad batch
 """
-RECOVERED = Recovery(1, 2, 10.0, stop_s=0.02, form_s=0.001, spawn_s=0.03, first_step_s=0.1)
+RECOVERED = Recovery(1, 2, {"stop": 0.02, "form": 0.001, "spawn": 0.03, "first step": 0.1})
 
 
 def failure(rank: int = 1, status: ExitStatus | None = None, **details: object) -> Failure:
@@ -62,7 +62,7 @@ def test_a_success_with_recoveries_tells_of_them() -> None:
 
 def test_where_no_step_was_reported_nothing_is_called_recovered() -> None:
     """How long the workers took to step again, nobody knows."""
-    respawned = Recovery(1, 2, 10.0, stop_s=0.056, form_s=0.002, spawn_s=0.011)
+    respawned = Recovery(1, 2, {"stop": 0.056, "form": 0.002, "spawn": 0.011})
     text = report(Outcome("succeeded", "all workers succeeded", 0), respawned)
     assert "round 1 → 2: respawned in 69 ms (stop 56, form 2, spawn 11)" in text
     assert "recovered" not in text
@@ -197,7 +197,7 @@ def test_of_a_long_traceback_the_end_is_shown() -> None:
 
 
 def test_of_many_recoveries_the_last_are_shown() -> None:
-    many = [Recovery(n, n + 1, form_s=0.5) for n in range(1, 101)]
+    many = [Recovery(n, n + 1, {"form": 0.5}) for n in range(1, 101)]
     lines = report(Outcome("succeeded", "all workers succeeded", 0), *many).splitlines()
     assert lines[3] == "  … 92 restarts left out"
     assert lines[-1] == "  round 100 → 101: respawned in 500 ms (form 500)"
@@ -215,7 +215,7 @@ def test_a_report_has_a_bounded_length_and_ends_its_last_line(
 ) -> None:
     cause = failure(1, error=ErrorDetail(message, trace), stderr_tail=tail)
     outcome = failed(cause, *[failure(2)] * others)
-    text = render(outcome, [Recovery(1, 2, form_s=0.5)] * recovered, "/logs/journal.jsonl")
+    text = render(outcome, [Recovery(1, 2, {"form": 0.5})] * recovered, "/logs/journal.jsonl")
     assert text.endswith("\n")
     assert text.count("\n") < 100
     assert max(map(len, text.splitlines())) < 600

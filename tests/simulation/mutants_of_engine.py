@@ -27,8 +27,8 @@ MUTANTS = (
         "a frame goes out after its gate has closed",
         "engine",
         "node.coordinating:Coordinating._tell",
-        "    now = self._host.clock.now()",
-        "    self._host.clock.now(); now = self._decided_at",
+        "    now = self._engine.clock.now()",
+        "    self._engine.clock.now(); now = self._decided_at",
         "sleep",
         (9, 14, 30),
         also=(
@@ -40,7 +40,7 @@ MUTANTS = (
             (
                 "node.coordinating:Coordinating.speak_again",
                 "    unsaid, self._unsaid = ",
-                "    self._decided_at = self._host.clock.now()\n    unsaid, self._unsaid = ",
+                "    self._decided_at = self._engine.clock.now()\n    unsaid, self._unsaid = ",
             ),
         ),
     ),

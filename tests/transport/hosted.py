@@ -31,10 +31,17 @@ from holdfast.core.protocol.messages import (
     WorkersFailed,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import Assignment, Endpoint, ExitStatus, Failure, NodeInfo
+from holdfast.core.protocol.model import (
+    Assignment,
+    Endpoint,
+    ExitStatus,
+    Failure,
+    NodeInfo,
+    Tenure,
+)
 from holdfast.node.coordinating import Coordinating
-from holdfast.node.embedded import Forwarding
 from holdfast.node.network import RealExchange
+from holdfast.node.networked_place import NetworkedPlace
 from holdfast.node.record_keeper import RecordKeeper
 from holdfast.registers.job_record import JobRecord
 from holdfast.runtime.loop import Cancellable
@@ -76,7 +83,8 @@ class Node:
         self.client: Client | None = None
 
     def dial(self, security: ConnectionSecurity) -> None:
-        self.client = Client(self.job.stage.loop, JOB, self.name, security, self)
+        stage = self.job.stage
+        self.client = Client(stage.loop, Identity(JOB, self.name, security), stage.disk, self)
         self.client.dial((self.job.stage.endpoint,), DEADLINE_S)
 
     def say(self, message: FromNode) -> None:
@@ -117,17 +125,17 @@ class Node:
 
     # What the connection says.
 
-    def on_connected(self, server_nonce: bytes, local_address: str) -> None:
+    def on_connected(self, local_address: str) -> None:
         self.greet()
 
-    def on_lost(self, reason: str, permanent: bool) -> None:
+    def on_line_lost(self, reason: str, permanent: bool) -> None:
         self.lost.append(reason)
 
-    def on_message(self, instance: int, epoch: int, message: ToNode) -> None:
+    def on_told(self, tenure: Tenure, message: ToNode) -> None:
         self.hear(message)
 
-    def on_tether(self, fd: int) -> None:
-        self.tethers.append(socket.socket(fileno=fd))
+    def on_own_tether(self, tether: int) -> None:
+        self.tethers.append(socket.socket(fileno=tether))
         self.job.stage.closing(self.tethers[-1].close)
 
 
@@ -166,9 +174,9 @@ class Hosted:
         self.events: list[CoordinatorEvent] = []
         """What the coordinator took a step for."""
         keeper = RecordKeeper(self, AtOnce(self.record), written.counter if written else 0)
-        handlers = Forwarding()
+        handlers = NetworkedPlace()
         self.server = RealExchange(stage.loop, Identity(JOB, HOST, security), handlers)
-        self.coordinating = handlers.to = Coordinating(state, self, keeper, self.server)
+        self.coordinating = handlers.coordinating = Coordinating(state, self, keeper, self.server)
         stage.server, stage.spaces = self.server, self.server.keys
         self.server.listen((LOOPBACK, 0))
         for part in (self.server, self.coordinating, keeper):

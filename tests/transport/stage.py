@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import (
     FromNode,
     Heartbeat,
@@ -21,10 +22,12 @@ from holdfast.core.protocol.messages import (
     ToNode,
 )
 from holdfast.core.protocol.model import Endpoint, NodeInfo, Tenure
+from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
 from holdfast.store.key_spaces import KeySpaces
 from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.client import Client
+from holdfast.transport.dialling import Identity
 from holdfast.transport.frames import FrameReader
 from holdfast.transport.server import Server
 
@@ -64,29 +67,33 @@ class Coordinator:
 class Agent:
     """Writes down what its client tells, and owns the tethers that it is handed."""
 
-    def __init__(self, loop: EventLoop, node: str, security: ConnectionSecurity, job: str) -> None:
+    def __init__(self, stage: Stage, node: str, security: ConnectionSecurity, job: str) -> None:
         self.node = node
-        self.client = Client(loop, job, node, security, self)
+        self.client = Client(stage.loop, Identity(job, node, security), stage.disk, self)
         # Whoever comes again under a name is taken for the same node: it has the same secret.
         identity = self.client._identity
         self.client._identity = replace(identity, secret=node.encode().ljust(32))
-        self.connected: list[tuple[bytes, str]] = []
+        self.connected: list[str] = []
+        self.unusable: list[UsageError] = []
         self.lost: list[tuple[str, bool]] = []
         self.messages: list[tuple[int, int, ToNode]] = []
         self.tethers: list[socket.socket] = []
         self.beats = 0
 
-    def on_connected(self, server_nonce: bytes, local_address: str) -> None:
-        self.connected.append((server_nonce, local_address))
+    def on_connected(self, local_address: str) -> None:
+        self.connected.append(local_address)
 
-    def on_lost(self, reason: str, permanent: bool) -> None:
+    def on_line_lost(self, reason: str, permanent: bool) -> None:
         self.lost.append((reason, permanent))
 
-    def on_message(self, instance: int, epoch: int, message: ToNode) -> None:
-        self.messages.append((instance, epoch, message))
+    def on_unusable(self, error: UsageError) -> None:
+        self.unusable.append(error)
 
-    def on_tether(self, fd: int) -> None:
-        self.tethers.append(socket.socket(fileno=fd))
+    def on_told(self, tenure: Tenure, message: ToNode) -> None:
+        self.messages.append((tenure.instance, tenure.epoch, message))
+
+    def on_own_tether(self, tether: int) -> None:
+        self.tethers.append(socket.socket(fileno=tether))
 
     def greet(self) -> None:
         """Say what it is there for, as every real one does first of all."""
@@ -147,6 +154,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.loop = EventLoop()
+        self.disk = Disk(self.loop, print)
         self.coordinator = Coordinator()
         self.spaces = KeySpaces()
         self.server: Server
@@ -172,7 +180,7 @@ class Stage:
     def agent(
         self, node: str = "node", security: ConnectionSecurity = OPEN, job: str = JOB
     ) -> Agent:
-        agent = Agent(self.loop, node, security, job)
+        agent = Agent(self, node, security, job)
         self._closing.append(agent.close)
         return agent
 
@@ -225,6 +233,7 @@ class Stage:
     def close(self) -> None:
         for close in reversed(self._closing):
             close()
+        self.disk.close()
         self.loop.close()
 
 

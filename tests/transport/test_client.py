@@ -8,10 +8,11 @@ import socket
 import pytest
 
 from holdfast.core.protocol.messages import Heartbeat, StopRound
-from holdfast.core.protocol.model import Endpoint
+from holdfast.core.protocol.model import Endpoint, Tenure
 from holdfast.transport import client as clients
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.client import Client
+from holdfast.transport.dialling import Identity
 from holdfast.transport.frames import VERSION, ProtocolError, encode
 from holdfast.transport.handshake import ADVICE, Challenge, Welcome, refusal_of
 
@@ -165,7 +166,7 @@ def test_a_name_with_several_addresses_is_tried_at_each_of_them(stage: Stage) ->
     agent = stage.agent()
     agent.client.dial((Endpoint("localhost", stage.endpoint.port),), 20)
     stage.until(lambda: agent.connected)
-    assert agent.connected == [(stage.server.nonce, LOOPBACK)]
+    assert agent.connected == [LOOPBACK]
 
 
 def test_a_node_that_dials_a_server_by_many_ways_is_admitted_once(
@@ -210,7 +211,7 @@ def test_nothing_is_told_after_close(stage: Stage) -> None:
     stage.loop.call_later(0.3, passed.append, True)
     stage.until(lambda: passed)
     assert connected.lost == dialling.lost == looking_up.lost == []
-    assert not connected.client.send(Heartbeat(1))
+    connected.client.send(Heartbeat(1))
 
 
 def test_garbage_from_the_coordinator_ends_the_connection(stage: Stage) -> None:
@@ -248,7 +249,7 @@ def test_a_handler_may_close_or_dial_from_within(stage: Stage) -> None:
     assert first.tethers == first.lost == []
 
     second = stage.agent("second")
-    second.on_lost = lambda *_: second.client.dial((stage.endpoint,), 20)  # type: ignore[method-assign]
+    second.on_line_lost = lambda *_: second.client.dial((stage.endpoint,), 20)  # type: ignore[method-assign]
     second.client.dial((Endpoint(LOOPBACK, free_port()),), 20)
     stage.until(lambda: second.tethers)
 
@@ -276,17 +277,17 @@ def test_it_runs_on_the_loop_of_asyncio_too(stage: Stage) -> None:
             self.done = done
             self.tether = -1
 
-        def on_connected(self, server_nonce: bytes, local_address: str) -> None:
+        def on_connected(self, local_address: str) -> None:
             client.send(Heartbeat(9))
 
-        def on_lost(self, reason: str, permanent: bool) -> None:
+        def on_line_lost(self, reason: str, permanent: bool) -> None:
             self.done.set_exception(AssertionError(reason))
 
-        def on_message(self, instance: int, epoch: int, message: object) -> None:
-            self.done.set_result((instance, epoch, message))
+        def on_told(self, tenure: Tenure, message: object) -> None:
+            self.done.set_result((tenure, message))
 
-        def on_tether(self, fd: int) -> None:
-            socket.socket(fileno=fd).close()
+        def on_own_tether(self, tether: int) -> None:
+            socket.socket(fileno=tether).close()
 
     from holdfast.transport.server import Server
 
@@ -297,7 +298,8 @@ def test_it_runs_on_the_loop_of_asyncio_too(stage: Stage) -> None:
         stage.coordinator.server = server
         server.listen((LOOPBACK, 0))
         done: asyncio.Future[object] = loop.create_future()
-        client = Client(loop, JOB, "node", SECRET, Handlers(done))
+        who = Identity(JOB, "node", SECRET)
+        client = Client(loop, who, stage.disk, Handlers(done))
         client.dial((Endpoint("localhost", server.addresses[0].port),), 20)
         try:
             return await asyncio.wait_for(done, 20)
@@ -308,5 +310,5 @@ def test_it_runs_on_the_loop_of_asyncio_too(stage: Stage) -> None:
     client: Client
     result = asyncio.run(main())
     assert isinstance(result, tuple)
-    assert result[:2] == (TENURE.instance, TENURE.epoch)
-    assert not isinstance(result[2], StopRound)
+    assert result[0] == TENURE
+    assert not isinstance(result[1], StopRound)

@@ -158,9 +158,10 @@ def test_files_that_cannot_be_used_are_a_usage_error(stage: Stage, tmp_path: obj
         Server(stage.loop, JOB, ConnectionSecurity(tls=TlsFiles()), stage.coordinator)
     agent = stage.agent("node", wrong)
     assert isinstance(agent.client, Client)
-    with pytest.raises(UsageError, match=r"none\.pem"):
-        agent.client.dial((Endpoint("127.0.0.1", 1),), 1)
-    assert not agent.client.send(Heartbeat(1))
+    agent.client.dial((Endpoint("127.0.0.1", 1),), 1)
+    stage.until(lambda: agent.unusable)
+    assert "none.pem" in str(agent.unusable[0])
+    agent.client.send(Heartbeat(1))  # It is lost, and nothing else happens.
 
 
 def test_one_that_resets_before_it_is_looked_at_is_forgotten(

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 from holdfast.cli.overview_page import duration
-from holdfast.cli.visit import FINDING, run_verb, sort, take_values, visit
+from holdfast.cli.verbs import verb
+from holdfast.cli.visit import FINDING, sort, take_values, visit
 from holdfast.cli.weather import DrawnStorm, StormLines, Weather, summary
 from holdfast.core.policy.storms import HarmRate, storm
 from holdfast.core.policy.texts import whole_number
@@ -46,12 +47,8 @@ DEMO: dict[str, str] = {"--kill-worker": "8s", "--pause-worker": "25s", "--kill-
 """The storm of `--demo`, unless another one is asked for."""
 
 
+@verb(HELP)
 def chaos(words: list[str]) -> int:
-    """The verb. Returns the exit status."""
-    return run_verb(_chaos, words, HELP)
-
-
-def _chaos(words: list[str]) -> int:
     values, rest = take_values(words, VALUES)
     request = sort(rest, ("--demo",))
     is_demo = "--demo" in request.flags
@@ -72,17 +69,17 @@ def _chaos(words: list[str]) -> int:
     print(f"a storm of {duration(length_s)}, seed {seed}", flush=True)
     drawn = DrawnStorm(storm(rates, length_s, dice), length_s, dice)
     if is_demo:
-        return _demo(request.names, drawn)
-    with visit(request, "".join(request.names)) as job:
+        return _demo(request.name, drawn)
+    with visit(request) as job:
         weather = Weather(job, StormLines())
         settled = weather.blow(drawn)
     print(f"\n{summary(weather.told)}")
     return exit_status.SUCCEEDED if settled else exit_status.FAILED
 
 
-def _demo(names: tuple[str, ...], drawn: DrawnStorm) -> int:
-    if names:
-        raise UsageError(f"--demo has a job of its own, not {names[0]!r}", "leave the name out")
+def _demo(name: str, drawn: DrawnStorm) -> int:
+    if name:
+        raise UsageError(f"--demo has a job of its own, not {name!r}", "leave the name out")
     from holdfast.cli import trial, trial_program
     from holdfast.cli.trial_job import TrialProgram
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from holdfast.cli.mistakes import say_mistake
-from holdfast.core.protocol import exit_status
+from holdfast.cli.verbs import verb
 from holdfast.core.protocol.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,21 +29,14 @@ go through ssh: ssh -L 8470:127.0.0.1:8470 HOST
 PORT_MOST = 65535
 
 
-def dashboard(words: list[str]) -> int:
-    """The verb. Returns the exit status: 0, or 2 for a mistake."""
-    if any(word in ("-h", "--help") for word in words):
-        print(HELP, end="")
-        return exit_status.SUCCEEDED
-    try:
-        places, port = _parse(words)
-        link = _running(places) if port is None else ""
-        if link:
-            print(link)
-        else:
-            _serve(places, port or 0)
-    except UsageError as error:
-        return say_mistake(error)
-    return exit_status.SUCCEEDED
+@verb(HELP)
+def dashboard(words: list[str]) -> None:
+    places, port = _parse(words)
+    link = _running(places) if port is None else ""
+    if link:
+        print(link)
+    else:
+        _serve(places, port or 0)
 
 
 def _parse(words: list[str]) -> tuple[list[str], int | None]:

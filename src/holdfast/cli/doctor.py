@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.cli import options
 from holdfast.cli import said as saying
-from holdfast.cli.mistakes import say_mistake
+from holdfast.cli.verbs import say_mistake
 from holdfast.core.policy import timing
 from holdfast.core.policy.config import (
     JobConfig,

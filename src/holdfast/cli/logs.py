@@ -8,9 +8,9 @@ import time
 
 from msgspec import Struct
 
-from holdfast.cli.visit import FINDING, run_verb, sort, take_values, visit
+from holdfast.cli.verbs import verb
+from holdfast.cli.visit import FINDING, sort, take_values, visit
 from holdfast.core.policy.texts import whole_number
-from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.questions import LogsAsked, LogsTold
 from holdfast.node.visiting import Visit, VisitError
@@ -45,12 +45,8 @@ class LogsWanted(Struct, frozen=True):
     timestamps: bool = False
 
 
-def logs(words: list[str]) -> int:
-    """The verb. Returns the exit status."""
-    return run_verb(_logs, words, HELP)
-
-
-def _logs(words: list[str]) -> int:
+@verb(HELP)
+def logs(words: list[str]) -> None:
     values, rest = take_values(words, VALUES)
     request = sort(rest, ("--follow", "-f", "--timestamps"))
     wanted = LogsWanted(
@@ -59,9 +55,8 @@ def _logs(words: list[str]) -> int:
         _pattern(values["--grep"]),
         "--timestamps" in request.flags,
     )
-    with visit(request, "".join(request.names)) as job:
+    with visit(request) as job:
         _show(job, wanted, follow=bool(request.flags & {"--follow", "-f"}))
-    return exit_status.SUCCEEDED
 
 
 def _pattern(texts: list[str]) -> re.Pattern[str] | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from holdfast.cli import values
 from holdfast.cli.chaos import seconds
 from holdfast.cli.status import events_after
-from holdfast.cli.visit import FINDING, VisitRequest, run_verb, sort, take_values, visit, whoami
+from holdfast.cli.verbs import verb
+from holdfast.cli.visit import FINDING, VisitRequest, sort, take_values, visit, whoami
 from holdfast.core.policy import rounds
-from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import COUNT_MOST
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.questions import (
@@ -81,74 +81,55 @@ with the status 143.
 {FINDING}"""
 
 
-def drain(words: list[str]) -> int:
-    """The verb. Returns the exit status."""
-    return run_verb(_drain, words, DRAIN_HELP)
-
-
-def _drain(words: list[str]) -> int:
-    request = sort(words, (), most_names=2)
-    if not request.names:
+@verb(DRAIN_HELP)
+def drain(words: list[str]) -> None:
+    request = sort(words, (), ahead=1)
+    if not request.ahead:
         raise UsageError("which node is to leave?", "`holdfast status` shows their names")
-    node, name = request.names[0], "".join(request.names[1:])
-    with visit(request, name) as job:
+    node = request.ahead[0]
+    with visit(request) as job:
         for _, answer in job.ask(DrainWanted(whoami()), of="some", nodes=(node,)):
             if isinstance(answer, NotKnown):
                 raise VisitError(answer.reason)
         if job.missing:
             raise VisitError(f"{node} does not answer; it may be gone already")
     print(f"{node} was asked to leave; `holdfast events --follow` shows how it goes")
-    return exit_status.SUCCEEDED
 
 
-def restart(words: list[str]) -> int:
-    """The verb. Returns the exit status."""
-    return run_verb(_restart, words, RESTART_HELP)
+@verb(RESTART_HELP)
+def restart(words: list[str]) -> None:
+    _want(sort(words, ()), RestartWanted(whoami()), "the round ends, and the next begins")
 
 
-def _restart(words: list[str]) -> int:
-    return _want(sort(words, ()), RestartWanted(whoami()), "the round ends, and the next begins")
-
-
-def scale(words: list[str]) -> int:
-    """The verb. Returns the exit status."""
-    return run_verb(_scale, words, SCALE_HELP)
-
-
-def _scale(words: list[str]) -> int:
-    request = sort(words, (), most_names=2)
-    if not request.names:
+@verb(SCALE_HELP)
+def scale(words: list[str]) -> None:
+    request = sort(words, (), ahead=1)
+    if not request.ahead:
         raise UsageError("how many nodes?", "for example: holdfast scale 2:4")
-    least, most = values.nodes(request.names[0])
+    least, most = values.nodes(request.ahead[0])
     if most > COUNT_MOST:
         raise UsageError(f"{most} nodes are too many", f"at most {COUNT_MOST}")
-    with visit(request, "".join(request.names[1:])) as job:
+    with visit(request) as job:
         job.ask_coordinator(ScaleWanted(least, most, whoami()))
     print(f"the job has {rounds.between(least, most)} from now on")
-    return exit_status.SUCCEEDED
 
 
-def save(words: list[str]) -> int:
-    """The verb. Returns the exit status."""
-    return run_verb(_save, words, SAVE_HELP)
-
-
-def _save(words: list[str]) -> int:
+@verb(SAVE_HELP)
+def save(words: list[str]) -> None:
     taken, rest = take_values(words, ("--within",))
     request = sort(rest, ())
     within_s = seconds(taken["--within"][-1] if taken["--within"] else "2m")
     if within_s > SAVE_MOST_S:
         raise UsageError(f"{within_s:g} s are too long", "a day at most")
-    with visit(request, "".join(request.names)) as job:
+    with visit(request) as job:
         *_, (_, last) = [(None, 0), *events_after(job, 0)]
         job.ask_coordinator(SaveWanted(whoami(), within_s))
         print("all workers are asked to save; waiting until they have", flush=True)
         told = _saved(job, last)
-    if told.stage == "saved":
-        at = f" step {told.step:,}" if told.step is not None else ""
-        print(f"all workers that ask have saved{at}, and go on")
-        return exit_status.SUCCEEDED
-    raise VisitError(NOT_SAVED[told.stage])
+    if told.stage != "saved":
+        raise VisitError(NOT_SAVED[told.stage])
+    at = f" step {told.step:,}" if told.step is not None else ""
+    print(f"all workers that ask have saved{at}, and go on")
 
 
 def _saved(job: Visit, last: int) -> SaveTold:
@@ -171,18 +152,12 @@ def _saved(job: Visit, last: int) -> SaveTold:
         last = news.last if isinstance(news, EventsTold) else last
 
 
-def stop(words: list[str]) -> int:
-    """The verb. Returns the exit status."""
-    return run_verb(_stop, words, STOP_HELP)
+@verb(STOP_HELP)
+def stop(words: list[str]) -> None:
+    _want(sort(words, ()), StopWanted(whoami()), "the job ends; its workers have their grace")
 
 
-def _stop(words: list[str]) -> int:
-    wish = StopWanted(whoami())
-    return _want(sort(words, ()), wish, "the job ends; its workers have their grace")
-
-
-def _want(request: VisitRequest, wish: RestartWanted | StopWanted, words: str) -> int:
-    with visit(request, "".join(request.names)) as job:
+def _want(request: VisitRequest, wish: RestartWanted | StopWanted, words: str) -> None:
+    with visit(request) as job:
         job.ask_coordinator(wish)
     print(words)
-    return exit_status.SUCCEEDED

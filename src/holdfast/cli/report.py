@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from holdfast.cli.mistakes import say_mistake
-from holdfast.core.protocol import exit_status
+from holdfast.cli.verbs import verb
 from holdfast.core.protocol.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,17 +43,9 @@ class _ReportWanted(Struct):
     all: bool = False
 
 
-def report(words: list[str]) -> int:
-    """The verb. Returns the exit status: 0, or 2 for a mistake."""
-    if any(word in ("-h", "--help") for word in words):
-        print(HELP, end="")
-        return exit_status.SUCCEEDED
-    try:
-        return _show(_parse(words))
-    except UsageError as error:
-        return say_mistake(error)
-    except BrokenPipeError:
-        return exit_status.SUCCEEDED  # Whoever was reading has seen enough.
+@verb(HELP)
+def report(words: list[str]) -> None:
+    _show(_parse(words))
 
 
 def _parse(words: list[str]) -> _ReportWanted:
@@ -80,7 +71,7 @@ def _parse(words: list[str]) -> _ReportWanted:
     return asked
 
 
-def _show(asked: _ReportWanted) -> int:
+def _show(asked: _ReportWanted) -> None:
     from holdfast.cli.finding_runs import find_run
     from holdfast.observe import job_report
     from holdfast.observe.journal import read
@@ -100,7 +91,6 @@ def _show(asked: _ReportWanted) -> int:
         from holdfast.observe.report_text import render_text
 
         print(about + render_text(shown, all_events=asked.all), end="", flush=True)
-    return exit_status.SUCCEEDED
 
 
 def _within(whole: JobReport, asked: _ReportWanted) -> tuple[JobReport, str]:

@@ -47,7 +47,7 @@ def run(words: list[str]) -> int:
     except options.HelpRequested:
         return _print_help()
     except UsageError as error:
-        from holdfast.cli.mistakes import say_mistake
+        from holdfast.cli.verbs import say_mistake
 
         return say_mistake(error)
     except KeyboardInterrupt:

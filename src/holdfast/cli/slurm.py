@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from holdfast.cli.mistakes import say_mistake
+from holdfast.cli.verbs import say_mistake
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError
 

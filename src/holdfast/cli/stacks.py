@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.cli.visit import FINDING, run_verb, sort, visit
+from holdfast.cli.verbs import verb
+from holdfast.cli.visit import FINDING, sort, visit
 from holdfast.core.policy.stacks import StackFrame, WorkerStack, grouped, in_words
-from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.questions import NotKnown, StacksAsked, StacksTold
 from holdfast.node.visiting import Visit, VisitError
@@ -20,16 +20,10 @@ a file on each node, beside the job's logs, whose path is printed.
 {FINDING}"""
 
 
-def stacks(words: list[str]) -> int:
-    """The verb. Returns the exit status."""
-    return run_verb(_stacks, words, HELP)
-
-
-def _stacks(words: list[str]) -> int:
-    request = sort(words, ())
-    with visit(request, "".join(request.names)) as job:
+@verb(HELP)
+def stacks(words: list[str]) -> None:
+    with visit(sort(words, ())) as job:
         _show(job)
-    return exit_status.SUCCEEDED
 
 
 def _show(job: Visit) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.cli.overview_page import Overview, line, render
-from holdfast.cli.visit import FINDING, VisitRequest, run_verb, sort, visit
-from holdfast.core.protocol import exit_status
+from holdfast.cli.verbs import verb
+from holdfast.cli.visit import FINDING, sort, visit
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.questions import (
     WAIT_MOST_S,
@@ -57,14 +57,10 @@ _CLEAR, _HOME = "\x1b[2J\x1b[H", "\x1b[H"
 _HIDE, _SHOW = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 
 
-def status(words: list[str]) -> int:
-    """The verb. Returns the exit status."""
-    return run_verb(_status, words, STATUS_HELP)
-
-
-def _status(words: list[str]) -> int:
+@verb(STATUS_HELP)
+def status(words: list[str]) -> None:
     request = sort(words, ("--json",))
-    with _visit(request) as job:
+    with visit(request) as job:
         seen = look(job)
     if "--json" in request.flags:
         told = {"job": seen.job, "ranks": seen.ranks, "missing": seen.missing,
@@ -72,11 +68,6 @@ def _status(words: list[str]) -> int:
         sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
     else:
         sys.stdout.write(render(seen))
-    return exit_status.SUCCEEDED
-
-
-def _visit(request: VisitRequest) -> Visit:
-    return visit(request, request.names[0] if request.names else "")
 
 
 def look(job: Visit) -> Overview:
@@ -119,15 +110,11 @@ def events_after(job: Visit, last: int, follow: bool = False) -> Iterator[tuple[
         last = told.last
 
 
-def events(words: list[str]) -> int:
-    """The verb. Returns the exit status."""
-    return run_verb(_show_events, words, EVENTS_HELP)
-
-
-def _show_events(words: list[str]) -> int:
+@verb(EVENTS_HELP)
+def events(words: list[str]) -> None:
     request = sort(words, ("--follow", "-f", "--json"))
     follow = bool(request.flags & {"--follow", "-f"})
-    with _visit(request) as job:
+    with visit(request) as job:
         try:
             for event, _ in events_after(job, 0, follow):
                 as_json = "--json" in request.flags
@@ -136,19 +123,14 @@ def _show_events(words: list[str]) -> int:
             if not follow:
                 raise
             # The job is over: that is where following ends.
-    return exit_status.SUCCEEDED
 
 
-def top(words: list[str]) -> int:
-    """The verb. Returns the exit status."""
-    return run_verb(_top, words, TOP_HELP)
-
-
-def _top(words: list[str]) -> int:
+@verb(TOP_HELP)
+def top(words: list[str]) -> None:
     request = sort(words, ())
     if not sys.stdout.isatty():
         raise UsageError("`holdfast top` needs a terminal", "`holdfast status` prints it once")
-    with _visit(request) as job, Screen() as screen:
+    with visit(request) as job, Screen() as screen:
         while True:
             screen.draw(render(look(job), each_rank=True))
             job.pause(REDRAW_S)

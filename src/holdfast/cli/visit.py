@@ -10,20 +10,17 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from holdfast.cli import options
 from holdfast.cli import said as saying
 from holdfast.cli.detection import Detected
-from holdfast.cli.mistakes import say_mistake
 from holdfast.cli.said import Statement
 from holdfast.core.policy.config import Program
-from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
-from holdfast.core.protocol.errors import HoldfastError, UsageError
+from holdfast.core.protocol.errors import UsageError
 from holdfast.node.secret_sources import read_secrets
 from holdfast.node.visiting import Visit, visit_elsewhere, visit_here
 
@@ -45,14 +42,19 @@ class VisitRequest(Struct, frozen=True):
     """The words after a verb, sorted."""
 
     flags: frozenset[str]
-    names: tuple[str, ...]
-    """What is no option: the job's name, or a node's."""
+    ahead: tuple[str, ...]
+    """What stands before the job's name: a node's, or a number of nodes."""
+    name: str
+    """The job's; empty where it was not named."""
     given: dict[str, Statement]
     """The options of `holdfast run` among them."""
 
 
-def sort(words: Sequence[str], flags: Sequence[str], most_names: int = 1) -> VisitRequest:
-    """Part a verb's own flags from names and from options. Raises `UsageError`."""
+def sort(words: Sequence[str], flags: Sequence[str], ahead: int = 0) -> VisitRequest:
+    """Part a verb's own flags from names and from options. Raises `UsageError`.
+
+    `ahead` is how many words come before the job's name.
+    """
     found = frozenset(word for word in words if word in flags)
     given: dict[str, Statement] = {}
     names: list[str] = []
@@ -62,9 +64,9 @@ def sort(words: Sequence[str], flags: Sequence[str], most_names: int = 1) -> Vis
         given.update(more)
         names += behind[:1]
         rest = behind[1:]
-    if len(names) > most_names:
+    if len(names) > ahead + 1:
         raise UsageError(f"{names[-1]!r} is one word too many", "--help says what there is to say")
-    return VisitRequest(found, tuple(names), given)
+    return VisitRequest(found, tuple(names[:ahead]), "".join(names[ahead:]), given)
 
 
 def take_values(
@@ -86,9 +88,9 @@ def take_values(
     return values, rest
 
 
-def visit(request: VisitRequest, name: str = "") -> Visit:
+def visit(request: VisitRequest) -> Visit:
     """Reach the job. Raises `VisitError` or `UsageError`."""
-    environ = os.environ
+    environ, name = os.environ, request.name
     is_elsewhere = any(option in request.given for option in _PLACE)
     if not is_elsewhere:
         named = request.given.get("rdzv-id")
@@ -101,26 +103,6 @@ def visit(request: VisitRequest, name: str = "") -> Visit:
     config = options.configure(detected, values, _NOTHING, environ).config
     secrets = read_secrets(config.security.token_file, config.rendezvous.options, environ)
     return visit_elsewhere(config, secrets)
-
-
-def run_verb(act: Callable[[list[str]], int], words: list[str], help_text: str) -> int:
-    """Run a verb with its help and its errors in words. Returns the exit status."""
-    if any(word in ("-h", "--help") for word in words):
-        print(help_text, end="")
-        return exit_status.SUCCEEDED
-    try:
-        return act(words)
-    except UsageError as error:
-        return say_mistake(error)
-    except HoldfastError as error:
-        print(f"holdfast: {error}", file=sys.stderr)
-        return exit_status.FAILED
-    except BrokenPipeError:
-        # Whoever was reading has seen enough; nor may the interpreter's own flush complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return exit_status.SUCCEEDED
-    except KeyboardInterrupt:
-        return exit_status.SUCCEEDED
 
 
 def whoami() -> str:

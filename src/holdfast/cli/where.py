@@ -13,7 +13,7 @@ from msgspec import Struct
 from holdfast.cli import options
 from holdfast.cli import said as saying
 from holdfast.cli.detection import Detected, line_about, statement
-from holdfast.cli.mistakes import say_mistake
+from holdfast.cli.verbs import say_mistake
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.errors import UsageError

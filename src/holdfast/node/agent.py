@@ -25,7 +25,7 @@ from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
 from holdfast.node.voice import EventVoice, Voice
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, read_clocks
-from holdfast.observe.recoveries import recoveries
+from holdfast.observe.recoveries import RecoveryWatch
 from holdfast.observe.report import render
 from holdfast.processes import failures
 from holdfast.processes.bare import linux
@@ -93,6 +93,8 @@ class Agent:
             self._write_journal,
             clocks=partial(read_clocks, loop.now),
         )
+        self._recoveries = RecoveryWatch()
+        self._journal.listeners.append(self._recoveries.feed)
         self._voice.listen_to(self._journal, header)
         self._live_line = self._show_live_line() if print_report else None
         self._front_door = FrontDoor(loop, self._disk, self.workplace)
@@ -232,7 +234,7 @@ class Agent:
         where = str(self.logs.journal) if self.logs.journal else None
         # Of several nodes each says how the job ended: nobody looks at all of them.
         quiet = self.config.max_nodes == 1
-        recovered = recoveries(self._journal.steps)
+        recovered = self._recoveries.found
         report = render(outcome, recovered, where, quiet)
         if self._print_report:
             self._voice.report(report, where)

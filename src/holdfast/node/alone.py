@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.node.io import CoordinatorReached
 from holdfast.core.protocol.messages import FromNode
 from holdfast.core.protocol.model import Endpoint
 from holdfast.node.coordinating import Coordinating, NothingKept
-from holdfast.node.host import Host
+
+if TYPE_CHECKING:
+    from holdfast.node.engine import Engine
 
 
 class Alone:
@@ -16,24 +20,24 @@ class Alone:
     is_needed = False
     store_place: Endpoint | None = None
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self.coordinating: Coordinating | None = Coordinating(
-            CoordinatorState(host.config), host, NothingKept()
+            CoordinatorState(engine.config), engine, NothingKept()
         )
 
     def begin(self) -> None:
         pass
 
     def dial(self) -> None:
-        self._host.post(CoordinatorReached(hosting=True))
+        self._engine.post(CoordinatorReached(hosting=True))
 
     def hang_up(self) -> None:
         pass
 
     def send(self, message: FromNode) -> None:
         assert self.coordinating is not None, "it lives as long as its node"
-        self.coordinating.on_message(self._host.node, message)
+        self.coordinating.on_message(self._engine.node, message)
 
     def nodes_ended(self, nodes: tuple[str, ...]) -> None:
         pass  # Nobody was its coordinator but itself.

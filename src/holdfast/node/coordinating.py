@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from holdfast.core.coordinator import liveness
 from holdfast.core.coordinator import step as coordinator
@@ -46,10 +46,12 @@ from holdfast.core.protocol.messages import (
 )
 from holdfast.core.protocol.model import Tenure
 from holdfast.core.protocol.naming import on_itself
-from holdfast.node.host import Host
 from holdfast.node.ports import Exchange, RoundKeys
 from holdfast.runtime.loop import Inbox
 from holdfast.runtime.timers import Timers
+
+if TYPE_CHECKING:
+    from holdfast.node.engine import Engine
 
 Verdict = Literal["send", "keep", "drop"]
 
@@ -104,11 +106,15 @@ class Coordinating:
     """A coordinator at work. Without an exchange it serves a job of one node."""
 
     def __init__(
-        self, state: CoordinatorState, host: Host, keeper: Keeper, exchange: Exchange | None = None
+        self,
+        state: CoordinatorState,
+        engine: Engine,
+        keeper: Keeper,
+        exchange: Exchange | None = None,
     ) -> None:
-        self.liveness = liveness.liveness_of(state, host.node)
-        self._host, self._keeper, self._exchange = host, keeper, exchange
-        self._timers = Timers(host.clock, self._on_timer)
+        self.liveness = liveness.liveness_of(state, engine.node)
+        self._engine, self._keeper, self._exchange = engine, keeper, exchange
+        self._timers = Timers(engine.clock, self._on_timer)
         self._inbox: Inbox[Callable[[float], list[CoordinatorEffect]]] = Inbox(self._step)
         self._closed = False
         self.messages = 0
@@ -136,16 +142,13 @@ class Coordinating:
     def on_lost(self, node: str, reason: str) -> None:
         self._take(lambda now: liveness.disconnected(self.liveness, node, now))
 
-    def on_tether(self, node: str) -> None:
-        pass
-
     def on_tether_ended(self, node: str, clean: bool) -> None:
         self._take(lambda now: liveness.tether_ended(self.liveness, node, clean, now))
 
     def _on_timer(self, name: str) -> None:
         if name == liveness.LEASES_TIMER:
             # What can be read now is read first, in the next turn: `core.coordinator.leases`.
-            clock = self._host.clock
+            clock = self._engine.clock
             clock.call_soon(clock.call_soon, self._check_leases)
             return
         if name == liveness.QUESTIONS_TIMER:
@@ -193,9 +196,9 @@ class Coordinating:
             self._inbox.put(step)
 
     def _step(self, step: Callable[[float], list[CoordinatorEffect]]) -> None:
-        now = self._host.clock.now()
+        now = self._engine.clock.now()
         effects = step(now)
-        self._host.journal.taken(now, self.liveness)
+        self._engine.journal.taken(now, self.liveness)
         for effect in effects:
             self._carry_out(effect)
 
@@ -210,7 +213,7 @@ class Coordinating:
             case WakeCoordinator():
                 self._timers.set(effect.name, effect.after_s)
             case Explain():
-                self._host.say(on_itself(effect.text, effect.about, self._own_name))
+                self._engine.say(on_itself(effect.text, effect.about, self._own_name))
             case Retire():
                 self._keeper.retire()
             case Disconnect():
@@ -227,15 +230,15 @@ class Coordinating:
 
     def _refuse(self, effect: Refuse) -> None:
         """Say it once for each kind: whoever does it again and again shall not fill a console."""
-        if self._exchange is None or effect.node == self._host.node:
+        if self._exchange is None or effect.node == self._engine.node:
             return  # Our own agent speaks to the next coordinator before it has greeted it.
         if effect.kind not in self._refused:
             self._refused.add(effect.kind)
-            self._host.say(f"refused a node that may not be what it seems: {effect.reason}")
+            self._engine.say(f"refused a node that may not be what it seems: {effect.reason}")
         self._exchange.refuse(effect.node, effect.kind, effect.reason)
 
     def _tell(self, tell: Tell) -> None:
-        now = self._host.clock.now()  # Not when it was decided: we may have been stopped since.
+        now = self._engine.clock.now()  # Not when it was decided: we may have been stopped since.
         verdict = self._keeper.gate(tell.message, partial(liveness.all_heard, self.liveness), now)
         if verdict == "keep":
             self._unsaid.append(tell)
@@ -243,10 +246,10 @@ class Coordinating:
             return
         if self._exchange is not None and self._exchange.keys is not None:
             self._serve_keys(self._exchange.keys, tell.message)
-        if tell.node == self._host.node:
+        if tell.node == self._engine.node:
             if isinstance(tell.message, Welcomed):
                 self._own_name = tell.message.name or self._own_name
-            self._host.post(Told(tell.message, self.state.tenure))
+            self._engine.post(Told(tell.message, self.state.tenure))
         elif self._exchange is not None:
             self._exchange.send(tell.node, self.state.tenure, tell.message)
 

@@ -14,6 +14,8 @@ Rules
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from holdfast.core.coordinator.bootstrap import elected
@@ -29,6 +31,7 @@ from holdfast.core.election.io import (
 )
 from holdfast.core.election.state import ElectionState, is_needed
 from holdfast.core.node.io import CoordinatorLost, CoordinatorReached, Told
+from holdfast.core.policy.timing import one_dial_s
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import (
     CloseJob,
@@ -42,24 +45,26 @@ from holdfast.core.protocol.model import Endpoint, Outcome, Tenure
 from holdfast.core.protocol.naming import host_of
 from holdfast.node.coordinating import Coordinating
 from holdfast.node.electing import Electing
-from holdfast.node.host import Host
+from holdfast.node.networked_place import NetworkedPlace
 from holdfast.node.ports import Closable, Network, RegisterPort
 from holdfast.node.speech import with_address
+
+if TYPE_CHECKING:
+    from holdfast.node.engine import Engine
 
 NOT_LEADING = "this node is not the coordinator"
 
 
-class Elected:
+class Elected(NetworkedPlace):
     """The coordinator of a job of several nodes, on any of them."""
 
-    def __init__(self, host: Host, network: Network, register: RegisterPort) -> None:
-        self._host, self._network = host, network
-        self.coordinating: Coordinating | None = None
+    def __init__(self, engine: Engine, network: Network, register: RegisterPort) -> None:
+        self._engine, self._network = engine, network
         self._line = network.line(self)
         self._exchange = network.exchange(self)
         self._exchange.closed_because = NOT_LEADING
         self._place = network.listen(self._exchange)
-        self._electing = Electing(host, register, self, self._place)
+        self._electing = Electing(engine, register, self, self._place)
         self._leader = ""
         self._leader_place: Endpoint | None = None
         self._heard = Tenure()
@@ -88,17 +93,11 @@ class Elected:
     def dial(self) -> None:
         self._electing.take(DialWanted())
 
-    def hang_up(self) -> None:
-        self._line.close()
-
     def send(self, message: FromNode) -> None:
         complete = with_address(message, self._place.address)
         if isinstance(complete, NodeGreeted | NodeJoined):
             complete = replace(complete, info=replace(complete.info, place=self._place))
-        if self.coordinating is not None:
-            self.coordinating.on_message(self._host.node, complete)
-        else:
-            self._line.send(complete)
+        super().send(complete)
 
     def nodes_ended(self, nodes: tuple[str, ...]) -> None:
         self._electing.take(NodesEnded(nodes))
@@ -125,16 +124,16 @@ class Elected:
     # What the election decides.
 
     def lead(self, effect: Lead) -> None:
-        host, now = self._host, self._host.clock.now()
-        beginning = elected(host.config, host.node, effect)
-        host.journal.began(now, beginning)
-        state = beginning.state(host.config, now)
-        self.coordinating = Coordinating(state, host, self._electing, self._exchange)
+        engine, now = self._engine, self._engine.clock.now()
+        beginning = elected(engine.config, engine.node, effect)
+        engine.journal.began(now, beginning)
+        state = beginning.state(engine.config, now)
+        self.coordinating = Coordinating(state, engine, self._electing, self._exchange)
         if self._exchange.keys is not None:
             self._exchange.keys.open(state.round_number)  # The last leader's are lost with it.
         self._exchange.closed_because = ""
         known = f", and goes on from round {state.round_number}" if state.round_number else ""
-        host.say(f"this node is the coordinator, on {self._place}{known}")
+        engine.say(f"this node is the coordinator, on {self._place}{known}")
         self._line.close()
         self._reach_here()
         self.coordinating.begin()
@@ -148,20 +147,20 @@ class Elected:
         coordinating, self.coordinating = self.coordinating, None
         is_over = coordinating is not None and coordinating.state.outcome is not None
         if not is_over:
-            self._host.say(f"this node is no longer the coordinator: {reason}")
+            self._engine.say(f"this node is no longer the coordinator: {reason}")
         if coordinating is not None:
             coordinating.close()
         self._exchange.closed_because = NOT_LEADING
         if not is_over:  # Else some may still need the round's keys, until this node goes.
             self._exchange.dismiss()
         self._share_tethers()
-        self._host.post(CoordinatorLost(reason))
+        self._engine.post(CoordinatorLost(reason))
 
     def call(self, effect: DialNodes) -> None:
         if self.coordinating is not None:
             self._reach_here()
         elif effect.endpoints:
-            self._line.dial(effect.endpoints, self._host.config.timeouts.redial_s)
+            self._line.dial(effect.endpoints, one_dial_s(self._engine.config))
         else:
             hosts = ", ".join(dict.fromkeys(map(host_of, effect.nodes)))
             self._lose(f"the register does not say where {hosts} can be reached")
@@ -170,23 +169,12 @@ class Elected:
         self._lose(reason, permanent)
 
     def learn_outcome(self, outcome: Outcome, tenure: Tenure) -> None:
-        self._host.post(Told(CloseJob(outcome), tenure))
-
-    def _reach_here(self) -> None:
-        self._host.post(CoordinatorReached(hosting=True))
+        self._engine.post(Told(CloseJob(outcome), tenure))
 
     def _lose(self, reason: str, permanent: bool = False) -> None:
-        self._host.post(CoordinatorLost(reason, permanent))
+        self._engine.post(CoordinatorLost(reason, permanent))
 
-    # What nodes say to us.
-
-    def on_message(self, node: str, message: FromNode) -> None:
-        if self.coordinating is not None:
-            self.coordinating.on_message(node, message)
-
-    def on_lost(self, node: str, reason: str) -> None:
-        if self.coordinating is not None:
-            self.coordinating.on_lost(node, reason)
+    # The tethers of nodes to us.
 
     def on_tether(self, node: str) -> None:
         self._tethers.add(node)
@@ -195,8 +183,7 @@ class Elected:
 
     def on_tether_ended(self, node: str, clean: bool) -> None:
         self._tethers.discard(node)
-        if self.coordinating is not None:
-            self.coordinating.on_tether_ended(node, clean)
+        super().on_tether_ended(node, clean)
 
     def _share_tethers(self) -> None:
         """Have the processes of this node hold the tethers of those who would take over."""
@@ -206,7 +193,7 @@ class Elected:
             return
         self._shared = wanted
         found = [self._exchange.share_tether(node) for node in sorted(wanted)]
-        self._host.ports.processes.share_tethers([each for each in found if each is not None])
+        self._engine.ports.processes.share_tethers([each for each in found if each is not None])
 
     # What comes on our line to the leader.
 
@@ -214,7 +201,7 @@ class Elected:
         # The old tether tells of whoever led before, and must not get another's name.
         self._stop_watching()
         self._leader = ""
-        self._host.post(CoordinatorReached())
+        self._engine.post(CoordinatorReached())
 
     def on_line_lost(self, reason: str, permanent: bool) -> None:
         """Of those that were dialled, or of the coordinator that we had."""
@@ -227,7 +214,7 @@ class Elected:
         self._lose(error.message, self._heard == Tenure())
 
     def on_told(self, tenure: Tenure, message: ToNode) -> None:
-        self._host.post(Told(message, tenure))
+        self._engine.post(Told(message, tenure))
         if isinstance(message, Welcomed) and tenure >= self._heard:
             self._heard, self._leader = tenure, message.leader
             leader, successors, places = message.leader, message.successors, message.places
@@ -237,7 +224,7 @@ class Elected:
     def on_own_tether(self, tether: int) -> None:
         self._stop_watching()
         self._watched = self._network.watch_end(tether, self._on_leader_gone)
-        self._host.ports.processes.hold_tether(tether)
+        self._engine.ports.processes.hold_tether(tether)
 
     def _on_leader_gone(self) -> None:
         if self._leader:

@@ -7,7 +7,7 @@ register before it counts, and what it wants to say is said only while its tenur
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -47,45 +47,39 @@ from holdfast.core.election.state import (
 )
 from holdfast.core.protocol.document import Document, decode, encode
 from holdfast.core.protocol.messages import ToNode
-from holdfast.core.protocol.model import Endpoint, Outcome, Tenure
+from holdfast.core.protocol.model import Endpoint, Tenure
 from holdfast.node.coordinating import Verdict
-from holdfast.node.host import Host
 from holdfast.node.ports import RegisterPort
 from holdfast.registers.register_thread import NoAnswer, Reply
 from holdfast.runtime.loop import Inbox
 from holdfast.runtime.timers import Timers
 
+if TYPE_CHECKING:
+    from holdfast.node.elected import Elected
+    from holdfast.node.engine import Engine
+
 FOREIGN = "it contains data that Holdfast did not write"
-
-
-class Stage(Protocol):
-    """Where what was decided about the coordinator's place is carried out."""
-
-    def lead(self, effect: Lead) -> None: ...
-    def renewed(self) -> None: ...
-    def step_down(self, reason: str) -> None: ...
-    def call(self, effect: DialNodes) -> None: ...
-    def nobody_found(self, reason: str, permanent: bool) -> None: ...
-    def learn_outcome(self, outcome: Outcome, tenure: Tenure) -> None: ...
 
 
 class Electing:
     """Who leads, as this node sees it."""
 
-    def __init__(self, host: Host, register: RegisterPort, stage: Stage, place: Endpoint) -> None:
-        self._host, self._register, self._stage = host, register, stage
+    def __init__(
+        self, engine: Engine, register: RegisterPort, stage: Elected, place: Endpoint
+    ) -> None:
+        self._engine, self._register, self._stage = engine, register, stage
         self.state = ElectionState(
-            host.node,
-            host.config.leases,
-            crowd=host.config.max_nodes,
-            instance=host.ports.instance(),
+            engine.node,
+            engine.config.leases,
+            crowd=engine.config.max_nodes,
+            instance=engine.ports.instance(),
             place=place,
             pushes=register.tells_of_changes,
             can_forget=register.can_forget,
-            resign_s=host.config.timeouts.resign_s,
+            resign_s=engine.config.timeouts.resign_s,
         )
         self._inbox: Inbox[ElectionEvent] = Inbox(self._step)
-        self._timers = Timers(host.clock, lambda name: self.take(ElectionTimerFired(name)))
+        self._timers = Timers(engine.clock, lambda name: self.take(ElectionTimerFired(name)))
         self._on_written: Callable[[int], None] = lambda version: None
 
     def take(self, event: ElectionEvent) -> None:
@@ -93,15 +87,17 @@ class Electing:
         self._inbox.put(event)
 
     def _step(self, event: ElectionEvent) -> None:
-        now = self._host.clock.now()
+        now = self._engine.clock.now()
         before = snapshot(self.state)
         effects = election.step(self.state, event, now)
-        self._host.journal.election(now, before, event, effects)
+        self._engine.journal.election(now, before, event, effects)
         for effect in effects:
             self._carry_out(effect)
 
     def _carry_out(self, effect: ElectionEffect) -> None:
         match effect:
+            case WakeElection():
+                self._timers.set(effect.name, effect.after_s)
             case ReadRegister():
                 self._register.read(self._on_read)
             case WriteRegister():
@@ -126,9 +122,7 @@ class Electing:
                 self._timers.cancel()
                 self._register.forget_after(effect.after_s, self._on_forgotten)
             case Announce():
-                self._host.say(effect.text)
-            case WakeElection():
-                self._timers.set(effect.name, effect.after_s)
+                self._engine.say(effect.text)
 
     # The register.
 

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
-from holdfast.node.line import RealLine
-from holdfast.node.ports import Closable, Exchange, ExchangeHandlers, LineHandlers
+from holdfast.node.ports import Closable, Exchange
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
 from holdfast.store.key_spaces import KeySpaces
 from holdfast.transport.addresses import address_towards
 from holdfast.transport.auth import ConnectionSecurity
+from holdfast.transport.client import Client, LineHandlers
 from holdfast.transport.dialling import Identity
-from holdfast.transport.server import Server, VisitService
+from holdfast.transport.server import ExchangeHandlers, Server, VisitService
 from holdfast.transport.tether_end import TetherEnd
 
 DESCRIPTORS_PER_NODE, DESCRIPTORS_BESIDES = 3, 256
@@ -44,8 +44,8 @@ class RealNetwork:
         """Who answers outsiders, if anybody does."""
         self._who = Identity(config.run_id, node, security)
 
-    def line(self, handlers: LineHandlers) -> RealLine:
-        return RealLine(self._loop, self._who, self._disk, handlers)
+    def line(self, handlers: LineHandlers) -> Client:
+        return Client(self._loop, self._who, self._disk, handlers)
 
     def exchange(self, handlers: ExchangeHandlers) -> RealExchange:
         allow_many_connections(self._config.max_nodes)

@@ -34,25 +34,11 @@ if TYPE_CHECKING:
     from holdfast.core.election.io import ElectionEffect, ElectionEvent
     from holdfast.core.election.state import ElectionState
     from holdfast.core.protocol.document import Document
-    from holdfast.core.protocol.errors import UsageError
     from holdfast.registers.register_thread import OnReply
+    from holdfast.transport.client import LineHandlers
+    from holdfast.transport.server import ExchangeHandlers
 
 # The network.
-
-
-class LineHandlers(Protocol):
-    """What comes on a node's line to the coordinator."""
-
-    def on_connected(self, local_address: str) -> None: ...
-    def on_line_lost(self, reason: str, permanent: bool) -> None: ...
-    def on_unusable(self, error: UsageError) -> None:
-        """The files that a connection needs cannot be used."""
-        ...
-
-    def on_told(self, tenure: Tenure, message: ToNode) -> None: ...
-    def on_own_tether(self, tether: int) -> None:
-        """A tether is up; whoever is told owns it."""
-        ...
 
 
 class CoordinatorLine(Protocol):
@@ -72,15 +58,6 @@ class CoordinatorLine(Protocol):
     def close(self) -> None:
         """End it, silently."""
         ...
-
-
-class ExchangeHandlers(Protocol):
-    """What comes to a coordinator, from nodes that were admitted."""
-
-    def on_message(self, node: str, message: FromNode) -> None: ...
-    def on_lost(self, node: str, reason: str) -> None: ...
-    def on_tether(self, node: str) -> None: ...
-    def on_tether_ended(self, node: str, clean: bool) -> None: ...
 
 
 class RoundKeys(Protocol):

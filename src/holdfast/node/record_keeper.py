@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator.io import Write
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.model import Tenure
 from holdfast.node.coordinating import NothingKept
-from holdfast.node.host import Host
 from holdfast.node.ports import RecordPort
+
+if TYPE_CHECKING:
+    from holdfast.node.engine import Engine
 
 TOUCH_EVERY_S = 60.0
 
@@ -26,12 +29,12 @@ TOUCH_EVERY_S = 60.0
 class RecordKeeper(NothingKept):
     """Writes every decision to the record before it counts as written."""
 
-    def __init__(self, host: Host, record: RecordPort, counter: int) -> None:
+    def __init__(self, engine: Engine, record: RecordPort, counter: int) -> None:
         """`counter` is that of the document that was found there: it only grows."""
-        self._host, self._record = host, record
+        self._engine, self._record = engine, record
         self._writes = counter
         self._had_problem = self._is_over = False
-        self._touch = host.clock.call_later(TOUCH_EVERY_S, self._touch_again)
+        self._touch = engine.clock.call_later(TOUCH_EVERY_S, self._touch_again)
 
     def begin(self, tenure: Tenure, known: Ledger, done: Callable[[], None]) -> None:
         """Write down under which tenure we speak, before anybody hears us: that is for `done`."""
@@ -51,26 +54,26 @@ class RecordKeeper(NothingKept):
 
     def _write(self, tenure: Tenure, ledger: Ledger, done: Callable[[], None]) -> None:
         if self._is_over:
-            self._host.clock.call_soon(done)
+            self._engine.clock.call_soon(done)
             return
         self._writes += 1
         document = Document(
             instance=tenure.instance,
             epoch=tenure.epoch,
             counter=self._writes,
-            nonce=f"{self._host.node}/{self._writes}",
-            leader=self._host.node,
+            nonce=f"{self._engine.node}/{self._writes}",
+            leader=self._engine.node,
             ledger=ledger,
         )
         self._record.write(document, partial(self._on_written, done))
 
     def _on_written(self, done: Callable[[], None], problem: str) -> None:
         if problem and not self._had_problem:
-            self._host.say(f"a restarted coordinator will know less: {problem}")
+            self._engine.say(f"a restarted coordinator will know less: {problem}")
         self._had_problem = bool(problem)
         done()
 
     def _touch_again(self) -> None:
         if not self._is_over:
             self._record.touch()
-            self._touch = self._host.clock.call_later(TOUCH_EVERY_S, self._touch_again)
+            self._touch = self._engine.clock.call_later(TOUCH_EVERY_S, self._touch_again)

@@ -43,7 +43,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
@@ -58,14 +58,11 @@ from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
     AgentTimerFired,
-    AllGone,
     Report,
     SetDeadlines,
     StepReported,
     Told,
     WakeAgent,
-    WorkerExited,
-    WorkerStarted,
 )
 from holdfast.core.node.state import HEARTBEAT_TIMER, AgentState
 from holdfast.core.policy.config import JobConfig
@@ -74,8 +71,6 @@ from holdfast.core.protocol.messages import (
     Heartbeat,
     HeartbeatAnswered,
     NodeGreeted,
-    RunRound,
-    StopRound,
     WorkersProgressed,
 )
 from holdfast.core.protocol.model import Tenure
@@ -182,7 +177,8 @@ class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
     missing: int
 
 
-Step = AgentStep | CoordinatorStep | CoordinatorBegan | ElectionStep | ClockRead | Gap
+WrittenStep = AgentStep | CoordinatorStep | CoordinatorBegan | ElectionStep | ClockRead
+Step = WrittenStep | Gap
 Do = Callable[[Callable[[], str | None], Callable[[str], None], int], None]
 """Has something done that may wait for a disk, after all that was put in before: the work, who is
 told of a problem that it came to, and how many bytes are held for it."""
@@ -193,9 +189,6 @@ def at_once(work: Callable[[], str | None], then: Callable[[str], None], size: i
     problem = work()
     if problem is not None:
         then(problem)
-
-
-AnyStep = TypeVar("AnyStep", AgentStep, CoordinatorStep, CoordinatorBegan, ElectionStep, ClockRead)
 
 
 class Journal:
@@ -219,15 +212,13 @@ class Journal:
         `clocks` reads both clocks, where steps are to be put in time.
         """
         self.path = path
-        self.listeners: list[Callable[[Step], None]] = []
+        self.listeners: list[Callable[[Step], object]] = []
         """Who is told of every step as it is taken, written or not; its number may be 0 then."""
         self._clocks = clocks
         self._clock = header.clock
         self._echo = echo
         self._do = do
         self.problem = ""
-        self.steps: list[Step] = []
-        """What `recoveries` reads. The rest is not kept: a job may take weeks."""
         self._written = 0
         self._stepping_round = 0
         self._furthest = (0, 0)
@@ -249,9 +240,9 @@ class Journal:
         if self._is_quiet(step):
             self._keep(step)
             return
-        step = self._add(step)
-        if self._tells_of_recovery(event):
-            self.steps.append(step)
+        if isinstance(event, StepReported):
+            self._stepping_round = event.round  # The first of its round: others do not come here.
+        self._add(step)
 
     def coordinator(
         self, at: float, event: CoordinatorEvent, effects: list[CoordinatorEffect]
@@ -292,14 +283,12 @@ class Journal:
         if file is not None:
             self._do(file.close, self._on_problem, 0)
 
-    def _add(self, step: AnyStep) -> AnyStep:
+    def _add(self, step: WrittenStep) -> None:
         """Write a step, numbered, after the heartbeats that it rests on."""
         self._write_quiet()
         self._look_at_clocks(step.at)
         self._written += 1
-        numbered = msgspec.structs.replace(step, seq=self._written)
-        self._write(numbered)
-        return numbered
+        self._write(msgspec.structs.replace(step, seq=self._written))
 
     def _tell(self, step: Step) -> None:
         for listener in self.listeners:
@@ -346,14 +335,6 @@ class Journal:
             self._written += 1
             self._write(msgspec.structs.replace(step, seq=self._written))
         self._quiet.clear()
-
-    def _tells_of_recovery(self, event: AgentEvent) -> bool:
-        if isinstance(event, StepReported):
-            self._stepping_round = event.round  # The first of its round: others do not come here.
-            return True
-        if isinstance(event, Told):
-            return isinstance(event.message, RunRound | StopRound)
-        return isinstance(event, WorkerStarted | WorkerExited | AllGone)
 
     def _write(self, line: object) -> None:
         if self._file is None and self._echo is None:

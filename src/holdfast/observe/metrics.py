@@ -22,7 +22,7 @@ from holdfast.core.protocol.messages import RunRound, StopRound
 from holdfast.observe.exposition import Histogram, Metric, Samples
 from holdfast.observe.goodput import RunningLedger
 from holdfast.observe.journal import AgentStep, Gap, Step
-from holdfast.observe.recoveries import RecoveryWatch
+from holdfast.observe.recoveries import Recovery, RecoveryWatch
 
 RECOVERY_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
@@ -125,7 +125,7 @@ class JobCounts:
             return
         recovered = self._watch.feed(step)
         if recovered is not None:
-            self._note_recovery(recovered.total_s(), recovered.parts_s())
+            self._note_recovery(recovered)
         self._note(step.event, step.at)
 
     def _note(self, event: object, at: float) -> None:
@@ -148,9 +148,9 @@ class JobCounts:
         self._exits[how] += 1
         self._is_stopping |= not is_success
 
-    def _note_recovery(self, total_s: float, parts_s: dict[str, float]) -> None:
-        self._recovery.observe(total_s)
-        for name, seconds in parts_s.items():
+    def _note_recovery(self, recovered: Recovery) -> None:
+        self._recovery.observe(recovered.total_s)
+        for name, seconds in recovered.parts_s.items():
             self._phases[name.replace(" ", "_")].observe(seconds)
 
     def samples(self, now: float) -> Samples:

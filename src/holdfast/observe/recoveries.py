@@ -15,52 +15,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
+from msgspec import Struct, field
 
 from holdfast.core.node.io import AllGone, StepReported, Told, WorkerExited, WorkerStarted
 from holdfast.core.protocol.messages import RunRound, StopRound
 from holdfast.observe.journal import AgentStep, Step
 
 
-class Recovery(msgspec.Struct):
-    """The parts of one recovery, in seconds; None for a part that was not reached."""
+class Recovery(Struct):
+    """How long one recovery took."""
 
     from_round: int
     to_round: int = 0
-    known_at: float = 0.0
-    stop_s: float | None = None
-    form_s: float | None = None
-    spawn_s: float | None = None
-    first_step_s: float | None = None
+    parts_s: dict[str, float] = field(default_factory=dict)
+    """Its parts, in the order in which they were reached."""
 
+    @property
     def total_s(self) -> float:
-        parts = (self.stop_s, self.form_s, self.spawn_s, self.first_step_s)
-        return sum(part for part in parts if part is not None)
+        return sum(self.parts_s.values())
 
     def in_words(self, has_lasted: bool) -> str:
         """What was measured, under a name that promises no more than that.
 
         A job has recovered when it steps again, and when that `has_lasted`.
         """
-        took = f"{self.total_s() * 1000:.0f} ms"
+        took = f"{self.total_s * 1000:.0f} ms"
+        parts = ", ".join(f"{name} {part_s * 1000:.0f}" for name, part_s in self.parts_s.items())
         if not has_lasted:
-            return f"restarted in {took} ({self._parts()})"
-        if self.first_step_s is None:
-            return f"respawned in {took} ({self._parts()})"
-        return f"recovered in {took}, to the first step ({self._parts()})"
-
-    def parts_s(self) -> dict[str, float]:
-        """Those that were reached, in order."""
-        named = (
-            ("stop", self.stop_s),
-            ("form", self.form_s),
-            ("spawn", self.spawn_s),
-            ("first step", self.first_step_s),
-        )
-        return {name: took for name, took in named if took is not None}
-
-    def _parts(self) -> str:
-        return ", ".join(f"{name} {took * 1000:.0f}" for name, took in self.parts_s().items())
+            return f"restarted in {took} ({parts})"
+        if "first step" not in self.parts_s:
+            return f"respawned in {took} ({parts})"
+        return f"recovered in {took}, to the first step ({parts})"
 
 
 class RecoveryWatch:
@@ -71,7 +56,10 @@ class RecoveryWatch:
     """
 
     def __init__(self) -> None:
-        self.current: Recovery | None = None
+        self.found: list[Recovery] = []
+        """In order. A failure that no round followed is none; one whose round failed in its turn
+        is."""
+        self._current: Recovery | None = None
         self._mark = 0.0
         self._unborn = 0
         self._are_steps_told = False
@@ -81,10 +69,10 @@ class RecoveryWatch:
         """Take a step; the recovery that is over by it, if one is."""
         if not isinstance(step, AgentStep):
             return None
-        event, before = step.event, self.current
+        event, before = step.event, self._current
         broken = _broken_round(event)
         if broken is not None and (before is None or broken == before.to_round):
-            self.current, self._mark = Recovery(from_round=broken, known_at=step.at), step.at
+            self._current, self._mark = Recovery(from_round=broken), step.at
             unfinished = before is not None and not self._is_over
             self._is_over = False
             return before if unfinished else None
@@ -92,6 +80,8 @@ class RecoveryWatch:
         if broken is not None or before is None:
             return None
         self._mark = _advance(before, event, step.at, self._mark)
+        if before.to_round and not (self.found and self.found[-1] is before):
+            self.found.append(before)
         return before if self._ends(before, event) else None
 
     def _ends(self, current: Recovery, event: object) -> bool:
@@ -111,18 +101,11 @@ class RecoveryWatch:
 
 
 def recoveries(steps: Iterable[Step]) -> list[Recovery]:
-    """Every recovery that the steps tell of, in order.
-
-    A failure that no round followed is none; one whose round failed in its turn is.
-    """
-    found: list[Recovery] = []
+    """Every recovery that the steps tell of, in order."""
     watch = RecoveryWatch()
     for step in steps:
         watch.feed(step)
-        current = watch.current
-        if current is not None and current.to_round and not (found and found[-1] is current):
-            found.append(current)
-    return found
+    return watch.found
 
 
 def _broken_round(event: object) -> int | None:
@@ -137,17 +120,17 @@ def _broken_round(event: object) -> int | None:
 def _advance(current: Recovery, event: object, at: float, mark: float) -> float:
     """Fill in the part that this event ends; returns where the next part begins."""
     if isinstance(event, AllGone) and not current.to_round:
-        current.stop_s = at - mark
+        current.parts_s["stop"] = at - mark
         return at
     if isinstance(event, Told) and isinstance(event.message, RunRound):
         current.to_round = event.message.assignment.round
-        current.form_s = at - mark
+        current.parts_s["form"] = at - mark
         return at
     if isinstance(event, WorkerStarted) and event.round == current.to_round:
-        current.spawn_s = (current.spawn_s or 0.0) + at - mark
+        current.parts_s["spawn"] = current.parts_s.get("spawn", 0.0) + at - mark
         return at
     reached = isinstance(event, StepReported) and event.round == current.to_round
-    if reached and current.first_step_s is None:
-        current.first_step_s = at - mark
+    if reached and "first step" not in current.parts_s:
+        current.parts_s["first step"] = at - mark
         return at
     return mark

@@ -224,10 +224,8 @@ class Storyteller:
         if recovered is not None:
             lasts = recovered.to_round == self._round and not self._is_stopping
             words = f"round {recovered.to_round}: {recovered.in_words(lasts)}"
-            parts = recovered.parts_s()
-            yield self._event(
-                step, "recovered", words, node=own, round=recovered.to_round, parts_s=parts
-            )
+            fields = {"round": recovered.to_round, "parts_s": dict(recovered.parts_s)}
+            yield self._event(step, "recovered", words, node=own, **fields)
 
     def _of_agent_event(self, step: AgentStep, texts: list[str]) -> Iterator[StoryEvent]:
         own, event = self._header.node, step.event

@@ -23,7 +23,7 @@ from holdfast.core.node.io import Told
 from holdfast.core.protocol.document import Document, decode, encode
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, Tenure
-from holdfast.node.ports import Exchange, ExchangeHandlers, LineHandlers, RoundKeys
+from holdfast.node.ports import Exchange, RoundKeys
 from holdfast.registers.register_thread import NoAnswer, OnReply, RegisterAnswer, Reply
 from holdfast.testing.facts import NodeRefused, Recorded
 from holdfast.testing.lying import LIAR, lies
@@ -33,6 +33,8 @@ from holdfast.transport.roster import Roster
 if TYPE_CHECKING:
     from holdfast.testing.machine import Machine
     from holdfast.testing.process import SimulatedProcess
+    from holdfast.transport.client import LineHandlers
+    from holdfast.transport.server import ExchangeHandlers
 
 DISK_S = 0.004
 FORGETTING_S = 0.01

@@ -59,6 +59,7 @@ class PeerBuffers:
     # What comes in.
 
     def receiving(self, connection: BoundedPeer, size: int, is_new: bool) -> None:
+        """So much of a frame is there, and not all of it; `is_new` if another one has begun."""
         self.unfinished_bytes += size - self._unfinished.pop(connection, 0)
         if is_new or not size:
             self._begun.pop(connection, None)
@@ -109,6 +110,7 @@ class PeerBuffers:
     # What goes out.
 
     def sending(self, connection: BoundedPeer, size: int) -> None:
+        """So much is not read by the peer yet. Called from within its `send`."""
         self.unread_bytes += size - self._unread.get(connection, 0)
         if size:
             self._unread[connection] = size

@@ -7,7 +7,7 @@ Rules
   is told from the loop, later. A peer that has gone is only *noticed* by sending; the end is
   told when everything that it said before is read.
 - What a peer does not read is kept up to `OUTPUT_LIMIT`; then the connection ends.
-- Whoever has many connections gives them `Buffers` (`transport.buffers`), which hear of every
+- Whoever has many connections gives them `PeerBuffers` (`transport.buffers`), which hear of every
   change in what is held for the peer, and bound it for all of them together.
 - An end is clean only if the peer closed in order (FIN) and between two frames. A reset, a
   time-out, half a frame or garbage is not.
@@ -23,13 +23,16 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from holdfast.runtime.loop import Loop
 from holdfast.transport.frames import HANDSHAKE_LIMIT, FrameReader, ProtocolError
 from holdfast.transport.handshake import refusal_of
+
+if TYPE_CHECKING:
+    from holdfast.transport.buffers import PeerBuffers
 
 RECEIVE_BYTES = 1 << 16
 RECEIVED_AT_ONCE = 16
@@ -48,18 +51,6 @@ class Stream(Protocol):
     def send(self, data: bytes | memoryview, /) -> int: ...
     def shutdown(self, how: int, /) -> None: ...
     def close(self) -> None: ...
-
-
-class Buffers(Protocol):
-    """Keeps account of what is held for the peers of several connections."""
-
-    def receiving(self, connection: FramedConnection, size: int, is_new: bool) -> None:
-        """So much of a frame is there, and not all of it; `is_new` if another one has begun."""
-        ...
-
-    def sending(self, connection: FramedConnection, size: int) -> None:
-        """So much is not read by the peer yet. Called from within `send`."""
-        ...
 
 
 class Ending(Struct, frozen=True):
@@ -134,7 +125,7 @@ class FramedConnection:
         self._queued_bytes = 0
         self._unfinished_bytes = 0
         self._send_failure = ""
-        self.buffers: Buffers | None = None
+        self.buffers: PeerBuffers | None = None
         self.address = ""
         """Of the peer, as far as its owner wants to know it."""
         self.is_paused = False

@@ -67,7 +67,6 @@ class Won(Struct, frozen=True):
     connection: FramedConnection
     address: Address
     local_address: str
-    server_nonce: bytes
     ticket: bytes
 
 
@@ -282,7 +281,6 @@ class Dialling:
                 connection=connection,
                 address=attempt.address,
                 local_address=attempt.local_address,
-                server_nonce=attempt.handshake.identity,
                 ticket=attempt.handshake.ticket,
             )
         )

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from holdfast.transport.http_peer import HttpPeer
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -43,32 +46,61 @@ class HttpResponse(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class HttpStream(Protocol):
-    """An answer that goes on."""
+class HttpStream:
+    """An answer that goes on, until one side ends it."""
+
+    def __init__(
+        self, peer: HttpPeer, on_room: Callable[[], None], on_closed: Callable[[], None]
+    ) -> None:
+        self._peer: HttpPeer | None = peer
+        self._on_room, self._on_closed = on_room, on_closed
 
     @property
     def is_open(self) -> bool:
         """Whether the client is still there."""
-        ...
+        return self._peer is not None
 
     @property
     def has_room(self) -> bool:
         """Whether it reads as fast as it is sent to. Wait for `on_room` where it does not."""
-        ...
+        return self._peer is not None and self._peer.has_room
 
     def send(self, data: bytes) -> None:
         """Never calls back. Too much that is not read ends the connection, later."""
-        ...
+        if self._peer is not None and data:
+            self._peer.send_on(data)
 
     def close(self) -> None:
         """All is said. `on_closed` is not called for it."""
-        ...
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            peer.end_stream()
+
+    # What the peer tells.
+
+    def on_room(self) -> None:
+        if self._peer is not None:
+            self._on_room()
+
+    def on_closed(self) -> None:
+        if self._peer is not None:
+            self._peer = None
+            self._on_closed()
 
 
-class HttpReply(Protocol):
+class HttpReply:
     """One answer that is owed. Nothing comes of using it twice, or for a client that has gone."""
 
-    def __call__(self, response: HttpResponse) -> None: ...
+    def __init__(self, peer: HttpPeer) -> None:
+        self._peer: HttpPeer | None = peer
+
+    def forget(self) -> None:
+        self._peer = None
+
+    def __call__(self, response: HttpResponse) -> None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            peer.answer(response)
 
     def stream(
         self,
@@ -80,7 +112,11 @@ class HttpReply(Protocol):
 
         `on_room` is called each time the client has read all; `on_closed` once, when it has gone.
         """
-        ...
+        peer, self._peer = self._peer, None
+        if peer is None:
+            return None
+        stream = HttpStream(peer, on_room, on_closed)
+        return stream if peer.begin_stream(stream, response) else None
 
 
 Handler = Callable[[PageRequest, HttpReply], None]

@@ -25,8 +25,15 @@ import h11
 from holdfast.runtime.loop import Loop
 from holdfast.transport.connection import OUTPUT_LIMIT, RECEIVE_BYTES
 from holdfast.transport.frames import ProtocolError
-from holdfast.transport.http_model import HttpResponse, PageRequest, Route, date, said
-from holdfast.transport.http_replies import PeerReply, PeerStream
+from holdfast.transport.http_model import (
+    HttpReply,
+    HttpResponse,
+    HttpStream,
+    PageRequest,
+    Route,
+    date,
+    said,
+)
 
 if TYPE_CHECKING:
     from holdfast.transport.http_server import HttpServer
@@ -55,7 +62,7 @@ class HttpPeer:
         """The request that is being received."""
         self._is_head_only = False
         self._unfinished_bytes = 0
-        self._answering: PeerReply | PeerStream | None = None
+        self._answering: HttpReply | HttpStream | None = None
         """What is made of the request that was received."""
         self._queue: list[bytes] = []
         self._queued_bytes = 0
@@ -93,7 +100,7 @@ class HttpPeer:
         self.go_on()
 
     def _hear_ahead(self, received: bytes) -> None:
-        if isinstance(self._answering, PeerStream):
+        if isinstance(self._answering, HttpStream):
             self.close()
             return
         self._http.receive_data(received)
@@ -156,7 +163,7 @@ class HttpPeer:
     def _end_request(self, asked: _Asked) -> None:
         self._asked, self._unfinished_bytes = None, 0
         self._server.buffers.receiving(self, 0, is_new=False)
-        self._answering = reply = PeerReply(self)
+        self._answering = reply = HttpReply(self)
         if asked.refusal is not None or asked.route is None:
             reply(asked.refusal or said(404, "there is nothing at this path"))
             return
@@ -185,7 +192,7 @@ class HttpPeer:
         self._say(response, with_end=True)
         self._answered()
 
-    def begin_stream(self, stream: PeerStream, response: HttpResponse) -> bool:
+    def begin_stream(self, stream: HttpStream, response: HttpResponse) -> bool:
         """Whether the stream has begun; else the answer is given."""
         self._server.unanswered.settled(self)
         if not self.is_open:
@@ -252,7 +259,7 @@ class HttpPeer:
     def end_stream(self) -> None:
         self._server.stream_ended(self)
         self._write(self._http.send(h11.EndOfMessage()) or b"")
-        self._answering = PeerReply(self)  # Nothing streams; what is queued is still sent.
+        self._answering = HttpReply(self)  # Nothing streams; what is queued is still sent.
         self._answered()
 
     @property
@@ -272,7 +279,7 @@ class HttpPeer:
             self._server.unread.watch(self)
         self._queue.append(data)
         self._note_unread(self._queued_bytes + len(data))
-        if self._queued_bytes > OUTPUT_LIMIT and isinstance(self._answering, PeerStream):
+        if self._queued_bytes > OUTPUT_LIMIT and isinstance(self._answering, HttpStream):
             self.give_up_sending()
 
     def _send(self, data: bytes) -> int:
@@ -288,7 +295,7 @@ class HttpPeer:
     def _on_writable(self) -> None:
         waiting = b"".join(self._queue)
         sent = self._send(waiting)
-        if isinstance(self._answering, PeerStream):
+        if isinstance(self._answering, HttpStream):
             self._server.unread.settled(self)
             self._server.unread.watch(self)
         self._queue = [waiting[sent:]] if sent < len(waiting) else []
@@ -299,7 +306,7 @@ class HttpPeer:
         self._server.unread.settled(self)
         if self._is_ending:
             self._hang_up()
-        elif isinstance(self._answering, PeerStream):
+        elif isinstance(self._answering, HttpStream):
             self._answering.on_room()
         elif self._answering is not None:
             self._answered()
@@ -343,7 +350,7 @@ class HttpPeer:
         self._answer_last(said(status, error.reason))
 
     def _forget_answer(self) -> None:
-        if isinstance(self._answering, PeerReply):
+        if isinstance(self._answering, HttpReply):
             self._answering.forget()
         self._answering = None
 
@@ -385,7 +392,7 @@ class HttpPeer:
         self._socket.close()
         answering = self._answering
         self._forget_answer()
-        if isinstance(answering, PeerStream):
+        if isinstance(answering, HttpStream):
             answering.on_closed()
 
 

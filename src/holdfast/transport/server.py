@@ -56,7 +56,7 @@ from holdfast.transport.peers import Brake, Crowd, peer_of
 from holdfast.transport.roster import Roster
 
 if TYPE_CHECKING:
-    from holdfast.transport.sharing import Neighbours
+    from holdfast.transport.sharing import Door
     from holdfast.transport.tls import Arrival
 
 TICKET_BYTES = 16
@@ -69,8 +69,8 @@ SHARE_OF_STORE = 1 / 2
 _SURE, _UNSURE = b"\0", b"\1"
 
 
-class ServerHandlers(Protocol):
-    """What the coordinator wants to know. None of it is called from within `send`."""
+class ExchangeHandlers(Protocol):
+    """What comes to a coordinator, from nodes that were admitted. Never from within `send`."""
 
     def on_message(self, node: str, message: FromNode) -> None: ...
     def on_lost(self, node: str, reason: str) -> None: ...
@@ -101,7 +101,7 @@ class Server:
         loop: Loop,
         job: str,
         security: ConnectionSecurity,
-        handlers: ServerHandlers,
+        handlers: ExchangeHandlers,
         store: StoreService | None = None,
     ) -> None:
         self._loop, self._handlers, self._store = loop, handlers, store
@@ -110,7 +110,8 @@ class Server:
         self.rejected: Counter[str] = Counter()
         self.closed_because = ""
         """Why nodes are not admitted now, if they are not."""
-        self.neighbours: Neighbours | None = None
+        self.neighbours: Door | None = None
+        """Who takes connections that are for other jobs, if anybody does."""
         self.visits: VisitService | None = None
         self.own_node = ""
         """Whose words do not come through here: the node that this server lives on."""

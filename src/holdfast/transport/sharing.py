@@ -27,7 +27,7 @@ import socket
 import struct
 import weakref
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
@@ -35,6 +35,9 @@ from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.transport.frames import HANDSHAKE_LIMIT
 from holdfast.transport.own_endpoint import is_loopback, try_to_host
 from holdfast.transport.resolving import Address
+
+if TYPE_CHECKING:
+    from holdfast.transport.server import Server
 
 BACKLOG = 512
 TRY_AGAIN_S = 0.2
@@ -53,23 +56,6 @@ def _let_go() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go)
-
-
-class Carrier(Protocol):
-    """The server of a job's coordinator."""
-
-    neighbours: Neighbours | None
-
-    def listen(self, where: socket.socket) -> None: ...
-    def adopt(self, sock: socket.socket, opening: bytes) -> None: ...
-
-
-class Neighbours(Protocol):
-    """Who takes connections that are for other jobs."""
-
-    def hand_over(self, job: str, descriptor: int, opening: bytes) -> bool:
-        """Whether somebody has taken it; the descriptor stays the caller's."""
-        ...
 
 
 class EndpointShare:
@@ -118,7 +104,7 @@ class EndpointShare:
     def is_lodging(self) -> bool:
         return self._watch is not None
 
-    def serve(self, loop: Loop, server: Carrier, say: Callable[[str], None]) -> None:
+    def serve(self, loop: Loop, server: Server, say: Callable[[str], None]) -> None:
         """Let the server have all connections that are for its job."""
         self._loop, self._server, self._say = loop, server, say
         if self._claim is not None:
@@ -287,7 +273,10 @@ class Door:
         loop.add_reader(self._socket.fileno(), self._on_knock)
 
     def hand_over(self, job: str, descriptor: int, opening: bytes) -> bool:
-        """Hand a connection in where a job has its claim; whether there is one."""
+        """Hand a connection in where a job has its claim; whether there is one.
+
+        The descriptor stays the caller's.
+        """
         line = _connected(_claim_on(self._endpoint.port, job))
         if line is None:
             self._say_of_stranger(job)

@@ -91,8 +91,6 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
         state.forgotten = state.forgotten or isinstance(event, RegisterForgot)
         return []
     match event:
-        case ElectionStarted():
-            return _read(state)
         case RegisterRead():
             state.read_pending = False
             return _in_reach(state) + _saw(
@@ -100,6 +98,10 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
             )
         case RegisterWrote():
             return _in_reach(state) + _wrote(state, event, now)
+        case ElectionTimerFired():
+            return _timer(state, event.name, now)
+        case ElectionStarted():
+            return _read(state)
         case RegisterUnclear():
             return _unclear(state, event, now)
         case LedgerWanted():
@@ -133,8 +135,6 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
             return _retire(state, now)
         case RegisterForgot():
             return []
-        case ElectionTimerFired():
-            return _timer(state, event.name, now)
 
 
 # Reading.

@@ -6,6 +6,10 @@ from collections.abc import Iterator
 
 from holdfast.core.node.state import AgentState, Phase, alive
 
+IDLE = (Phase.PREPARING, Phase.WAITING)
+UNJOINED = (Phase.PREPARING, Phase.CLOSING, Phase.FINISHED)
+"""Nobody has been told of the node, or has to be any more."""
+
 
 def untruths(state: AgentState) -> Iterator[str]:
     """What should be true and is not, in words."""
@@ -19,13 +23,13 @@ def untruths(state: AgentState) -> Iterator[str]:
             yield f"round {state.assignment.round} runs after round {state.last_round}"
     if phase is Phase.WAITING and state.endpoint is None:
         yield "the node waits for a round, and holds no endpoint"
-    if phase in (Phase.PREPARING, Phase.WAITING) and alive(state):
+    if phase in IDLE and alive(state):
         yield f"workers run while the node is {phase}"
-    if not state.failures.keys() <= state.workers.keys() and state.workers:
+    if state.workers and not state.failures.keys() <= state.workers.keys():
         yield "somebody failed who is no worker of the round"
     if state.warm and state.warm_pending:
         yield "the zygote is ready, and waited for"
-    if any(one.node == state.node for one in state.ended):
+    if state.node in [one.node for one in state.ended]:
         yield "the node tells of its own end"
-    if phase not in (Phase.PREPARING, Phase.CLOSING, Phase.FINISHED) and state.note_pending:
+    if state.note_pending and phase not in UNJOINED:
         yield "the node has joined, and its note is waited for"

@@ -17,13 +17,14 @@ Rules, for lease L, heartbeat h, stop reserve r, kill margin K, drift d, tenure 
    workers. A node hangs up on a silent coordinator at the third heartbeat after the last that
    was answered; the takeover itself goes on meanwhile.
 7. H ≥ L, and the longest minimum of a round is not below the shortest.
+   Two attempts to reach a coordinator fit into L − r, if each may take a second (`one_dial_s`).
 
 Where it is known how long before its end a node is asked to leave (`notice_s`), in any job
 8. Saving and then stopping the workers, or waiting for a replacement and then stopping them, is
    over when the notice is. `within_notice` makes times that hold this rule.
 
 `derive` makes times that hold these rules from the one or two that somebody chose: the
-defaults, in proportion. `worst_case_recovery` and `describe` say what a choice means.
+defaults, in proportion. `describe` says what a choice means.
 
 The intuition: silence is judged twice. Suspicion comes early and only *ends* a round,
 which is always safe. Being *gone* comes late, at L' = L(1+d)+K, when the node's own
@@ -46,36 +47,14 @@ if TYPE_CHECKING:
 
 KILL_MARGIN_LEAST_S = 0.5
 """However short the lease, the kernel of a busy machine gets this long to deliver a kill."""
-
-
+ONE_DIAL_LEAST_S = 1.0
+"""However short the lease, a busy coordinator gets this long to answer."""
 ROUNDING = 1e-9
 NOTICE_FOR_STOPPING = 3.0
 """What part of a notice is for stopping the workers, at most: one in so many."""
 HANGS_UP_AT = 3
 """The heartbeat, counted from the last that was answered, at which a node gives a silent
 connection up: two in a row are without an answer, and time is left to find another."""
-
-
-class Span(Struct, frozen=True):
-    """How long nobody computes after a fault, until the next round can start."""
-
-    prompt_s: float
-    """Where the surviving workers end as soon as they are asked to."""
-    grace_s: float
-    """Where one of them uses the whole grace of a stop (`shutdown_s`)."""
-
-
-class WorstCases(Struct, frozen=True):
-    """The longest standstill after each kind of fault, without the program's own start."""
-
-    worker_dies: Span
-    node_dies: Span
-    """All its processes are killed, while the machine itself goes on."""
-    machine_silent: Span
-    """It hangs, loses power or its network."""
-    coordinator_dies: Span
-    """Embedded: counted from the moment its host is back. Else: nobody stands still; the
-    time until another one has taken over."""
 
 
 def check(config: JobConfig) -> None:
@@ -196,6 +175,14 @@ def _takeover_s(leases: Leases) -> float:
     return max(noticed, taken_over) + leases.reconnect_s
 
 
+def one_dial_s(config: JobConfig) -> float:
+    """How long one attempt to reach the coordinator may take: a short lease leaves less."""
+    leases, timeouts = config.leases, config.timeouts
+    longest = timeouts.dial_s if config.rendezvous.is_embedded else timeouts.redial_s
+    left = leases.lease_s - leases.stop_reserve_s
+    return min(longest, max(left / 2, ONE_DIAL_LEAST_S))
+
+
 def derive(defaults: Leases, chosen: Mapping[str, float]) -> Leases:
     """The times that go with those that somebody chose, by the names of their fields.
 
@@ -246,43 +233,30 @@ def within_notice(timeouts: Timeouts, chosen: Collection[str]) -> Timeouts:
     return replace(timeouts, shutdown_s=stop, save_s=save, drain_s=drain)
 
 
-def worst_case_recovery(config: JobConfig) -> WorstCases:
-    """How long each kind of fault can hold the job up."""
-    leases, grace = config.leases, config.timeouts.shutdown_s
-    gone = leases.gone_after_s
-    coordinator = gone if config.rendezvous.is_embedded else _takeover_s(leases)
-    return WorstCases(
-        worker_dies=Span(0.0, grace),
-        node_dies=Span(leases.tether_s, leases.tether_s + grace),
-        machine_silent=Span(gone, max(gone, leases.suspect_s + grace)),
-        coordinator_dies=Span(coordinator, coordinator),
-    )
-
-
 def describe(config: JobConfig) -> tuple[str, ...]:
     """How long recovery takes at worst: what a job over several nodes begins with."""
-    leases, cases = config.leases, worst_case_recovery(config)
+    leases = config.leases
     worst = (
         f"worst-case recovery: {_s(leases.tether_s)} after all processes of a node die, "
-        f"{_s(cases.machine_silent.prompt_s)} after a machine falls silent "
+        f"{_s(leases.gone_after_s)} after a machine falls silent "
         f"(lease {_s(leases.lease_s)}); up to {_s(config.timeouts.shutdown_s)} more if workers "
         "use their grace"
     )
-    return worst, _about_its_death(config, cases.coordinator_dies)
+    return worst, _about_its_death(config)
 
 
-def _about_its_death(config: JobConfig, span: Span) -> str:
-    if not config.rendezvous.is_embedded:
-        leases = config.leases
-        held_s = leases.takeover_s + leases.suspect_s * (1 + leases.drift) + leases.gone_after_s
+def _about_its_death(config: JobConfig) -> str:
+    leases = config.leases
+    if config.rendezvous.is_embedded:
         return (
-            f"if the coordinator dies, another one takes over within {_s(span.prompt_s)}; if it "
-            f"falls silent, the workers beside it are replaced after about {held_s:.0f} s"
+            f"if {config.rendezvous.endpoint or 'the coordinator'} dies, the job goes on at most "
+            f"{_s(leases.gone_after_s)} after it is back, or ends after "
+            f"{_s(config.timeouts.join_s)} (--join-timeout)"
         )
+    held_s = leases.takeover_s + leases.suspect_s * (1 + leases.drift) + leases.gone_after_s
     return (
-        f"if {config.rendezvous.endpoint or 'the coordinator'} dies, the job goes on at most "
-        f"{_s(span.prompt_s)} after it is back, or ends after {_s(config.timeouts.join_s)} "
-        "(--join-timeout)"
+        f"if the coordinator dies, another one takes over within {_s(_takeover_s(leases))}; if it "
+        f"falls silent, the workers beside it are replaced after about {held_s:.0f} s"
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Tenure
-from holdfast.testing.checkers.memory import CoordinatorMemory
-from holdfast.testing.facts import Delivered, History, Recorded, Violation, WorkerBegan
+from holdfast.testing.checkers.memory import TELL_OF_MEMORY, CoordinatorMemory
+from holdfast.testing.facts import Delivered, History, Recorded, Violation, WorkerBegan, only
 from holdfast.testing.plan import Plan
 
 NAME = "only_forward"
@@ -25,7 +25,7 @@ def _rounds(plan: Plan, history: History) -> Iterator[Violation]:
     highest: dict[int, int] = {}
     ran: dict[tuple[str, int], int] = {}
     memory = CoordinatorMemory(plan)
-    for fact in history:
+    for fact in only(history, *TELL_OF_MEMORY, WorkerBegan):
         if memory.was_lost(fact):
             assert isinstance(fact, Recorded)
             highest[fact.document.instance] = fact.document.ledger.round
@@ -46,7 +46,7 @@ def _rounds(plan: Plan, history: History) -> Iterator[Violation]:
 def _records(plan: Plan, history: History) -> Iterator[Violation]:
     last, last_round, counter, leader = Tenure(), 0, 0, ""
     memory = CoordinatorMemory(plan)
-    for fact in history:
+    for fact in only(history, *TELL_OF_MEMORY):
         lost = memory.was_lost(fact)
         if not isinstance(fact, Recorded):
             continue
@@ -92,9 +92,7 @@ def _beside_known(fact: Recorded) -> Iterator[Violation]:
 def _obedience(history: History) -> Iterator[Violation]:
     highest: dict[str, Tenure] = {}
     rounds: dict[str, int] = {}
-    for fact in history:
-        if not isinstance(fact, Delivered):
-            continue
+    for fact in only(history, Delivered):
         before = highest.get(fact.node, Tenure())
         if fact.obeyed and fact.tenure < before:
             said = type(fact.message).__name__

@@ -1,0 +1,54 @@
+"""What the coordinator's place has in common wherever a job has several nodes.
+
+The coordinator is here, or at the other end of the line: what this node says goes to the one or the
+other, and what other nodes say is heard while it is here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.node.io import CoordinatorReached
+from holdfast.core.protocol.messages import FromNode
+from holdfast.node.coordinating import Coordinating
+from holdfast.node.ports import CoordinatorLine
+
+if TYPE_CHECKING:
+    from holdfast.node.engine import Engine
+
+
+class NetworkedPlace:
+    """The parent of those places."""
+
+    coordinating: Coordinating | None = None
+    _engine: Engine
+    _line: CoordinatorLine
+
+    def hang_up(self) -> None:
+        self._line.close()
+
+    def send(self, message: FromNode) -> None:
+        if self.coordinating is not None:
+            self.coordinating.on_message(self._engine.node, message)
+        else:
+            self._line.send(message)
+
+    def _reach_here(self) -> None:
+        self._engine.post(CoordinatorReached(hosting=True))
+
+    # What nodes say to us.
+
+    def on_message(self, node: str, message: FromNode) -> None:
+        if self.coordinating is not None:
+            self.coordinating.on_message(node, message)
+
+    def on_lost(self, node: str, reason: str) -> None:
+        if self.coordinating is not None:
+            self.coordinating.on_lost(node, reason)
+
+    def on_tether(self, node: str) -> None:
+        pass
+
+    def on_tether_ended(self, node: str, clean: bool) -> None:
+        if self.coordinating is not None:
+            self.coordinating.on_tether_ended(node, clean)
