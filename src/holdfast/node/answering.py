@@ -26,7 +26,6 @@ from holdfast.core.protocol.questions import (
     LOGS_TOLD_BYTES,
     Answer,
     DashboardAsked,
-    DashboardTold,
     DrainWanted,
     EventsAsked,
     EventsTold,
@@ -208,7 +207,7 @@ class Answering:
         dashboard = self._dashboard()
         if dashboard is None or dashboard.address is None:
             return NotKnown(NO_DASHBOARD)
-        return DashboardTold(dashboard.address.url, dashboard.address.key)
+        return dashboard.address
 
     def _logs_after(self, question: LogsAsked, tell: Reply) -> None:
         recent, ranks = self._workplace.recent, frozenset(question.ranks)
