@@ -157,7 +157,7 @@ class Answering:
         refused = operating.refusal(coordinating.state, event.wish, event.limits)
         if refused:
             return NotKnown(refused)
-        coordinating.operate(event)
+        coordinating.decide(event)
         return UnderWay()
 
     def _harm(self, wanted: HarmWanted) -> Answer:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.core.coordinator.bootstrap import elected
+from holdfast.core.coordinator.io import HandOverAsked
 from holdfast.core.election.io import (
     DialNodes,
     DialWanted,
@@ -106,7 +107,7 @@ class Elected(NetworkedPlace):
         """Give the place away if others go on: they need not wait until it is missed."""
         self._electing.take(NodeLeaves())
         if self.coordinating is not None:
-            self.coordinating.hand_over()
+            self.coordinating.decide(HandOverAsked())
 
     @property
     def is_needed(self) -> bool:
