@@ -81,10 +81,14 @@ def statements(module: str) -> list[ast.stmt]:
 
 
 def public_names(module: str) -> set[str]:
+    """What `__all__` names, and what the module has that it takes all names of."""
+    found: set[str] = set()
     for node in statements(module):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return set(ast.literal_eval(node.value))
-    return set()
+            found |= set(ast.literal_eval(node.value))
+        elif isinstance(node, ast.ImportFrom) and node.module and node.names[0].name == "*":
+            found |= public_names(node.module.removeprefix(f"{PACKAGE}."))
+    return found
 
 
 def names_to_import(module: str) -> set[str]:

@@ -190,7 +190,7 @@ def described(names: Sequence[str]) -> Iterator[str]:
         yield module.__name__
         for name in public_names(module):
             value = getattr(module, name)
-            if inspect.isclass(value) and value.__module__.startswith(OURS):
+            if inspect.isclass(value) and value.__module__.startswith("holdfast."):
                 yield from (f"    {line}" for line in _of_class(name, value, module, homes[value]))
             else:
                 yield f"    {_line(name, value)}"

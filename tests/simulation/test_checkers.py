@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from types import ModuleType
+
 import pytest
 from msgspec.structs import replace
 
@@ -342,3 +346,27 @@ def test_every_checker_has_a_doctored_history() -> None:
 def test_a_real_run_has_facts_for_every_checker() -> None:
     kinds = {type(fact) for seed in range(20) for fact in simulate(make_plan(seed)).history}
     assert {WorkerBegan, WorkerEnded, LeaseRenewed, Delivered, Recorded, RoundEnding} <= kinds
+
+
+def _shown(function: ast.FunctionDef, loop: ast.For, names: dict[str, object]) -> set[object]:
+    """The kinds of facts that a loop over `only(history, …)` is shown."""
+    local = [node for node in function.body if isinstance(node, ast.Assign)]
+    tuples = {ast.unparse(node.targets[0]): node.value for node in local}
+    found: set[object] = set()
+    for kind in loop.iter.args[1:]:  # type: ignore[attr-defined]
+        value = kind.value if isinstance(kind, ast.Starred) else kind
+        named = eval(ast.unparse(tuples.get(ast.unparse(value), value)), names)
+        found |= set(named) if isinstance(kind, ast.Starred) else {named}
+    return found
+
+
+@pytest.mark.parametrize("checker", CHECKERS, ids=lambda checker: checker.__name__)
+def test_a_checker_is_shown_every_fact_that_it_looks_for(checker: ModuleType) -> None:
+    names = vars(checker)
+    facts = {n for n, v in names.items() if isinstance(v, type) and issubclass(v, Fact)}
+    functions = ast.walk(ast.parse(inspect.getsource(checker)))
+    for function in (each for each in functions if isinstance(each, ast.FunctionDef)):
+        loops = [node for node in ast.walk(function) if isinstance(node, ast.For)]
+        for loop in (each for each in loops if ast.unparse(each.iter).startswith("only(")):
+            said = {node.id for node in ast.walk(loop) if isinstance(node, ast.Name)}
+            assert {names[name] for name in said & facts} <= _shown(function, loop, names)

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.core.protocol.model import Endpoint
 from holdfast.store import key_spaces as stores
-from holdfast.store.client import RoundOver, StoreClient, StoreFailure, StoreTimeout
+from holdfast.store.client import StoreClient, StoreError, StoreOverError, StoreTimeoutError
 from holdfast.store.messages import WaitForKeys
 from holdfast.transport.auth import OPEN, ConnectionSecurity
 from holdfast.transport.frames import encode
@@ -157,19 +157,21 @@ def test_whatever_creates_a_key_wakes_those_who_wait_for_it(
 
 
 def test_a_key_that_is_not_there_in_time_is_named(store: StoreClient) -> None:
-    with pytest.raises(StoreTimeout, match=r"missing was not set within 0\.05 s"):
+    with pytest.raises(StoreTimeoutError, match=r"missing was not set within 0\.05 s"):
         store.get("missing", timeout_s=0.05)
     store.set("there", "")
-    with pytest.raises(StoreTimeout, match=r"not all of there, missing were set within 0\.05 s"):
+    with pytest.raises(
+        StoreTimeoutError, match=r"not all of there, missing were set within 0\.05 s"
+    ):
         store.wait(["there", "missing"], timeout_s=0.05)
     store.timeout_s = 0.05
-    with pytest.raises(StoreTimeout):
+    with pytest.raises(StoreTimeoutError):
         store.multi_get(["there", "missing"])
     assert store.get("there") == b""
 
 
 def test_one_who_waits_no_longer_is_forgotten(served: Served, store: StoreClient) -> None:
-    with pytest.raises(StoreTimeout):
+    with pytest.raises(StoreTimeoutError):
         store.wait(["a", "b"], timeout_s=0.05)
     until_waiting(served, 0)
 
@@ -206,10 +208,10 @@ def test_add_counts_from_nothing_and_is_text_to_others(store: StoreClient) -> No
     store.set("n", "40")
     assert store.add("n", 2) == 42
     store.set("n", "forty")
-    with pytest.raises(StoreFailure, match="the value of n is not a number"):
+    with pytest.raises(StoreError, match="the value of n is not a number"):
         store.add("n", 1)
     store.set("n", str(2**63 - 1))
-    with pytest.raises(StoreFailure, match="64 bits"):
+    with pytest.raises(StoreError, match="64 bits"):
         store.add("n", 1)
 
 
@@ -240,7 +242,7 @@ def test_those_who_arrive_wait_until_as_many_have_as_were_expected(
 
 def test_one_who_arrived_alone_is_told_that_the_others_did_not(store: StoreClient) -> None:
     store.timeout_s = 0.05
-    with pytest.raises(StoreTimeout, match=r"all was not set within 0\.05 s"):
+    with pytest.raises(StoreTimeoutError, match=r"all was not set within 0\.05 s"):
         store.arrive("n", 2, "all", "here")
 
 
@@ -311,7 +313,7 @@ def test_several_at_once(store: StoreClient) -> None:
     store.multi_set(["a", "b", "c"], ["1", b"2", "3"])
     assert store.multi_get(["c", "a", "c"]) == [b"3", b"1", b"3"]
     assert store.multi_get([]) == []
-    with pytest.raises(StoreFailure, match="2 keys cannot be set to 1 values"):
+    with pytest.raises(StoreError, match="2 keys cannot be set to 1 values"):
         store.multi_set(["a", "b"], ["1"])
 
 
@@ -330,7 +332,7 @@ def test_prefixes_keep_keys_apart(store: StoreClient) -> None:
     assert inner.add("n", 2) == 2
     assert inner.num_keys() == 2
     assert inner.delete_key("key")
-    with pytest.raises(StoreTimeout, match="key was not set"):
+    with pytest.raises(StoreTimeoutError, match="key was not set"):
         inner.get("key", timeout_s=0.05)
 
 
@@ -351,9 +353,9 @@ def test_a_new_round_sees_no_key_of_the_old(served: Served, store: StoreClient) 
     served.open_round(2)
     newer = served.store(round=2)
     assert newer.num_keys() == 0
-    with pytest.raises(StoreTimeout):
+    with pytest.raises(StoreTimeoutError):
         newer.get("key", timeout_s=0.05)
-    with pytest.raises(RoundOver, match="round 1 is over"):
+    with pytest.raises(StoreOverError, match="round 1 is over"):
         store.set("key", "late")
     assert newer.num_keys() == 0
 
@@ -365,7 +367,7 @@ def test_those_who_wait_are_told_that_their_round_is_over(
     until_waiting(served, 3)
     served.open_round(2)
     for future in waiting:
-        with pytest.raises(RoundOver, match="round 1 is over"):
+        with pytest.raises(StoreOverError, match="round 1 is over"):
             future.result(DEADLINE_S)
 
 
@@ -375,9 +377,9 @@ def test_a_round_can_end_before_the_next_one_begins(
     waiting = threads.submit(served.store().wait, ["a"])
     until_waiting(served, 1)
     served.end_round(1)
-    with pytest.raises(RoundOver, match="round 1 is over"):
+    with pytest.raises(StoreOverError, match="round 1 is over"):
         waiting.result(DEADLINE_S)
-    with pytest.raises(RoundOver, match="round 1 is over"):
+    with pytest.raises(StoreOverError, match="round 1 is over"):
         served.store().set("a", "late")
     served.open_round(2)
     served.end_round(1)
@@ -386,11 +388,11 @@ def test_a_round_can_end_before_the_next_one_begins(
 
 def test_a_round_that_is_over_or_has_not_begun_is_refused(served: Served) -> None:
     served.open_round(5)
-    with pytest.raises(RoundOver, match="round 4 is over"):
+    with pytest.raises(StoreOverError, match="round 4 is over"):
         served.store(round=4).num_keys()
-    with pytest.raises(StoreFailure, match="round 6 has not begun") as refused:
+    with pytest.raises(StoreError, match="round 6 has not begun") as refused:
         served.store(round=6).num_keys()
-    assert not isinstance(refused.value, RoundOver)
+    assert not isinstance(refused.value, StoreOverError)
 
 
 def test_an_older_round_cannot_be_opened_again(served: Served) -> None:
@@ -407,15 +409,15 @@ def test_an_older_round_cannot_be_opened_again(served: Served) -> None:
 def test_sizes_are_limited(store: StoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
     store.set("large", bytes(stores.VALUE_BYTES))
     assert len(store.get("large")) == stores.VALUE_BYTES
-    with pytest.raises(StoreFailure, match="above the limit"):
+    with pytest.raises(StoreError, match="above the limit"):
         store.append("large", "x")
-    with pytest.raises(StoreFailure, match="above"):
+    with pytest.raises(StoreError, match="above"):
         store.set("larger", bytes(2 << 20))
     store.set("second", bytes(stores.VALUE_BYTES))
-    with pytest.raises(StoreFailure, match="get fewer at once"):
+    with pytest.raises(StoreError, match="get fewer at once"):
         store.multi_get(["large", "second"])
     monkeypatch.setattr(stores, "SPACE_BYTES", 5 << 19)
-    with pytest.raises(StoreFailure, match="the store is full"):
+    with pytest.raises(StoreError, match="the store is full"):
         store.set("third", bytes(stores.VALUE_BYTES))
     store.delete_key("second")
     store.set("third", bytes(stores.VALUE_BYTES))
@@ -427,22 +429,22 @@ def test_a_full_store_still_wakes_for_what_it_took(
     got = threads.submit(served.store().get, "small")
     until_waiting(served, 1)
     monkeypatch.setattr(stores, "SPACE_BYTES", 1000)
-    with pytest.raises(StoreFailure, match="the store is full"):
+    with pytest.raises(StoreError, match="the store is full"):
         store.multi_set(["small", "large"], ["1", bytes(5000)])
     assert got.result(DEADLINE_S) == b"1"
 
 
 def test_a_wrong_token_or_job_is_refused(served: Served) -> None:
-    with pytest.raises(StoreFailure, match="wrong token"):
+    with pytest.raises(StoreError, match="wrong token"):
         StoreClient(served.endpoint, JOB, ConnectionSecurity(b"other")).num_keys()
-    with pytest.raises(StoreFailure, match=f"serves job {JOB}, not other"):
+    with pytest.raises(StoreError, match=f"serves job {JOB}, not other"):
         StoreClient(served.endpoint, "other", SECRET).num_keys()
 
 
 def test_a_store_that_is_not_there_is_named() -> None:
-    with pytest.raises(StoreFailure, match=r"the store at 127\.0\.0\.1:1: refused the connection"):
+    with pytest.raises(StoreError, match=r"the store at 127\.0\.0\.1:1: refused the connection"):
         StoreClient(Endpoint("127.0.0.1", 1), JOB).num_keys()
-    with pytest.raises(StoreFailure, match=r"cannot resolve no-such-host\.invalid"):
+    with pytest.raises(StoreError, match=r"cannot resolve no-such-host\.invalid"):
         StoreClient(Endpoint("no-such-host.invalid", 1), JOB).num_keys()
 
 

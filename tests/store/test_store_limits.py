@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.store import key_spaces as stores
 from holdfast.store import waiting as store_waiting
-from holdfast.store.client import StoreFailure
+from holdfast.store.client import StoreError
 from holdfast.store.messages import Done, Get, NotDone, Set, WaitForKeys, answers
 from holdfast.transport import connection
 from holdfast.transport.auth import OPEN
@@ -53,7 +53,7 @@ def test_the_keys_of_one_request_are_limited(served: Served, ask: str) -> None:
     store = served.store()
     keys = [f"key{number}" for number in range(store_waiting.KEYS_MOST + 1)]
     call: Callable[[list[str]], object] = getattr(store, ask)
-    with pytest.raises(StoreFailure, match="keys are above the limit"):
+    with pytest.raises(StoreError, match="keys are above the limit"):
         call(keys)
     store.set("key0", "1")
     assert store.get("key0") == b"1"
@@ -134,6 +134,6 @@ def test_one_that_asks_on_without_reading_is_dropped(
 
 def test_a_key_is_limited_too(served: Served) -> None:
     store = served.store()
-    with pytest.raises(StoreFailure, match="a key of"):
+    with pytest.raises(StoreError, match="a key of"):
         store.set("k" * (stores.KEY_BYTES + 1), "")
     store.set("k" * stores.KEY_BYTES, "1")

@@ -53,6 +53,7 @@ from holdfast.node.speech import with_address
 if TYPE_CHECKING:
     from holdfast.node.engine import Engine
 
+TELL_PLACE = (NodeGreeted, NodeJoined)
 NOT_LEADING = "this node is not the coordinator"
 
 
@@ -96,7 +97,7 @@ class Elected(NetworkedPlace):
 
     def send(self, message: FromNode) -> None:
         complete = with_address(message, self._place.address)
-        if isinstance(complete, NodeGreeted | NodeJoined):
+        if isinstance(complete, TELL_PLACE):
             complete = replace(complete, info=replace(complete.info, place=self._place))
         super().send(complete)
 

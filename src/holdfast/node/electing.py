@@ -96,6 +96,8 @@ class Electing:
 
     def _carry_out(self, effect: ElectionEffect) -> None:
         match effect:
+            case WakeElection():
+                self._timers.set(effect.name, effect.after_s)
             case ReadRegister():
                 self._register.read(self._on_read)
             case WriteRegister():
@@ -121,8 +123,6 @@ class Electing:
                 self._register.forget_after(effect.after_s, self._on_forgotten)
             case Announce():
                 self._engine.say(effect.text)
-            case WakeElection():
-                self._timers.set(effect.name, effect.after_s)
 
     # The register.
 

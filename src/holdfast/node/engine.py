@@ -92,6 +92,8 @@ class Engine:
         ports: Ports,
     ) -> None:
         self.config, self.node, self.ports = config, node, ports
+        self.clock: Clock = ports.clock
+        self.journal: JournalPort = ports.journal
         self.state = AgentState(config, node, host)
         self.outcome: Outcome | None = None
         self._inbox: Inbox[AgentEvent] = Inbox(self._take)
@@ -99,14 +101,6 @@ class Engine:
         self.questions = Questions(ports, self._send)
         self.place: CoordinatorPlace = _place(self)
         self.place.begin()
-
-    @property
-    def clock(self) -> Clock:
-        return self.ports.clock
-
-    @property
-    def journal(self) -> JournalPort:
-        return self.ports.journal
 
     @property
     def is_needed(self) -> bool:
@@ -119,10 +113,11 @@ class Engine:
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it. A question decides nothing, and waits for
         nobody."""
-        if isinstance(event, Told) and isinstance(event.message, OfQuestions):
-            self.questions.told(event.message)
-            return
-        if isinstance(event, CoordinatorReached):
+        if isinstance(event, Told):
+            if isinstance(event.message, OfQuestions):
+                self.questions.told(event.message)
+                return
+        elif isinstance(event, CoordinatorReached):
             self.questions.reached()
         elif isinstance(event, CoordinatorLost):
             self.questions.lost(event.reason)

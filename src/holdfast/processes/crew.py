@@ -148,7 +148,7 @@ class Crew:
 
     def request(self, message: Message, descriptors: list[int] | None = None) -> None:
         """Ask for something. The descriptors are ours to close, which happens once sent."""
-        self._connection.queue(message, descriptors, close=True)
+        self._connection.queue(message, descriptors)
         self._flush()
 
     def close(self) -> None:

@@ -96,9 +96,6 @@ class OwnNote:
         # Never shorter than before: blanks are no content, and it is one write.
         os.pwrite(self.descriptor, content.ljust(os.fstat(self.descriptor).st_size), 0)
 
-    def remove(self) -> None:
-        remove(self.folder, (self.file,))
-
 
 def file_prefix(job: str) -> str:
     from hashlib import blake2b

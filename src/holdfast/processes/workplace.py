@@ -399,8 +399,8 @@ class Workplace:
         means = LookMeans(
             self._loop,
             self.file_lane,
+            self._look_lane,
             self._crew.spawner_pid,
-            looks=self._look_lane,
             environ=self._shared_environment,
             debugs=self.config.oversight.stacks,
         )

@@ -1,8 +1,8 @@
 """A client of the coordinator's store, for plain scripts and threads: every call blocks.
 
-StoreFailure(HoldfastError)  the store cannot do it, and why
-├── StoreTimeout             a key was not there in time
-└── RoundOver                the round whose keys these were has ended
+StoreError(RuntimeError)     the store cannot do it, and why
+├── StoreTimeoutError        a key was not there in time, or the store did not answer
+└── StoreOverError           the keys belonged to a round that has ended
 
 Rules
 - A call that waits does so at the server, which answers when the key is there.
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.store.messages import (
     Add,
@@ -63,15 +62,15 @@ IDLE_LINES = 4
 A = TypeVar("A")
 
 
-class StoreFailure(HoldfastError):
-    """The store cannot do what was asked."""
+class StoreError(RuntimeError):
+    """The store cannot do what was asked. A kind of error as PyTorch's stores raise."""
 
 
-class StoreTimeout(StoreFailure):
-    """A key was not there in time."""
+class StoreTimeoutError(StoreError):
+    """A key was not there in time, or the store did not answer."""
 
 
-class RoundOver(StoreFailure):
+class StoreOverError(StoreError):
     """The keys belonged to a round that has ended."""
 
 
@@ -106,7 +105,7 @@ class StoreConnection:
             side.read_welcome(self._receive(deadline))
         except ProtocolError as error:
             over = error.kind == "round" and error.permanent
-            raise (RoundOver if over else StoreFailure)(error.reason) from None
+            raise (StoreOverError if over else StoreError)(error.reason) from None
 
     def ask(self, request: AnyRequest, deadline: float) -> Answer:
         """Send a request and return its answer; TimeoutError when it does not come in time."""
@@ -167,7 +166,7 @@ class StoreConnections:
         self._process = os.getpid()
 
     def ask(self, request: AnyRequest, timeout_s: float) -> Answer:
-        """The answer; raises StoreFailure, or TimeoutError when none came in time."""
+        """The answer; raises StoreError, or TimeoutError when none came in time."""
         deadline = time.monotonic() + timeout_s
         line: StoreConnection | None = None
         is_answered = False
@@ -211,10 +210,10 @@ def _in_our_words(error: Exception, endpoint: Endpoint) -> Exception:
     if isinstance(error, TimeoutError):
         return error
     if isinstance(error, socket.gaierror):
-        return StoreFailure(f"cannot resolve {endpoint.address}")
+        return StoreError(f"cannot resolve {endpoint.address}")
     if isinstance(error, OSError):
-        return StoreFailure(f"the store at {endpoint}: {words_for(error)}")
-    return StoreFailure(str(error))
+        return StoreError(f"the store at {endpoint}: {words_for(error)}")
+    return StoreError(str(error))
 
 
 class StoreClient:
@@ -245,7 +244,7 @@ class StoreClient:
         self.multi_set([key], [value])
 
     def get(self, key: str, timeout_s: float | None = None) -> bytes:
-        """The value, as soon as there is one; raises `StoreTimeout` if there is none in time."""
+        """The value, as soon as there is one; `StoreTimeoutError` if not in time."""
         return self.multi_get([key], timeout_s)[0]
 
     def add(self, key: str, amount: int) -> int:
@@ -264,7 +263,7 @@ class StoreClient:
         self._ask(Number, Append(self._key(key), _bytes(value)))
 
     def wait(self, keys: Sequence[str], timeout_s: float | None = None) -> None:
-        """Return when all keys are there; raises `StoreTimeout` if they are not in time."""
+        """Return when all keys are there; raises `StoreTimeoutError` if they are not in time."""
         self._wait_for(Done, WaitForKeys(self._keys(keys)), keys, timeout_s)
 
     def check(self, keys: Sequence[str]) -> bool:
@@ -294,7 +293,7 @@ class StoreClient:
 
     def multi_set(self, keys: Sequence[str], values: Sequence[bytes | str]) -> None:
         if len(keys) != len(values):
-            raise StoreFailure(f"{len(keys)} keys cannot be set to {len(values)} values")
+            raise StoreError(f"{len(keys)} keys cannot be set to {len(values)} values")
         pairs = tuple((self._key(k), _bytes(v)) for k, v in zip(keys, values, strict=True))
         self._ask(Done, Set(pairs))
 
@@ -329,7 +328,7 @@ class StoreClient:
         except TimeoutError:
             named = ", ".join(keys[:5]) + (", …" if len(keys) > 5 else "")
             words = f"{named} was not set" if len(keys) == 1 else f"not all of {named} were set"
-            raise StoreTimeout(f"{words} within {allowed_s:g} s") from None
+            raise StoreTimeoutError(f"{words} within {allowed_s:g} s") from None
 
     def _ask(self, kind: type[A], request: AnyRequest) -> A:
         try:
@@ -337,14 +336,14 @@ class StoreClient:
         except TimeoutError:
             endpoint = self._lines.target.endpoint
             words = f"the store at {endpoint} did not answer within {self.timeout_s:g} s"
-            raise StoreTimeout(words) from None
+            raise StoreTimeoutError(words) from None
 
 
 def _expect(kind: type[A], answer: Any) -> A:
     if isinstance(answer, NotDone):
-        raise (RoundOver if answer.is_over else StoreFailure)(answer.reason)
+        raise (StoreOverError if answer.is_over else StoreError)(answer.reason)
     if not isinstance(answer, kind):
-        raise StoreFailure(f"the store answered {type(answer).__name__} out of turn")
+        raise StoreError(f"the store answered {type(answer).__name__} out of turn")
     return answer
 
 

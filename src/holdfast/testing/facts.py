@@ -5,7 +5,7 @@ The simulator writes these down where they happen, not where the core says that 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar, cast
 
 from msgspec import Struct
 
@@ -292,6 +292,13 @@ class CoreRaised(Fact, frozen=True):
 
 
 History = list[Fact]
+Kind = TypeVar("Kind", bound=Fact)
+
+
+def only(history: History, *kinds: type[Kind]) -> list[Kind]:
+    """The facts of these kinds, in their order: whoever checks something needs few of them."""
+    wanted = frozenset(kinds)
+    return cast("list[Kind]", [fact for fact in history if type(fact) in wanted])
 
 
 class Violation(Struct, frozen=True):

@@ -139,7 +139,8 @@ class Observer:
 
     def taken(self, at: float, liveness: Liveness) -> None:
         now, process = self._cluster.timeline.now, self._process
-        self._validate(coordinator_validate.untruths(liveness))
+        if liveness.taken:  # Else it took no step, and is as it was: only the leases were seen to.
+            self._validate(coordinator_validate.untruths(liveness))
         for taken in liveness.taken:
             if self._journal is not None:
                 self._journal.coordinator(at, taken.event, taken.effects)

@@ -173,6 +173,8 @@ class SimulatedSpawner:
         if not self.alive:
             return
         match request:
+            case SetDeadlines():
+                self._set_deadlines(request)
             case StartZygote():
                 self._start_zygote()
             case DropZygote():
@@ -201,8 +203,6 @@ class SimulatedSpawner:
             case ListStuck():
                 left = tuple(f"pid {worker.pid}" for worker in self.workers)
                 self._tell(ProcessesStuck(left))
-            case SetDeadlines():
-                self._set_deadlines(request)
             case _:
                 raise AssertionError(f"nothing for a spawner: {request}")
 

@@ -36,10 +36,13 @@ class Timeline:
 
     def at(self, time: float, happen: Callable[..., None], *arguments: Any) -> None:
         self._asked += 1
-        heappush(self._queue, (max(time, self.now), self._asked, happen, arguments))
+        time = time if time > self.now else self.now
+        heappush(self._queue, (time, self._asked, happen, arguments))
 
     def after(self, delay_s: float, happen: Callable[..., None], *arguments: Any) -> None:
-        self.at(self.now + delay_s, happen, *arguments)
+        self._asked += 1
+        time = self.now + delay_s if delay_s > 0 else self.now
+        heappush(self._queue, (time, self._asked, happen, arguments))
 
     def run_until(self, end: float) -> None:
         queue = self._queue

@@ -51,6 +51,7 @@ class Turns:
         self.machine = machine
         self.cluster = machine.cluster
         self.host = machine.number
+        self._clock = machine.clock
         self.alive = True
         self.lag_s = 0.0
         """By how much the rest of this turn happens later, in true time."""
@@ -59,13 +60,13 @@ class Turns:
         self._held_back: deque[tuple[float, Callable[..., None], tuple[Any, ...]]] = deque()
         """What the turn does to the world once it is awake again, and when that is."""
         self._looks = 0
-        self._queue: deque[SimulatedCall] = deque()
+        self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._late: list[SimulatedCall] = []
         self._working = False
 
     @property
     def frozen(self) -> bool:
-        return bool(self.machine.agent_paused or self.machine.paused)
+        return self.machine.agent_paused > 0 or self.machine.paused > 0
 
     # Its clock.
 
@@ -73,12 +74,13 @@ class Turns:
         self._looks += 1
         if self._looks > 1 and self.host in self.cluster.mid_word:
             self.falls_asleep_s += self.pause_mid_word()
-        self.lag_s, self.falls_asleep_s = self.lag_s + self.falls_asleep_s, 0.0
+        if self.falls_asleep_s:
+            self.lag_s, self.falls_asleep_s = self.lag_s + self.falls_asleep_s, 0.0
         return self.reading()
 
     def reading(self) -> float:
         """What its clock shows, to somebody who looks from outside."""
-        return self.machine.clock.now() + self.machine.clock.rate * self.lag_s
+        return self._clock.now() + self._clock.rate * self.lag_s
 
     def call_soon(self, callback: Callable[..., Any], *arguments: Any) -> SimulatedCall:
         call = SimulatedCall(callback, arguments)
@@ -90,7 +92,7 @@ class Turns:
     ) -> SimulatedCall:
         call = SimulatedCall(callback, arguments)
         # Never early, as no timer is: not even by the rounding of a large number.
-        after_s = max(delay_s, 0.0) / self.machine.clock.rate + NEVER_EARLY_S
+        after_s = max(delay_s, 0.0) / self._clock.rate + NEVER_EARLY_S
         self.cluster.timeline.after(after_s + self.lag_s, self._fire, call)
         return call
 
@@ -107,7 +109,7 @@ class Turns:
     def post(self, happen: Callable[..., None], *arguments: Any) -> None:
         if not self.alive:
             return
-        self._queue.append(SimulatedCall(happen, arguments))
+        self._queue.append((happen, arguments))
         if not self._working and not self.frozen:
             self._work()
 
@@ -129,13 +131,18 @@ class Turns:
                 happen(*arguments)
 
     def _work(self) -> None:
-        self._catch_up()
+        """Take one turn after the other, awake, until nothing waits or it falls asleep."""
+        if self._held_back:
+            self._catch_up()
         self._working = True
         try:
-            while self._queue and self.alive and not self.frozen:
-                self._queue.popleft().run()
+            while self._queue:
+                happen, arguments = self._queue.popleft()
+                happen(*arguments)
                 self._turn_over()
                 self.after_turn()
+                if self._queue and self.frozen:
+                    break
         except StruckDead:
             pass
         except Exception as error:  # noqa: BLE001 - a finding: told with the story that led to it.

@@ -37,7 +37,6 @@ from holdfast.worker.page import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import SupportsIndex
 
 WITHOUT_PAGE_S = 1.0
@@ -177,12 +176,7 @@ class phase:  # noqa: N801 - it is called like a function, and is one in all but
     def __enter__(self) -> phase:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         _signs.move(self._before)
 
 
@@ -208,10 +202,5 @@ class expires:  # noqa: N801 - as `phase`
         self._row = _signs.begin_scope(self._seconds, self._scope)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         _signs.end_scope(self._row)

@@ -64,12 +64,12 @@ def test_bytes_that_are_no_text_survive(ends) -> None:
 def test_descriptors_come_with_their_own_frame(ends, tmp_path) -> None:
     """Also when the frames are so long that reads and frames do not end together."""
     one, other = ends
-    held = []
     for number in range(40):
         descriptor = os.open(tmp_path / str(number), os.O_CREAT | os.O_RDWR)
-        held.append(descriptor)
+        copies = [os.dup(descriptor) for _ in range(number % 3)]
+        os.close(descriptor)
         padding = "z" * (number * 9973 % 300_000)
-        one.queue(Parcel(number=number, text=padding), [descriptor] * (number % 3))
+        one.queue(Parcel(number=number, text=padding), copies)
     for message, descriptors in exchange(one, other, 40):
         assert len(descriptors) == message.number % 3
         for descriptor in descriptors:
@@ -77,30 +77,26 @@ def test_descriptors_come_with_their_own_frame(ends, tmp_path) -> None:
             assert path == str(tmp_path / str(message.number))
             assert not os.get_inheritable(descriptor)
             os.close(descriptor)
-    for descriptor in held:
-        os.close(descriptor)
 
 
 def test_as_many_descriptors_as_allowed_fit_into_a_frame(ends) -> None:
     one, other = ends
-    descriptor = os.open(os.devnull, os.O_RDONLY)
-    one.queue(Parcel(), [descriptor] * MAX_DESCRIPTORS)
+    one.queue(Parcel(), [os.open(os.devnull, os.O_RDONLY) for _ in range(MAX_DESCRIPTORS)])
     ((_, received),) = exchange(one, other, 1)
     assert len(received) == MAX_DESCRIPTORS
-    for each in [descriptor, *received]:
+    for each in received:
         os.close(each)
 
 
-@pytest.mark.parametrize("close", [True, False])
-def test_descriptors_are_closed_once_sent_if_that_is_asked_for(ends, close) -> None:
+def test_descriptors_are_closed_once_sent(ends) -> None:
     one, other = ends
     descriptor = os.open(os.devnull, os.O_RDONLY)
-    one.queue(Parcel(), [descriptor], close=close)
+    one.queue(Parcel(), [descriptor])
     assert is_open(descriptor)
     assert one.flush()
-    assert is_open(descriptor) is not close
+    assert not is_open(descriptor)
     ((_, received),) = other.receive()
-    for each in received if close else [descriptor, *received]:
+    for each in received:
         os.close(each)
 
 
@@ -108,7 +104,7 @@ def test_descriptors_that_were_never_sent_are_closed_with_the_connection() -> No
     one, other = (PrivateConnection(sock) for sock in socket.socketpair())
     descriptor = os.open(os.devnull, os.O_RDONLY)
     one.queue(Parcel(text="w" * 5_000_000))
-    one.queue(Parcel(), [descriptor], close=True)
+    one.queue(Parcel(), [descriptor])
     one.flush()
     one.close()
     other.close()
@@ -118,7 +114,7 @@ def test_descriptors_that_were_never_sent_are_closed_with_the_connection() -> No
 def test_descriptors_whose_frame_never_came_are_closed_with_the_connection() -> None:
     one, other = (PrivateConnection(sock) for sock in socket.socketpair())
     reading, writing = os.pipe()
-    one.queue(Parcel(text="w" * 5_000_000), [writing], close=True)
+    one.queue(Parcel(text="w" * 5_000_000), [writing])
     one.flush()  # The descriptor goes with the first byte, and the rest has no room.
     assert other.receive() == []
     one.close()

@@ -28,7 +28,7 @@ class Scene:
     def __init__(self, interval_s: float) -> None:
         self.told: list[AgentEvent] = []
         self.loop = EventLoop()
-        self.means = LookMeans(self.loop, AT_ONCE, os.getpid())
+        self.means = LookMeans(self.loop, AT_ONCE, AT_ONCE, os.getpid())
         self.lookout = Lookout(WatchedRound(4, 2, interval_s), self.means, self.told.append)
 
     def say(self, local_rank: int, step: int) -> None:

@@ -72,7 +72,7 @@ def test_a_later_round_of_the_same_attempt_adds_to_the_files(tmp_path: Path) -> 
     with stage(tmp_path) as scene:
         for output in (TEE, REDIRECT):
             worker = scene.run(output, BOTH)
-            assert worker.streams.stderr_tail() == "to stderr"
+            assert worker.streams.stderr_reader()(20) == "to stderr"
     assert (tmp_path / "logs/0/stderr.log").read_bytes() == b"to stderr\n" * 2
 
 
@@ -92,7 +92,7 @@ def test_ranks_outside_the_filter_are_not_shown_but_kept(tmp_path: Path) -> None
     with stage(tmp_path, slots=2) as scene:
         for local_rank in (0, 1):
             worker = scene.run(output, BOTH, local_rank)
-            assert worker.streams.stderr_tail() == "to stderr"
+            assert worker.streams.stderr_reader()(20) == "to stderr"
     assert (tmp_path / "logs/0/stdout.log").read_bytes() == b"to stdout\n"
     assert (tmp_path / "out").read_bytes() == b"[default1]:to stdout\n"
 
@@ -248,7 +248,7 @@ def test_a_grandchild_that_holds_the_pipe_and_writes_for_ever_holds_nobody_up(
         worker = scene.start(TEE, program)
         scene.until(worker.has_exited)
         worker.streams.drain_now()
-        pid = int(worker.streams.stderr_tail())
+        pid = int(worker.streams.stderr_reader()(20))
         os.kill(pid, 0)
         worker.streams.close()
         os.kill(pid, signal.SIGKILL)
@@ -349,7 +349,7 @@ def test_binary_junk_does_no_harm(tmp_path: Path) -> None:
 
     with stage(tmp_path, slots=2) as scene:
         worker = scene.run(TEE, program)
-    assert worker.streams.stderr_tail()
+    assert worker.streams.stderr_reader()(20)
     assert (tmp_path / "logs/0/stderr.log").read_bytes() == junk
     prefix = b"[default0]:"
     assert (tmp_path / "err").read_bytes() == prefix + junk.replace(b"\n", b"\n" + prefix)
@@ -408,8 +408,8 @@ def test_the_tail_has_the_last_lines_of_stderr(tmp_path: Path, output: Output) -
 
     with stage(tmp_path) as scene:
         worker = scene.run(output, program)
-        assert worker.streams.stderr_tail(max_lines=1).count("\n") == 0
-    tail = worker.streams.stderr_tail().split("\n")
+        assert worker.streams.stderr_reader()(1).count("\n") == 0
+    tail = worker.streams.stderr_reader()(20).split("\n")
     assert tail[:18] == [f"line {number}" for number in range(99_982, 100_000)]
     assert tail[18] == "90%�"
     assert tail[19].startswith("…yyy")
@@ -422,7 +422,7 @@ def test_the_tail_of_a_silent_worker_is_empty(tmp_path: Path) -> None:
     with stage(tmp_path) as scene:
         for output in (PLAIN, REDIRECT):
             worker = scene.run(output, "pass")
-            assert worker.streams.stderr_tail() == ""
+            assert worker.streams.stderr_reader()(20) == ""
 
 
 # --- terminals ------------------------------------------------------------------------------

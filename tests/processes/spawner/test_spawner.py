@@ -56,7 +56,7 @@ class Spawner:
         assert self.next(SpawnerIsUp).pid == self.pid
 
     def ask(self, request: Message, descriptors: list[int] | None = None) -> None:
-        self.connection.queue(request, descriptors, close=True)
+        self.connection.queue(request, descriptors)
         self.connection.flush_blocking()
 
     def run(self, name: str, *argv: str, env: dict[str, str] | None = None) -> int:

@@ -91,8 +91,6 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
         state.forgotten = state.forgotten or isinstance(event, RegisterForgot)
         return []
     match event:
-        case ElectionStarted():
-            return _read(state)
         case RegisterRead():
             state.read_pending = False
             return _in_reach(state) + _saw(
@@ -100,6 +98,10 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
             )
         case RegisterWrote():
             return _in_reach(state) + _wrote(state, event, now)
+        case ElectionTimerFired():
+            return _timer(state, event.name, now)
+        case ElectionStarted():
+            return _read(state)
         case RegisterUnclear():
             return _unclear(state, event, now)
         case LedgerWanted():
@@ -133,8 +135,6 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
             return _retire(state, now)
         case RegisterForgot():
             return []
-        case ElectionTimerFired():
-            return _timer(state, event.name, now)
 
 
 # Reading.
@@ -174,8 +174,9 @@ def _saw(
         # Whoever has a coordinator hears it from there, in full: what is written down is short.
         return _learn(state, document, now) if state.calling else []
     # Whoever watches sees a new leader before it misses the old one.
-    replaced = document.tenure > state.above and state.leader not in ("", document.leader)
-    state.above = max(state.above, document.tenure)
+    tenure = document.tenure
+    replaced = tenure > state.above and state.leader not in ("", document.leader)
+    state.above = max(state.above, tenure)
     state.leader, state.successors = document.leader, document.successors
     state.places = document.places
     # A register that lost its content tells nothing of whoever leads by now.

@@ -148,14 +148,14 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
             if not contact.heed(state, event.tenure):
                 return []
             return _told(state, event.message, now)
+        case AgentTimerFired():
+            return _timer(state, event.name, now)
         case WorkerStarted():
             return _worker_started(state, event)
         case WorkerExited():
             return _worker_exited(state, event, now)
         case AllGone():
             return _all_gone(state)
-        case AgentTimerFired():
-            return _timer(state, event.name, now)
         case SignalReceived():
             return signalled(state, event.signal)
         case LeaveAsked():

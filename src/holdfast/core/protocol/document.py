@@ -14,7 +14,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated
 
 import msgspec
@@ -31,6 +31,8 @@ HOSTS_KEPT = 16
 LIMIT_BYTES = 4096
 READ_BYTES = 1 << 16
 """More than this is not looked at: names may be longer than usual, but not by so much."""
+DECODED_KEPT = 128
+"""Documents that need not be decoded again when the same bytes are read."""
 TEXT_KEPT = 350
 NAME_KEPT = 60
 TEXT_TOLD = 1 << 17
@@ -132,8 +134,12 @@ def encode(document: Document) -> bytes:
     return msgspec.json.encode(document)
 
 
+@lru_cache(maxsize=DECODED_KEPT)
 def decode(content: bytes) -> Document:
-    """Raises `msgspec.DecodeError` for anything that Holdfast cannot have written."""
+    """The same content is the same document: whoever asks a register mostly finds what it found
+    before, and a writer what it wrote. Nobody changes a document.
+
+    Raises `msgspec.DecodeError` for anything that Holdfast cannot have written."""
     if len(content) > READ_BYTES:
         raise msgspec.DecodeError(f"{len(content)} bytes are too many")
     try:

@@ -62,7 +62,7 @@ def differing(jobs: dict[str, str], nodes: dict[str, str]) -> list[Difference]:
 
     A node of a job of several always tells something, the number of nodes: nothing is unknown.
     """
-    if not nodes:
+    if not nodes or nodes == jobs:
         return []
     both = [
         (option, jobs.get(option, default), _as_told(nodes.get(option, default)))

@@ -101,19 +101,40 @@ class DefaultLogsSpecs(LogsSpecs):
         """As the class says; `TORCHELASTIC_RUN_ID` and `…_RESTART_COUNT` name the folders."""
         shared = envs.get(0, {})
         logs = self._logs(shared.get("TORCHELASTIC_RUN_ID", "test_run_id"))
-        attempt = _Attempt(logs, int(shared.get("TORCHELASTIC_RESTART_COUNT", "0")))
-        attempt.make_folders(len(envs))
+        number = int(shared.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        attempt = logs.attempt(number)
+        if attempt is not None:
+            _make_folders(attempt, len(envs))
         destination = LogsDest(
-            filtered_stdout=attempt.filtered(Std.OUT), filtered_stderr=attempt.filtered(Std.ERR)
+            filtered_stdout=os.path.join(attempt or os.devnull, FILTERED_FILES[1]),
+            filtered_stderr=os.path.join(attempt or os.devnull, FILTERED_FILES[2]),
         )
         redirects, tees = to_map(self._redirects, len(envs)), to_map(self._tee, len(envs))
         for local_rank in range(len(envs)):
-            shown = not self._local_ranks_filter or local_rank in self._local_ranks_filter
-            wish = _Wish(redirects[local_rank], tees[local_rank], shown)
-            attempt.place(destination, local_rank, wish)
-            own = destination.error_files[local_rank]
-            envs[local_rank][error_file.VARIABLE] = "" if own == os.devnull else own
+            own = logs.error_file(number, local_rank)
+            destination.error_files[local_rank] = str(own) if own else os.devnull
+            envs[local_rank][error_file.VARIABLE] = str(own) if own else ""
+            folder = logs.worker(number, local_rank)
+            self._place(destination, local_rank, folder, redirects[local_rank], tees[local_rank])
         return destination
+
+    def _place(
+        self, destination: LogsDest, local_rank: int, folder: Path | None, redirect: Std, tee: Std
+    ) -> None:
+        """Note where the streams of a rank go; without a folder nothing is kept."""
+        shown = not self._local_ranks_filter or local_rank in self._local_ranks_filter
+        kinds = (
+            (Std.OUT, destination.stdouts, destination.tee_stdouts),
+            (Std.ERR, destination.stderrs, destination.tee_stderrs),
+        )
+        for stream, kept, teed in kinds:
+            kept[local_rank] = OWN_STREAM if shown else os.devnull
+            if folder is None:
+                teed[local_rank] = os.devnull
+            elif (redirect | tee) & stream:
+                kept[local_rank] = str(folder / STREAM_FILES[stream.value])
+                if tee & stream and shown:
+                    teed[local_rank] = kept[local_rank]
 
     def _logs(self, run_id: str) -> JobLogs:
         if self._root_log_dir == os.devnull:
@@ -137,51 +158,9 @@ class DefaultLogsSpecs(LogsSpecs):
     __hash__ = None  # type: ignore[assignment]  # As for whatever compares by what it holds.
 
 
-@dataclass
-class _Wish:
-    """What is wanted of the streams of one local rank."""
-
-    redirect: Std
-    tee: Std
-    shown: bool
-
-
-class _Attempt:
-    """The folders of one start of the group."""
-
-    def __init__(self, logs: JobLogs, restart_count: int) -> None:
-        self._logs = logs
-        self._number = restart_count
-        self._folder = logs.attempt(restart_count)
-
-    def make_folders(self, processes: int) -> None:
-        if self._folder is None:
-            return
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
-        for local_rank in range(processes):
-            (self._folder / str(local_rank)).mkdir()
-
-    def filtered(self, stream: Std) -> str:
-        return os.path.join(self._folder or os.devnull, FILTERED_FILES[stream.value])
-
-    def place(self, destination: LogsDest, local_rank: int, wish: _Wish) -> None:
-        """Note where the streams and the error of a rank go."""
-        own = self._logs.error_file(self._number, local_rank)
-        destination.error_files[local_rank] = str(own) if own else os.devnull
-        kinds = (
-            (Std.OUT, destination.stdouts, destination.tee_stdouts),
-            (Std.ERR, destination.stderrs, destination.tee_stderrs),
-        )
-        for stream, kept, teed in kinds:
-            kept[local_rank] = self._kept(stream, local_rank, wish)
-            if self._folder is None:
-                teed[local_rank] = os.devnull
-            elif wish.tee & stream and wish.shown:
-                teed[local_rank] = kept[local_rank]
-
-    def _kept(self, stream: Std, local_rank: int, wish: _Wish) -> str:
-        folder = self._logs.worker(self._number, local_rank)
-        if folder is not None and (wish.redirect | wish.tee) & stream:
-            return str(folder / STREAM_FILES[stream.value])
-        return OWN_STREAM if wish.shown else os.devnull
+def _make_folders(attempt: Path, processes: int) -> None:
+    """Anew: what an earlier start of the group left there is gone."""
+    shutil.rmtree(attempt, ignore_errors=True)
+    attempt.mkdir(parents=True)
+    for local_rank in range(processes):
+        (attempt / str(local_rank)).mkdir()

@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 
 from holdfast.core.policy.config import DEFAULT_SIGNALS
 
@@ -39,9 +39,7 @@ class held_back:  # noqa: N801 - used as a statement: `with held_back():`
         if threading.current_thread() is threading.main_thread():
             _held_back.append(self)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self in _held_back:
             _held_back.remove(self)
             if _came and not _held_back:

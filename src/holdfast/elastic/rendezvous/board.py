@@ -35,10 +35,11 @@ class Board:
         self.changed = threading.Condition()
         self.seat: Seat | None = None
         self.is_wanted = False
-        """The round is over."""
+        """The round is over: another meeting is due once the workers are gone."""
         self.is_in_touch = False
         """There is a connection to the coordinator."""
         self.outcome: Outcome | None = None
+        """How the node's part in the job ended; None while it lasts."""
         self.was_told = False
         """The coordinator has said that the job is over."""
         self.stood_by = False

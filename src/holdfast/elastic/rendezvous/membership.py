@@ -51,15 +51,15 @@ class NotMet(HoldfastError):
         """It was there while the others worked, in case that it was needed."""
 
 
-class Membership:
-    """One node of one job. All calls are for any thread."""
+class Membership(Board):
+    """One node of one job, and the board of its thread. All calls are for any thread."""
 
     def __init__(
         self, config: JobConfig, secrets: Secrets | None = None, register: Register | None = None
     ) -> None:
         """`register` carries the job in place of what the configuration names."""
-        self._board = Board()
-        self._node = MemberNode(config, secrets or Secrets(), register, self._board)
+        super().__init__()
+        self._node = MemberNode(config, secrets or Secrets(), register, self)
         self._has_failed = False
         self._process = os.getpid()
         name = "holdfast membership"
@@ -67,33 +67,18 @@ class Membership:
         self._thread.start()
 
     @property
-    def is_in_touch(self) -> bool:
-        """Whether there is a coordinator to talk to."""
-        return self._board.is_in_touch
-
-    @property
     def is_hosting(self) -> bool:
         """Whether this node is the coordinator."""
         return self._node.state.hosting
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether the round is over, and `meet` should be called once the workers are gone."""
-        return self._board.is_wanted
-
     def wait_until_wanted(self, timeout_s: float) -> bool:
         """Wait for `is_wanted`; whether it is."""
-        return self._board.wait_for(lambda: self._board.is_wanted, timeout_s)
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """How the membership ended; None while it lasts."""
-        return self._board.outcome
+        return self.wait_for(lambda: self.is_wanted, timeout_s)
 
     @property
     def is_closed(self) -> bool:
         """Whether the coordinator has said that the job is over, other than for want of nodes."""
-        outcome = self._board.outcome if self._board.was_told else None
+        outcome = self.outcome if self.was_told else None
         return outcome is not None and outcome.verdict != "not_formed"
 
     def meet(self, timeout_s: float) -> Seat:
@@ -103,33 +88,27 @@ class Membership:
         than that; then the node leaves.
         """
         self.stand_up()
-        board = self._board
-        is_decided = partial(board.wait_for, lambda: board.seat is not None or self.has_ended)
+        is_decided = partial(self.wait_for, lambda: self.seat is not None or self.has_ended)
         is_done = is_decided(timeout_s) or is_decided(FIRST_WORD_S)
-        if board.seat is not None:
-            return board.seat
+        if self.seat is not None:
+            return self.seat
         if not is_done:
-            said = f"; the last word was: {board.said}" if board.said else ""
+            said = f"; the last word was: {self.said}" if self.said else ""
             self.leave(WITHOUT_CONTACT_S)
             raise TimeoutError(f"no place in a round within {timeout_s:g} s{said}")
         if not self.is_closed:  # Another one may take its place, and should not find this one.
             self._go(WITHOUT_CONTACT_S)
-        ended = board.outcome.reason if board.outcome else "the node has left"
-        raise NotMet(board.problem or ended, board.outcome, board.was_told, board.stood_by)
-
-    @property
-    def has_stood_by(self) -> bool:
-        """Whether the coordinator has told this node to wait for a free seat."""
-        return self._board.stood_by
+        ended = self.outcome.reason if self.outcome else "the node has left"
+        raise NotMet(self.problem or ended, self.outcome, self.was_told, self.stood_by)
 
     @property
     def is_seated(self) -> bool:
         """Whether `meet` gave a seat that has not been given up since."""
-        return self._board.seat is not None
+        return self.seat is not None
 
     def stand_up(self) -> None:
         """No worker of this node's round is left."""
-        self._board.show(seat=None, is_wanted=False)
+        self.show(seat=None, is_wanted=False)
         self._node.calls.put(self._node.want_seat)
 
     def note_success(self) -> None:
@@ -139,7 +118,7 @@ class Membership:
     def want_closed(self, reason: str, timeout_s: float) -> None:
         """Let no further round form; returns once a coordinator is there to be told."""
         self._node.calls.put(self._node.ask_for_closing, reason)
-        self._board.wait_for(lambda: self.is_in_touch or self.has_ended, timeout_s)
+        self.wait_for(lambda: self.is_in_touch or self.has_ended, timeout_s)
 
     def fail(self, reason: str) -> None:
         """The workers failed for good: the job ends for everybody."""
@@ -166,10 +145,10 @@ class Membership:
         if threading.current_thread() is self._thread:
             timeout_s = 0.0
         deadline = time.monotonic() + timeout_s
-        self._board.wait_for(lambda: self.has_ended, min(timeout_s, WITHOUT_CONTACT_S))
+        self.wait_for(lambda: self.has_ended, min(timeout_s, WITHOUT_CONTACT_S))
         if self.is_in_touch:
-            self._board.wait_for(lambda: self.has_ended, deadline - time.monotonic())
-        is_told = self._board.outcome is not None
+            self.wait_for(lambda: self.has_ended, deadline - time.monotonic())
+        is_told = self.outcome is not None
         self._node.calls.put(self._node.let_go, deadline)
         if threading.current_thread() is not self._thread:  # Garbage is collected on any thread.
             self._thread.join(max(deadline - time.monotonic(), 0.0) + 1.0)
@@ -178,5 +157,5 @@ class Membership:
     @property
     def has_ended(self) -> bool:
         """Whether the node takes no further part, for whatever reason."""
-        is_over = self._board.outcome is not None or bool(self._board.problem)
+        is_over = self.outcome is not None or bool(self.problem)
         return is_over or not self._thread.is_alive()

@@ -1,29 +1,31 @@
 """The store that the agents of a job share, with the calls of PyTorch's stores.
 
-StoreError(RuntimeError)     the store cannot do it, and why
-├── StoreTimeoutError        a key was not there in time, or the store did not answer
-└── StoreOverError           the keys belonged to a round that has ended
-
 Rules
 - Values go in as bytes or text and come out as bytes. Times are seconds or a `timedelta`.
 - Every call blocks the thread that makes it, and no other. A wait for a key is a wait at the
   server, which answers when the key is there.
-- The errors are RuntimeErrors, as those of PyTorch's stores are.
+- The errors are those of `store.client`, and RuntimeErrors as those of PyTorch's stores are.
 
 How it works: `CoordinatorStore` is a face of `store.client`, which has the same calls;
-only times and errors are told in the words of PyTorch.
+only times are told in the words of PyTorch.
 """
 
 from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from holdfast.core.protocol.model import Endpoint
-from holdfast.store import client as store_client
+from holdfast.store.client import (
+    DEFAULT_TIMEOUT_S,
+    StoreClient,
+    StoreError,
+    StoreOverError,
+    StoreTimeoutError,
+)
 from holdfast.transport.auth import OPEN, ConnectionSecurity
 
 __all__ = [
@@ -35,23 +37,9 @@ __all__ = [
     "StoreTimeoutError",
 ]
 
-P = ParamSpec("P")
-T = TypeVar("T")
 Value = bytes | str
 Span = timedelta | float
-DEFAULT_TIMEOUT = timedelta(seconds=store_client.DEFAULT_TIMEOUT_S)
-
-
-class StoreError(RuntimeError):
-    """The store cannot do what was asked."""
-
-
-class StoreTimeoutError(StoreError):
-    """A key was not there in time, or the store did not answer."""
-
-
-class StoreOverError(StoreError):
-    """The keys belonged to a round that has ended."""
+DEFAULT_TIMEOUT = timedelta(seconds=DEFAULT_TIMEOUT_S)
 
 
 class Store(ABC):
@@ -128,51 +116,51 @@ class CoordinatorStore(Store):
         job: str,
         security: ConnectionSecurity = OPEN,
         round: int = 1,
-        timeout: Span = store_client.DEFAULT_TIMEOUT_S,
+        timeout: Span = DEFAULT_TIMEOUT_S,
     ) -> None:
-        self._client = store_client.StoreClient(endpoint, job, security, round, _seconds(timeout))
+        self._client = StoreClient(endpoint, job, security, round, _seconds(timeout))
         weakref.finalize(self, self._client.close)  # Agents drop the store of an old round.
 
     def set(self, key: str, value: Value) -> None:
-        _call(self._client.set, key, value)
+        self._client.set(key, value)
 
     def get(self, key: str) -> bytes:
         return self.multi_get([key])[0]
 
     def add(self, key: str, value: int) -> int:
-        return _call(self._client.add, key, value)
+        return self._client.add(key, value)
 
     def _arrive(self, counter: str, size: int, key: str, value: Value) -> None:
         """For `utils.store.barrier`: as `add`, `set` and `wait`, with no moment between them."""
-        _call(self._client.arrive, counter, size, key, value)
+        self._client.arrive(counter, size, key, value)
 
     def append(self, key: str, value: Value) -> None:
-        _call(self._client.append, key, value)
+        self._client.append(key, value)
 
     def wait(self, keys: Sequence[str], timeout: Span | None = None) -> None:
         allowed_s = self._client.timeout_s if timeout is None else _seconds(timeout)
         if allowed_s > 0:
-            _call(self._client.wait, keys, allowed_s)
+            self._client.wait(keys, allowed_s)
         elif not self.check(keys):
             raise StoreTimeoutError(f"these keys are not all set: {', '.join(keys)}")
 
     def check(self, keys: Sequence[str]) -> bool:
-        return _call(self._client.check, keys)
+        return self._client.check(keys)
 
     def compare_set(self, key: str, expected_value: Value, desired_value: Value) -> bytes:
-        return _call(self._client.compare_set, key, expected_value, desired_value)
+        return self._client.compare_set(key, expected_value, desired_value)
 
     def delete_key(self, key: str) -> bool:
-        return _call(self._client.delete_key, key)
+        return self._client.delete_key(key)
 
     def num_keys(self) -> int:
-        return _call(self._client.num_keys)
+        return self._client.num_keys()
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        return _call(self._client.multi_get, keys)
+        return self._client.multi_get(keys)
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
-        _call(self._client.multi_set, keys, values)
+        self._client.multi_set(keys, values)
 
     @property
     def timeout(self) -> timedelta:
@@ -261,18 +249,6 @@ class PrefixStore(Store):
 
     def _keys(self, keys: Sequence[str]) -> list[str]:
         return [self._key(key) for key in keys]
-
-
-def _call(function: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
-    """Call the client; its errors in the words of this module."""
-    try:
-        return function(*args, **keywords)
-    except store_client.StoreTimeout as error:
-        raise StoreTimeoutError(str(error)) from error
-    except store_client.RoundOver as error:
-        raise StoreOverError(str(error)) from error
-    except store_client.StoreFailure as error:
-        raise StoreError(str(error)) from error
 
 
 def _seconds(span: Span) -> float:

@@ -56,7 +56,7 @@ def get_all(store: Store, rank: int, prefix: str, world_size: int) -> list[bytes
 
     Rank 0 returns last: it usually serves the store that the others still read.
     """
-    values = _values(store, [f"{prefix}{peer}" for peer in range(world_size)])
+    values = values_of(store, [f"{prefix}{peer}" for peer in range(world_size)])
     everybody_has_read = _arrive(store, world_size, f"{prefix}/finished")
     if rank == 0 and everybody_has_read is not None:
         store.wait([everybody_has_read])
@@ -109,7 +109,8 @@ def barrier(
             raise _naming(error, missing, f"{world_size=}, timeout={barrier_timeout}") from None
 
 
-def _values(store: Store, keys: Sequence[str]) -> list[bytes]:
+def values_of(store: Store, keys: Sequence[str]) -> list[bytes]:
+    """The values of all keys, as soon as all have one, from any store."""
     if hasattr(store, "multi_get"):
         return list(store.multi_get(keys))
     return [store.get(key) for key in keys]

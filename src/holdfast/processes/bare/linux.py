@@ -124,12 +124,16 @@ def become_worker(
 
 
 def moved_above(descriptors: list[int], numbers: tuple[int, ...]) -> list[int]:
-    """Copies of these descriptors that lie above all of these numbers, and close on exec."""
-    lowest = max([2, *numbers, *descriptors]) + 1
-    return [
-        os.dup2(descriptor, lowest + place, inheritable=False)
-        for place, descriptor in enumerate(descriptors)
-    ]
+    """Copies of these descriptors, above all of these numbers, that close on exec.
+
+    None of them takes the place of anything that is open.
+    """
+    if not descriptors:
+        return []
+    import fcntl  # Seldom needed, and in a worker nobody else may have loaded it.
+
+    above = max([2, *numbers]) + 1
+    return [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, above) for one in descriptors]
 
 
 def is_open(number: int) -> bool:
@@ -359,8 +363,9 @@ def kill_all_below(root: int, give_up_after_s: float = 5.0) -> None:
     child_ended = {signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, child_ended)
     deadline = time.monotonic() + give_up_after_s
+    reap()
     # A subreaper without children has nothing below it: most often that ends the matter.
-    while _reap_children() and time.monotonic() < deadline:
+    while has_children() and time.monotonic() < deadline:
         for process in descendants(root):
             if process.state == "Z":
                 continue
@@ -369,17 +374,8 @@ def kill_all_below(root: int, give_up_after_s: float = 5.0) -> None:
             else:
                 kill_if_below(process, root)
         signal.sigtimedwait(child_ended, max(0.0, min(0.2, deadline - time.monotonic())))
+        reap()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _reap_children() -> bool:
-    """Take every child that has ended; whether one is left."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return False
-    return True
 
 
 class _MemoryMap(ctypes.Structure):

@@ -20,7 +20,7 @@ from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or __package__:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from holdfast.processes.bare.private_messages import Message
 else:
@@ -45,21 +45,16 @@ class PrivateConnection:
         self.socket = sock
         self._incoming = bytearray()
         self._descriptors: deque[int] = deque()
-        self._outgoing: deque[tuple[memoryview, list[int], bool]] = deque()
+        self._outgoing: deque[tuple[memoryview, list[int]]] = deque()
         self.close_sent: Callable[[int], None] = os.close
         """How a descriptor is closed that was sent: to close a file may take a disk a while."""
 
-    def queue(
-        self, message: Message, descriptors: list[int] | None = None, *, close: bool = False
-    ) -> None:
-        """Add a frame to what `flush` sends. Descriptors must stay open until then.
-
-        With `close`, they are closed here once they have been sent.
-        """
+    def queue(self, message: Message, descriptors: list[int] | None = None) -> None:
+        """Add a frame to what `flush` sends. Descriptors are closed once they have been sent."""
         body = message.to_bytes()
         attached = descriptors or []
         frame = HEADER.pack(len(body), len(attached)) + body
-        self._outgoing.append((memoryview(frame), attached, close))
+        self._outgoing.append((memoryview(frame), attached))
 
     def flush(self) -> bool:
         """Send what can be sent without waiting; whether all is gone."""
@@ -70,7 +65,7 @@ class PrivateConnection:
 
     def _send(self, flags: int) -> bool:
         while self._outgoing:
-            frame, descriptors, close = self._outgoing[0]
+            frame, descriptors = self._outgoing[0]
             now, later = descriptors[:MAX_DESCRIPTORS], descriptors[MAX_DESCRIPTORS:]
             ancillary = []
             if now:
@@ -81,22 +76,20 @@ class PrivateConnection:
                 sent = self.socket.sendmsg([part], ancillary, flags | socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 return False
-            if close:
-                self._close_sent(now)
+            self._close_sent(now)
             if sent == len(frame):
                 self._outgoing.popleft()
             else:
-                self._outgoing[0] = (frame[sent:], later, close)
+                self._outgoing[0] = (frame[sent:], later)
         return True
 
     def close(self) -> None:
         """Close the socket, and the descriptors that were never sent or handed out."""
-        for _, descriptors, close in self._outgoing:
-            if close:
-                self._close_sent(descriptors)
+        for _, descriptors in self._outgoing:
+            self._close_sent(descriptors)
         self._outgoing.clear()
-        _close_all(self._descriptors)
-        self._descriptors.clear()
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
         self.socket.close()
 
     def _close_sent(self, descriptors: list[int]) -> None:
@@ -129,8 +122,3 @@ class PrivateConnection:
             descriptors = [self._descriptors.popleft() for _ in range(attached)]
             messages.append((Message.from_bytes(body), descriptors))
         return messages
-
-
-def _close_all(descriptors: Iterable[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-
-from msgspec import Struct
+from typing import TYPE_CHECKING
 
 from holdfast.core.policy import hangs
 from holdfast.processes.lookout import kernel
@@ -18,13 +17,8 @@ from holdfast.processes.lookout.pages import Sign
 from holdfast.processes.lookout.stacks import StackSnapshot
 from holdfast.processes.output.log_files import Lane
 
-
-class LookedAt(Struct, frozen=True):
-    """A worker that runs, and what its page says."""
-
-    rank: int
-    pid: int
-    sign: Sign | None
+if TYPE_CHECKING:
+    from holdfast.processes.lookout.lookout import Watched
 
 
 class HangLooks:
@@ -48,12 +42,12 @@ class HangLooks:
         """By phase, the longest waits of this round: they excuse those of the next."""
         return self._watch.longest
 
-    def look(self, workers: list[LookedAt]) -> None:
-        """One look; where the one before has not come to its end, this is none."""
+    def look(self, workers: list[tuple[Watched, Sign | None]]) -> None:
+        """One look at these, of which each page says that; none while another is under way."""
         if self._is_looking:
             return
         self._is_looking = True
-        pids = [worker.pid for worker in workers]
+        pids = [worker.pid for worker, _ in workers]
         self._lane.do(partial(_views, pids), partial(self._on_views, workers))
 
     @property
@@ -67,11 +61,17 @@ class HangLooks:
     def end(self) -> None:
         self._is_over = True
 
-    def _on_views(self, workers: list[LookedAt], views: dict[int, kernel.KernelView]) -> None:
+    def _on_views(
+        self, workers: list[tuple[Watched, Sign | None]], views: dict[int, kernel.KernelView]
+    ) -> None:
         self._is_looking = False
         if self._is_over:
             return
-        seen = [_seen(one, views[one.pid]) for one in workers if one.pid in views]
+        seen = [
+            _seen(worker.rank, sign, views[worker.pid])
+            for worker, sign in workers
+            if worker.pid in views
+        ]
         finding = hangs.look(self._watch, seen, time.monotonic())
         if finding != "nothing":
             self._on_finding(finding)
@@ -83,10 +83,9 @@ def _views(pids: list[int]) -> dict[int, kernel.KernelView]:
     return {pid: view for pid, view in views if view is not None and view.state != "Z"}
 
 
-def _seen(one: LookedAt, view: kernel.KernelView) -> hangs.WorkerSight:
-    sign = one.sign
+def _seen(rank: int, sign: Sign | None, view: kernel.KernelView) -> hangs.WorkerSight:
     return hangs.WorkerSight(
-        rank=one.rank,
+        rank=rank,
         age_s=None if sign is None else sign.age_s,
         phase="" if sign is None else sign.phase,
         longest_s=0.0 if sign is None else sign.longest_s,

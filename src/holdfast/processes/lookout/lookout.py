@@ -65,6 +65,7 @@ TOLD_APART_S = 1.0
 class Watched(Struct):
     """A worker that is looked at."""
 
+    local_rank: int
     rank: int
     pid: int
     step: int | None = None
@@ -136,7 +137,9 @@ class Lookout:
 
     def born(self, ranks: Ranks, pid: int) -> None:
         """It exists."""
-        self._workers[ranks.local_rank] = Watched(ranks.rank, pid, born_at=time.time())
+        self._workers[ranks.local_rank] = Watched(
+            ranks.local_rank, ranks.rank, pid, born_at=time.time()
+        )
         if self._load_timer is None:
             self._load_timer = self._means.loop.call_later(LOAD_AFTER_S, self._load)
         if self._limit_timers is None and self._round.oversight.has_limits:
@@ -157,13 +160,16 @@ class Lookout:
         now = worker.heard_at = time.monotonic()
         if now >= worker.next_at:
             worker.next_at = now + TOLD_APART_S
-            self._tell(local_rank, worker, step)
+            self._tell(worker, step)
 
     def next_asks(self) -> dict[int, int]:
         """The first steps at which workers can still ask whether to save, by local rank."""
         pages = self._pages
         found = {} if pages is None else {one: pages.next_ask(one) for one in self._workers}
         return {local_rank: step for local_rank, step in found.items() if step is not None}
+
+    def _running(self) -> list[Watched]:
+        return [worker for worker in self._workers.values() if not worker.has_ended]
 
     def has_deadlines(self) -> None:
         """A worker has set one: look from now on."""
@@ -175,7 +181,7 @@ class Lookout:
         worker = self._workers.get(local_rank)
         if worker is not None:
             worker.has_ended = True
-            self._look_at(local_rank, worker)
+            self._look_at(worker)
 
     def last_words(self, local_rank: int) -> str:
         """What the crash handler of a worker that has ended left, if it did."""
@@ -202,12 +208,7 @@ class Lookout:
             return
         from holdfast.processes.lookout import stacks
 
-        asked = [
-            stacks.AskedWorker(local_rank, worker.rank, worker.pid, worker.born_at)
-            for local_rank, worker in self._workers.items()
-            if not worker.has_ended
-        ]
-        taken = partial(self._on_taken, reason)
+        asked, taken = self._running(), partial(self._on_taken, reason)
         self._taking = stacks.StackTaking(self._stacks, asked, self._means, taken, wants_native)
         self._taking.begin()
 
@@ -269,40 +270,32 @@ class Lookout:
 
     def _look(self) -> None:
         self._look_later()
-        for local_rank, worker in self._workers.items():
-            if not worker.has_ended:
-                self._look_at(local_rank, worker)
-                self._check_deadline(local_rank, worker)
+        for worker in self._running():
+            self._look_at(worker)
+            self._check_deadline(worker)
         self._note_paces()
 
-    def _check_deadline(self, local_rank: int, worker: Watched) -> None:
+    def _check_deadline(self, worker: Watched) -> None:
         """A scope that is over ends its worker, once its stack is kept."""
         if self._pages is None or worker.is_expired:
             return
-        scope = self._pages.expired(local_rank)
+        scope = self._pages.expired(worker.local_rank)
         if scope:
-            self._expire(local_rank, worker, f"the deadline of {scope}")
+            self._expire(worker, f"the deadline of {scope}")
 
-    def _expire(
-        self, local_rank: int, worker: Watched, deadline: str, *, is_final: bool = False
-    ) -> None:
+    def _expire(self, worker: Watched, deadline: str, *, is_final: bool = False) -> None:
         worker.is_expired = True
-        tell = partial(self._on_expired, local_rank, deadline, is_final)
+        tell = partial(self._on_expired, worker, deadline, is_final)
         self.take_stacks(f"{deadline} of rank {worker.rank} ran out", tell)
 
     def _on_expired(
-        self,
-        local_rank: int,
-        deadline: str,
-        is_final: bool,
-        snapshot: stacks.StackSnapshot | None,
+        self, worker: Watched, deadline: str, is_final: bool, snapshot: stacks.StackSnapshot | None
     ) -> None:
-        worker = self._workers[local_rank]
         place, file = "", ""
         if snapshot is not None:
             place, file = snapshot.place_of(worker.rank), snapshot.file
-        missed = DeadlineMissed(self._round.number, local_rank, deadline, place, file, is_final)
-        self._post(missed)
+        of = (self._round.number, worker.local_rank)
+        self._post(DeadlineMissed(*of, deadline, place, file, is_final))
 
     def _set_limits(self) -> None:
         from holdfast.processes.lookout.limits import limits_of
@@ -314,49 +307,48 @@ class Lookout:
 
     def _limit_over(self, limit: Limit) -> None:
         """The first that is too late is ended for it: its round ends with it."""
-        for local_rank, worker in self._workers.items():
-            if worker.has_ended or worker.is_expired:
-                continue
-            if limit.is_late(self._sign(local_rank), worker.step):
-                self._expire(local_rank, worker, limit.words, is_final=limit.is_final)
+        for worker in self._running():
+            if not worker.is_expired and limit.is_late(self._sign(worker), worker.step):
+                self._expire(worker, limit.words, is_final=limit.is_final)
                 return
 
     def scope_over(self, pid: int, scope: str) -> None:
         """A timer of this process ran out (`lookout.file_timer`)."""
         from holdfast.processes.lookout.file_timer import worker_above
 
-        running = {one.pid for one in self._workers.values() if not one.has_ended}
-        find = partial(worker_above, pid, running)
+        find = partial(worker_above, pid, {one.pid for one in self._running()})
         self._means.look_lane.do(find, partial(self._end_scope_of, clean(scope)))
 
     def _end_scope_of(self, scope: str, pid: int | None) -> None:
         if self._is_closed:
             return
-        for local_rank, worker in self._workers.items():
-            if worker.pid == pid and not worker.has_ended and not worker.is_expired:
-                self._expire(local_rank, worker, f"the timer of {scope}")
+        for worker in self._running():
+            if worker.pid == pid and not worker.is_expired:
+                self._expire(worker, f"the timer of {scope}")
 
     def standings(self) -> list[WorkerStanding]:
         """How far each worker that runs is, and how fast, now; in the order of their local ranks.
 
         Reads memory alone: for whoever answers on the loop (status, metrics)."""
-        running = {rank: one for rank, one in self._workers.items() if not one.has_ended}
-        return [self._standing(local_rank, running[local_rank]) for local_rank in sorted(running)]
+        return [
+            self._standing(worker)
+            for worker in sorted(self._running(), key=lambda one: one.local_rank)
+        ]
 
-    def _standing(self, local_rank: int, worker: Watched) -> WorkerStanding:
+    def _standing(self, worker: Watched) -> WorkerStanding:
         from holdfast.core.policy import standings
 
-        sign, now = self._sign(local_rank), time.monotonic()
+        sign, now = self._sign(worker), time.monotonic()
         step = worker.unsaid if worker.unsaid is not None else worker.step
         age_s = now - worker.heard_at
         if sign is not None and sign.step is not None:
             step, age_s = sign.step, sign.step_age_s
-        marks = self._marks.setdefault(local_rank, standings.StepMarks())
+        marks = self._marks.setdefault(worker.local_rank, standings.StepMarks())
         if step is not None:
             standings.note(marks, step, now - age_s)
         return standings.WorkerStanding(
             rank=worker.rank,
-            local_rank=local_rank,
+            local_rank=worker.local_rank,
             pid=worker.pid,
             step=step,
             step_age_s=None if step is None else age_s,
@@ -372,25 +364,24 @@ class Lookout:
 
         if self._paces is None:
             self._paces = stragglers.PaceWatch(self._round.oversight.straggler_after_s)
-        running = [one for one in self._workers.values() if not one.has_ended]
-        steps = {one.rank: one.step for one in running if one.step is not None}
+        steps = {one.rank: one.step for one in self._running() if one.step is not None}
         for words in stragglers.note(self._paces, steps, time.monotonic()):
             self._post(StragglerFound(self._round.number, words))
 
-    def _look_at(self, local_rank: int, worker: Watched) -> None:
-        sign = self._sign(local_rank)
+    def _look_at(self, worker: Watched) -> None:
+        sign = self._sign(worker)
         step = worker.unsaid if sign is None or sign.step is None else sign.step
         if step is not None:
-            self._tell(local_rank, worker, step)
+            self._tell(worker, step)
 
-    def _sign(self, local_rank: int) -> Sign | None:
-        return None if self._pages is None else self._pages.read(local_rank)
+    def _sign(self, worker: Watched) -> Sign | None:
+        return None if self._pages is None else self._pages.read(worker.local_rank)
 
-    def _tell(self, local_rank: int, worker: Watched, step: int) -> None:
+    def _tell(self, worker: Watched, step: int) -> None:
         worker.unsaid = None
         if step != worker.step:
             worker.step = step
-            self._post(StepReported(self._round.number, local_rank, step))
+            self._post(StepReported(self._round.number, worker.local_rank, step))
 
     # Whether they hang.
 
@@ -409,13 +400,9 @@ class Lookout:
         self._look_for_hangs_later()
         if not self._is_loaded:
             return
-        from holdfast.processes.lookout.hang_looks import LookedAt
-
-        running = ((rank, one) for rank, one in self._workers.items() if not one.has_ended)
-        looked_at = [LookedAt(one.rank, one.pid, self._sign(rank)) for rank, one in running]
         if self._hang_looks is None:
             self._hang_looks = self._begin_hang_looks()
-        self._hang_looks.look(looked_at)
+        self._hang_looks.look([(worker, self._sign(worker)) for worker in self._running()])
 
     def _look_for_held_later(self) -> None:
         every_s = self._round.oversight.held_look_s
@@ -432,8 +419,7 @@ class Lookout:
             watched = self._round.oversight
             terms = HeldTerms(watched.hang_after_s, watched.stuck_s, watched.held_look_s)
             self._held_looks = HeldLooks(terms, self._means.look_lane, self._on_held)
-        running = {rank: one.pid for rank, one in self._workers.items() if not one.has_ended}
-        self._held_looks.look(running)
+        self._held_looks.look({one.local_rank: one.pid for one in self._running()})
 
     def _on_held(self, finding: HeldFinding, words: str) -> None:
         self._post(WorkerHeld(self._round.number, finding.local_rank, words, finding.ends))

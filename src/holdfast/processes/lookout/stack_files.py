@@ -28,20 +28,14 @@ class LookMeans(Struct, frozen=True):
     loop: Loop
     lane: Lane
     """For files."""
+    look_lane: Lane
+    """For looks at processes, which may be stuck."""
     spawner: int
     """The process that the workers are children of."""
-    node: str = ""
-    """What to call this node; empty where there is only one."""
-    looks: Lane | None = None
-    """For looks at processes, which may be stuck; where there is none, that for files."""
     environ: Mapping[str, str] = field(default_factory=dict)
     """What all workers have in their environment."""
     debugs: bool = True
     """Whether a debugger may look at them."""
-
-    @property
-    def look_lane(self) -> Lane:
-        return self.looks or self.lane
 
 
 class StackFiles:

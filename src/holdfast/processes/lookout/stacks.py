@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,25 +39,18 @@ from holdfast.processes.lookout.debugger import Debugger
 from holdfast.processes.lookout.flight_records import keep
 from holdfast.processes.lookout.stack_files import SIGNAL, LookMeans, StackFiles
 
+if TYPE_CHECKING:
+    from holdfast.processes.lookout.lookout import Watched
+
 LOOK_AGAIN_S = 0.03
 PATIENCE_S = 1.0
 """How long a worker may take to begin to write."""
 
 
-class AskedWorker(Struct, frozen=True):
-    """A worker whose stack is wanted."""
-
-    local_rank: int
-    rank: int
-    pid: int
-    born_at: float = 0.0
-    """By the clock on the wall, as files have it."""
-
-
 class StackAnswer(Struct, frozen=True):
     """What is known of one worker."""
 
-    worker: AskedWorker
+    worker: Watched
     view: kernel.KernelView
     text: str
     """As `faulthandler` wrote it, or py-spy in its stead; empty where neither did."""
@@ -68,7 +62,6 @@ class StackSnapshot(Struct, frozen=True):
     """Where all of them were."""
 
     answers: tuple[StackAnswer, ...]
-    node: str = ""
     file: str = ""
     """Where it is written in full; empty where nothing is to be written."""
     records: tuple[str, ...] = ()
@@ -76,7 +69,7 @@ class StackSnapshot(Struct, frozen=True):
 
     def stacks(self) -> tuple[WorkerStack, ...]:
         return tuple(
-            WorkerStack(one.worker.rank, self.node, read_stack(one.text), one.view.in_words())
+            WorkerStack(one.worker.rank, "", read_stack(one.text), one.view.in_words())
             for one in self.answers
         )
 
@@ -135,7 +128,7 @@ class StackTaking:
     def __init__(
         self,
         files: StackFiles,
-        workers: list[AskedWorker],
+        workers: list[Watched],
         means: LookMeans,
         then: Callable[[StackSnapshot], None],
         wants_native: Callable[[StackSnapshot], bool] | None = None,
@@ -181,7 +174,7 @@ class StackTaking:
             for one in self._workers
             if one.local_rank in views
         )
-        snapshot = StackSnapshot(answers, self._means.node)
+        snapshot = StackSnapshot(answers)
         is_whole = all(one.text or one.view.is_held for one in answers)
         if self._means.debugs and not is_whole:
             self._means.look_lane.do(snapshot.filled, self._on_filled)
@@ -203,7 +196,7 @@ class StackTaking:
             self._then(snapshot)
 
 
-def _ask(workers: list[AskedWorker], spawner: int) -> dict[int, kernel.KernelView]:
+def _ask(workers: list[Watched], spawner: int) -> dict[int, kernel.KernelView]:
     """In a lane: look at each of them, then send the signal to those that catch it."""
     found = {}
     for worker in workers:

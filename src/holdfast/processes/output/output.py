@@ -312,12 +312,9 @@ class WorkerStreams:
         for stream in self._streams:
             stream.drain_now()
 
-    def stderr_tail(self, max_lines: int = 20) -> str:
-        """The last lines of stderr as a terminal would have left them, also after `close`."""
-        return self.stderr_reader()(max_lines)
-
     def stderr_reader(self) -> Callable[[int], str]:
-        """How to read the last lines, as of now. In any thread: it may have to wait for a disk."""
+        """How to read the last lines of stderr, as a terminal would have left them; also after
+        `close`. As of now, and in any thread: it may have to wait for a disk."""
         tail = self._streams[1].tail()
         return lambda max_lines: last_lines(tail(), max_lines)
 

@@ -195,20 +195,20 @@ class Spawner:
     def started(self, request: messages.Preload) -> ZygoteChild:
         """A fresh one; for functions, with the interpreter's options that they would have."""
         if request.options is None:
-            return self.adopted(zygote_process.start(request.interpreter))
+            return self.adopted(*zygote_process.start(request.interpreter))
         how = request.interpreter, request.options, request.env
-        return self.adopted(zygote_process.start(*how))
+        return self.adopted(*zygote_process.start(*how))
 
-    def adopted(self, started: zygote_process.ZygoteProcess) -> ZygoteChild:
-        connection = wire.PrivateConnection(socket.socket(fileno=started.descriptor))
+    def adopted(self, pid: int, descriptor: int) -> ZygoteChild:
+        connection = wire.PrivateConnection(socket.socket(fileno=descriptor))
         self.selector.register(connection.socket, selectors.EVENT_READ, self.on_zygote)
-        return ZygoteChild(connection, started.pid)
+        return ZygoteChild(connection, pid)
 
     def send_to(
         self, zygote: ZygoteChild, request: messages.Message, descriptors: list[int]
     ) -> None:
         """A zygote reads at once or is dead: a blocking send cannot wait for long."""
-        zygote.connection.queue(request, descriptors, close=True)
+        zygote.connection.queue(request, descriptors)
         try:
             zygote.connection.flush_blocking()
         except OSError:
@@ -443,12 +443,15 @@ class Spawner:
 
 def main(
     descriptor: int,
-    zygote: zygote_process.ZygoteProcess | None,
+    zygote: tuple[int, int] | None,
     kind: type[Spawner] = Spawner,
     *,
     guarded: bool = False,
 ) -> None:
-    """Be a spawner for whoever has the other end of the socket. Never returns."""
+    """Be a spawner for whoever has the other end of the socket. Never returns.
+
+    `zygote` is what `zygote_process.start` gave, if one was started already.
+    """
     # Whatever may be sent to all processes of a node at once is for the agent to take.
     for number in linux.FOR_THE_AGENT:
         signal.signal(number, signal.SIG_IGN)
@@ -461,5 +464,5 @@ def main(
     if guard is not None:
         spawner.selector.register(guard, selectors.EVENT_READ, spawner.end)
     if zygote is not None:
-        spawner.zygote = spawner.adopted(zygote)
+        spawner.zygote = spawner.adopted(*zygote)
     spawner.run()

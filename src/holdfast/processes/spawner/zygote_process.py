@@ -19,20 +19,14 @@ _PROCESSES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _SCRIPT = os.path.join(_PROCESSES, "zygote", "zygote.py")
 
 
-class ZygoteProcess:
-    """A zygote that was started: its pid, and the descriptor of our end of its socket."""
-
-    def __init__(self, pid: int, descriptor: int) -> None:
-        self.pid = pid
-        self.descriptor = descriptor
-
-
 def start(
     interpreter: str,
     options: tuple[str, ...] | list[str] = ("-u",),
     environment: dict[str, str] | None = None,
-) -> ZygoteProcess:
+) -> tuple[int, int]:
     """Start one in a session of its own, with nothing to read or write.
+
+    Returns its pid, and the descriptor of our end of its socket.
 
     The options are those that a cold worker's interpreter would have. What only the interpreter
     or the loader read, and only at their start, they find in `environment`, if it is given.
@@ -52,4 +46,4 @@ def start(
         setsigdef=signals.valid_signals() - {signals.SIGKILL, signals.SIGSTOP},
     )
     theirs.close()
-    return ZygoteProcess(pid, ours.detach())
+    return pid, ours.detach()

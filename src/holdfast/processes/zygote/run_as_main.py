@@ -134,11 +134,8 @@ class KeptOutput:
     def make_way(self, numbers: tuple[int, ...]) -> None:
         """Be at none of these numbers."""
         if not set(numbers).isdisjoint(self._files):
-            import fcntl
-
-            above = max(numbers) + 1
             old = self._files
-            stdout, stderr = (fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for file in old)
+            stdout, stderr = linux.moved_above(list(old), numbers)
             self._files = stdout, stderr
             for file in old:
                 os.close(file)
@@ -360,12 +357,12 @@ def _compile(order: BirthOrder) -> types.CodeType:
         source.decode()
         code = compile(source, path, "exec", dont_inherit=True)
     except OSError:
-        _start_over(order)
+        start_over(order)
     except PROGRAM_IS_NO_SOURCE as error:
         if isinstance(error, SyntaxError) and b"\0" not in source:
             error.__traceback__ = _without_our_frames(error.__traceback__)
             _leave_error_file(order, error)
-        _start_over(order)
+        start_over(order)
     finally:
         sys.stderr = stderr
     # Warnings about the syntax. Had the interpreter started over, it would give them.
@@ -374,11 +371,6 @@ def _compile(order: BirthOrder) -> types.CodeType:
 
 
 def start_over(birth: Birth) -> NoReturn:
-    """Become a cold worker before anything was taken on: its descriptors are in place."""
-    _start_over(birth)
-
-
-def _start_over(birth: Birth) -> NoReturn:
     """Become a cold worker after all: same process, same descriptors."""
     command = _command(birth)
     os.execvpe(command[0], command, birth.env)

@@ -98,19 +98,9 @@ def await_start(
         os._exit(125)
     os.close(go_reader)
     split = len(own) - len(worker.keep)
-    kept = out_of_the_way(own[split:], worker.keep)
+    kept = linux.moved_above(own[split:], worker.keep)
     linux.become_worker(spawner, own[:split], worker.cpus, fresh=False)
     return kept
-
-
-def out_of_the_way(descriptors: list[int], numbers: tuple[int, ...]) -> list[int]:
-    """Copies of these that are at none of the numbers, nor take the place of anything."""
-    if not descriptors:
-        return []
-    import fcntl
-
-    above = max([2, *numbers]) + 1
-    return [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, above) for one in descriptors]
 
 
 def put_in_place(birth: run_as_main.Birth, printed: run_as_main.KeptOutput) -> None:

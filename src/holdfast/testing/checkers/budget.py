@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from holdfast.testing.checkers.memory import CoordinatorMemory
+from holdfast.testing.checkers.memory import TELL_OF_MEMORY, CoordinatorMemory
 from holdfast.testing.facts import (
     AgentDied,
     FaultStruck,
@@ -23,6 +23,7 @@ from holdfast.testing.facts import (
     WorkerBegan,
     WorkerContinued,
     WorkerEnded,
+    only,
 )
 from holdfast.testing.plan import Plan
 
@@ -50,9 +51,19 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     stories: dict[int, RoundStory] = {}
     charges = latest = most = 0
     memory = CoordinatorMemory(plan)
-    for fact in history:
+    of_workers = (WorkerBegan, WorkerContinued, WorkerEnded)
+    of_endings = (AgentDied, LeaseEnded, RoundEnding)
+    for fact in only(history, *TELL_OF_MEMORY, *of_workers, *of_endings):
         lost = memory.was_lost(fact)
         match fact:
+            case Recorded():
+                now = fact.document.ledger.charges
+                if lost and memory.was_emptied:
+                    charges = min(charges, now)
+                if not memory.was_emptied or now > most:  # Else it is only known again.
+                    yield from _charged(plan, stories.get(latest), fact, now - charges)
+                most = max(most, now)
+                charges = now if now >= charges or plan.keeps_record else charges
             case WorkerBegan():
                 story = stories.setdefault(fact.round, RoundStory())
                 story.running[fact.node] = story.running.get(fact.node, 0) + 1
@@ -69,14 +80,6 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                 stories[fact.round].without_lease = fact.node
             case RoundEnding() if fact.round in stories:
                 stories[fact.round].ending = True
-            case Recorded():
-                now = fact.document.ledger.charges
-                if lost and memory.was_emptied:
-                    charges = min(charges, now)
-                if not memory.was_emptied or now > most:  # Else it is only known again.
-                    yield from _charged(plan, stories.get(latest), fact, now - charges)
-                most = max(most, now)
-                charges = now if now >= charges or plan.keeps_record else charges
     if not memory.was_emptied:
         yield from _uncharged(plan, history, stories)
 
@@ -116,8 +119,9 @@ def _uncharged(plan: Plan, history: History, stories: dict[int, RoundStory]) -> 
     """Failures while all was well otherwise, counted against what was written at the next round."""
     if plan.embedded and not plan.keeps_record:
         return
-    struck = [f.at for f in history if isinstance(f, FaultStruck) and f.kind != "slow start"]
-    lasting = [f.until for f in history if isinstance(f, FaultStruck)]
+    faults = only(history, FaultStruck)
+    struck = [fault.at for fault in faults if fault.kind != "slow start"]
+    lasting = [fault.until for fault in faults]
     alone = []
     for number, story in stories.items():
         at = story.failed_at
@@ -128,13 +132,12 @@ def _uncharged(plan: Plan, history: History, stories: dict[int, RoundStory]) -> 
             at - 1e-6 < until and until != at for until in _later(lasting, at)
         ):
             alone.append(number)
-    for fact in history:
-        if isinstance(fact, Recorded):
-            due = sum(1 for number in alone if number < fact.document.ledger.round)
-            if fact.document.ledger.charges < due and fact.document.ledger.size:
-                text = f"{due} failed rounds, {fact.document.ledger.charges} charges"
-                yield Violation(NAME, fact.at, text)
-                return
+    for fact in only(history, Recorded):
+        due = sum(1 for number in alone if number < fact.document.ledger.round)
+        if fact.document.ledger.charges < due and fact.document.ledger.size:
+            text = f"{due} failed rounds, {fact.document.ledger.charges} charges"
+            yield Violation(NAME, fact.at, text)
+            return
 
 
 def _later(lasting: list[float], at: float) -> list[float]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.core.protocol.messages import RunRound
-from holdfast.testing.checkers.memory import CoordinatorMemory
+from holdfast.testing.checkers.memory import TELL_OF_MEMORY, CoordinatorMemory
 from holdfast.testing.facts import (
     Delivered,
     FaultStruck,
@@ -21,6 +21,7 @@ from holdfast.testing.facts import (
     Violation,
     WorkerBegan,
     WorkerEnded,
+    only,
 )
 from holdfast.testing.plan import Plan
 
@@ -31,7 +32,7 @@ ENDS_FOR_GOOD = ("worker never retries", "closing asked", "released")
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     outcome = last = None
     memory = CoordinatorMemory(plan)
-    for index, fact in enumerate(history):
+    for fact in only(history, *TELL_OF_MEMORY):
         if memory.was_lost(fact):
             outcome = last = None
         if not isinstance(fact, Recorded):
@@ -45,7 +46,8 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
         if outcome is not None and (found is None or found.verdict != outcome.verdict):
             yield Violation(NAME, fact.at, f"the job ended twice: {outcome.verdict}, then {found}")
         if found is not None and outcome is None:
-            for text in _unfounded(plan, history[: index + 1], fact):
+            before = history[: history.index(fact) + 1]
+            for text in _unfounded(plan, before, fact):
                 yield Violation(NAME, fact.at, f"{text} ({found.reason})")
         outcome = found or outcome
 
@@ -66,20 +68,18 @@ def _unfounded(plan: Plan, history: History, fact: Recorded) -> Iterator[str]:
 
 def _success(history: History) -> Iterator[str]:
     """All workers of the last round have succeeded; there is one of each instance of the job."""
-    last = {f.instance: f.round for f in history if isinstance(f, WorkerBegan)} or {1: 0}
+    last = {f.instance: f.round for f in only(history, WorkerBegan)} or {1: 0}
     said = ""
     for instance, round in last.items():
         ended = {
             (f.node, f.rank)
-            for f in history
-            if isinstance(f, WorkerEnded)
-            and (f.instance, f.round, f.how) == (instance, round, "succeeded")
+            for f in only(history, WorkerEnded)
+            if (f.instance, f.round, f.how) == (instance, round, "succeeded")
         }
         sizes = {
             f.message.assignment.world_size
-            for f in history
-            if isinstance(f, Delivered)
-            and isinstance(f.message, RunRound)
+            for f in only(history, Delivered)
+            if isinstance(f.message, RunRound)
             and (f.tenure.instance, f.message.assignment.round) == (instance, round)
             and f.obeyed
         }
@@ -91,12 +91,11 @@ def _success(history: History) -> Iterator[str]:
 
 def _failure(plan: Plan, history: History, charges: int) -> Iterator[str]:
     policy = plan.config.restarts
-    for fact in history:
-        if isinstance(fact, FaultStruck) and fact.kind in ENDS_FOR_GOOD:
-            return
+    if any(fault.kind in ENDS_FOR_GOOD for fault in only(history, FaultStruck)):
+        return
     if charges > policy.max_restarts:
         return
-    rounds = max(f.document.ledger.round for f in history if isinstance(f, Recorded))
+    rounds = max(f.document.ledger.round for f in only(history, Recorded))
     if policy.fruitless_rounds_limit and rounds >= policy.fruitless_rounds_limit:
         return
     yield f"the job failed after {charges} of {policy.max_restarts} restarts"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment
-from holdfast.testing.checkers.memory import CoordinatorMemory
-from holdfast.testing.facts import Delivered, History, Violation
+from holdfast.testing.checkers.memory import TELL_OF_MEMORY, CoordinatorMemory
+from holdfast.testing.facts import Delivered, History, Violation, only
 from holdfast.testing.plan import Plan
 
 Seats = dict[int, tuple[str, Assignment]]
@@ -17,7 +17,7 @@ Seats = dict[int, tuple[str, Assignment]]
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     rounds: dict[tuple[int, int], Seats] = {}
     memory = CoordinatorMemory(plan)
-    for fact in history:
+    for fact in only(history, *TELL_OF_MEMORY, Delivered):
         if memory.was_lost(fact):
             rounds = {}
         if not isinstance(fact, Delivered) or not isinstance(fact.message, RunRound):

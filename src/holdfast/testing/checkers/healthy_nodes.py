@@ -21,6 +21,7 @@ from holdfast.testing.facts import (
     NodeDeclaredGone,
     NodeRefused,
     Violation,
+    only,
 )
 from holdfast.testing.lying import LIAR
 from holdfast.testing.plan import HARMLESS, Plan
@@ -36,8 +37,11 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     sleeps: dict[int, list[FaultStruck]] = {}
     renewed: dict[str, float] = {}
     dead: set[str] = {LIAR}
-    for fact in history:
+    of_nodes = (AgentDied, AgentFinished, LeaseRenewed, NodeDeclaredGone, NodeRefused)
+    for fact in only(history, FaultStruck, *of_nodes):
         match fact:
+            case LeaseRenewed():
+                renewed[fact.node] = fact.at
             case FaultStruck():
                 own = fact.kind not in HARMLESS
                 slept = fact.kind in ("agent pauses", "host pauses", "leader pauses mid-word")
@@ -48,8 +52,6 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                 elif slept:
                     struck.add(-1 - fact.host)
                     sleeps.setdefault(fact.host, []).append(fact)
-            case LeaseRenewed():
-                renewed[fact.node] = fact.at
             case AgentDied() | AgentFinished():
                 dead.add(fact.node)
             case NodeRefused():

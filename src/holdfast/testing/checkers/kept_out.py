@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from holdfast.core.protocol.document import Document, HostKept, roll
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.naming import host_of
-from holdfast.testing.checkers.memory import CoordinatorMemory
+from holdfast.testing.checkers.memory import TELL_OF_MEMORY, CoordinatorMemory
 from holdfast.testing.facts import (
     AgentDied,
     Delivered,
@@ -28,6 +28,7 @@ from holdfast.testing.facts import (
     RoundEnding,
     Violation,
     WorkerEnded,
+    only,
 )
 from holdfast.testing.plan import Plan
 
@@ -71,14 +72,17 @@ def hosts_out(document: Document) -> set[int]:
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     seated = {
         (fact.message.assignment.round, number_of(fact.node))
-        for fact in history
-        if isinstance(fact, Delivered) and isinstance(fact.message, RunRound)
+        for fact in only(history, Delivered)
+        if isinstance(fact.message, RunRound)
     }
     story, memory = _Story(), CoordinatorMemory(plan)
-    for fact in history:
+    of_nodes = (AgentDied, Delivered, NodeDeclaredGone, RoundEnding, WorkerEnded)
+    for fact in only(history, *TELL_OF_MEMORY, *of_nodes):
         if memory.was_lost(fact):
             story = _Story(troubles=story.troubles)
         match fact:
+            case Recorded():
+                yield from _recorded(plan, story, fact, seated)
             case RoundEnding():
                 story.grows = (fact.round, story.size) if fact.kind == "newcomers" else None
             case FaultStruck():
@@ -94,8 +98,6 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                 if number_of(fact.node) in story.out.get(number, ()):
                     text = f"{fact.node} is kept out, and was told to run round {number}"
                     yield Violation(NAME, fact.at, text)
-            case Recorded():
-                yield from _recorded(plan, story, fact, seated)
 
 
 def _recorded(

@@ -17,6 +17,7 @@ from holdfast.testing.facts import (
     WorkerBegan,
     WorkerContinued,
     WorkerEnded,
+    only,
 )
 from holdfast.testing.plan import Plan
 
@@ -29,7 +30,8 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     until: dict[str, float] = {}
     died: dict[str, float] = {}
     running: dict[tuple[str, int], int] = {}
-    for fact in history:
+    of_workers = (StartedBeforeReaped, WorkerBegan, WorkerContinued, WorkerEnded)
+    for fact in only(history, LeaseRenewed, AgentDied, *of_workers):
         match fact:
             case LeaseRenewed():
                 until[fact.node] = max(until.get(fact.node, 0.0), fact.until)

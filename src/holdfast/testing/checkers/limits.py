@@ -22,6 +22,7 @@ from holdfast.testing.facts import (
     Recorded,
     RoundFormed,
     Violation,
+    only,
 )
 from holdfast.testing.plan import Plan
 
@@ -49,7 +50,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     known = _Known((plan.config.min_nodes, plan.config.max_nodes))
     forgets = CoordinatorMemory(plan).possible
     formed: dict[tuple[Tenure, int], list[Range]] = {}
-    for fact in history:
+    for fact in only(history, Delivered, LimitsAsked, Recorded, RoundFormed):
         match fact:
             case LimitsAsked():
                 known.asked[fact.tenure] = fact.limits.least, fact.limits.most

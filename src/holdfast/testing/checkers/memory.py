@@ -17,6 +17,10 @@ from holdfast.testing.plan import Plan
 EMPTIED = "register restarts empty"
 
 
+TELL_OF_MEMORY = (FaultStruck, Recorded)
+"""The facts that it has to see."""
+
+
 class CoordinatorMemory(Struct):
     """What a run's coordinators keep from one life to the next."""
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from holdfast.testing.checkers.memory import CoordinatorMemory
-from holdfast.testing.facts import History, Violation, WorkerBegan, WorkerContinued, WorkerEnded
+from holdfast.testing.checkers.memory import TELL_OF_MEMORY, CoordinatorMemory
+from holdfast.testing.facts import (
+    History,
+    Violation,
+    WorkerBegan,
+    WorkerContinued,
+    WorkerEnded,
+    only,
+)
 from holdfast.testing.plan import Plan
 
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     running: Counter[tuple[int, int]] = Counter()
     memory = CoordinatorMemory(plan)
-    for fact in history:
+    for fact in only(history, *TELL_OF_MEMORY, WorkerBegan, WorkerContinued, WorkerEnded):
         memory.was_lost(fact)
         if isinstance(fact, WorkerBegan | WorkerContinued):
             this = (fact.instance, fact.round)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from holdfast.core.protocol.model import Tenure
-from holdfast.testing.checkers.memory import CoordinatorMemory
+from holdfast.testing.checkers.memory import TELL_OF_MEMORY, CoordinatorMemory
 from holdfast.testing.facts import (
     AgentDied,
     Fact,
@@ -22,6 +22,7 @@ from holdfast.testing.facts import (
     Spoke,
     SteppedDown,
     Violation,
+    only,
 )
 from holdfast.testing.plan import Plan
 
@@ -33,7 +34,8 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     if plan.embedded:
         return
     speakers = Speakers(plan, CoordinatorMemory(plan))
-    for fact in history:
+    of_leaders = (AgentDied, FirstWord, Spoke, SteppedDown)
+    for fact in only(history, *TELL_OF_MEMORY, *of_leaders):
         for text in speakers.take(fact):
             yield Violation(NAME, fact.at, text)
 

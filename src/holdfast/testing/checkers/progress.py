@@ -11,6 +11,7 @@ from holdfast.testing.facts import (
     Late,
     Recorded,
     Violation,
+    only,
 )
 from holdfast.testing.plan import Plan
 
@@ -19,7 +20,7 @@ NAME = "progress"
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     outcome = None
-    for fact in history:
+    for fact in only(history, AgentFinished, CoreRaised, Late, Recorded):
         match fact:
             case Late():
                 yield Violation(NAME, fact.at, fact.what)

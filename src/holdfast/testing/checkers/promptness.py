@@ -21,6 +21,7 @@ from holdfast.testing.facts import (
     Violation,
     WorkerBegan,
     WorkerEnded,
+    only,
 )
 from holdfast.testing.plan import WAYS_TO_DIE, Plan, loses_notes
 
@@ -44,7 +45,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
 
 def _last_call(plan: Plan, history: History) -> Iterator[Violation]:
     """Looked at where a first, lone failure is all that ever went wrong."""
-    struck = [fact for fact in history if isinstance(fact, FaultStruck)]
+    struck = only(history, FaultStruck)
     if not struck or struck[0].kind != "worker fails":
         return
     until = struck[1].at if len(struck) > 1 else plan.heal_at
@@ -65,8 +66,8 @@ def _last_call(plan: Plan, history: History) -> Iterator[Violation]:
 
 def _newcomers(plan: Plan, history: History) -> Iterator[Violation]:
     times = plan.config.timeouts
-    for fact in history:
-        if not isinstance(fact, RoundEnding) or fact.kind != "newcomers":
+    for fact in only(history, RoundEnding):
+        if fact.kind != "newcomers":
             continue
         waited = fact.newcomer_waited_s
         if fact.lasted_s < times.min_round_s - TOLERANCE_S:
@@ -81,10 +82,10 @@ def _newcomers(plan: Plan, history: History) -> Iterator[Violation]:
 def _shortage(plan: Plan, history: History) -> Iterator[Violation]:
     if plan.enough_nodes or plan.faults or not history:
         return
-    began = min(fact.at for fact in history if isinstance(fact, AgentBegan))
+    began = min(fact.at for fact in only(history, AgentBegan))
     latest = began + plan.config.timeouts.join_s * 1.02 + 6.0
-    for fact in history:
-        if isinstance(fact, Recorded) and fact.document.ledger.outcome is not None:
+    for fact in only(history, Recorded):
+        if fact.document.ledger.outcome is not None:
             if fact.at > latest:
                 text = f"the job was given up {fact.at - began:.1f} s after it began to wait"
                 yield Violation(NAME, fact.at, text)
@@ -93,7 +94,7 @@ def _shortage(plan: Plan, history: History) -> Iterator[Violation]:
 
 def _silence(plan: Plan, history: History) -> Iterator[Violation]:
     """Looked at where a host that falls silent is all that ever went wrong."""
-    struck = [fact for fact in history if isinstance(fact, FaultStruck)]
+    struck = only(history, FaultStruck)
     alone = len(struck) == 1 and struck[0].kind == "host crashes"
     if not alone or not plan.embedded or struck[0].host == 0:
         return
@@ -114,7 +115,7 @@ def _silence(plan: Plan, history: History) -> Iterator[Violation]:
 
 def _again(plan: Plan, history: History) -> Iterator[Violation]:
     """Looked at where all were killed once, with all that they had, and nothing else went wrong."""
-    struck = [fact for fact in history if isinstance(fact, FaultStruck)]
+    struck = only(history, FaultStruck)
     planned = [fault for fault in plan.faults if fault.kind == KILLED]
     if len(struck) != 1 or len(planned) != 1 or struck[0].kind != KILLED or not plan.enough_nodes:
         return
@@ -122,14 +123,14 @@ def _again(plan: Plan, history: History) -> Iterator[Violation]:
     if not known or WAYS_TO_DIE[planned[0].other % len(WAYS_TO_DIE)] not in ("nodes", "power"):
         return
     after = [fact for fact in history if fact.at > struck[0].at]
-    before = [f for f in history if isinstance(f, WorkerBegan) and f.at <= struck[0].at]
-    starts = [f.at for f in after if isinstance(f, AgentBegan)]
+    before = [f for f in only(history, WorkerBegan) if f.at <= struck[0].at]
+    starts = [f.at for f in only(after, AgentBegan)]
     if not before or not starts:
         return
     leases, times = plan.config.leases, plan.config.timeouts
     # Who is not told of changes asks for them; a node that cannot preload gives up on that.
     within_s = (leases.tenure_s / 3 + times.preload_s) * (1 + leases.drift) + FOUND_S
-    began = (f.at for f in after if isinstance(f, WorkerBegan))
+    began = (f.at for f in only(after, WorkerBegan))
     took_s = next(began, float("inf")) - max(starts)
     if took_s > within_s:
         text = f"the next round began {took_s:.1f} s after all had been started again"
@@ -141,7 +142,7 @@ def _finished(history: History) -> Iterator[Violation]:
     left: dict[int, Counter[str]] = {}
     touched: set[str] = set()
     struck_until: dict[str, float] = {}
-    for fact in history:
+    for fact in only(history, FaultStruck, RoundEnding, WorkerBegan, WorkerEnded):
         match fact:
             case WorkerBegan() if fact.at < struck_until.get(fact.node, 0.0):
                 return  # Its node cannot tell of its end before it is itself again.

@@ -24,6 +24,7 @@ from holdfast.testing.facts import (
     WorkerListened,
     WorkerReleased,
     WorkerSaved,
+    only,
 )
 from holdfast.testing.plan import FaultKind, Plan
 
@@ -49,7 +50,8 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     rounds: dict[int, RoundSaved] = {}
     is_orderly = all(fault.kind in ORDERLY for fault in plan.faults) and plan.strike is None
     asked: set[str] = set()
-    for fact in history:
+    of_workers = (WorkerBegan, WorkerEnded, WorkerListened, WorkerReleased, WorkerSaved)
+    for fact in only(history, *of_workers, NodeDrained, RoundEnding, SteppedDown):
         match fact:
             case WorkerBegan():
                 known = rounds.setdefault(fact.round, RoundSaved())

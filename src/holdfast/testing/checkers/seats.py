@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from holdfast.core.protocol.messages import RunRound
 from holdfast.core.protocol.model import Assignment
 from holdfast.testing.checkers.kept_out import hosts_out, number_of
-from holdfast.testing.checkers.memory import CoordinatorMemory
+from holdfast.testing.checkers.memory import TELL_OF_MEMORY, CoordinatorMemory
 from holdfast.testing.facts import (
     AgentDied,
     AgentFinished,
@@ -18,6 +18,7 @@ from holdfast.testing.facts import (
     Recorded,
     Violation,
     WorkerBegan,
+    only,
 )
 from holdfast.testing.plan import Plan
 
@@ -36,16 +37,17 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     struck: set[int] = set()
     kept_out: set[int] = set()
     memory = CoordinatorMemory(plan)
-    for fact in history:
+    of_nodes = (AgentDied, AgentFinished, Delivered, NodeDrained, WorkerBegan)
+    for fact in only(history, *TELL_OF_MEMORY, *of_nodes):
         if memory.was_lost(fact):
             members, sizes, ran = {}, {}, {}
         match fact:
+            case Recorded():
+                kept_out = hosts_out(fact.document)
             case FaultStruck() if fact.kind not in KEEPS_SEAT and fact.kind != "workers finish":
                 struck.add(fact.host)
             case AgentDied() | AgentFinished() | NodeDrained():
                 excused.add(fact.node)
-            case Recorded():
-                kept_out = hosts_out(fact.document)
             case WorkerBegan():
                 ran.setdefault(fact.round, set()).add(fact.node)
             case Delivered() if isinstance(fact.message, RunRound):

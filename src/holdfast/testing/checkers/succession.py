@@ -22,6 +22,7 @@ from holdfast.testing.facts import (
     RoundEnding,
     Violation,
     WorkerBegan,
+    only,
 )
 from holdfast.testing.plan import Plan
 
@@ -43,11 +44,12 @@ dials less often the longer it takes."""
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     if plan.embedded:
         return
-    struck = [f for f in history if isinstance(f, FaultStruck) and f.kind not in OF_WORKERS]
-    ended = [(i, f) for i, f in enumerate(history) if isinstance(f, LeaderEnded)]
-    if len(struck) != 1 or not ended or ended[0][1].at > plan.heal_at:
+    struck = [f for f in only(history, FaultStruck) if f.kind not in OF_WORKERS]
+    ended = only(history, LeaderEnded)
+    if len(struck) != 1 or not ended or ended[0].at > plan.heal_at:
         return
-    index, end = ended[0]
+    end = ended[0]
+    index = history.index(end)
     last = _last_word(plan, history[:index], end)
     if last is None:
         return
@@ -69,7 +71,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
 
 def _last_word(plan: Plan, before: History, end: LeaderEnded) -> Recorded | None:
     """What it had written, if its successors had the time to learn that they are."""
-    records = [f for f in before if isinstance(f, Recorded)]
+    records = only(before, Recorded)
     if not records or records[-1].document.leader != end.node:
         return None
     last = records[-1].document

@@ -23,6 +23,7 @@ from holdfast.testing.facts import (
     Violation,
     WorkerBegan,
     WorkerEnded,
+    only,
 )
 from holdfast.testing.plan import Plan
 
@@ -46,16 +47,14 @@ class Round(Struct):
 
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
-    struck = [f for f in history if isinstance(f, FaultStruck)]
+    struck = only(history, FaultStruck)
     if plan.embedded or len(struck) != 1 or plan.config.leases.lease_s < USUAL_LEASE_S:
         return
     fault = struck[0]
     index = history.index(fault)
     round = _round(history[:index])
     settled = round.running and fault.at - round.since > SETTLED_S
-    led = [f.document.leader for f in history[:index] if isinstance(f, Recorded)][-1:] == [
-        fault.node
-    ]
+    led = [f.document.leader for f in only(history[:index], Recorded)][-1:] == [fault.node]
     if settled and _spares_workers(plan, fault, round, led=led):
         yield from _touched(history[index:], fault, round)
 

@@ -11,7 +11,7 @@ from msgspec import DecodeError
 
 from holdfast.core.protocol.document import LIMIT_BYTES, SUCCESSORS, Document, decode, encode
 from holdfast.core.protocol.messages import CloseJob, RunRound
-from holdfast.testing.facts import Delivered, History, Recorded, Violation
+from holdfast.testing.facts import Delivered, History, Recorded, Violation, only
 from holdfast.testing.plan import Plan
 
 NAME = "written_first"
@@ -19,7 +19,7 @@ NAME = "written_first"
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     round, charges, outcome = 0, 0, None
-    for fact in history:
+    for fact in only(history, Recorded, Delivered):
         if isinstance(fact, Recorded):
             ledger = fact.document.ledger
             if len(fact.document.successors) > SUCCESSORS:

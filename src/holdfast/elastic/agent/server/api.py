@@ -31,6 +31,7 @@ Rules
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import threading
@@ -367,14 +368,14 @@ class SimpleElasticAgent(ElasticAgent):
 
     def _record_worker_events(self, result: RunResult) -> None:
         for worker in self._worker_group.workers:
-            end = telling.EndOfProcess.of(result.failures.get(worker.global_rank))
+            failure = result.failures.get(worker.global_rank)
             event = self._construct_event(
                 self._get_worker_state(worker, result),
                 EventSource.WORKER,
                 worker,
-                raw_error=end.raw_error,
-                exit_code=end.exit_code,
-                worker_pid=end.pid,
+                raw_error=json.dumps(failure.error_file_data) if failure else None,
+                exit_code=failure.exitcode if failure else None,
+                worker_pid=failure.pid if failure else None,
             )
             record(event, self._worker_group.spec.event_log_handler)
 
@@ -395,8 +396,9 @@ class SimpleElasticAgent(ElasticAgent):
         exit_code: int | None = None,
         worker_pid: int | None = None,
     ) -> Event:
-        end = telling.EndOfProcess(exit_code, worker_pid, raw_error)
-        return telling.event_of_state(self, state, source, worker, end, duration_ms)
+        end = {"exit_code": exit_code, "worker_pid": worker_pid}
+        said = {"raw_error": raw_error, "duration_ms": duration_ms}
+        return telling.event_of_state(self, state, source, worker, end, **said)
 
     def _record_metrics(self, group_results: RunResult) -> None:
         spec = self._worker_group.spec

@@ -12,13 +12,13 @@ its own, since nobody knows what else the caller's threads do.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
 
 from holdfast.core.node.health import Health, liveness
 from holdfast.runtime.loop import EventLoop
+from holdfast.runtime.thread_calls import ThreadCalls
 from holdfast.transport.http_model import HttpResponse, PageRequest, Route, at_once, said
 from holdfast.transport.http_server import HttpServer
 
@@ -89,8 +89,7 @@ class _Serving:
         except OSError:
             self._loop.close()
             raise
-        self._bell = os.eventfd(0)
-        self._loop.add_reader(self._bell, lambda: None)
+        self._calls = ThreadCalls(self._loop)
         self._is_ending = False
         self._thread = threading.Thread(target=self._run, name="HealthCheckServer", daemon=True)
         self._thread.start()
@@ -98,14 +97,15 @@ class _Serving:
     def _run(self) -> None:
         self._loop.run_until(lambda: self._is_ending)
         self._server.close()
-        self._loop.remove_reader(self._bell)
+        self._calls.close()
         self._loop.close()
 
     def end(self) -> None:
-        self._is_ending = True
-        os.eventfd_write(self._bell, 1)
+        self._calls.put(self._stop)
         self._thread.join()
-        os.close(self._bell)
+
+    def _stop(self) -> None:
+        self._is_ending = True
 
 
 def _nobody_cares(problem: str) -> None:

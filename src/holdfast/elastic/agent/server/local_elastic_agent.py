@@ -41,7 +41,7 @@ from holdfast.elastic.agent.server.health_check_server import (
     create_healthcheck_server,
 )
 from holdfast.elastic.agent.server.stuck_workers import StuckWorkers
-from holdfast.elastic.agent.server.worker_environment import StartOfWorkers, of_workers
+from holdfast.elastic.agent.server.worker_environment import of_workers
 from holdfast.elastic.metrics import prof
 from holdfast.elastic.multiprocessing import PContext, start_processes
 from holdfast.elastic.multiprocessing.signals import held_back
@@ -119,7 +119,7 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         spec = worker_group.spec
         restart_count = spec.max_restarts - self._remaining_restarts
-        envs = of_workers(worker_group, StartOfWorkers(restart_count, self._round))
+        envs = of_workers(worker_group, restart_count, self._round)
         ranks = [worker.local_rank for worker in worker_group.workers]
         self._stop_watches()
         with held_back():  # Both start threads: see `_await_news`.

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from holdfast.core.policy import ranks
 from holdfast.core.protocol.model import Endpoint, NodeInfo
 from holdfast.elastic.agent.server.worker_group import Worker, WorkerSpec
+from holdfast.elastic.utils.store import values_of
 
 ROLE_INFO = "torchelastic/role_info/"
 ASSIGNED_RANKS = "torchelastic/assigned_ranks/"
@@ -92,7 +93,7 @@ def _agreed(store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
     store.set(f"{ROLE_INFO}{group_rank}", own.serialize())
     if group_rank != 0:
         return RankShare(*json.loads(store.get(f"{ASSIGNED_RANKS}{group_rank}")))
-    told = _get_all(store, [f"{ROLE_INFO}{peer}" for peer in range(group_world_size)])
+    told = values_of(store, [f"{ROLE_INFO}{peer}" for peer in range(group_world_size)])
     shares = _divided([RoleInstanceInfo.deserialize(one) for one in told])
     keys = [f"{ASSIGNED_RANKS}{peer}" for peer in range(group_world_size)]
     _set_all(store, keys, [json.dumps(share).encode() for share in shares])
@@ -114,12 +115,6 @@ def _divided(told: Sequence[RoleInstanceInfo]) -> list[RankShare]:
         )
         for one in assigned
     ]
-
-
-def _get_all(store: Any, keys: Sequence[str]) -> list[bytes]:
-    if hasattr(store, "multi_get"):
-        return list(store.multi_get(keys))
-    return [store.get(key) for key in keys]
 
 
 def _set_all(store: Any, keys: Sequence[str], values: Sequence[bytes]) -> None:

@@ -1,6 +1,6 @@
 """What is told of a run: the events and the metrics of an agent, and its words for a failure.
 
-All of it is set by holdfast slurm from what the agent knows. It is the agent that records it, in
+All of it is worked out from what the agent knows. It is the agent that records it, in
 methods which others may replace.
 """
 
@@ -11,7 +11,7 @@ import json
 import socket
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from holdfast.elastic.agent.server.worker_group import RunResult, Worker, WorkerGroup
 from holdfast.elastic.events import Event, EventMetadataValue, EventSource
@@ -21,29 +21,15 @@ if TYPE_CHECKING:
     from holdfast.elastic.agent.server.api import SimpleElasticAgent
 
 
-class EndOfProcess(NamedTuple):
-    """What is known of the end of a worker or an agent; nothing of one that has not failed."""
-
-    exit_code: int | None = None
-    pid: int | None = None
-    raw_error: str | None = None
-
-    @classmethod
-    def of(cls, failure: ProcessFailure | None) -> EndOfProcess:
-        if failure is None:
-            return cls()
-        return cls(failure.exitcode, failure.pid, json.dumps(failure.error_file_data))
-
-
 def event_of_state(
     agent: SimpleElasticAgent,
     state: str,
     source: EventSource,
     worker: Worker | None,
-    end: EndOfProcess,
-    duration_ms: float | None,
+    end: Mapping[str, int | None],
+    **said: EventMetadataValue,
 ) -> Event:
-    """The agent or one of its workers is in this state."""
+    """The agent or one of its workers is in this state; `end` is what is known of a worker's."""
     group = agent._worker_group
     details: dict[str, Any] = {
         "group_world_size": group.group_world_size,
@@ -54,8 +40,7 @@ def event_of_state(
         details["local_rank"] = [worker.local_rank]
         details["role_rank"] = [worker.role_rank]
         details["role_world_size"] = [worker.role_world_size]
-        details["exit_code"] = [end.exit_code]
-        details["worker_pid"] = [end.pid]
+        details.update((name, [value]) for name, value in end.items())
     return event(
         agent,
         f"torchelastic.worker.status.{state}",
@@ -63,9 +48,8 @@ def event_of_state(
         global_rank=None if worker is None else worker.global_rank,
         worker_id=None if worker is None else str(worker.id),
         state=state,
-        raw_error=end.raw_error,
         metadata=json.dumps(details),
-        duration_ms=duration_ms,
+        **said,
     )
 
 

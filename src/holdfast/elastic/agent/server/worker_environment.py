@@ -8,8 +8,6 @@ not have to have one.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import NamedTuple
 
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy
 from holdfast.core.protocol.model import Assignment, Endpoint, Ranks
@@ -20,25 +18,18 @@ PASSED_ON = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", "CUDA_VISIBLE
 """What workers get as the agent has it, even if it is changed while they run."""
 
 
-class StartOfWorkers(NamedTuple):
-    """What tells one start of the workers from another."""
-
-    restart_count: int
-    round: int | None
-
-
 def of_workers(
-    group: WorkerGroup, attempt: StartOfWorkers, inherited: Mapping[str, str] = os.environ
+    group: WorkerGroup, restart_count: int, round_number: int | None
 ) -> dict[int, dict[str, str]]:
     """The variables of each worker, by local rank; ValueError for one that has no device."""
     config = _config(group)
-    passed_on = {name: inherited[name] for name in PASSED_ON if name in inherited}
+    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     common = environment.shared(config, passed_on)
-    assignment = _assignment(group, attempt)
+    assignment = _assignment(group, restart_count, round_number or 0)
     variables = {}
     for ranks in assignment.workers:
         own = environment.of_worker(config, common, assignment, ranks)
-        if attempt.round is None:
+        if round_number is None:
             del own["HOLDFAST_ROUND"]
         if config.virtual_local_rank and not own["CUDA_VISIBLE_DEVICES"]:
             raise ValueError(
@@ -61,12 +52,12 @@ def _config(group: WorkerGroup) -> JobConfig:
     )
 
 
-def _assignment(group: WorkerGroup, attempt: StartOfWorkers) -> Assignment:
+def _assignment(group: WorkerGroup, restart_count: int, round_number: int) -> Assignment:
     serves_store = bool(getattr(group.spec.rdzv_handler, "use_agent_store", False))
     any_worker = group.workers[0]
     return Assignment(
-        round=attempt.round or 0,
-        restart_count=attempt.restart_count,
+        round=round_number,
+        restart_count=restart_count,
         group_rank=group.group_rank or 0,
         group_size=group.group_world_size or 1,
         world_size=any_worker.world_size,

@@ -68,6 +68,7 @@ class Reader:
         """Of the program's own files, as far as they were read."""
         self._places = places
         self._expressions = Expressions(self.steps, self.imports)
+        self._file = FileBeingRead("")
         self._tries = 0
 
     def is_installed(self, module: str) -> bool:
@@ -86,11 +87,15 @@ class Reader:
             raise Unforeseeable from error  # The worker itself will say what is wrong with it.
         scope.names.update(__name__=Known(name), __file__=Known(path), __package__=Known(package))
         scope.names.update(__doc__=BUILT_IN, __spec__=Plain(), __loader__=Plain())
-        self._statements(tree.body, scope, FileBeingRead(package))
+        outer, self._file = self._file, FileBeingRead(package)
+        try:
+            self._statements(tree.body, scope)
+        finally:
+            self._file = outer
 
-    def _statements(self, statements: list[ast.stmt], scope: Scope, place: FileBeingRead) -> None:
+    def _statements(self, statements: list[ast.stmt], scope: Scope) -> None:
         for statement in statements:
-            self._statement(statement, scope, place)
+            self._statement(statement, scope)
             if self._tries and self._expressions.may_raise:
                 # Somebody is prepared for an exception: what follows may be left out.
                 self._doubt()
@@ -99,25 +104,25 @@ class Reader:
         if self.steps.certainty is Certainty.CERTAIN:
             self.steps.certainty = Certainty.UNCERTAIN
 
-    def _statement(self, statement: ast.stmt, scope: Scope, place: FileBeingRead) -> None:
+    def _statement(self, statement: ast.stmt, scope: Scope) -> None:
         self._expressions.burn()
         match statement:
             case ast.Import():
                 self._import(statement, scope)
             case ast.ImportFrom():
-                self._import_from(statement, scope, place)
+                self._import_from(statement, scope)
             case ast.If():
-                self._condition(statement, scope, place)
+                self._condition(statement, scope)
             case ast.Try():
-                self._attempt(statement, scope, place)
+                self._attempt(statement, scope)
             case ast.For():
-                self._loop(statement, scope, place)
+                self._loop(statement, scope)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                self._function(statement, scope, place)
+                self._function(statement, scope)
             case ast.ClassDef():
-                self._class(statement, scope, place)
+                self._class(statement, scope)
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
-                self._assignment(statement, scope, place)
+                self._assignment(statement, scope)
             case ast.Delete():
                 self._deletion(statement, scope)
             case ast.Expr():
@@ -146,13 +151,13 @@ class Reader:
             own = isinstance(value, OwnModule)
             scope.bind(top, OwnModule(top) if own else Thing(top))
 
-    def _import_from(self, statement: ast.ImportFrom, scope: Scope, place: FileBeingRead) -> None:
+    def _import_from(self, statement: ast.ImportFrom, scope: Scope) -> None:
         module = statement.module or ""
         names = [alias.name for alias in statement.names]
         if module == "__future__" and "annotations" in names:
-            place.annotations_are_postponed = True
+            self._file.annotations_are_postponed = True
         if statement.level:
-            parts = place.package.split(".") if place.package else []
+            parts = self._file.package.split(".") if self._file.package else []
             if statement.level > len(parts):
                 raise Unforeseeable("a relative import without a package")
             parts = parts[: len(parts) - statement.level + 1]
@@ -166,20 +171,20 @@ class Reader:
 
     # What depends.
 
-    def _condition(self, statement: ast.If, scope: Scope, place: FileBeingRead) -> None:
+    def _condition(self, statement: ast.If, scope: Scope) -> None:
         truth = self._expressions.truth(statement.test, scope)
         if truth is not None:
-            self._statements(statement.body if truth else statement.orelse, scope, place)
+            self._statements(statement.body if truth else statement.orelse, scope)
             return
         if self._is_default_of_variable(statement, scope):
             return
         before = dict(scope.names)
         with self._expressions.uncertain():
-            self._statements(statement.body, scope, place)
+            self._statements(statement.body, scope)
         after_body = scope.names
         scope.names = before
         with self._expressions.uncertain():
-            self._statements(statement.orelse, scope, place)
+            self._statements(statement.orelse, scope)
         scope.join([after_body])
 
     def _is_default_of_variable(self, statement: ast.If, scope: Scope) -> bool:
@@ -198,7 +203,7 @@ class Reader:
                     return True
         return False
 
-    def _loop(self, statement: ast.For, scope: Scope, place: FileBeingRead) -> None:
+    def _loop(self, statement: ast.For, scope: Scope) -> None:
         """Each turn of a loop over constants."""
         many = self._expressions.value(statement.iter, scope)
         items = many.value if isinstance(many, Known) else None
@@ -206,10 +211,10 @@ class Reader:
             raise Unforeseeable("a loop over what cannot be told")
         for item in items:
             self._expressions.bind_target(statement.target, Known(item), scope)
-            self._statements(statement.body, scope, place)
-        self._statements(statement.orelse, scope, place)
+            self._statements(statement.body, scope)
+        self._statements(statement.orelse, scope)
 
-    def _attempt(self, statement: ast.Try, scope: Scope, place: FileBeingRead) -> None:
+    def _attempt(self, statement: ast.Try, scope: Scope) -> None:
         """`try: import a`, and what to do without it."""
         caught = [self._caught(handler, scope) for handler in statement.handlers]
         before = dict(scope.names)
@@ -219,7 +224,7 @@ class Reader:
         self._tries += catches_more
         failed: Absent | None = None
         try:
-            self._statements(statement.body, scope, place)
+            self._statements(statement.body, scope)
         except Absent as error:
             failed = error
         finally:
@@ -227,13 +232,13 @@ class Reader:
         in_doubt = self._expressions.may_raise and catches_more
         self._expressions.may_raise = self._expressions.may_raise or outer_may_raise
         if failed is None:
-            self._statements(statement.orelse, scope, place)
+            self._statements(statement.orelse, scope)
         self.steps.certainty = certainty
         if failed is not None:
-            self._handle(failed, statement, caught, scope, place)
+            self._handle(failed, statement, caught, scope)
         else:
-            self._handle_in_case(statement, before, in_doubt, scope, place)
-        self._statements(statement.finalbody, scope, place)
+            self._handle_in_case(statement, before, in_doubt, scope)
+        self._statements(statement.finalbody, scope)
 
     def _caught(self, handler: ast.ExceptHandler, scope: Scope) -> frozenset[str]:
         """The full names of the exceptions that a handler is for."""
@@ -244,31 +249,21 @@ class Reader:
         return frozenset(v.name if isinstance(v, Thing) else "the program's own" for v in values)
 
     def _handle(
-        self,
-        error: Absent,
-        statement: ast.Try,
-        caught: list[frozenset[str]],
-        scope: Scope,
-        place: FileBeingRead,
+        self, error: Absent, statement: ast.Try, caught: list[frozenset[str]], scope: Scope
     ) -> None:
         """Read the handler that is run when an import fails."""
         catching = {*ALL_ERRORS, "builtins.ImportError", f"builtins.{error.raises}"}
         for handler, types in zip(statement.handlers, caught, strict=True):
             if types & catching:
-                self._handler(handler, scope, place)
+                self._handler(handler, scope)
                 return
             if not all(name.startswith("builtins.") for name in types):
                 raise Unforeseeable("it cannot be told whether an exception is caught")
-        self._statements(statement.finalbody, scope, place)
+        self._statements(statement.finalbody, scope)
         raise error
 
     def _handle_in_case(
-        self,
-        statement: ast.Try,
-        before: dict[str, Value],
-        in_doubt: bool,
-        scope: Scope,
-        place: FileBeingRead,
+        self, statement: ast.Try, before: dict[str, Value], in_doubt: bool, scope: Scope
     ) -> None:
         """Read handlers that should not be run, for the names that are not known then."""
         certainty = self.steps.certainty
@@ -282,16 +277,16 @@ class Reader:
             if certainty is Certainty.CERTAIN:
                 self.steps.certainty = unlikely
             try:
-                self._handler(handler, trial, place)
+                self._handler(handler, trial)
             finally:
                 self.steps.certainty = certainty
             others.append(trial.names)
         scope.join(others)
 
-    def _handler(self, handler: ast.ExceptHandler, scope: Scope, place: FileBeingRead) -> None:
+    def _handler(self, handler: ast.ExceptHandler, scope: Scope) -> None:
         if handler.name:
             scope.bind(handler.name, Plain())
-        self._statements(handler.body, scope, place)
+        self._statements(handler.body, scope)
         if handler.name:
             scope.names.pop(handler.name, None)
 
@@ -307,12 +302,10 @@ class Reader:
 
     # Definitions.
 
-    def _function(
-        self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope, place: FileBeingRead
-    ) -> None:
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
         kinds = [self._decorator(each, scope) for each in node.decorator_list]
         self._expressions.defaults(node.args, scope)
-        if not place.annotations_are_postponed:
+        if not self._file.annotations_are_postponed:
             inner = self._type_parameters(node, scope)
             arguments = node.args
             every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
@@ -342,14 +335,14 @@ class Reader:
             return ""
         raise Unforeseeable("a decorator that is not in the tables")
 
-    def _class(self, node: ast.ClassDef, scope: Scope, place: FileBeingRead) -> None:
+    def _class(self, node: ast.ClassDef, scope: Scope) -> None:
         for decorator in node.decorator_list:
             self._decorator(decorator, scope)
         inner = self._type_parameters(node, scope)
         bases = [self._expressions.value(base, inner) for base in node.bases]
         keywords = [self._expressions.value(each.value, inner) for each in node.keywords]
         body = Scope(outer=inner)
-        self._statements(node.body, body, place)
+        self._statements(node.body, body)
         own = [base for base in bases if isinstance(base, OwnClass)]
         foreign = [base for base in bases if is_foreign(base)]
         if len(own) + len(foreign) < len(bases) or not all(map(is_foreign, keywords)):
@@ -366,9 +359,7 @@ class Reader:
 
     # Names.
 
-    def _assignment(
-        self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, scope: Scope, place: FileBeingRead
-    ) -> None:
+    def _assignment(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, scope: Scope) -> None:
         match node:
             case ast.AugAssign(target=ast.Name(name)):
                 both = ast.BinOp(ast.Name(name, ast.Load()), node.op, node.value)
@@ -379,7 +370,7 @@ class Reader:
                 if node.value is not None:
                     value = self._expressions.value(node.value, scope)
                     self._assign(node.target, value, scope)
-                if not place.annotations_are_postponed and isinstance(node.target, ast.Name):
+                if not self._file.annotations_are_postponed and isinstance(node.target, ast.Name):
                     self._expressions.value(node.annotation, scope)
             case ast.Assign():
                 value = self._expressions.value(node.value, scope)

@@ -11,7 +11,7 @@ Own         anything else, which may run the program's own code when it is used
 
 from __future__ import annotations
 
-from typing import ClassVar
+from msgspec import Struct
 
 
 class Unforeseeable(Exception):
@@ -26,60 +26,31 @@ class Absent(Exception):
         self.raises = raises
 
 
-class Valued:
-    """Equal if all that is known is. Written out, since data classes take milliseconds to make."""
-
-    __slots__: tuple[str, ...] = ()
-    __match_args__: ClassVar[tuple[str, ...]] = ()
-
-    def __eq__(self, other: object) -> bool:
-        same = type(self) is type(other)
-        return same and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
+class Known(Struct):
+    value: object
 
 
-class Known(Valued):
-    __slots__ = __match_args__ = ("value",)
-
-    def __init__(self, value: object) -> None:
-        self.value = value
+class Plain(Struct):
+    kind: str = ""
 
 
-class Plain(Valued):
-    __slots__ = __match_args__ = ("kind",)
-
-    def __init__(self, kind: str = "") -> None:
-        self.kind = kind
+class Thing(Struct):
+    name: str
 
 
-class Thing(Valued):
-    __slots__ = __match_args__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+class OwnModule(Struct):
+    name: str
 
 
-class OwnModule(Valued):
-    __slots__ = __match_args__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-class OwnClass:
+class OwnClass(Struct, eq=False):
     """`names` are those of its body; a class that `is_simple` has no base but simple ones."""
 
-    def __init__(
-        self, names: dict[str, Value], is_simple: bool, is_enumeration: bool = False
-    ) -> None:
-        self.names = names
-        self.is_simple = is_simple
-        self.is_enumeration = is_enumeration
+    names: dict[str, Value]
+    is_simple: bool
+    is_enumeration: bool = False
 
 
-class Own(Valued):
+class Own(Struct):
     pass
 
 
