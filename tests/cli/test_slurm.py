@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Literal
 
+import msgspec
 import pytest
 
 from holdfast.cli.slurm import sort, submission
+from holdfast.core.node.io import Told
 from holdfast.core.protocol.errors import UsageError
+from holdfast.core.protocol.messages import CloseJob, RunRound
+from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks
+from holdfast.observe.journal import AgentStep
 
 RunHoldfast = Callable[..., "CompletedProcess[str]"]
 PROGRAM = ("--", "train.py")
+Verdict = Literal["succeeded", "failed"]
 
 
 def test_a_dry_run_prints_the_script_and_makes_nothing(
@@ -189,21 +195,17 @@ printf '7_0|RUNNING|n1|None\\n7_1|RUNNING|n2|None\\n'
 """
 
 
-def journal(host: str, place: int, verdict: str, status: int) -> str:
-    at = {"round": 1, "group_rank": place, "group_size": 2}
-    outcome = {"verdict": verdict, "reason": "it is over", "exit_status": status}
-    messages = [
-        {"type": "RunRound", "assignment": at},
-        {"type": "CloseJob", "outcome": outcome},
-    ]
-    lines: list[dict] = [{"schema": 1, "host": host}]
-    lines += [{"machine": "agent", "event": {"type": "Told", "message": m}} for m in messages]
-    return "".join(json.dumps(line) + "\n" for line in lines)
+def journal(host: str, place: int, verdict: Verdict, status: int) -> str:
+    ranks, master = (Ranks(0, place, place),), Endpoint("n1", 29500)
+    runs = RunRound(Assignment(1, 0, place, 2, 2, 2, ranks, master))
+    told = (runs, CloseJob(Outcome(verdict, "it is over", status)))
+    steps = [AgentStep(n, n, Told(message), []) for n, message in enumerate(told, 1)]
+    return "".join(msgspec.json.encode(line).decode() + "\n" for line in ({"host": host}, *steps))
 
 
 @pytest.mark.parametrize(("verdict", "status"), [("succeeded", 0), ("failed", 1)])
 def test_a_job_is_followed_to_its_end_and_ends_as_it_did(
-    run_holdfast: RunHoldfast, tmp_path: Path, verdict: str, status: int
+    run_holdfast: RunHoldfast, tmp_path: Path, verdict: Verdict, status: int
 ) -> None:
     stub(tmp_path / "bin", "sbatch", SBATCH)
     stub(tmp_path / "bin", "squeue", SQUEUE)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.core.protocol.messages import SettleQuestion
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.questions import (
     Answer,
@@ -33,6 +34,7 @@ from holdfast.core.protocol.questions import (
     StacksTold,
     StopWanted,
     UnderWay,
+    pack,
 )
 from holdfast.dashboard.source import Asking, Whom
 from holdfast.observe.story import StoryEvent
@@ -75,7 +77,7 @@ class MadeUpJob:
     ) -> None:
         self.asked.append(question)
         if self.refusal:
-            asking.settled(self.refusal)
+            asking.on_settled(SettleQuestion(0, self.refusal))
             return
         if isinstance(question, EventsAsked) and question.after >= len(self.events):
             self.waiting.append((question, asking))
@@ -84,8 +86,8 @@ class MadeUpJob:
             return  # Nobody writes any more.
         names = [f"n{k}" for k in range(self.nodes)] if of == "all" else list(nodes)
         for name in names if of != "coordinator" else [self.coordinator]:
-            asking.answered(name, self._answer(question, name))
-        asking.settled()
+            asking.on_answer(0, name, pack(self._answer(question, name)))
+        asking.on_settled(SettleQuestion(0))
 
     def _answer(self, question: Question, node: str) -> Answer:
         match question:
@@ -146,7 +148,7 @@ class MadeUpJob:
                     rank - first,
                     10_000 + rank,
                     "running",
-                    self.step() - (chance.random() < 0.1),
+                    max(0, self.step() - (chance.random() < 0.1)),
                     0.1,
                     (1 / self.step_s) * (0.3 if rank in self.slow else 0.98 + chance.random() / 50),
                     "",

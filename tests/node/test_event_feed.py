@@ -33,7 +33,7 @@ class Stage:
             self.journal.agent(self.clock.now(), SignalReceived(15), [Say(text)])
 
     def listen(self) -> EventFeed:
-        self.feed = EventFeed(self.journal, HEADER, self.clock)
+        self.feed = EventFeed(self.journal, self.clock)
         return self.feed
 
     def catch_up(self) -> None:

@@ -84,7 +84,7 @@ MUTANTS = (
         "a node that leaves does not hand its place over",
         "engine",
         "node.elected:Elected.leave",
-        "        self.coordinating.hand_over()\n",
+        "        self.coordinating.decide(HandOverAsked())\n",
         "        pass\n",
         "takeover",
         (8,),

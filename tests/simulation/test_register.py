@@ -6,16 +6,8 @@ from random import Random
 
 import pytest
 
-from holdfast.core.election.io import (
-    ElectionEvent,
-    ReadRegister,
-    RegisterRead,
-    RegisterUnclear,
-    RegisterWrote,
-    WriteRegister,
-)
 from holdfast.core.policy.config import Leases
-from holdfast.core.protocol.document import Document
+from holdfast.registers.register_thread import NoAnswer, RegisterAnswer, Reply
 from holdfast.testing.plan import RegisterKind, RegisterPlan
 from holdfast.testing.register import ClusterRegister
 from holdfast.testing.timeline import Timeline
@@ -29,18 +21,18 @@ class Asker:
     def __init__(self, host: int = 0) -> None:
         self.host = host
         self.token = 0
-        self.told: list[ElectionEvent] = []
+        self.told: list[Reply] = []
 
-    def answered(self, event: ElectionEvent) -> None:
-        self.told.append(event)
-        if isinstance(event, RegisterRead | RegisterWrote):
-            self.token = event.token
+    def answered(self, reply: Reply) -> None:
+        self.told.append(reply)
+        if isinstance(reply, RegisterAnswer):
+            self.token = reply.token
 
-    def recorded(self, document: Document, blank: bool) -> None:
+    def recorded(self, content: bytes, blank: bool) -> None:
         pass
 
-    def reads(self) -> list[RegisterRead]:
-        return [event for event in self.told if isinstance(event, RegisterRead)]
+    def reads(self) -> list[RegisterAnswer]:
+        return [reply for reply in self.told if isinstance(reply, RegisterAnswer)]
 
 
 class Stage:
@@ -55,8 +47,7 @@ class Stage:
     def write(self, asker: Asker | None = None) -> None:
         asker = asker or self.writer
         self.written += 1
-        document = Document(1, 1, self.written, f"n/{self.written}", "n")
-        self.register.ask(asker, WriteRegister(document, asker.token), asker.answered)
+        self.register.ask(asker, (b"%d" % self.written, asker.token), asker.answered)
         self.run(0.1)
 
     def run(self, for_s: float) -> None:
@@ -67,8 +58,7 @@ def test_a_stale_token_changes_nothing() -> None:
     stage = Stage("plain")
     stage.write()
     stage.write(Asker())
-    assert stage.register.document is not None
-    assert stage.register.document.counter == 1
+    assert stage.register.content == b"1"
 
 
 def test_a_token_never_comes_again_after_the_content_was_lost() -> None:
@@ -76,7 +66,7 @@ def test_a_token_never_comes_again_after_the_content_was_lost() -> None:
     stage.write()
     before = stage.register.token
     stage.register.restart_empty()
-    assert (stage.register.document, stage.register.token) == (None, 0)
+    assert (stage.register.content, stage.register.token) == (None, 0)
     stage.write(Asker())
     assert stage.register.token > before
 
@@ -110,7 +100,7 @@ def test_a_watch_that_broke_is_told_of_when_it_is_found_out() -> None:
     stage.write()
     assert stage.watcher.told == []
     stage.run(3.0)
-    assert [type(event) for event in stage.watcher.told] == [RegisterUnclear]
+    assert [type(reply) for reply in stage.watcher.told] == [NoAnswer]
 
 
 def test_a_writer_expires_only_when_its_tenure_is_over() -> None:
@@ -121,7 +111,7 @@ def test_a_writer_expires_only_when_its_tenure_is_over() -> None:
     assert not any(read.expired for read in stage.watcher.reads())
     stage.run(TERMS.takeover_s - TERMS.tenure_s + 0.1)
     assert stage.watcher.reads()[-1].expired
-    stage.register.ask(stage.watcher, ReadRegister(), stage.watcher.answered)
+    stage.register.ask(stage.watcher, None, stage.watcher.answered)
     stage.run(0.1)
     assert stage.watcher.reads()[-1].expired
 
@@ -142,6 +132,6 @@ def test_whoever_gets_no_answer_is_told_once_that_there_will_be_none(ailment: st
     stage.write()
     stage.run(TERMS.tenure_s)
     (told,) = stage.writer.told
-    assert isinstance(told, RegisterUnclear)
+    assert isinstance(told, NoAnswer)
     assert told.refused == (ailment == "refuses")
-    assert (stage.register.document is not None) == (ailment == "mute")
+    assert (stage.register.content is not None) == (ailment == "mute")

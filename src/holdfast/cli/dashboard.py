@@ -86,7 +86,7 @@ def _link(door: AgentDoor) -> str:
         with enter(door) as job:
             for _, told in job.ask(DashboardAsked(), of="some", nodes=[door.node]):
                 if isinstance(told, DashboardTold):
-                    return f"{told.url}#key={told.key}"
+                    return told.link
     except VisitError:
         pass  # It has just ended, or has nobody to ask: the next one may know.
     return ""

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.cli import slurm_commands
+from holdfast.cli.slurm_roll import Roll
 from holdfast.core.protocol import exit_status
 from holdfast.placement import slurm_queue
 from holdfast.placement.slurm_batch import LOGS
-from holdfast.placement.slurm_roll import Roll
 from holdfast.runtime.file_news import FileNews
 
 ASK_EVERY_S = 30.0

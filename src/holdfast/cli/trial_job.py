@@ -157,13 +157,7 @@ class TrialJob:
 
 
 def _children() -> list[int]:
-    while True:
-        try:
-            tasks = list(Path("/proc/self/task").iterdir())
-            told = [(task / "children").read_text() for task in tasks]
-        except OSError:
-            continue  # A thread has just ended: its children are another one's now.
-        return [int(pid) for each in told for pid in each.split()]
+    return [one.pid for one in linux.process_table() if one.parent == os.getpid()]
 
 
 def _left_processes() -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
-from holdfast.core.protocol.questions import Answer, NotKnown, Question
+from holdfast.core.protocol.messages import SettleQuestion
+from holdfast.core.protocol.questions import Answer, NotKnown, Question, read_answer
 
 Whom = Literal["coordinator", "all", "some"]
 
 
 class Asking:
-    """One question on its way, and all that comes of it."""
+    """One question on its way, and all that comes of it: whom `node.questions` tells."""
 
     def __init__(self, then: Callable[[Asking], None]) -> None:
         """`then` is called once, when no further answer comes, unless it is cancelled."""
@@ -33,22 +34,19 @@ class Asking:
         unknown = [one.reason for one in self.by_node.values() if isinstance(one, NotKnown)]
         return unknown[0] if len(unknown) == len(self.by_node) else ""
 
-    def answered(self, node: str, answer: Answer) -> None:
-        self.by_node[node] = answer
+    def on_answer(self, number: int, node: str, answer: bytes) -> None:
+        if self._then is not None:
+            self.by_node[node] = read_answer(answer)
 
-    def settled(self, refused: str = "", missing: tuple[str, ...] = ()) -> None:
+    def on_settled(self, settled: SettleQuestion) -> None:
         then, self._then = self._then, None
-        self._refused, self.missing = refused, missing
+        self._refused, self.missing = settled.refused, settled.missing
         if then is not None:
             then(self)
 
     def cancel(self) -> None:
         """Nobody wants to know any more."""
         self._then = None
-
-    @property
-    def is_wanted(self) -> bool:
-        return self._then is not None
 
 
 class Source(Protocol):

@@ -147,12 +147,9 @@ def cgroup_level(proc: Path = Path("/proc"), mounted: Path = Path("/sys/fs/cgrou
     """Whether processes could be held together by a cgroup of our own."""
     if not (mounted / "cgroup.controllers").exists():
         return "version 1" if mounted.is_dir() and any(mounted.iterdir()) else "none"
-    try:
-        lines = (proc / "self/cgroup").read_text().splitlines()
-    except OSError:
+    if not (proc / "self/cgroup").exists():
         return "none"
-    own = next((line[3:] for line in lines if line.startswith("0::")), "/")
-    folder = mounted / own.lstrip("/")
+    folder = _own_cgroup(proc, mounted)
     writable = os.access(folder, os.W_OK) and os.access(folder / "cgroup.procs", os.W_OK)
     return "delegated" if writable else "not delegated"
 
@@ -171,9 +168,14 @@ def _limit(value: int) -> int | None:
 
 
 def _cgroup_processes() -> int | None:
-    lines = _lines(Path("/proc/self/cgroup"))
+    return _number(_own_cgroup() / "pids.max")
+
+
+def _own_cgroup(proc: Path = Path("/proc"), mounted: Path = Path("/sys/fs/cgroup")) -> Path:
+    """The folder of the cgroup that this process is in."""
+    lines = _lines(proc / "self/cgroup")
     own = next((line[3:] for line in lines if line.startswith("0::")), "/")
-    return _number(Path("/sys/fs/cgroup") / own.lstrip("/") / "pids.max")
+    return mounted / own.lstrip("/")
 
 
 def _memory() -> tuple[int | None, int | None]:
@@ -184,8 +186,7 @@ def _memory() -> tuple[int | None, int | None]:
         if name in ("MemTotal", "MemAvailable"):
             known[name] = int(rest.split()[0]) * 1024
     total, free = known.get("MemTotal"), known.get("MemAvailable")
-    own = next((x[3:] for x in _lines(Path("/proc/self/cgroup")) if x.startswith("0::")), "/")
-    folder = Path("/sys/fs/cgroup") / own.lstrip("/")
+    folder = _own_cgroup()
     allowed, used = _number(folder / "memory.max"), _number(folder / "memory.current")
     if allowed is not None and total is not None and allowed < total:
         left = max(0, allowed - (used or 0))

@@ -37,7 +37,6 @@ from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
 
 if TYPE_CHECKING:
-    from holdfast.node.answering import Records
     from holdfast.node.dashboard import AgentDashboard
     from holdfast.node.health_port import HealthPort
     from holdfast.node.live_line import LiveLine
@@ -85,22 +84,20 @@ class Agent:
         self._journal_lane = self._disk.lane("journal", str(self.logs.root or ""))
         if config.event_log_handler == "console":
             echo = self._echo
-        header = self._journal_header = self._header()
         self._journal = Journal(
             self.logs.journal,
-            header,
+            self._header(),
             echo,
             self._write_journal,
             clocks=partial(read_clocks, loop.now),
         )
         self._recoveries = RecoveryWatch()
         self._journal.listeners.append(self._recoveries.feed)
-        self._voice.listen_to(self._journal, header)
+        self._voice.listen_to(self._journal)
         self._live_line = self._show_live_line() if print_report else None
-        self._front_door = FrontDoor(loop, self._disk, self.workplace)
+        self._front_door = FrontDoor(loop, self._disk, self.workplace, self._journal)
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
         self._front_door.engine = self._engine
-        self._front_door.make_records = self._records
         self._dashboard: AgentDashboard | None = None
         self._health: HealthPort | None = None
         self._traces: TraceExport | None = None
@@ -187,18 +184,13 @@ class Agent:
             from holdfast.node.trace_export import TraceExport
 
             lane = self._disk.lane("traces")
-            self._traces = TraceExport(self._journal, self._header(), lane, self._voice.complain)
+            self._traces = TraceExport(self._journal, lane, self._voice.complain)
 
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it."""
         if self._engine.outcome is not None and isinstance(event, SignalReceived):
             self._hurried = True
         self._engine.post(event)
-
-    def _records(self) -> Records:
-        from holdfast.node.answering import Records
-
-        return Records(self._journal, self._journal_header, self._journal_lane)
 
     def _echo(self, line: bytes) -> None:
         self.console.write(2, line)

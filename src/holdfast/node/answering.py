@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct
 
 from holdfast.core.coordinator import operating
 from holdfast.core.coordinator.io import OperatorAsked
@@ -26,7 +25,6 @@ from holdfast.core.protocol.questions import (
     LOGS_TOLD_BYTES,
     Answer,
     DashboardAsked,
-    DashboardTold,
     DrainWanted,
     EventsAsked,
     EventsTold,
@@ -57,7 +55,7 @@ from holdfast.node.engine import Engine
 from holdfast.node.event_feed import EventFeed, read_steps
 from holdfast.node.network import allow_many_connections
 from holdfast.observe.goodput import RunningLedger
-from holdfast.observe.journal import Journal, JournalHeader
+from holdfast.observe.journal import Journal
 from holdfast.observe.story import StoryEvent
 from holdfast.processes.lookout.usage import (
     MachineUsage,
@@ -84,15 +82,6 @@ REPLY_FIRST_S = 0.1
 NO_WORKERS = "no worker runs on this node now"
 
 
-class Records(Struct, frozen=True):
-    """Where it is written what happened."""
-
-    journal: Journal
-    header: JournalHeader
-    lane: DiskLane
-    """In which the journal is written."""
-
-
 class Answering:
     """Answers for one node."""
 
@@ -100,11 +89,13 @@ class Answering:
         self,
         engine: Engine,
         workplace: Workplace,
-        records: Records,
+        journal: Journal,
+        journal_lane: DiskLane,
         dashboard: Callable[[], AgentDashboard | None],
     ) -> None:
-        self._engine, self._workplace, self._records = engine, workplace, records
-        self._dashboard = dashboard
+        """`journal_lane` is the one in which the journal is written."""
+        self._engine, self._workplace, self._dashboard = engine, workplace, dashboard
+        self._journal, self._journal_lane = journal, journal_lane
         self._usage = UsageWatch()
         self._feed: EventFeed | None = None
 
@@ -166,7 +157,7 @@ class Answering:
         refused = operating.refusal(coordinating.state, event.wish, event.limits)
         if refused:
             return NotKnown(refused)
-        coordinating.operate(event)
+        coordinating.decide(event)
         return UnderWay()
 
     def _harm(self, wanted: HarmWanted) -> Answer:
@@ -208,7 +199,7 @@ class Answering:
         dashboard = self._dashboard()
         if dashboard is None or dashboard.address is None:
             return NotKnown(NO_DASHBOARD)
-        return DashboardTold(dashboard.address.url, dashboard.address.key)
+        return dashboard.address
 
     def _logs_after(self, question: LogsAsked, tell: Reply) -> None:
         recent, ranks = self._workplace.recent, frozenset(question.ranks)
@@ -229,11 +220,10 @@ class Answering:
 
     def _events(self) -> EventFeed:
         """Listens from the first question on; what was before is read from the journal."""
-        records = self._records
         if self._feed is None:
-            self._feed = EventFeed(records.journal, records.header, self._engine.clock)
-            read = partial(read_steps, records.journal.path)
-            records.lane.do(read, self._feed.caught_up)
+            self._feed = EventFeed(self._journal, self._engine.clock)
+            read = partial(read_steps, self._journal.path)
+            self._journal_lane.do(read, self._feed.caught_up)
         return self._feed
 
     def _events_after(self, question: EventsAsked, tell: Reply) -> None:

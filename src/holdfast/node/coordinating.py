@@ -15,12 +15,11 @@ from holdfast.core.coordinator import liveness
 from holdfast.core.coordinator import step as coordinator
 from holdfast.core.coordinator.io import (
     CoordinatorEffect,
+    CoordinatorEvent,
     CoordinatorTimerFired,
     Depose,
     Disconnect,
     Explain,
-    HandOverAsked,
-    OperatorAsked,
     Raise,
     Refuse,
     Reinstate,
@@ -154,27 +153,22 @@ class Coordinating:
         if name == liveness.QUESTIONS_TIMER:
             self._take(lambda now: liveness.check_questions(self.liveness, now))
             return
-        self._take(lambda now: liveness.decide(self.liveness, CoordinatorTimerFired(name), now))
+        self.decide(CoordinatorTimerFired(name))
 
     def _check_leases(self) -> None:
         self._take(lambda now: liveness.check_leases(self.liveness, now))
 
     def begin(self) -> None:
         """Set the timers that a coordinator which takes over starts with."""
-        timer = CoordinatorTimerFired(coordinator.LOOK_TIMER)
-        self._take(lambda now: liveness.decide(self.liveness, timer, now))
+        self.decide(CoordinatorTimerFired(coordinator.LOOK_TIMER))
 
     def written(self, version: int) -> None:
         """That version is written down."""
-        self._take(lambda now: liveness.decide(self.liveness, Written(version), now))
+        self.decide(Written(version))
 
-    def operate(self, event: OperatorAsked) -> None:
-        """Somebody wants something of the whole job."""
+    def decide(self, event: CoordinatorEvent) -> None:
+        """Something has happened that it has to decide about."""
         self._take(lambda now: liveness.decide(self.liveness, event, now))
-
-    def hand_over(self) -> None:
-        """The node goes: another one is to be the coordinator, if the job goes on."""
-        self._take(lambda now: liveness.decide(self.liveness, HandOverAsked(), now))
 
     def speak_again(self) -> None:
         """Say what could not be said, as far as it may be said now."""

@@ -14,12 +14,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from holdfast.core.policy.config import DashboardSettings
-from holdfast.core.protocol.messages import QuestionAsked, SettleQuestion
+from holdfast.core.protocol.messages import QuestionAsked
 from holdfast.core.protocol.model import Outcome
-from holdfast.core.protocol.questions import Question, pack, read_answer
+from holdfast.core.protocol.questions import DashboardTold, Question, pack
 from holdfast.node.engine import Engine
 from holdfast.runtime.loop import Loop
 
@@ -36,10 +34,7 @@ class AgentSource:
     """Asks the job as any outsider would, without leaving the agent."""
 
     def __init__(self, engine: Engine) -> None:
-        self.node = engine.node
-        self._engine = engine
-        self._number = 0
-        self._asking: dict[int, Asking] = {}
+        self.node, self._questions = engine.node, engine.questions
 
     def ask(
         self,
@@ -48,37 +43,8 @@ class AgentSource:
         of: Whom = "coordinator",
         nodes: Sequence[str] = (),
     ) -> None:
-        self._number += 1
-        self._asking[self._number] = asking
-        asked = QuestionAsked(self._number, pack(question), of, tuple(nodes))
-        self._engine.questions.ask(self, asked)
-
-    # As the asker of its questions.
-
-    def on_answer(self, number: int, node: str, answer: bytes) -> None:
-        asking = self._asking.get(number)
-        if asking is not None and asking.is_wanted:
-            asking.answered(node, read_answer(answer))
-
-    def on_settled(self, settled: SettleQuestion) -> None:
-        asking = self._asking.pop(settled.number, None)
-        if asking is not None:
-            asking.settled(settled.refused, settled.missing)
-
-    def close(self) -> None:
-        self._engine.questions.drop(self)
-        self._asking.clear()
-
-
-class DashboardAddress(Struct, frozen=True):
-    """Where a dashboard is, and what opens it."""
-
-    url: str
-    key: str
-
-    @property
-    def link(self) -> str:
-        return f"{self.url}#key={self.key}"
+        # It needs no number: each question has its own `Asking`.
+        self._questions.ask(asking, QuestionAsked(0, pack(question), of, tuple(nodes)))
 
 
 class AgentDashboard:
@@ -89,7 +55,8 @@ class AgentDashboard:
         self._source = AgentSource(engine)
         self._server: HttpServer | None = None
         self._site: Site | None = None
-        self.address: DashboardAddress | None = None
+        self.address: DashboardTold | None = None
+        """Where it is, and what opens it."""
 
     def open(self, settings: DashboardSettings, files: Mapping[str, HttpResponse]) -> None:
         """Listen, and say where. For the loop: all that it needs has been loaded (`load`)."""
@@ -108,7 +75,7 @@ class AgentDashboard:
             self._say(f"there is no dashboard: {error.strerror} ({settings.host})")
             return
         self._server = server
-        self.address = DashboardAddress(f"http://{_shown_host(host)}:{port}/", key)
+        self.address = DashboardTold(f"http://{_shown_host(host)}:{port}/", key)
         self._say(f"dashboard: {self._link_for_console()}")
 
     def _link_for_console(self) -> str:
@@ -120,7 +87,6 @@ class AgentDashboard:
 
     def close(self, outcome: Outcome) -> None:
         """The job is over: pages that are open learn how, and are let go."""
-        self._source.close()
         if self._site is not None:
             from holdfast.dashboard.views import ended
 

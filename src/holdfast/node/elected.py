@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.core.coordinator.bootstrap import elected
+from holdfast.core.coordinator.io import HandOverAsked
 from holdfast.core.election.io import (
     DialNodes,
     DialWanted,
@@ -52,6 +53,7 @@ from holdfast.node.speech import with_address
 if TYPE_CHECKING:
     from holdfast.node.engine import Engine
 
+TELL_PLACE = (NodeGreeted, NodeJoined)
 NOT_LEADING = "this node is not the coordinator"
 
 
@@ -95,7 +97,7 @@ class Elected(NetworkedPlace):
 
     def send(self, message: FromNode) -> None:
         complete = with_address(message, self._place.address)
-        if isinstance(complete, NodeGreeted | NodeJoined):
+        if isinstance(complete, TELL_PLACE):
             complete = replace(complete, info=replace(complete.info, place=self._place))
         super().send(complete)
 
@@ -106,7 +108,7 @@ class Elected(NetworkedPlace):
         """Give the place away if others go on: they need not wait until it is missed."""
         self._electing.take(NodeLeaves())
         if self.coordinating is not None:
-            self.coordinating.hand_over()
+            self.coordinating.decide(HandOverAsked())
 
     @property
     def is_needed(self) -> bool:
@@ -163,15 +165,12 @@ class Elected(NetworkedPlace):
             self._line.dial(effect.endpoints, one_dial_s(self._engine.config))
         else:
             hosts = ", ".join(dict.fromkeys(map(host_of, effect.nodes)))
-            self._lose(f"the register does not say where {hosts} can be reached")
-
-    def nobody_found(self, reason: str, permanent: bool) -> None:
-        self._lose(reason, permanent)
+            self.lose(f"the register does not say where {hosts} can be reached")
 
     def learn_outcome(self, outcome: Outcome, tenure: Tenure) -> None:
         self._engine.post(Told(CloseJob(outcome), tenure))
 
-    def _lose(self, reason: str, permanent: bool = False) -> None:
+    def lose(self, reason: str, permanent: bool = False) -> None:
         self._engine.post(CoordinatorLost(reason, permanent))
 
     # The tethers of nodes to us.
@@ -207,11 +206,11 @@ class Elected(NetworkedPlace):
         """Of those that were dialled, or of the coordinator that we had."""
         # Whoever was welcomed once has the right token: it is a stranger at an old place who
         # refuses us for good.
-        self._lose(reason, permanent and self._heard == Tenure())
+        self.lose(reason, permanent and self._heard == Tenure())
 
     def on_unusable(self, error: UsageError) -> None:
         # The files for TLS: somebody may be replacing them while the job runs.
-        self._lose(error.message, self._heard == Tenure())
+        self.lose(error.message, self._heard == Tenure())
 
     def on_told(self, tenure: Tenure, message: ToNode) -> None:
         self._engine.post(Told(message, tenure))

@@ -115,7 +115,7 @@ class Electing:
             case DialNodes():
                 self._stage.call(effect)
             case NobodyFound():
-                self._stage.nobody_found(effect.reason, effect.permanent)
+                self._stage.lose(effect.reason, effect.permanent)
             case LearnOutcome():
                 self._stage.learn_outcome(effect.outcome, effect.tenure)
             case ForgetRegister():

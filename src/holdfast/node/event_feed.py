@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.observe.goodput import RunningLedger
-from holdfast.observe.journal import Gap, Journal, JournalHeader, Step, read
+from holdfast.observe.journal import Gap, Journal, Step, read
 from holdfast.observe.story import StoryEvent, Storyteller
 from holdfast.runtime.loop import Cancellable, Clock
 
@@ -43,11 +43,11 @@ class WaitingReader(Struct):
 class EventFeed:
     """What happened on one node."""
 
-    def __init__(self, journal: Journal, header: JournalHeader, clock: Clock) -> None:
-        self._clock, self._node = clock, header.node
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self._clock, self._node = clock, journal.header.node
         self.ledger = RunningLedger()
         """Where the job's time went (`observe.goodput`)."""
-        self._teller = Storyteller(header)
+        self._teller = Storyteller(journal.header)
         self._events: deque[StoryEvent] = deque(maxlen=EVENTS_KEPT)
         self._last = 0
         self._is_caught_up = False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.observe.journal import Journal
 from holdfast.processes.bare.wire import VISIT
 from holdfast.processes.channel_server import Answer
 from holdfast.processes.workplace import Workplace
@@ -20,7 +21,7 @@ from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
 
 if TYPE_CHECKING:
-    from holdfast.node.answering import Answering, Records
+    from holdfast.node.answering import Answering
     from holdfast.node.dashboard import AgentDashboard
     from holdfast.node.engine import Engine
     from holdfast.node.visits import Visits
@@ -32,13 +33,12 @@ class FrontDoor:
 
     engine: Engine
     """Of the node; there is none yet when its ports are made."""
-    make_records: Callable[[], Records]
-    """Where it is written what happened."""
     dashboard: AgentDashboard | None = None
     """Of this agent, if it has one."""
 
-    def __init__(self, loop: Loop, disk: Disk, workplace: Workplace) -> None:
-        self._loop, self._disk, self._workplace = loop, disk, workplace
+    def __init__(self, loop: Loop, disk: Disk, workplace: Workplace, journal: Journal) -> None:
+        self._loop, self._disk = loop, disk
+        self._workplace, self._journal = workplace, journal
         self._visits: Visits | None = None
         self._answering: Answering | None = None
         workplace.on_visit = self.knocked
@@ -96,7 +96,11 @@ class FrontDoor:
         from holdfast.node.visits import Visits
 
         self._answering = self._answering or Answering(
-            self.engine, self._workplace, self.make_records(), lambda: self.dashboard
+            self.engine,
+            self._workplace,
+            self._journal,
+            self._disk.lane("journal"),
+            lambda: self.dashboard,
         )
         self._visits = self._visits or Visits(self._loop, self.engine.questions)
         then()

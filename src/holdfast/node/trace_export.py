@@ -22,7 +22,7 @@ from typing import Any
 from holdfast import __version__
 from holdfast.core.protocol.bounds import cut
 from holdfast.core.protocol.model import Outcome
-from holdfast.observe.journal import Journal, JournalHeader, Step
+from holdfast.observe.journal import Journal, Step
 from holdfast.observe.story import Storyteller
 from holdfast.observe.traces import JOB, SpanBegan, SpanEnded, SpanNews, SpanNoted, SpanTeller
 from holdfast.runtime.disk import DiskLane
@@ -43,10 +43,8 @@ LOADED_FIRST = (
 class TraceExport:
     """The spans of one node, from the beginning to the end. On the loop."""
 
-    def __init__(
-        self, journal: Journal, header: JournalHeader, lane: DiskLane, say: Callable[[str], None]
-    ) -> None:
-        self._lane, self._say = lane, say
+    def __init__(self, journal: Journal, lane: DiskLane, say: Callable[[str], None]) -> None:
+        self._lane, self._say, header = lane, say, journal.header
         self._story, self._teller = Storyteller(header), SpanTeller()
         self._sender = SpanSender()
         about = {"holdfast.run_id": header.job, "holdfast.node": header.host}

@@ -16,7 +16,7 @@ from collections import deque
 from holdfast.core.coordinator.io import Explain
 from holdfast.core.node.io import Say
 from holdfast.core.policy.config import Output
-from holdfast.observe.journal import Journal, JournalHeader, Step
+from holdfast.observe.journal import Journal, Step
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.own_lines import NAME, own_line, stamp
 
@@ -37,7 +37,7 @@ class Voice:
     def __init__(self, output: Output, console: Console, node: str) -> None:
         self._output, self._console, self._node = output, console, node
 
-    def listen_to(self, journal: Journal, header: JournalHeader) -> None:
+    def listen_to(self, journal: Journal) -> None:
         """Nothing to do: what is to be said is said."""
 
     def say(self, text: str) -> None:
@@ -60,10 +60,10 @@ class Voice:
 class EventVoice(Voice):
     """Tells the story as it happens."""
 
-    def listen_to(self, journal: Journal, header: JournalHeader) -> None:
+    def listen_to(self, journal: Journal) -> None:
         from holdfast.observe.story import Storyteller
 
-        self._teller = Storyteller(header)
+        self._teller = Storyteller(journal.header)
         self._last = ""
         """How the job ended, if that was told."""
         self._told: deque[str] = deque(maxlen=SAID_KEPT)

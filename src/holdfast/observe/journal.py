@@ -211,7 +211,7 @@ class Journal:
 
         `clocks` reads both clocks, where steps are to be put in time.
         """
-        self.path = path
+        self.path, self.header = path, header
         self.listeners: list[Callable[[Step], object]] = []
         """Who is told of every step as it is taken, written or not; its number may be 0 then."""
         self._clocks = clocks

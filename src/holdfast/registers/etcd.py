@@ -8,9 +8,7 @@ Rules
    that its writer closed its register.
 3. The document outlives its writers by `keep_s` and not for ever: it is attached to a long
    lease of whoever wrote it last.
-4. All reads are linearizable.
-5. A watch that is silent is not believed for long: a server that stands still keeps its
-   connections. The register asks one that answers, then, whether there was no news.
+4. All reads are linearizable. How the document is followed is in `registers.followed`.
 
 Why the gateway, and no client library: gRPC costs an agent seven threads, 20 MB and 40 ms more
 than this, and the one asyncio client that is kept (`aetcd`) stands on it; `etcd3gw`, over the
@@ -19,8 +17,7 @@ need neither. What the gateway cannot do is take the user's name from a certific
 with users and client certificates wants certificates without a common name, and a password.
 
 How it works: `set_state` is two requests, a keepalive and a transaction; every `keep_s / 3`
-one more for the long lease. `wait_for_change` reads once, then watches all that is under
-`<prefix>/<run id>/` on a connection of its own, which it keeps from call to call.
+one more for the long lease. Watched is all that is under `<prefix>/<run id>/`.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from holdfast.registers.etcd_gateway import (
     EtcdWatch,
@@ -41,15 +37,13 @@ from holdfast.registers.etcd_gateway import (
     RangeAnswer,
     TxnAnswer,
 )
+from holdfast.registers.followed import FollowedRegister, KnownDocument
 from holdfast.registers.register import (
     RegisterRefused,
     RegisterSettings,
     RegisterUnreachable,
     Token,
 )
-
-if TYPE_CHECKING:
-    from threading import Lock
 
 DEFAULT_PREFIX = "/holdfast"
 NO_REVISION = -1
@@ -58,14 +52,13 @@ PARTING_S = 0.8
 """What `close` spends on letting go of the lease."""
 
 
-class EtcdRegister:
+class EtcdRegister(FollowedRegister):
     """One document in etcd. For one thread at a time; `close` is for any."""
 
     def __init__(self, settings: RegisterSettings) -> None:
-        from threading import Lock
-
         folder = f"{folder_of(settings)}/"
         self._gateway = Gateway(settings)
+        super().__init__(settings, self._gateway.http)
         self._document, self._holder = f"{folder}document".encode(), f"{folder}holder".encode()
         # All keys that begin with the folder: "0" is the character after "/".
         self._all = {"key": folder.encode(), "range_end": f"{folder[:-1]}0".encode()}
@@ -75,29 +68,17 @@ class EtcdRegister:
         """Whether the document is attached to the long lease."""
         self._older: list[Lease] = []
         """Long leases to which nothing is attached any more."""
-        self._patience_s = settings.holder_ttl_s / 2
         self.holder_expired = False
-        self._known: Pair | None = None
-        """The newest document that was seen here, or none."""
         self._revision = 0
         """Of the whole etcd, as of the last read."""
         self._told_of: int | None = None
         """The token whose holder was reported as expired, so that it is not news again."""
         self._watch: EtcdWatch | None = None
-        self._heard_at = 0.0
-        self._in_use: Lock = Lock()
-
-    def get_state(self) -> tuple[bytes, Token] | None:
-        with self._in_use:
-            self._read(self._gateway.http.deadline())
-            if self._short.number is None:
-                self._gateway.http.let_go()  # Who does not write reads rarely.
-            return self._told()
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool]:
         """Set it. Where the document itself is gone, `(b"", None, False)`."""
         with self._in_use:
-            deadline = self._gateway.http.deadline()
+            deadline = self._http.deadline()
             # Of many who want the same place, only those who may get it take a lease.
             if self._short.number is None and not self._could_be_set(token, deadline):
                 value, now = self._told() or (b"", None)
@@ -109,28 +90,13 @@ class EtcdRegister:
                 answer = self._write_again(state, token, deadline)
             return self._outcome(state, answer, deadline)
 
-    def wait_for_change(self, token: Token | None, timeout_s: float) -> tuple[bytes, Token] | None:
-        """Block for a new token or an expired holder, each reported once; None when time is over.
-
-        May take longer by one read. A lost stream raises, and the next call opens another.
-        """
-        with self._in_use:
-            is_watching = False
-            try:
-                found = self._wait(token, monotonic() + timeout_s)
-                is_watching = True
-            finally:
-                if not is_watching:
-                    self._stop_watching()
-            return found
-
     def forget_after(self, seconds: float) -> None:
         """Attach the document to a lease of so long, and delete the holder.
 
         Does nothing where the document is not the one that was last seen here.
         """
         with self._in_use:
-            deadline = self._gateway.http.deadline()
+            deadline = self._http.deadline()
             if self._known is None:
                 self._read(deadline)
             if self._known is None:
@@ -140,7 +106,7 @@ class EtcdRegister:
             delete = {"key": self._holder}
             success: list[Message] = [{"request_put": put}, {"request_delete_range": delete}]
             try:
-                self._transact(self._is_at(self._known.mod_revision), success, deadline)
+                self._transact(self._is_at(self._known.token), success, deadline)
                 self._is_long_in_use = False
             except NotFound as error:
                 raise RegisterUnreachable(str(error)) from None
@@ -154,18 +120,17 @@ class EtcdRegister:
 
     def close(self) -> None:
         """Let go of the lease and the connections; whoever waits is woken, with an error."""
-        http = self._gateway.http
-        http.interrupt()
+        self._http.interrupt()
         with self._in_use:
             try:
-                http.resume()
+                self._http.resume()
                 self._short.revoke(monotonic() + PARTING_S)
                 for lease in self._older if self._is_long_in_use else (*self._older, self._long):
                     lease.revoke(monotonic() + PARTING_S)
             except (RegisterUnreachable, RegisterRefused):
                 pass  # It runs out by itself.
             finally:
-                http.close()
+                self._http.close()
                 self._watch = None
 
     # --- reading --------------------------------------------------------------------------
@@ -178,16 +143,13 @@ class EtcdRegister:
     def _learn(self, pairs: list[Pair]) -> None:
         """From all keys that there are."""
         found = {pair.key: pair for pair in pairs}
-        self._known = found.get(self._document)
+        self._known = _known(found.get(self._document))
         self.holder_expired = self._known is not None and self._holder not in found
 
     def _told(self) -> tuple[bytes, Token] | None:
-        """The state, to be returned to the caller."""
-        if self._known is None:
-            return None
-        if self.holder_expired:
-            self._told_of = self._known.mod_revision
-        return self._known.value, self._known.mod_revision
+        if self._known is not None and self.holder_expired:
+            self._told_of = self._known.token
+        return super()._told()
 
     # --- writing --------------------------------------------------------------------------
 
@@ -202,7 +164,7 @@ class EtcdRegister:
 
     def _could_be_set(self, token: Token | None, deadline: float) -> bool:
         self._read(deadline)
-        return token == (None if self._known is None else self._known.mod_revision)
+        return token == (None if self._known is None else self._known.token)
 
     def _write_again(self, state: bytes, token: Token | None, deadline: float) -> TxnAnswer:
         try:
@@ -225,7 +187,7 @@ class EtcdRegister:
         self, state: bytes, answer: TxnAnswer, deadline: float
     ) -> tuple[bytes, Token, bool]:
         if answer.succeeded:
-            self._known = Pair(self._document, state, answer.header.revision)
+            self._known = KnownDocument(state, answer.header.revision)
         else:
             ranges = [r.response_range for r in answer.responses if r.response_range is not None]
             self._learn(ranges[0].kvs if ranges else [])
@@ -233,17 +195,17 @@ class EtcdRegister:
             self._require_certainty()
             return b"", None, False
         # Where another server was asked first, it may have done what this one finds done.
-        has_set = answer.succeeded or self._known.value == state
+        has_set = answer.succeeded or self._known.content == state
         if not has_set:
             self._require_certainty()
         if has_set:
-            self.holder_expired, self._is_long_in_use = False, True
+            self.holder_expired, self._is_long_in_use, self._has_written = False, True, True
             self._confirm_lease(answer.header.raft_term, deadline)
-        return self._known.value, self._known.mod_revision, has_set
+        return self._known.content, self._known.token, has_set
 
     def _require_certainty(self) -> None:
         """What another wrote may be over what an earlier, unanswered try of ours wrote."""
-        if self._gateway.http.was_sent_before:
+        if self._http.was_sent_before:
             raise RegisterUnreachable("a write was overtaken, or never done")
 
     def _confirm_lease(self, raft_term: int, deadline: float) -> None:
@@ -260,53 +222,30 @@ class EtcdRegister:
 
     # --- watching -------------------------------------------------------------------------
 
-    def _wait(self, token: Token | None, deadline: float) -> tuple[bytes, Token] | None:
-        is_fresh = self._watch is None
-        if is_fresh:
-            self._read(self._gateway.http.deadline())
-        if self._is_news(token, is_fresh):
-            return self._told()
-        while (answer := self._watching().next(deadline)) is not None:
-            self._heard_at = monotonic()
-            if answer.canceled:  # What it should begin with is compacted away.
-                self._stop_watching()
-                self._read(self._gateway.http.deadline())
-            for event in answer.events:
-                self._follow(event)
-            if self._is_news(token, answer.canceled):
-                return self._told()
-        return self._ask_after_silence(token)
-
-    def _ask_after_silence(self, token: Token | None) -> tuple[bytes, Token] | None:
-        if monotonic() - self._heard_at < self._patience_s:
+    def _take_event(self, deadline: float) -> bool | None:
+        answer = self._watching().next(deadline)
+        if answer is None:
             return None
-        self._read(self._gateway.http.deadline())
-        self._heard_at = monotonic()
-        if not self._is_news(token, is_fresh=True):
-            return None
-        self._stop_watching()  # It should have told.
-        return self._told()
+        if answer.canceled:  # What it should begin with is compacted away.
+            self._stop_watching()
+            self._read(self._http.deadline())
+        for event in answer.events:
+            self._follow(event)
+        return answer.canceled
 
     def _is_news(self, token: Token | None, is_fresh: bool) -> bool:
-        """Whether the document is another than the caller's, or its holder has expired since.
-
-        Where the caller's is newer, the watch lags behind. A fresh read does not lag: then it
-        is another etcd, which counts anew.
-        """
-        if self._known is None:
-            return False
-        known = self._known.mod_revision
-        if known == token:
-            return self.holder_expired and self._told_of != known
-        return is_fresh or not isinstance(token, int) or known > token
+        """Whether it is another document, or the holder of the caller's has expired since."""
+        if self._known is not None and self._known.token == token:
+            return self.holder_expired and self._told_of != token
+        return super()._is_news(token, is_fresh)
 
     def _follow(self, event: KeyEvent) -> None:
         known, pair = self._known, event.kv
-        if known is not None and pair.mod_revision < known.mod_revision:
+        if known is not None and pair.mod_revision < known.token:
             return  # We have written since.
         is_there = event.type == "PUT"
         if pair.key == self._document:
-            self._known = pair if is_there else None
+            self._known = _known(pair if is_there else None)
         elif pair.key == self._holder:
             self.holder_expired = not is_there and known is not None
 
@@ -314,7 +253,7 @@ class EtcdRegister:
         """The watch, which follows the last read."""
         if self._watch is None:
             request = {**self._all, "start_revision": str(self._revision + 1)}
-            self._watch = self._gateway.watch(request, self._gateway.http.deadline())
+            self._watch = self._gateway.watch(request, self._http.deadline())
             self._heard_at = monotonic()
         return self._watch
 
@@ -322,6 +261,10 @@ class EtcdRegister:
         if self._watch is not None:
             self._watch.close()
             self._watch = None
+
+
+def _known(pair: Pair | None) -> KnownDocument | None:
+    return None if pair is None else KnownDocument(pair.value, pair.mod_revision)
 
 
 def folder_of(settings: RegisterSettings) -> str:

@@ -7,13 +7,11 @@ Rules
 3. Each write lets the key live for `keep_s` more.
 4. A refused write does not say what is there, so it is read. Finding exactly our own content
    means that a first try, of which no answer came, was successful.
-5. A wait that is silent is not believed for long: a server that stands still keeps its
-   connections. The register asks one that answers, then, whether there was no news.
+5. How the document is followed is in `registers.followed`.
 
-How it works: GET and PUT with JSON answers. `wait_for_change` reads once, then leaves a GET with
-`wait=true` open on a connection of its own, from call to call, until there is an event. The
-index of that event is where the next one begins, so that nothing is lost between them. There is
-no liveness of the holder: v2 keys have a time to live each, and no leases.
+How it works: GET and PUT with JSON answers. A GET with `wait=true` is left open until there is an
+event. The index of that event is where the next one begins, so that nothing is lost between them.
+There is no liveness of the holder: v2 keys have a time to live each, and no leases.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.registers.etcd import folder_of
+from holdfast.registers.followed import FollowedRegister, KnownDocument
 from holdfast.registers.http import HttpClient
 from holdfast.registers.http_connection import HttpAnswer, HttpConnection, HttpRequest, Unavailable
 from holdfast.registers.register import (
@@ -37,9 +35,6 @@ from holdfast.registers.register import (
     RegisterUnreachable,
     Token,
 )
-
-if TYPE_CHECKING:
-    from threading import Lock
 
 NOT_FOUND, COMPARE_FAILED, EXISTS_ALREADY = 100, 101, 105
 INDEX_CLEARED = 401
@@ -70,39 +65,17 @@ _answers = msgspec.json.Decoder(_Answer)
 """Made here, in one thread, as in `etcd_gateway`."""
 
 
-class _Document(Struct, frozen=True):
-    content: bytes
-    index: int
-
-
-class EtcdV2Register:
+class EtcdV2Register(FollowedRegister):
     """One document in etcd's v2 store. For one thread at a time; `close` is for any."""
 
     def __init__(self, settings: RegisterSettings) -> None:
-        from threading import Lock
-
-        self._http = HttpClient(settings)
+        super().__init__(settings, HttpClient(settings))
         self._path = f"/v2/keys{quote(folder_of(settings))}"
         self._headers = _headers(settings.credentials)
         self._keep_s = ceil(settings.keep_s)
-        self._patience_s = settings.holder_ttl_s / 2
-        self._has_written = False
-        self._known: _Document | None = None
-        """The newest that was seen here."""
         self._index = 0
         """Of the whole store, up to which the document is known."""
         self._poll: HttpConnection | None = None
-        self._is_following = False
-        """Whether all events up to that index were taken into account."""
-        self._heard_at = 0.0
-        self._in_use: Lock = Lock()
-
-    def get_state(self) -> tuple[bytes, Token] | None:
-        with self._in_use:
-            self._read(self._http.deadline())
-            if not self._has_written:
-                self._http.let_go()  # Who does not write reads rarely.
-            return self._state()
 
     def set_state(self, state: bytes, token: Token | None = None) -> tuple[bytes, Token, bool]:
         """Set it. Where the document itself is gone, `(b"", None, False)`."""
@@ -118,22 +91,7 @@ class EtcdV2Register:
                 raise RegisterUnreachable("a write was overtaken, or never done")
             if self._known is None:
                 return b"", None, False
-            return self._known.content, self._known.index, has_set
-
-    def wait_for_change(self, token: Token | None, timeout_s: float) -> tuple[bytes, Token] | None:
-        """Block until the token is another; None when the time is over.
-
-        May take longer by one read. A lost connection raises, and the next call opens another.
-        """
-        with self._in_use:
-            is_following, self._is_following = self._is_following, False
-            try:
-                found = self._wait(token, monotonic() + timeout_s, is_following)
-                self._is_following = True
-            finally:
-                if not self._is_following:
-                    self._stop_polling()
-            return found
+            return self._known.content, self._known.token, has_set
 
     def forget_after(self, seconds: float) -> None:
         """Write the same once more, with so long to live.
@@ -146,7 +104,7 @@ class EtcdV2Register:
                 self._read(deadline)
             if self._known is not None:
                 known = self._known
-                self._write(known.content, known.index, max(1, ceil(seconds)), deadline)
+                self._write(known.content, known.token, max(1, ceil(seconds)), deadline)
 
     def keep_for(self, seconds: float) -> None:
         """Let what is written from now on live so long."""
@@ -158,9 +116,6 @@ class EtcdV2Register:
         with self._in_use:
             self._http.close()
             self._poll = None
-
-    def _state(self) -> tuple[bytes, Token] | None:
-        return None if self._known is None else (self._known.content, self._known.index)
 
     # --- asking ---------------------------------------------------------------------------
 
@@ -184,7 +139,7 @@ class EtcdV2Register:
             return False
         if answer.node is None:
             raise RegisterRefused(answer.message)
-        self._known = _Document(state, answer.node.index)
+        self._known = KnownDocument(state, answer.node.index)
         self._has_written = True
         return True
 
@@ -199,64 +154,31 @@ class EtcdV2Register:
 
     # --- waiting --------------------------------------------------------------------------
 
-    def _wait(
-        self, token: Token | None, deadline: float, is_following: bool
-    ) -> tuple[bytes, Token] | None:
-        if not is_following:
-            self._read(self._http.deadline())
-        if self._is_news(token, is_fresh=not is_following):
-            return self._state()
-        while (answer := self._next_event(deadline)) is not None:
-            self._heard_at = monotonic()
-            is_fresh = answer.node is None
-            if answer.node is None:  # Too much has happened elsewhere for the server's memory.
-                self._read(self._http.deadline())
-            else:
-                self._follow(answer.node)
-            if self._is_news(token, is_fresh):
-                return self._state()
-        return self._ask_after_silence(token)
-
-    def _next_event(self, deadline: float) -> _Answer | None:
-        """What the open GET gives, of which there is one at a time; None when time is over."""
+    def _take_event(self, deadline: float) -> bool | None:
+        """What the open GET gives, of which there is one at a time."""
         poll = self._polling()
         try:
             line = poll.line(deadline)
             answer = None if line is None else _decoded(line)
         except OSError as error:
             raise RegisterUnreachable(f"the wait on {poll.endpoint} was lost: {error}") from None
-        if answer is not None:
-            self._stop_polling()
-            if answer.node is None and answer.code != INDEX_CLEARED:
-                raise RegisterUnreachable(f"the wait on {poll.endpoint} ended: {answer.message}")
-        return answer
+        if answer is None:
+            return None
+        self._stop_watching()
+        if answer.node is not None:
+            self._follow(answer.node)
+            return False
+        if answer.code != INDEX_CLEARED:
+            raise RegisterUnreachable(f"the wait on {poll.endpoint} ended: {answer.message}")
+        self._read(self._http.deadline())  # Too much has happened elsewhere for its memory.
+        return True
 
     def _follow(self, node: _Node) -> None:
         self._index = node.index
-        if self._known is not None and node.index < self._known.index:
+        if self._known is not None and node.index < self._known.token:
             return  # We have written since.
         # An event without a value is the end of the key.
         self._known = None if node.value is None else _document(node)
-
-    def _is_news(self, token: Token | None, is_fresh: bool) -> bool:
-        """Whether the document is another than the caller's.
-
-        Where the caller's is newer, the wait lags behind. A fresh read does not lag: then it
-        is another etcd, which counts anew.
-        """
-        if self._known is None or self._known.index == token:
-            return False
-        return is_fresh or not isinstance(token, int) or self._known.index > token
-
-    def _ask_after_silence(self, token: Token | None) -> tuple[bytes, Token] | None:
-        if monotonic() - self._heard_at < self._patience_s:
-            return None
-        self._read(self._http.deadline())
-        self._heard_at = monotonic()
-        if not self._is_news(token, is_fresh=True):
-            return None
-        self._stop_polling()  # It should have told.
-        return self._state()
 
     def _polling(self) -> HttpConnection:
         """The open GET, for the first event after what is known."""
@@ -271,7 +193,7 @@ class EtcdV2Register:
             self._heard_at = monotonic()
         return self._poll
 
-    def _stop_polling(self) -> None:
+    def _stop_watching(self) -> None:
         if self._poll is not None:
             self._http.drop(self._poll)
             self._poll = None
@@ -284,9 +206,9 @@ def _headers(credentials: Credentials) -> dict[str, str]:
     return {"Authorization": f"Basic {b64encode(pair).decode()}"}
 
 
-def _document(node: _Node) -> _Document:
+def _document(node: _Node) -> KnownDocument:
     try:
-        return _Document(b64decode(node.value or "", validate=True), node.index)
+        return KnownDocument(b64decode(node.value or "", validate=True), node.index)
     except ValueError:
         raise RegisterRefused("the key holds something that no register wrote") from None
 

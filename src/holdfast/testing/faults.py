@@ -405,7 +405,7 @@ def _scaled(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     if not operating.refusal(coordinating.state, "scale", limits):
         wanted = f"between {limits.least} and {limits.most} nodes are wanted"
         cluster.tell_story(machine, f"*** {wanted}")
-        coordinating.operate(OperatorAsked("scale", limits.by, limits))
+        coordinating.decide(OperatorAsked("scale", limits.by, limits))
 
 
 def _saving_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
@@ -414,7 +414,7 @@ def _saving_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     coordinating = engine.place.coordinating if engine is not None else None
     if coordinating is not None and not operating.refusal(coordinating.state, "save"):
         cluster.tell_story(machine, "*** all are asked to save")
-        coordinating.operate(OperatorAsked("save", "somebody", within_s=fault.lasts_s))
+        coordinating.decide(OperatorAsked("save", "somebody", within_s=fault.lasts_s))
 
 
 KINDS: dict[str, Happen] = {

@@ -115,7 +115,7 @@ class Machine:
         self.up = True
 
     def processes(self) -> list[SimulatedProcess]:
-        return [*self.older, *([self.process] if self.process is not None else [])]
+        return [*self.older, self.process] if self.process is not None else [*self.older]
 
     def pause(self) -> None:
         self.paused += 1

@@ -11,23 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.core.election.io import (
-    ElectionEvent,
-    ReadRegister,
-    RegisterRead,
-    RegisterUnclear,
-    RegisterWrote,
-    WriteRegister,
-)
 from holdfast.core.node.io import Told
-from holdfast.core.protocol.document import Document, decode, encode
+from holdfast.core.protocol.document import Document, decode
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, Tenure
 from holdfast.node.ports import Exchange, RoundKeys
-from holdfast.registers.register_thread import NoAnswer, OnReply, RegisterAnswer, Reply
+from holdfast.registers.register_thread import OnReply, RegisterAnswer, Reply
 from holdfast.testing.facts import NodeRefused, Recorded
 from holdfast.testing.lying import LIAR, lies
 from holdfast.testing.network import ASKED_AGAIN_S, TO_CLIENT, TO_SERVER, SimulatedConnection
+from holdfast.testing.register import Write
 from holdfast.transport.roster import Roster
 
 if TYPE_CHECKING:
@@ -368,7 +361,7 @@ class SimulatedRegister:
         """When the last document that the register took was sent."""
 
     def read(self, reply: OnReply) -> None:
-        self._ask(ReadRegister(), reply)
+        self._ask(None, reply)
 
     def write(
         self, content: bytes, token: int, reply: OnReply, keep_s: float | None = None
@@ -377,28 +370,30 @@ class SimulatedRegister:
         process = self._process
         sent_at = process.cluster.timeline.now + process.lag_s
         self._sent.setdefault(document.nonce, (process.reading(), sent_at, self._shown))
-        self._ask(WriteRegister(document, token), reply)
+        self._ask((content, token), reply)
 
-    def _ask(self, request: ReadRegister | WriteRegister, reply: OnReply) -> None:
+    def _ask(self, write: Write | None, reply: OnReply) -> None:
         process = self._process
         process.reached_point()
-        process.when_awake(self._register.ask, self, request, self._teller(reply))
+        process.when_awake(self._register.ask, self, write, self._teller(reply))
 
-    def _teller(self, reply: OnReply) -> Callable[[ElectionEvent], None]:
-        return lambda event: self._process.post(self._take, event, reply)
+    def _teller(self, reply: OnReply) -> OnReply:
+        return lambda answer: self._process.post(self._take, answer, reply)
 
-    def _take(self, event: ElectionEvent, reply: OnReply) -> None:
+    def _take(self, answer: Reply, reply: OnReply) -> None:
         process = self._process
         process.reached_point()
         if process.frozen:
-            process.post(self._take, event, reply)
+            process.post(self._take, answer, reply)
             return
-        shown = event.document if isinstance(event, RegisterRead | RegisterWrote) else None
-        if shown is not None and (self._shown is None or shown.tenure >= self._shown.tenure):
-            self._shown = shown
-        reply(_as_reply(event))
+        if isinstance(answer, RegisterAnswer) and answer.content is not None:
+            shown = decode(answer.content)
+            if self._shown is None or shown.tenure >= self._shown.tenure:
+                self._shown = shown
+        reply(answer)
 
-    def recorded(self, document: Document, blank: bool) -> None:
+    def recorded(self, content: bytes, blank: bool) -> None:
+        document = decode(content)
         now = self._process.cluster.timeline.now
         here, sent_at, known = self._sent.pop(document.nonce, (0.0, now, None))
         self.secure_from = max(self.secure_from, here)
@@ -417,17 +412,3 @@ class SimulatedRegister:
     def close(self) -> None:
         self._register.watch(self, None)
         self._register.release(self)
-
-
-def _as_reply(event: ElectionEvent) -> Reply:
-    match event:
-        case RegisterRead():
-            content = encode(event.document) if event.document is not None else None
-            return RegisterAnswer(content, event.token, expired=event.expired)
-        case RegisterWrote():
-            content = encode(event.document) if event.document is not None else None
-            return RegisterAnswer(content, event.token, event.has_set)
-        case RegisterUnclear():
-            return NoAnswer(event.reason, event.refused)
-        case _:
-            raise AssertionError(f"no answer of a register: {event}")

@@ -16,22 +16,13 @@ Tokens are never used twice, whatever is forgotten; 0 is that of nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from holdfast.core.election.io import (
-    ElectionEvent,
-    ReadRegister,
-    RegisterRead,
-    RegisterUnclear,
-    RegisterWrote,
-    WriteRegister,
-)
 from holdfast.core.policy.config import Leases
-from holdfast.core.protocol.document import Document
+from holdfast.registers.register_thread import NoAnswer, OnReply, RegisterAnswer
 from holdfast.testing.plan import RegisterPlan
-from holdfast.testing.register_watches import Content, Watches
+from holdfast.testing.register_watches import Watches
 from holdfast.testing.timeline import Timeline
 
 LATE_S = 2.5
@@ -43,7 +34,8 @@ TAKEN_UP = 0.6
 VERSIONS_KEPT = 32
 
 
-Tell = Callable[[ElectionEvent], None]
+Write = tuple[bytes, int]
+"""What is to be there, and the token of what has to be there until then."""
 
 
 class RegisterCaller(Protocol):
@@ -57,7 +49,7 @@ class RegisterCaller(Protocol):
         """Of the version that it knows."""
         ...
 
-    def recorded(self, document: Document, blank: bool) -> None: ...
+    def recorded(self, content: bytes, blank: bool) -> None: ...
 
 
 class Fate:
@@ -72,7 +64,7 @@ class Fate:
 
 
 class ClusterRegister:
-    """One document, its token, and what is wrong with the way to it."""
+    """Some bytes, their token, and what is wrong with the way to them."""
 
     def __init__(
         self, timeline: Timeline, random: Random, terms: Leases, plan: RegisterPlan
@@ -82,10 +74,10 @@ class ClusterRegister:
         self._patience_s = plan.patience * terms.tenure_s
         self._expiry_s = terms.takeover_s / plan.clock_rate
         self.kind = plan.kind
-        self.document: Document | None = None
+        self.content: bytes | None = None
         self.token = 0
         self._tokens = 0
-        self._versions: list[tuple[float, Document | None, int]] = [(0.0, None, 0)]
+        self._versions: list[tuple[float, bytes | None, int]] = [(0.0, None, 0)]
         self._holder: RegisterCaller | None = None
         self._lives: dict[RegisterCaller, float] = {}
         """When each caller last gave a sign of life."""
@@ -110,22 +102,18 @@ class ClusterRegister:
 
     # RegisterThread.
 
-    def ask(
-        self, caller: RegisterCaller, request: ReadRegister | WriteRegister, tell: Tell
-    ) -> None:
-        """`tell` is told the answer, once."""
+    def ask(self, caller: RegisterCaller, write: Write | None, tell: OnReply) -> None:
+        """Write, or only read; `tell` is told the answer, once."""
         if self.refuses:
-            unclear = _unclear(request, "permission denied", refused=True)
-            self._timeline.after(self._short(), tell, unclear)
+            self._timeline.after(self._short(), tell, NoAnswer("permission denied", refused=True))
             return
         fate = self._fate(caller.host)
         told = fate.answers and fate.at_s is not None and fate.at_s < self._patience_s
         if not told:
-            unclear = _unclear(request, "no answer came")
-            self._timeline.after(self._patience_s, tell, unclear)
+            self._timeline.after(self._patience_s, tell, NoAnswer("no answer came"))
         if fate.at_s is not None:
-            self._timeline.after(fate.at_s, self._serve, caller, request, tell if told else None)
-        if isinstance(request, WriteRegister) and self.kind == "holding":
+            self._timeline.after(fate.at_s, self._serve, caller, write, tell if told else None)
+        if write is not None and self.kind == "holding":
             self._live_later(caller, fate)
 
     def _fate(self, host: int) -> Fate:
@@ -154,62 +142,55 @@ class ClusterRegister:
     def hang_until(self, time: float) -> None:
         self._hangs_until = max(self._hangs_until, time)
 
-    def _serve(
-        self, caller: RegisterCaller, request: ReadRegister | WriteRegister, tell: Tell | None
-    ) -> None:
-        event: ElectionEvent
-        if isinstance(request, WriteRegister):
-            event = self._write(caller, request)
-        else:
-            document, token = self._read()
-            event = RegisterRead(document, token, self._expired and token == self.token)
+    def _serve(self, caller: RegisterCaller, write: Write | None, tell: OnReply | None) -> None:
+        answer = self._read() if write is None else self._write(caller, *write)
         if tell is not None:
-            self._timeline.after(self._short(), tell, event)
+            self._timeline.after(self._short(), tell, answer)
 
-    def _read(self) -> tuple[Document | None, int]:
-        if not self.stale or self._random.random() < 0.5:
-            return self.document, self.token
-        since = self._timeline.now - STALE_S * self._random.random()
-        older = [version for version in self._versions if version[0] <= since]
-        _, document, token = older[-1] if older else self._versions[0]
-        return document, token
+    def _read(self) -> RegisterAnswer:
+        content, token = self.content, self.token
+        if self.stale and self._random.random() >= 0.5:
+            since = self._timeline.now - STALE_S * self._random.random()
+            older = [version for version in self._versions if version[0] <= since]
+            _, content, token = older[-1] if older else self._versions[0]
+        return RegisterAnswer(content, token, expired=self._expired and token == self.token)
 
-    def _write(self, caller: RegisterCaller, request: WriteRegister) -> RegisterWrote:
-        if request.token != self.token:
-            return RegisterWrote(False, self.document, self.token, request.document.nonce)
-        blank = self.document is None
+    def _write(self, caller: RegisterCaller, content: bytes, token: int) -> RegisterAnswer:
+        if token != self.token:
+            return RegisterAnswer(self.content, self.token)
+        blank = self.content is None
         self._tokens += 1
         self._hold(caller)
-        self._change(request.document, self._tokens)
-        caller.recorded(request.document, blank)
-        return RegisterWrote(True, self.document, self.token, request.document.nonce)
+        self._change(content, self._tokens)
+        caller.recorded(content, blank)
+        return RegisterAnswer(self.content, self.token, has_set=True)
 
-    def _change(self, document: Document | None, token: int) -> None:
-        self.document, self.token = document, token
-        self._versions.append((self._timeline.now, document, token))
+    def _change(self, content: bytes, token: int) -> None:
+        self.content, self.token = content, token
+        self._versions.append((self._timeline.now, content, token))
         del self._versions[:-VERSIONS_KEPT]
-        self.watches.tell(self._content(), self.unreachable)
+        self.watches.tell(self._news(), self.unreachable)
 
-    def _content(self) -> Content:
-        return Content(self.document, self.token, self._expired)
+    def _news(self) -> RegisterAnswer:
+        return RegisterAnswer(self.content, self.token, expired=self._expired)
 
     def restart_empty(self) -> None:
         """All that it knew is gone, with the memory of older versions."""
-        self.document, self.token = None, 0
+        self.content, self.token = None, 0
         self._versions = [(0.0, None, 0)]
 
     # Watching.
 
-    def watch(self, caller: RegisterCaller, tell: Tell | None) -> None:
+    def watch(self, caller: RegisterCaller, tell: OnReply | None) -> None:
         """Tell this caller of every change from now on, or no longer."""
         if tell is None:
             self.watches.end(caller)
         elif self.unreachable(caller.host) or self.refuses:
-            self._timeline.after(self._patience_s, tell, RegisterUnclear(False))
+            self._timeline.after(self._patience_s, tell, NoAnswer(""))
         else:
             self.watches.begin(caller, tell)
             if caller.token != self.token or self._expired:
-                self.watches.tell(self._content(), self.unreachable, caller)
+                self.watches.tell(self._news(), self.unreachable, caller)
 
     # Knowing the holder.
 
@@ -243,17 +224,10 @@ class ClusterRegister:
             self._look_later(caller)
             return
         self._expired = True
-        self.watches.tell(self._content(), self.unreachable)
+        self.watches.tell(self._news(), self.unreachable)
 
     def release(self, caller: RegisterCaller) -> None:
         """The caller ends in order, and says so."""
         if self._holder is caller and self.kind == "holding" and not self.unreachable(caller.host):
             self._lives[caller] = float("-inf")
             self._timeline.after(self._short(), self._look, caller)
-
-
-def _unclear(
-    request: ReadRegister | WriteRegister, reason: str, *, refused: bool = False
-) -> RegisterUnclear:
-    nonce = request.document.nonce if isinstance(request, WriteRegister) else ""
-    return RegisterUnclear(isinstance(request, WriteRegister), nonce, reason, refused)

@@ -12,14 +12,11 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from holdfast.core.election.io import RegisterRead, RegisterUnclear
-from holdfast.core.protocol.document import Document
+from holdfast.registers.register_thread import NoAnswer, OnReply, RegisterAnswer
 from holdfast.testing.timeline import Timeline
 
 if TYPE_CHECKING:
-    from holdfast.testing.register import RegisterCaller, Tell
+    from holdfast.testing.register import RegisterCaller
 
 TWICE = 0.3
 """How often something is told twice where pushes are jumbled."""
@@ -27,20 +24,12 @@ TWICE = 0.3
 IsCut = Callable[[int], bool]
 
 
-class Content(Struct, frozen=True):
-    """What there is to tell."""
-
-    document: Document | None
-    token: int
-    expired: bool
-
-
 class RegisterWatch:
     """One caller's."""
 
     __slots__ = ("broken", "caller", "last_at", "tell")
 
-    def __init__(self, caller: RegisterCaller, tell: Tell) -> None:
+    def __init__(self, caller: RegisterCaller, tell: OnReply) -> None:
         self.caller, self.tell = caller, tell
         self.last_at = 0.0
         self.broken = False
@@ -60,21 +49,21 @@ class Watches:
         self.late = 0
         self.jumbled = 0
 
-    def begin(self, caller: RegisterCaller, tell: Tell) -> None:
+    def begin(self, caller: RegisterCaller, tell: OnReply) -> None:
         self._watches[caller] = RegisterWatch(caller, tell)
 
     def end(self, caller: RegisterCaller) -> None:
         self._watches.pop(caller, None)
 
-    def tell(self, content: Content, cut: IsCut, caller: RegisterCaller | None = None) -> None:
+    def tell(self, news: RegisterAnswer, cut: IsCut, caller: RegisterCaller | None = None) -> None:
         """Tell everybody, or that one caller."""
         watches = self._watches.values() if caller is None else [self._watches[caller]]
         for watch in watches:
-            self._later(watch, content, cut)
+            self._later(watch, news, cut)
             if self.jumbled and self._random.random() < TWICE:
-                self._later(watch, content, cut)
+                self._later(watch, news, cut)
 
-    def _later(self, watch: RegisterWatch, content: Content, cut: IsCut) -> None:
+    def _later(self, watch: RegisterWatch, news: RegisterAnswer, cut: IsCut) -> None:
         at = self._timeline.now + 0.002 + 0.02 * self._random.random()
         if self.late:
             at += self._tenure_s * self._random.uniform(0.3, 2.0)
@@ -82,9 +71,9 @@ class Watches:
             at += 2 * self._tenure_s * self._random.random()
         else:
             at = watch.last_at = max(at, watch.last_at)
-        self._timeline.at(at, self._push, watch, content, cut)
+        self._timeline.at(at, self._push, watch, news, cut)
 
-    def _push(self, watch: RegisterWatch, content: Content, cut: IsCut) -> None:
+    def _push(self, watch: RegisterWatch, news: RegisterAnswer, cut: IsCut) -> None:
         caller = watch.caller
         if watch.broken or self._watches.get(caller) is not watch:
             return
@@ -92,7 +81,7 @@ class Watches:
             watch.broken = True
             self._timeline.after(self._patience_s, self._found_broken, watch)
         else:
-            watch.tell(RegisterRead(content.document, content.token, content.expired))
+            watch.tell(news)
 
     # What goes wrong.
 
@@ -106,4 +95,4 @@ class Watches:
     def _found_broken(self, watch: RegisterWatch) -> None:
         if self._watches.get(watch.caller) is watch:
             del self._watches[watch.caller]
-            watch.tell(RegisterUnclear(False, reason="the watch broke off"))
+            watch.tell(NoAnswer("the watch broke off"))

@@ -74,7 +74,8 @@ class Turns:
         self._looks += 1
         if self._looks > 1 and self.host in self.cluster.mid_word:
             self.falls_asleep_s += self.pause_mid_word()
-        self.lag_s, self.falls_asleep_s = self.lag_s + self.falls_asleep_s, 0.0
+        if self.falls_asleep_s:
+            self.lag_s, self.falls_asleep_s = self.lag_s + self.falls_asleep_s, 0.0
         return self.reading()
 
     def reading(self) -> float:

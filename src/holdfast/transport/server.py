@@ -249,14 +249,11 @@ class Server:
         self.rejected[error.kind] += 1
 
     def _begin(self, stream: Stream, address: str) -> FramedConnection:
-        connection = FramedConnection(self._loop, stream, self._on_opening, self._on_stranger_ended)
+        connection = FramedConnection(self._loop, stream, self._on_opening, self._forget)
         connection.buffers, connection.address = self.buffers, address
         self._connections.add(connection)
         self._handshakes.watch(connection)
         return connection
-
-    def _on_stranger_ended(self, connection: FramedConnection, ending: Ending) -> None:
-        self._forget(connection, ending)
 
     def _forget(self, connection: FramedConnection, ending: Ending) -> None:
         self._let_go_of(connection)

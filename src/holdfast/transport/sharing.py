@@ -142,25 +142,18 @@ class EndpointShare:
             self._server.adopt(socket.socket(fileno=descriptor), opening)
 
     def _drop(self, inlet: socket.socket) -> None:
-        if self._loop is not None:
-            self._loop.remove_reader(inlet.fileno())
         self._inlets.discard(inlet)
-        inlet.close()
+        _close(inlet, self._loop)
 
     # Behind another's door.
 
     def _on_word_of_door(self, watch: socket.socket) -> None:
-        try:
-            said = watch.recv(HANDSHAKE_LIMIT)
-        except BlockingIOError:
-            return
-        except OSError:
-            said = b""
+        said = _heard(watch)
         if said:
             self._greet_the_holder(watch, _readable(said))
-            return
-        self._stop_watching()
-        self._move()
+        elif said is not None:
+            self._stop_watching()
+            self._move()
 
     def _greet_the_holder(self, watch: socket.socket, holder: str) -> None:
         """Each job hears of the other: one of them may have the wrong name."""
@@ -190,9 +183,7 @@ class EndpointShare:
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
-            if self._loop is not None:
-                self._loop.remove_reader(self._watch.fileno())
-            self._watch.close()
+            _close(self._watch, self._loop)
             self._watch = None
 
     def _close_door(self) -> None:
@@ -212,9 +203,7 @@ class EndpointShare:
             self._listening.close()
             self._listening = None
         if self._claim is not None:
-            if self._loop is not None:
-                self._loop.remove_reader(self._claim.fileno())
-            self._claim.close()
+            _close(self._claim, self._loop)
             self._claim = None
 
 
@@ -311,30 +300,38 @@ class Door:
 
     def _on_word_of_lodger(self, lodger: socket.socket) -> None:
         """First its job, then the end."""
-        try:
-            said = lodger.recv(HANDSHAKE_LIMIT)
-        except BlockingIOError:
-            return
-        except OSError:
-            said = b""
-        if not said:
+        said = _heard(lodger)
+        if said:
+            also = f"{self._endpoint} also serves job {_readable(said)} from now on"
+            self._say(f"{also}; is its --rdzv-id right?")
+        elif said is not None:
             self._on_lodger_left(lodger)
-            return
-        job = _readable(said)
-        self._say(f"{self._endpoint} also serves job {job} from now on; is its --rdzv-id right?")
 
     def _on_lodger_left(self, lodger: socket.socket) -> None:
-        if self._loop is not None:
-            self._loop.remove_reader(lodger.fileno())
         self._lodgers.discard(lodger)
-        lodger.close()
+        _close(lodger, self._loop)
 
     def close(self) -> None:
         for lodger in tuple(self._lodgers):
             self._on_lodger_left(lodger)
-        if self._loop is not None:
-            self._loop.remove_reader(self._socket.fileno())
-        self._socket.close()
+        _close(self._socket, self._loop)
+
+
+def _heard(line: socket.socket) -> bytes | None:
+    """What was said, which is empty at the end; None where nothing is there yet."""
+    try:
+        return line.recv(HANDSHAKE_LIMIT)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _close(sock: socket.socket, loop: Loop | None) -> None:
+    """Close it, where there is a loop not without that loop's knowledge."""
+    if loop is not None:
+        loop.remove_reader(sock.fileno())
+    sock.close()
 
 
 def _readable(said: bytes) -> str:

@@ -58,10 +58,12 @@ def objection(
     state: CoordinatorState, node: str, message: FromNode, has_greeted: bool
 ) -> Objection | None:
     """What is wrong with this, from that node; None where nothing is."""
+    if isinstance(message, Heartbeat):
+        return None  # Whom nobody knows has no lease, and gets no answer.
     if isinstance(message, NodeGreeted):
         return _in_greeting(state, node, message)
-    if isinstance(message, Heartbeat | QuestionAsked | QuestionAnswered):
-        return None  # Whom nobody knows has no lease, and gets no answer.
+    if isinstance(message, QuestionAsked | QuestionAnswered):
+        return None  # Nor does it get one to what it asks.
     if not (has_greeted and node in state.members) and state.outcome is None:
         return Objection("greeting", "a node has to greet before it says anything else")
     match message:

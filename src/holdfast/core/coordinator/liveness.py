@@ -89,10 +89,10 @@ def receive(
     wrong = hearing.objection(liveness.state, node, message, node in liveness.greeted)
     if wrong is not None:
         return [*effects, Refuse(node, wrong.kind, wrong.reason)]
-    if isinstance(message, NodeGreeted):
-        liveness.greeted.add(node)
     if isinstance(message, Heartbeat):
         return effects + _heartbeat(liveness, node, message, now)
+    if isinstance(message, NodeGreeted):
+        liveness.greeted.add(node)
     if isinstance(message, QuestionAsked | QuestionAnswered):
         return effects + _question(liveness, node, message, now)
     if isinstance(message, NodeGreeted) and liveness.state.config.max_nodes > 1:

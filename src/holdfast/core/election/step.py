@@ -174,8 +174,9 @@ def _saw(
         # Whoever has a coordinator hears it from there, in full: what is written down is short.
         return _learn(state, document, now) if state.calling else []
     # Whoever watches sees a new leader before it misses the old one.
-    replaced = document.tenure > state.above and state.leader not in ("", document.leader)
-    state.above = max(state.above, document.tenure)
+    tenure = document.tenure
+    replaced = tenure > state.above and state.leader not in ("", document.leader)
+    state.above = max(state.above, tenure)
     state.leader, state.successors = document.leader, document.successors
     state.places = document.places
     # A register that lost its content tells nothing of whoever leads by now.

@@ -149,7 +149,7 @@ def answered(state: AgentState, message: HeartbeatAnswered) -> list[AgentEffect]
     """
     if state.lease is None or not state.lease.answered(message.number):
         return []
-    return set_deadlines(state) if alive(state) or state.phase is Phase.RUNNING else []
+    return set_deadlines(state) if state.phase is Phase.RUNNING or alive(state) else []
 
 
 def set_deadlines(state: AgentState) -> list[AgentEffect]:

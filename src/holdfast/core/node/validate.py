@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.core.node.state import AgentState, Phase, alive
 
+RUNNING, WAITING = Phase.RUNNING, Phase.WAITING
 IDLE = (Phase.PREPARING, Phase.WAITING)
 UNJOINED = (Phase.PREPARING, Phase.CLOSING, Phase.FINISHED)
 """Nobody has been told of the node, or has to be any more."""
@@ -16,12 +17,12 @@ def untruths(state: AgentState) -> Iterator[str]:
     phase = state.phase
     if state.connected and state.dialling:
         yield "the coordinator is looked for, and was found"
-    if phase is Phase.RUNNING:
+    if phase is RUNNING:
         if state.assignment is None or not state.workers:
             yield "a round runs without workers"
         elif state.assignment.round != state.last_round:
             yield f"round {state.assignment.round} runs after round {state.last_round}"
-    if phase is Phase.WAITING and state.endpoint is None:
+    if phase is WAITING and state.endpoint is None:
         yield "the node waits for a round, and holds no endpoint"
     if phase in IDLE and alive(state):
         yield f"workers run while the node is {phase}"

@@ -31,7 +31,7 @@ HOSTS_KEPT = 16
 LIMIT_BYTES = 4096
 READ_BYTES = 1 << 16
 """More than this is not looked at: names may be longer than usual, but not by so much."""
-DECODED_KEPT = 64
+DECODED_KEPT = 128
 """Documents that need not be decoded again when the same bytes are read."""
 TEXT_KEPT = 350
 NAME_KEPT = 60

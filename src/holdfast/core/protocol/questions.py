@@ -245,6 +245,11 @@ class DashboardTold(Record, frozen=True):
     url: Line
     key: Name
 
+    @property
+    def link(self) -> str:
+        """What a browser can be given."""
+        return f"{self.url}#key={self.key}"
+
 
 # What is wanted, not only known.
 

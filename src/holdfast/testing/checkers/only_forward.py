@@ -50,13 +50,13 @@ def _records(plan: Plan, history: History) -> Iterator[Violation]:
         lost = memory.was_lost(fact)
         if not isinstance(fact, Recorded):
             continue
-        document = fact.document
+        document, tenure = fact.document, fact.document.tenure
         yield from _beside_known(fact)
         if lost:
             last, last_round, counter, leader = Tenure(), 0, 0, ""
-        if document.tenure < last or document.ledger.round < last_round:
+        if tenure < last or document.ledger.round < last_round:
             text = (
-                f"tenure {document.tenure}, round {document.ledger.round} was written after "
+                f"tenure {tenure}, round {document.ledger.round} was written after "
                 f"tenure {last}, round {last_round}"
             )
             yield Violation(NAME, fact.at, text)
@@ -66,11 +66,11 @@ def _records(plan: Plan, history: History) -> Iterator[Violation]:
         if document.counter <= counter:
             yield Violation(NAME, fact.at, f"the counter {document.counter} was written again")
         taken = document.leader not in ("", leader)
-        if taken and leader and document.tenure <= last and not plan.embedded:
+        if taken and leader and tenure <= last and not plan.embedded:
             text = f"{document.leader} follows {leader} under the same tenure {last}"
             yield Violation(NAME, fact.at, text)
         leader = document.leader or leader
-        last, last_round = document.tenure, document.ledger.round
+        last, last_round = tenure, document.ledger.round
         counter = document.counter
 
 
@@ -79,12 +79,13 @@ def _beside_known(fact: Recorded) -> Iterator[Violation]:
     document, known = fact.document, fact.known
     if known is None:
         return
-    back = document.tenure < known.tenure or document.ledger.round < known.ledger.round
-    same = document.tenure == known.tenure and known.leader not in ("", fact.node)
+    tenure, before = document.tenure, known.tenure
+    back = tenure < before or document.ledger.round < known.ledger.round
+    same = tenure == before and known.leader not in ("", fact.node)
     if back or same or document.ledger.charges < known.ledger.charges:
         text = (
-            f"{fact.node} wrote tenure {document.tenure}, round {document.ledger.round} after it "
-            f"had been shown tenure {known.tenure} of {known.leader}, round {known.ledger.round}"
+            f"{fact.node} wrote tenure {tenure}, round {document.ledger.round} after it "
+            f"had been shown tenure {before} of {known.leader}, round {known.ledger.round}"
         )
         yield Violation(NAME, fact.at, text)
 

@@ -10,39 +10,20 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
+from holdfast.core.node.io import Told
+from holdfast.core.protocol.messages import CloseJob, RunRound, StandBy, ToNode
 from holdfast.core.protocol.model import Outcome
+from holdfast.observe.journal import AgentStep, Step
 from holdfast.placement.slurm_queue import named
 
-RUN_ROUND, STAND_BY, CLOSE_JOB = "RunRound", "StandBy", "CloseJob"
 
+class _FirstLineOfNode(msgspec.Struct):
+    """As much of a journal's first line as is asked for here."""
 
-class _Assignment(msgspec.Struct, frozen=True):
-    round: int
-    group_rank: int
-    group_size: int
-
-
-class _Message(msgspec.Struct, frozen=True):
-    type: str
-    assignment: _Assignment | None = None
-    outcome: Any = None
-
-
-class _Event(msgspec.Struct, frozen=True):
-    type: str
-    message: Any = None
-
-
-class _Noted(msgspec.Struct, frozen=True):
-    """As much of a journal's line as is asked for here."""
-
-    machine: str = ""
-    host: str = ""
-    event: _Event | None = None
+    host: str = "?"
 
 
 class Roll:
@@ -56,31 +37,32 @@ class Roll:
         """Hosts by their place in the round."""
         self._sizes: dict[int, int] = {}
         self._told = 0
-        self._decoder = msgspec.json.Decoder(_Noted)
+        self._steps: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
 
     def read(self, journal: str, lines: Iterable[bytes]) -> Iterator[str]:
         """Take in lines of one journal; returns what is to be said of them."""
         for line in lines:
             try:
-                noted = self._decoder.decode(line)
-                if noted.host:
-                    self._hosts[journal] = noted.host
-                if noted.machine == "agent" and noted.event and noted.event.type == "Told":
-                    message = msgspec.convert(noted.event.message, _Message)
-                    yield from self._hear(self._hosts.get(journal, "?"), message)
-            except msgspec.DecodeError:
+                if journal not in self._hosts:
+                    self._hosts[journal] = msgspec.json.decode(line, type=_FirstLineOfNode).host
+                    continue
+                step = self._steps.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue
+            match step:
+                case AgentStep(event=Told(message=message)):
+                    yield from self._hear(self._hosts[journal], message)
 
-    def _hear(self, host: str, message: _Message) -> Iterator[str]:
-        if message.type == STAND_BY:
-            yield f"{host} stands by"
-        elif message.type == CLOSE_JOB:
-            self.outcome = msgspec.convert(message.outcome, Outcome)
-        elif message.type == RUN_ROUND and message.assignment:
-            at = message.assignment
-            self._rounds.setdefault(at.round, {})[at.group_rank] = host
-            self._sizes[at.round] = at.group_size
-            yield from self._whole_rounds()
+    def _hear(self, host: str, message: ToNode) -> Iterator[str]:
+        match message:
+            case StandBy():
+                yield f"{host} stands by"
+            case CloseJob(outcome=outcome):
+                self.outcome = outcome
+            case RunRound(assignment=at):
+                self._rounds.setdefault(at.round, {})[at.group_rank] = host
+                self._sizes[at.round] = at.group_size
+                yield from self._whole_rounds()
 
     def _whole_rounds(self) -> Iterator[str]:
         for number in sorted(self._rounds):

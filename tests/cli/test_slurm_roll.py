@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
+import msgspec
 
-from holdfast.placement.slurm_roll import Roll
+from holdfast.cli.slurm_roll import Roll
+from holdfast.core.node.io import Told
+from holdfast.core.protocol.messages import CloseJob, RunRound, StandBy, ToNode
+from holdfast.core.protocol.model import Assignment, Endpoint, Outcome, Ranks
+from holdfast.observe.journal import AgentStep
 
 
 def header(host: str) -> bytes:
-    return json.dumps({"schema": 1, "job": "j", "node": f"{host}-1", "host": host}).encode()
+    return msgspec.json.encode({"schema": 2, "job": "j", "node": f"{host}-1", "host": host})
 
 
-def told(message: dict) -> bytes:
-    event = {"type": "Told", "message": message}
-    return json.dumps({"machine": "agent", "seq": 1, "event": event, "effects": []}).encode()
+def told(message: ToNode) -> bytes:
+    return msgspec.json.encode(AgentStep(1, 0.5, Told(message), []))
 
 
 def runs(number: int, place: int, size: int) -> bytes:
-    at = {"round": number, "restart_count": 0, "group_rank": place, "group_size": size}
-    return told({"type": "RunRound", "assignment": at})
+    ranks, master = (Ranks(0, place, place),), Endpoint("host1", 29500)
+    return told(RunRound(Assignment(number, 0, place, size, size, size, ranks, master)))
 
 
 def test_a_round_is_told_once_all_its_members_have_noted_it() -> None:
@@ -37,19 +40,20 @@ def test_a_node_that_died_is_in_no_later_round() -> None:
 
 
 def test_who_stands_by_is_told() -> None:
-    said = Roll().read("a", [header("host3"), told({"type": "StandBy", "reason": "full"})])
+    said = Roll().read("a", [header("host3"), told(StandBy("full"))])
     assert list(said) == ["host3 stands by"]
 
 
 def test_the_outcome_is_what_the_coordinator_told() -> None:
     roll = Roll()
-    outcome = {"verdict": "failed", "reason": "rank 1 failed", "exit_status": 1}
-    list(roll.read("a", [header("host1"), told({"type": "CloseJob", "outcome": outcome})]))
+    outcome = Outcome("failed", "rank 1 failed", 1)
+    list(roll.read("a", [header("host1"), told(CloseJob(outcome))]))
     assert roll.outcome is not None
     assert (roll.outcome.verdict, roll.outcome.exit_status) == ("failed", 1)
 
 
 def test_what_cannot_be_read_is_passed_over() -> None:
-    lines = [header("host1"), b"{", b'{"machine": 3}', told({"type": "RunRound", "assignment": 1})]
+    newer = b'{"machine": "agent", "seq": 1, "at": 0, "event": {"type": "Unheard"}, "effects": []}'
+    lines = [header("host1"), b"{", b'{"machine": 3}', b"\xff", newer]
     roll = Roll()
     assert list(roll.read("a", [*lines, runs(1, 0, 1)])) == ["round 1: 1 node: host1"]
