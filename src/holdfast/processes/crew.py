@@ -93,15 +93,7 @@ class Crew:
         They are for the request that starts it, which closes them.
         """
         self.members[name] = CrewMember(name, streams)
-        try:
-            stdout = os.dup(streams.child_stdout)
-            try:
-                ends = [stdout, os.dup(streams.child_stderr)]
-            except OSError:
-                os.close(stdout)
-                raise
-        finally:
-            streams.close_child_ends()
+        ends = streams.hand_over()
         self._files |= {
             end for end, is_file in zip(ends, streams.are_files, strict=True) if is_file
         }
