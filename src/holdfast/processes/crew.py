@@ -162,9 +162,10 @@ class Crew:
         self._stop_serving()
 
     def _stop_serving(self) -> None:
-        if self._loop is not None and self._is_open:
-            self._loop.remove_reader(self._connection.socket)
-            self._loop.remove_writer(self._connection.socket)
+        loop, self._loop = self._loop, None
+        if loop is not None and self._is_open:
+            loop.remove_reader(self._connection.socket)
+            loop.remove_writer(self._connection.socket)
 
     def kill_spawner(self) -> None:
         """It does not do as it is asked. Its end arrives as `spawner_ended`, like any other."""
