@@ -35,7 +35,6 @@ class HangLooks:
         self._lane = lane
         self._on_finding = on_finding
         self._is_looking = False
-        self._is_over = False
 
     @property
     def longest(self) -> Mapping[str, float]:
@@ -58,15 +57,10 @@ class HangLooks:
     def judge(self, snapshot: StackSnapshot) -> hangs.HangVerdict:
         return hangs.judge(self._watch, snapshot.stacks())
 
-    def end(self) -> None:
-        self._is_over = True
-
     def _on_views(
         self, workers: list[tuple[Watched, Sign | None]], views: dict[int, kernel.KernelView]
     ) -> None:
         self._is_looking = False
-        if self._is_over:
-            return
         seen = [
             _seen(worker.rank, sign, views[worker.pid])
             for worker, sign in workers

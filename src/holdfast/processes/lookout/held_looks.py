@@ -27,7 +27,6 @@ class HeldLooks:
         self._lane = lane
         self._on_held = on_held
         self._is_looking = False
-        self._is_over = False
 
     def look(self, pids: dict[int, int]) -> None:
         """One look at these, by local rank; none where the one before has not come to its end."""
@@ -35,13 +34,8 @@ class HeldLooks:
             self._is_looking = True
             self._lane.do(partial(_views, pids), self._on_views)
 
-    def end(self) -> None:
-        self._is_over = True
-
     def _on_views(self, views: dict[int, kernel.KernelView]) -> None:
         self._is_looking = False
-        if self._is_over:
-            return
         seen = [held.HeldSight(rank, view.state, view.switches) for rank, view in views.items()]
         for finding in held.look(self._watch, seen, time.monotonic()):
             self._on_held(finding, _in_words(finding, views[finding.local_rank]))

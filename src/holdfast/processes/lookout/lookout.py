@@ -217,10 +217,6 @@ class Lookout:
         for timer in (*looks, self._load_timer, *(self._limit_timers or ())):
             if timer is not None:
                 timer.cancel()
-        if self._hang_looks is not None:
-            self._hang_looks.end()
-        if self._held_looks is not None:
-            self._held_looks.end()
         self._is_closed = True
         self._keeping = 0
         if self._taking is not None:
@@ -422,7 +418,8 @@ class Lookout:
         self._held_looks.look({one.local_rank: one.pid for one in self._running()})
 
     def _on_held(self, finding: HeldFinding, words: str) -> None:
-        self._post(WorkerHeld(self._round.number, finding.local_rank, words, finding.ends))
+        if not self._is_closed:
+            self._post(WorkerHeld(self._round.number, finding.local_rank, words, finding.ends))
 
     def _begin_hang_looks(self) -> HangLooks:
         from holdfast.core.policy.hangs import HangTerms
@@ -433,6 +430,8 @@ class Lookout:
         return HangLooks(terms, self._round.excuses, self._means.look_lane, self._on_finding)
 
     def _on_finding(self, finding: Finding) -> None:
+        if self._is_closed:
+            return
         if finding == "movement":
             self._post(GroupMoved(self._round.number))
         else:
