@@ -29,6 +29,13 @@ __all__ = ["create_handler"]
 
 def create_handler(params: RendezvousParameters) -> DynamicRendezvousHandler:
     """A handler for one of our own backends; ValueError for settings that make no sense."""
+    return handler_of_kind(DynamicRendezvousHandler, params)
+
+
+def handler_of_kind(
+    kind: type[DynamicRendezvousHandler], params: RendezvousParameters
+) -> DynamicRendezvousHandler:
+    """The same, of a class that builds on ours."""
     backend, given = params.backend, given_in(params)
     with told_as_value_errors():
         rendezvous_settings.check(
@@ -40,9 +47,7 @@ def create_handler(params: RendezvousParameters) -> DynamicRendezvousHandler:
         config = rendezvous_settings.apply(job_config(settings, params.local_addr), given)
         rendezvous = Rendezvous(backend, _endpoint(params, given), given)
         secrets = read_secrets(config.security.token_file, given, os.environ)
-        return DynamicRendezvousHandler.from_config(
-            settings, backend, replace(config, rendezvous=rendezvous), secrets
-        )
+        return kind.from_config(settings, backend, replace(config, rendezvous=rendezvous), secrets)
 
 
 def _endpoint(params: RendezvousParameters, given: dict[str, str]) -> str:

@@ -1,8 +1,8 @@
 """Holdfast's rendezvous inside the stock launcher: `torchrun --rdzv-backend=holdfast`.
 
 PyTorch finds `handler_maker` through the entry point `holdfast` of the group `torchrun.handlers`.
-What it gets is a handler of PyTorch's own kind that passes everything on to one of ours, and tells
-the errors in PyTorch's classes. This module needs PyTorch; it is loaded by nobody else.
+What it gets is a handler of ours that is one of PyTorch's own kind too: what came of a meeting, and
+the errors, it tells in PyTorch's classes. This module needs PyTorch; it is loaded by nobody else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from importlib import import_module
 from typing import Any
 
 from holdfast.elastic.rendezvous import api
-from holdfast.elastic.rendezvous.holdfast_rendezvous import create_handler
+from holdfast.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+from holdfast.elastic.rendezvous.holdfast_rendezvous import handler_of_kind
 
 
 @cache
@@ -21,29 +22,10 @@ def handler_maker() -> Callable[[Any], Any]:
     """What PyTorch registers: a maker of handlers from its own parameters."""
     theirs = import_module("torch.distributed.elastic.rendezvous")
 
-    class HoldfastHandler(theirs.RendezvousHandler):  # type: ignore[misc, name-defined]
-        def __init__(self, params: Any) -> None:
-            own = api.RendezvousParameters(
-                params.backend,
-                params.endpoint,
-                params.run_id,
-                params.min_nodes,
-                params.max_nodes,
-                params.local_addr,
-                **params.config,
-            )
-            self._handler = create_handler(own)
-
-        def get_backend(self) -> str:
-            return self._handler.get_backend()
-
-        @property
-        def use_agent_store(self) -> bool:
-            return self._handler.use_agent_store
-
+    class HoldfastHandler(DynamicRendezvousHandler, theirs.RendezvousHandler):  # type: ignore[misc, name-defined]
         def next_rendezvous(self) -> Any:
             try:
-                met = self._handler.next_rendezvous()
+                met = super().next_rendezvous()
             except api.RendezvousError as error:
                 raise getattr(theirs, type(error).__name__)(str(error)) from error
             place = met.bootstrap_store_info
@@ -51,19 +33,16 @@ def handler_maker() -> Callable[[Any], Any]:
             where = theirs.RendezvousStoreInfo(place.master_addr, place.master_port)
             return theirs.RendezvousInfo(met.store, met.rank, met.world_size, where)
 
-        def is_closed(self) -> bool:
-            return self._handler.is_closed()
+    def make(params: Any) -> Any:
+        own = api.RendezvousParameters(
+            params.backend,
+            params.endpoint,
+            params.run_id,
+            params.min_nodes,
+            params.max_nodes,
+            params.local_addr,
+            **params.config,
+        )
+        return handler_of_kind(HoldfastHandler, own)
 
-        def set_closed(self) -> None:
-            self._handler.set_closed()
-
-        def num_nodes_waiting(self) -> int:
-            return self._handler.num_nodes_waiting()
-
-        def get_run_id(self) -> str:
-            return self._handler.get_run_id()
-
-        def shutdown(self) -> bool:
-            return self._handler.shutdown()
-
-    return HoldfastHandler
+    return make
