@@ -280,17 +280,9 @@ class SubprocessContext(PContext):
         duplicate_stdout_filters: list[str] | None = None,
         duplicate_stderr_filters: list[str] | None = None,
     ) -> None:
-        super().__init__(
-            name,
-            entrypoint,
-            args,
-            envs,
-            logs_specs,
-            log_line_prefixes,
-            duplicate_stdout_filters,
-            duplicate_stderr_filters,
-            numa_options,
-        )
+        filters = duplicate_stdout_filters, duplicate_stderr_filters
+        super().__init__(name, entrypoint, args, envs, logs_specs, log_line_prefixes, *filters)
+        self._numa_options = numa_options
 
     def _ready_to_start(self, starts: list[Start]) -> SpawnerProcess:
         for rank in range(self.nprocs):
@@ -332,17 +324,9 @@ class MultiprocessContext(PContext):
             raise ValueError(
                 f"start_method {start_method!r}: choose one of {', '.join(START_METHODS)}"
             )
-        super().__init__(
-            name,
-            entrypoint,
-            args,
-            envs,
-            logs_specs,
-            log_line_prefixes,
-            duplicate_stdout_filters,
-            duplicate_stderr_filters,
-            numa_options,
-        )
+        filters = duplicate_stdout_filters, duplicate_stderr_filters
+        super().__init__(name, entrypoint, args, envs, logs_specs, log_line_prefixes, *filters)
+        self._numa_options = numa_options
         self.start_method = start_method
 
     def _ready_to_start(self, starts: list[Start]) -> SpawnerProcess:
