@@ -32,4 +32,13 @@ MUTANTS = (
         "saves",
         (63, 64, 108),
     ),
+    Mutant(
+        "who saved and ended for a node that goes with its work done waits for ever",
+        "§8.5",
+        "core.coordinator.ending:left_by_workers",
+        "not (current.saving.leaves and saving.is_over(current, now))",
+        "True",
+        "",
+        (4063576,),
+    ),
 )

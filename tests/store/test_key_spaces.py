@@ -158,21 +158,23 @@ def test_whatever_creates_a_key_wakes_those_who_wait_for_it(
 
 def test_a_key_that_is_not_there_in_time_is_named(store: StoreClient) -> None:
     with pytest.raises(StoreTimeoutError, match=r"missing was not set within 0\.05 s"):
-        store.get("missing", timeout_s=0.05)
+        store.wait(["missing"], 0.05)
     store.set("there", "")
     with pytest.raises(
         StoreTimeoutError, match=r"not all of there, missing were set within 0\.05 s"
     ):
-        store.wait(["there", "missing"], timeout_s=0.05)
-    store.timeout_s = 0.05
+        store.wait(["there", "missing"], 0.05)
+    store._timeout_s = 0.05
     with pytest.raises(StoreTimeoutError):
         store.multi_get(["there", "missing"])
+    with pytest.raises(StoreTimeoutError, match=r"missing was not set within 0\.05 s"):
+        store.get("missing")
     assert store.get("there") == b""
 
 
 def test_one_who_waits_no_longer_is_forgotten(served: Served, store: StoreClient) -> None:
     with pytest.raises(StoreTimeoutError):
-        store.wait(["a", "b"], timeout_s=0.05)
+        store.wait(["a", "b"], 0.05)
     until_waiting(served, 0)
 
 
@@ -226,24 +228,24 @@ def test_those_who_arrive_wait_until_as_many_have_as_were_expected(
     served: Served, store: StoreClient, threads: ThreadPoolExecutor
 ) -> None:
     counted = threads.submit(served.store().get, "n")
-    arrived = [threads.submit(served.store().arrive, "n", 3, "all", "here") for _ in range(2)]
+    arrived = [threads.submit(served.store()._arrive, "n", 3, "all", "here") for _ in range(2)]
     assert counted.result(DEADLINE_S) in (b"1", b"2")
     deadline = time.monotonic() + DEADLINE_S
     while store.get("n") != b"2":
         assert time.monotonic() < deadline, "they do not come"
         time.sleep(0.005)
     assert not any(one.done() for one in arrived)
-    store.arrive("n", 3, "all", "here")
+    store._arrive("n", 3, "all", "here")
     for one in arrived:
         one.result(DEADLINE_S)
     assert store.multi_get(["n", "all"]) == [b"3", b"here"]
-    store.arrive("n", 3, "all", "here")  # One too many waits for nothing.
+    store._arrive("n", 3, "all", "here")  # One too many waits for nothing.
 
 
 def test_one_who_arrived_alone_is_told_that_the_others_did_not(store: StoreClient) -> None:
-    store.timeout_s = 0.05
+    store._timeout_s = 0.05
     with pytest.raises(StoreTimeoutError, match=r"all was not set within 0\.05 s"):
-        store.arrive("n", 2, "all", "here")
+        store._arrive("n", 2, "all", "here")
 
 
 def test_check_is_about_now(store: StoreClient) -> None:
@@ -323,19 +325,6 @@ def test_append_begins_with_nothing(store: StoreClient) -> None:
     assert store.get("log") == b"one two"
 
 
-def test_prefixes_keep_keys_apart(store: StoreClient) -> None:
-    inner = store.prefixed("outer").prefixed("inner")
-    inner.set("key", "value")
-    assert store.get("outer/inner/key") == b"value"
-    assert not store.check(["key"])
-    assert inner.multi_get(["key"]) == [b"value"]
-    assert inner.add("n", 2) == 2
-    assert inner.num_keys() == 2
-    assert inner.delete_key("key")
-    with pytest.raises(StoreTimeoutError, match="key was not set"):
-        inner.get("key", timeout_s=0.05)
-
-
 def test_one_thread_waits_while_another_sets_through_the_same_store(
     served: Served, store: StoreClient, threads: ThreadPoolExecutor
 ) -> None:
@@ -354,7 +343,7 @@ def test_a_new_round_sees_no_key_of_the_old(served: Served, store: StoreClient) 
     newer = served.store(round=2)
     assert newer.num_keys() == 0
     with pytest.raises(StoreTimeoutError):
-        newer.get("key", timeout_s=0.05)
+        newer.wait(["key"], 0.05)
     with pytest.raises(StoreOverError, match="round 1 is over"):
         store.set("key", "late")
     assert newer.num_keys() == 0

@@ -179,12 +179,3 @@ def test_loopback_is_listed_only_if_there_is_nothing_else() -> None:
 
 def test_link_local_addresses_are_left_out() -> None:
     assert not [address for address in usable_addresses() if address.startswith("fe80")]
-
-
-def test_the_preferred_address_comes_first_and_once() -> None:
-    listed = usable_addresses()
-    for preferred in listed:
-        reordered = usable_addresses(preferred)
-        assert reordered[0] == preferred
-        assert sorted(reordered) == sorted(listed)
-    assert usable_addresses(ELSEWHERE) == listed

@@ -194,11 +194,11 @@ def worker_signal(value: str) -> str | None:
     return names[0] if names else None
 
 
-def closest(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """`did you mean …?` for the nearest known word, else `otherwise`."""
+def closest(word: str, known: Iterable[str]) -> str:
+    """`did you mean …?` for the nearest known word; empty where none is near."""
     import difflib
 
     words = list(known)
     starting = [name for name in words if word and name.startswith(word)]
     near = starting[:1] or difflib.get_close_matches(word, words, n=1)
-    return f"did you mean {near[0]}?" if near else otherwise
+    return f"did you mean {near[0]}?" if near else ""

@@ -32,6 +32,7 @@ from holdfast.doctor import group, page, reading
 from holdfast.doctor.facts import Wanted
 from holdfast.doctor.findings import Finding
 from holdfast.doctor.group import DialResult, Examined
+from holdfast.transport.listener import listening_socket
 
 MEETING_S = 45.0
 DIAL_S = 3.0
@@ -104,7 +105,7 @@ def _first(task: Task, mine: Introduced, size: int) -> page.DoctorPage:
     deadline = time.monotonic() + MEETING_S
     lines: list[socket.socket] = []
     came: list[Introduced] = [mine]
-    with _listening(place) as server:
+    with listening_socket("", place) as server:
         while len(came) < size and (left := deadline - time.monotonic()) > 0:
             server.settimeout(left)
             with contextlib.suppress(OSError, msgspec.DecodeError):
@@ -130,14 +131,6 @@ def _first(task: Task, mine: Introduced, size: int) -> page.DoctorPage:
         with contextlib.suppress(OSError), line:
             _send(line, found)
     return found
-
-
-def _listening(port: int) -> socket.socket:
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(
-            ("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024
-        )
-    return socket.create_server(("0.0.0.0", port), backlog=1024)
 
 
 def _share(folder: str) -> tuple[str, str, str]:
@@ -286,7 +279,7 @@ class PingAnswers:
     """Answers whoever dials this node, until it is left; gives the port."""
 
     def __enter__(self) -> int:
-        self._server = _listening(0)
+        self._server = listening_socket("", 0)
         threading.Thread(target=self._serve, daemon=True).start()
         return int(self._server.getsockname()[1])
 

@@ -46,9 +46,8 @@ from holdfast.core.protocol.model import Endpoint, Outcome, Tenure
 from holdfast.core.protocol.naming import host_of
 from holdfast.node.coordinating import Coordinating
 from holdfast.node.electing import Electing
-from holdfast.node.networked_place import NetworkedPlace
+from holdfast.node.networked_place import NetworkedPlace, with_address
 from holdfast.node.ports import Closable, Network, RegisterPort
-from holdfast.node.speech import with_address
 
 if TYPE_CHECKING:
     from holdfast.node.engine import Engine

@@ -19,10 +19,9 @@ from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.messages import FromNode, ToNode
 from holdfast.core.protocol.model import Endpoint, Tenure
 from holdfast.node.coordinating import Coordinating, NothingKept
-from holdfast.node.networked_place import NetworkedPlace
+from holdfast.node.networked_place import NetworkedPlace, with_address
 from holdfast.node.ports import Claim, Exchange, Network
 from holdfast.node.record_keeper import RecordKeeper
-from holdfast.node.speech import with_address
 
 if TYPE_CHECKING:
     from holdfast.node.engine import Engine

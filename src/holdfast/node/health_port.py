@@ -28,7 +28,7 @@ from holdfast.observe.exposition import CONTENT_TYPE
 from holdfast.observe.journal import Journal
 from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.transport.http_model import JSON, HttpResponse, PageRequest, Route, at_once, said
-from holdfast.transport.http_server import EVERYWHERE, HttpServer
+from holdfast.transport.http_server import HttpServer
 
 LAG_EVERY_S = 1.0
 INDEX = """\
@@ -64,19 +64,14 @@ class HealthPort:
         assert settings.port is not None, "nobody asked for it"
         journal.listeners.append(self._metrics.take)
         try:
-            place = self._listen(settings.host, settings.port)
+            place = Endpoint(*self._server.listen(settings.host, settings.port))
         except OSError as error:
-            wanted = Endpoint(settings.host or EVERYWHERE[0], settings.port)
+            wanted = Endpoint(settings.host or "::", settings.port)
             problem = f"{wanted}: {error.strerror}"
             self._engine.say(f"no health port, and the job goes on without it: {problem}")
             return
         self._engine.say(f"health and metrics at http://{place}/")
         self._look_at_lag()
-
-    def _listen(self, host: str, port: int) -> Endpoint:
-        if host:
-            return Endpoint(*self._server.listen(host, port))
-        return Endpoint(*self._server.listen_everywhere(port))
 
     def close(self) -> None:
         if self._lag_timer is not None:

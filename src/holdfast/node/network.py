@@ -58,10 +58,7 @@ class RealNetwork:
         assert isinstance(exchange, RealExchange), "an exchange of another network"
         port = int(self._config.rendezvous.options.get("coordinator_port", 0))
         try:
-            try:
-                exchange.listen(("::", port))
-            except OSError:
-                exchange.listen(("0.0.0.0", port))  # A kernel without IPv6.
+            exchange.listen(("", port))
         except OSError as error:
             raise UsageError(
                 f"cannot listen on port {port}: {error.strerror}",

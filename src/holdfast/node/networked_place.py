@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from holdfast.core.node.io import CoordinatorReached
-from holdfast.core.protocol.messages import FromNode
+from holdfast.core.protocol.messages import FromNode, NodeGreeted, NodeJoined, RoundStopped
 from holdfast.node.coordinating import Coordinating
 from holdfast.node.ports import CoordinatorLine
 
@@ -52,3 +54,13 @@ class NetworkedPlace:
     def on_tether_ended(self, node: str, clean: bool) -> None:
         if self.coordinating is not None:
             self.coordinating.on_tether_ended(node, clean)
+
+
+def with_address(message: FromNode, address: str) -> FromNode:
+    """Put in the address that peers should use, as only its place in the network tells."""
+    if not isinstance(message, NodeGreeted | NodeJoined | RoundStopped):
+        return message
+    endpoint = message.endpoint
+    if endpoint is None or endpoint.address:
+        return message
+    return replace(message, endpoint=replace(endpoint, address=address))

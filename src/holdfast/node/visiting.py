@@ -213,7 +213,6 @@ def visit_at(
     endpoints: Sequence[Endpoint],
     run_id: str,
     security: ConnectionSecurity,
-    patience_s: float = CHANNEL_PATIENCE_S,
 ) -> Visit:
     """Visit a job at an agent's endpoint, with its token if it has one. Raises `VisitError`."""
     loop = EventLoop()
@@ -221,7 +220,7 @@ def visit_at(
     name = f"visitor-{os.getpid()}"
     identity = Identity(run_id, name, security, kind="visitor")
     dialling = Dialling(loop, identity, ends.append, ends.append)
-    dialling.start(endpoints, patience_s, _tls(security))
+    dialling.start(endpoints, CHANNEL_PATIENCE_S, _tls(security))
     try:
         loop.run_until(lambda: bool(ends))
     except BaseException:

@@ -93,15 +93,7 @@ class Crew:
         They are for the request that starts it, which closes them.
         """
         self.members[name] = CrewMember(name, streams)
-        try:
-            stdout = os.dup(streams.child_stdout)
-            try:
-                ends = [stdout, os.dup(streams.child_stderr)]
-            except OSError:
-                os.close(stdout)
-                raise
-        finally:
-            streams.close_child_ends()
+        ends = streams.hand_over()
         self._files |= {
             end for end, is_file in zip(ends, streams.are_files, strict=True) if is_file
         }
@@ -162,9 +154,10 @@ class Crew:
         self._stop_serving()
 
     def _stop_serving(self) -> None:
-        if self._loop is not None and self._is_open:
-            self._loop.remove_reader(self._connection.socket)
-            self._loop.remove_writer(self._connection.socket)
+        loop, self._loop = self._loop, None
+        if loop is not None and self._is_open:
+            loop.remove_reader(self._connection.socket)
+            loop.remove_writer(self._connection.socket)
 
     def kill_spawner(self) -> None:
         """It does not do as it is asked. Its end arrives as `spawner_ended`, like any other."""

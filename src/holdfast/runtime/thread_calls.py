@@ -29,7 +29,12 @@ class ThreadCalls:
         with self._lock:
             if self._is_open:
                 self.calls.append((call, args))
-                os.eventfd_write(self._bell, 1)
+                try:
+                    os.eventfd_write(self._bell, 1)
+                except ValueError:
+                    pass  # It was let go of by a handler that came in between.
+        if not self._is_open:
+            self._let_go()
 
     def _take(self) -> None:
         os.eventfd_read(self._bell)
@@ -38,7 +43,18 @@ class ThreadCalls:
             call(*args)
 
     def close(self) -> None:
-        with self._lock:
-            self._is_open = False
-            self._loop.remove_reader(self._bell)
-            os.close(self._bell)
+        """For the loop's thread. It waits for nobody: a signal's handler that has interrupted `put`
+        may itself wait for the end of that thread."""
+        self._is_open = False
+        self._loop.remove_reader(self._bell)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Close the bell, unless another thread is about to ring it: then that one does."""
+        if self._lock.acquire(blocking=False):
+            try:
+                bell, self._bell = self._bell, -1
+                if bell >= 0:
+                    os.close(bell)
+            finally:
+                self._lock.release()

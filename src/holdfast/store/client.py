@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_S = 300.0
 IDLE_LINES = 4
 A = TypeVar("A")
+Value = bytes | str
 
 
 class StoreError(RuntimeError):
@@ -228,73 +229,64 @@ class StoreClient:
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         self._lines = StoreConnections(Target(endpoint, job, security, round))
-        self._prefix = ""
-        self.timeout_s = timeout_s
+        self._timeout_s = timeout_s
         """How long a call may take, unless it says otherwise."""
 
-    def prefixed(self, prefix: str) -> StoreClient:
-        """The same store, with `prefix/` before every key."""
-        view = StoreClient.__new__(StoreClient)
-        view._lines = self._lines
-        view._prefix = f"{self._prefix}{prefix}/"
-        view.timeout_s = self.timeout_s
-        return view
-
-    def set(self, key: str, value: bytes | str) -> None:
+    def set(self, key: str, value: Value) -> None:
         self.multi_set([key], [value])
 
-    def get(self, key: str, timeout_s: float | None = None) -> bytes:
+    def get(self, key: str) -> bytes:
         """The value, as soon as there is one; `StoreTimeoutError` if not in time."""
-        return self.multi_get([key], timeout_s)[0]
+        return self.multi_get([key])[0]
 
-    def add(self, key: str, amount: int) -> int:
+    def add(self, key: str, value: int) -> int:
         """Add to a number, which is 0 if it is not there; the sum."""
-        return self._ask(Number, Add(self._key(key), amount)).number
+        return self._ask(Number, Add(key, value)).number
 
-    def arrive(self, counter: str, size: int, key: str, value: bytes | str) -> None:
+    def _arrive(self, counter: str, size: int, key: str, value: Value) -> None:
         """Add 1 to a number, and return when the key is there, set by whoever makes it `size`.
 
         Nothing more is asked after the count: the server may be gone once all were counted.
         """
-        request = Arrive(self._key(counter), size, self._key(key), _bytes(value))
-        self._wait_for(Done, request, [key], None)
+        request = Arrive(counter, size, key, _bytes(value))
+        self._wait_for(Done, request, [key])
 
-    def append(self, key: str, value: bytes | str) -> None:
-        self._ask(Number, Append(self._key(key), _bytes(value)))
+    def append(self, key: str, value: Value) -> None:
+        self._ask(Number, Append(key, _bytes(value)))
 
-    def wait(self, keys: Sequence[str], timeout_s: float | None = None) -> None:
+    def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
         """Return when all keys are there; raises `StoreTimeoutError` if they are not in time."""
-        self._wait_for(Done, WaitForKeys(self._keys(keys)), keys, timeout_s)
+        self._wait_for(Done, WaitForKeys(tuple(keys)), keys, timeout)
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys are there now."""
-        return bool(self._ask(Number, Check(self._keys(keys))).number)
+        return bool(self._ask(Number, Check(tuple(keys))).number)
 
-    def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
+    def compare_set(self, key: str, expected_value: Value, desired_value: Value) -> bytes:
         """Set if the value is as expected; what the key holds then.
 
         A key that is not there is created if nothing is expected; otherwise it stays away,
         and what was expected is returned.
         """
-        request = CompareSet(self._key(key), _bytes(expected), _bytes(desired))
+        request = CompareSet(key, _bytes(expected_value), _bytes(desired_value))
         return self._ask(Values, request).values[0]
 
     def delete_key(self, key: str) -> bool:
         """Whether it was there."""
-        return bool(self._ask(Number, Delete(self._key(key))).number)
+        return bool(self._ask(Number, Delete(key)).number)
 
     def num_keys(self) -> int:
-        """How many keys the round has, whatever their prefix."""
+        """How many keys the round has."""
         return self._ask(Number, CountKeys()).number
 
-    def multi_get(self, keys: Sequence[str], timeout_s: float | None = None) -> list[bytes]:
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """All values, as soon as all are there."""
-        return list(self._wait_for(Values, Get(self._keys(keys)), keys, timeout_s).values)
+        return list(self._wait_for(Values, Get(tuple(keys)), keys).values)
 
-    def multi_set(self, keys: Sequence[str], values: Sequence[bytes | str]) -> None:
+    def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
         if len(keys) != len(values):
             raise StoreError(f"{len(keys)} keys cannot be set to {len(values)} values")
-        pairs = tuple((self._key(k), _bytes(v)) for k, v in zip(keys, values, strict=True))
+        pairs = tuple((k, _bytes(v)) for k, v in zip(keys, values, strict=True))
         self._ask(Done, Set(pairs))
 
     def close(self) -> None:
@@ -309,20 +301,14 @@ class StoreClient:
 
     # How a call is made.
 
-    def _key(self, key: str) -> str:
-        return self._prefix + key
-
-    def _keys(self, keys: Sequence[str]) -> tuple[str, ...]:
-        return tuple(self._prefix + key for key in keys)
-
     def _wait_for(
         self,
         kind: type[A],
         request: Get | WaitForKeys | Arrive,
         keys: Sequence[str],
-        timeout_s: float | None,
+        timeout_s: float | None = None,
     ) -> A:
-        allowed_s = self.timeout_s if timeout_s is None else timeout_s
+        allowed_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             return _expect(kind, self._lines.ask(request, allowed_s))
         except TimeoutError:
@@ -332,10 +318,10 @@ class StoreClient:
 
     def _ask(self, kind: type[A], request: AnyRequest) -> A:
         try:
-            return _expect(kind, self._lines.ask(request, self.timeout_s))
+            return _expect(kind, self._lines.ask(request, self._timeout_s))
         except TimeoutError:
             endpoint = self._lines.target.endpoint
-            words = f"the store at {endpoint} did not answer within {self.timeout_s:g} s"
+            words = f"the store at {endpoint} did not answer within {self._timeout_s:g} s"
             raise StoreTimeoutError(words) from None
 
 
@@ -347,5 +333,5 @@ def _expect(kind: type[A], answer: Any) -> A:
     return answer
 
 
-def _bytes(value: bytes | str) -> bytes:
+def _bytes(value: Value) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)

@@ -56,15 +56,12 @@ class InterfaceAddress(Struct, frozen=True):
         )
 
 
-def usable_addresses(preferred: str = "") -> tuple[str, ...]:
-    """All addresses that peers may try, best first; `preferred` leads if it is one of them."""
+def usable_addresses() -> tuple[str, ...]:
+    """All addresses that peers may try, best first."""
     usable = [found for found in interface_addresses() if found.is_usable]
     reachable = [found for found in usable if not found.is_loopback] or usable
     reachable.sort(key=lambda found: (found.is_local_only, found.family != socket.AF_INET))
-    ordered = dict.fromkeys(found.address for found in reachable)
-    if preferred in ordered:
-        ordered = {preferred: None, **ordered}
-    return tuple(ordered)
+    return tuple(dict.fromkeys(found.address for found in reachable))
 
 
 def address_towards(endpoints: Iterable[Endpoint]) -> str:

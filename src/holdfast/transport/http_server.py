@@ -51,8 +51,6 @@ ANSWER_S = 60.0
 LINGER_S = 2.0
 """How long a client that was told the last word has to hang up itself, and so to have read it."""
 LOOPBACK = "127.0.0.1"
-EVERYWHERE = ("::", "0.0.0.0")
-"""All addresses of both families; the second for machines without IPv6."""
 
 _IDLE = ProtocolError("idle", "nothing was asked", permanent=False)
 _UNANSWERED = ProtocolError("unanswered", "the answer took too long", permanent=False)
@@ -89,23 +87,15 @@ class HttpServer:
     # Connections.
 
     def listen(self, host: str = LOOPBACK, port: int = 0) -> tuple[str, int]:
-        """Listen on a numeric address too; the address and the port. OSError where it cannot be."""
+        """Listen on a numeric address too; the address and the port. OSError where it cannot be.
+
+        An empty one is all addresses of this machine.
+        """
         listener = Listener(
             self._loop, listening_socket(host, port), self._on_accepted, self._has_room
         )
         self._listeners.append(listener)
         return listener.address
-
-    def listen_everywhere(self, port: int) -> tuple[str, int]:
-        """On all addresses of this machine."""
-        first, second = EVERYWHERE
-        try:
-            return self.listen(first, port)
-        except OSError as problem:
-            try:
-                return self.listen(second, port)
-            except OSError:
-                raise problem from None
 
     @property
     def connections(self) -> int:

@@ -33,6 +33,8 @@ GREETING_TIMEOUT_S = 10.0
 PATIENCE_WHEN_FULL_S = 1.0
 """How long one that has not got further must have been there to be given up for a newcomer."""
 DESCRIPTORS_FOR_OTHERS = 64
+NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL)
+"""What is said of an address that this machine does not have."""
 
 _SLOW = ProtocolError("slow handshake", "the handshake took too long", permanent=False)
 _MUTE = ProtocolError("mute", "nothing was said after the welcome", permanent=False)
@@ -51,10 +53,17 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens on a numeric address.
+    """A socket that listens on a numeric address; on all of both families, where that is empty.
 
     Raises OSError where that cannot be, and OverflowError for a port that is none.
     """
+    if not host:
+        try:
+            return listening_socket("::", port)
+        except OSError as error:
+            if error.errno not in NOT_OURS:
+                raise
+        return listening_socket("0.0.0.0", port)  # A kernel without IPv6.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

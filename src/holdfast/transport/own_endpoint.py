@@ -25,10 +25,8 @@ from msgspec import Struct
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
-from holdfast.transport.listener import listening_socket
+from holdfast.transport.listener import NOT_OURS, listening_socket
 from holdfast.transport.resolving import Address, addresses_of, numeric
-
-_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL)
 
 
 def try_to_host(
@@ -106,7 +104,7 @@ def _is_ours(address: Address) -> bool:
         try:
             probe.bind(address.sockaddr)
         except OSError as error:
-            if error.errno in _NOT_OURS:
+            if error.errno in NOT_OURS:
                 return False
             raise
     return True
@@ -148,12 +146,7 @@ def _listen(endpoint: Endpoint, addresses: list[Address]) -> socket.socket:
         # IPv4 first: whoever dials a name tries all of its addresses.
         found = sorted(addresses, key=lambda address: address.family != socket.AF_INET)
         return listening_socket(found[0].sockaddr[0], endpoint.port)
-    try:
-        return listening_socket("::", endpoint.port)
-    except OSError as error:
-        if error.errno not in _NOT_OURS:
-            raise
-    return listening_socket("0.0.0.0", endpoint.port)  # A kernel without IPv6.
+    return listening_socket("", endpoint.port)
 
 
 def is_loopback(endpoint: Endpoint) -> bool:

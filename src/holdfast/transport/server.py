@@ -138,7 +138,7 @@ class Server:
     # What the owner does.
 
     def listen(self, where: socket.socket | tuple[str, int]) -> None:
-        """Accept on a socket, or on a numeric address and port; raises OSError if it cannot."""
+        """Accept on a socket, or as `listening_socket` says; raises OSError if it cannot."""
         sock = where if isinstance(where, socket.socket) else listening_socket(*where)
         self._listeners.append(Listener(self._loop, sock, self._on_accepted, self._has_room))
 

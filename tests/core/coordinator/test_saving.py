@@ -10,6 +10,7 @@ from holdfast.core.coordinator.leases import NodeGone
 from holdfast.core.coordinator.round import RunningRound, SaveEnd
 from holdfast.core.protocol.messages import (
     NodeDraining,
+    NodeLeft,
     SaveHeard,
     SaveNow,
     SaveOver,
@@ -161,6 +162,16 @@ def test_who_has_left_waits_while_others_save() -> None:
     assert stopped(job.hear("a", WorkersSaved(1, left=True))) == set()
     assert stopped(job.hear("c", WorkersSaved(1))) == set()
     assert stopped(job.hear("b", WorkersSaved(1))) == {"a", "b", "c"}
+
+
+def test_who_has_left_does_not_wait_for_one_that_had_finished_and_is_gone() -> None:
+    job = running("a", "b")
+    job.hear("b", WorkersSucceeded(1))
+    job.hear("b", DRAIN)
+    job.hear("b", SaveHeard(1, False, None))
+    job.hear("a", SaveHeard(1, True, 7))
+    assert stopped(job.hear("a", WorkersSaved(1, left=True))) == set()
+    assert stopped(job.hear("b", NodeLeft("a second SIGTERM", 15))) == {"a"}
 
 
 def test_a_greeting_tells_it_too() -> None:

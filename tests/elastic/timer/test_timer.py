@@ -23,6 +23,7 @@ import pytest
 from holdfast.elastic import timer
 from holdfast.elastic.timer import file_based_local_timer as file_timer
 from holdfast.elastic.timer.pinned_processes import PinnedProcesses, is_endable
+from holdfast.processes.timer_pipe import TimerPipe
 
 from ...waiting import DEADLINE_S, until
 
@@ -457,16 +458,16 @@ def test_what_means_nothing_is_dropped(pipe: str) -> None:
 
 def test_requests_that_come_in_pieces_are_put_together(pipe: str) -> None:
     os.mkfifo(pipe)
-    watch = file_timer._Watch(pipe)
+    reading = TimerPipe(pipe)
     with open(pipe, "wb", buffering=0) as writer:
         writer.write(b"first\nsec")
-        assert watch.lines() == [b"first"]
+        assert reading.lines() == [b"first"]
         writer.write(b"o")
-        assert watch.lines() == []
+        assert reading.lines() == []
         writer.write(b"nd\n")
-        assert watch.lines() == [b"second"]
-    assert watch.lines() == []
-    watch.close()
+        assert reading.lines() == [b"second"]
+    assert reading.lines() == []
+    reading.close()
 
 
 def test_the_process_that_watches_is_not_ended_by_a_timer_of_its_own(pipe: str) -> None:
@@ -546,7 +547,7 @@ def test_a_server_that_comes_at_the_last_moment_is_waited_for(
     def sleep(seconds: float) -> None:
         nonlocal now
         now += seconds
-        if now >= file_timer.SERVER_WAIT_S and server._watch is None:
+        if now >= file_timer.SERVER_WAIT_S and server._watchdog_thread is None:
             server.start()
 
     clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep, time=time.time)

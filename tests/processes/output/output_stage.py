@@ -55,7 +55,8 @@ class Worker:
             stderr=streams.child_stderr,
             start_new_session=True,
         )
-        streams.close_child_ends()
+        for end in streams.hand_over():
+            os.close(end)
         streams.set_pid(self.process.pid)
 
     def has_exited(self) -> bool:

@@ -119,7 +119,8 @@ def test_what_comes_before_the_pid_is_known_waits_for_it(tmp_path: Path) -> None
     with stage(tmp_path) as scene:
         streams = scene.open(output)
         os.write(streams.child_stdout, b"early\n")
-        streams.close_child_ends()
+        for end in streams.hand_over():
+            os.close(end)
         scene.turn(20)
         assert (tmp_path / "out").read_bytes() == b""
         streams.set_pid(4711)

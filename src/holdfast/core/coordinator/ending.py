@@ -415,7 +415,9 @@ def let_out(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
 def left_by_workers(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """End a round in which workers have ended to let somebody leave, who is not there any more."""
     current = state.round
-    if not isinstance(current, RunningRound) or current.saving is not None or current.leaving:
+    if not isinstance(current, RunningRound) or current.leaving:
+        return []
+    if current.saving is not None and not (current.saving.leaves and saving.is_over(current, now)):
         return []
     left = (node for node in current.course.left if is_present(current, node))
     node = next(left, None)

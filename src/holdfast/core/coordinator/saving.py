@@ -14,9 +14,10 @@ Rules
 4. The wait is over when nobody has anything left to save, or the time of whoever can wait least
    has passed. Whatever else ends a round ends it at once.
 
-5. Whoever was to leave may be gone with the coordinator that knew of it. Members whose workers have
-   saved and ended would then wait for an end that nobody brings: where nobody saves or wants to
-   leave any more, the round ends for them (`core.coordinator.ending.left_by_workers`).
+5. Whoever was to leave may be gone with the coordinator that knew of it, or go with its own work
+   done. Members whose workers have saved and ended would then wait for an end that nobody brings:
+   where nobody saves or wants to leave any more, the round ends for them
+   (`core.coordinator.ending.left_by_workers`).
 
 Nobody waits for a program that does not ask: its nodes answer that nobody listens.
 

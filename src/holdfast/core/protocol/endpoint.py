@@ -53,12 +53,10 @@ class Endpoint(Struct, frozen=True, omit_defaults=True):
         return cls(address, int(port))
 
     @classmethod
-    def parse_list(
-        cls, text: str, default_port: int, *, least: int = 1, bare_ipv6: bool = False
-    ) -> list[Endpoint]:
+    def parse_list(cls, text: str, default_port: int, *, bare_ipv6: bool = False) -> list[Endpoint]:
         """The servers of a list, each once; `UsageError` if there is none."""
         words = filter(None, map(str.strip, text.split(",")))
-        places = [cls.parse(one, default_port, least=least, bare_ipv6=bare_ipv6) for one in words]
+        places = [cls.parse(one, default_port, bare_ipv6=bare_ipv6) for one in words]
         if not places:
             raise UsageError("no endpoint of a server is given", "write HOST:PORT,HOST:PORT")
         return list(dict.fromkeys(places))

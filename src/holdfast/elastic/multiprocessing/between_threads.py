@@ -1,8 +1,9 @@
 """The lines between the thread that watches processes and everybody else.
 
-`Bell` and `News` are for other threads of this process: no lock is held while anybody waits or
-is told, so a signal handler that comes in between may do the same things again. `Reply` is for
-a worker, `Relay` for a stream that exists in Python only.
+`News` is for other threads of this process: no lock is held while anybody waits or is told, so a
+signal handler that comes in between may do the same things again. What they want of the loop they
+hand to it (`runtime.thread_calls`). `Reply` is for a worker, `Relay` for a stream that exists in
+Python only.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import codecs
 import contextlib
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -21,39 +21,6 @@ from holdfast.elastic.multiprocessing.calls import SIZE
 from holdfast.runtime.loop import EventLoop
 
 _READ_BYTES = 65536
-
-
-class Bell:
-    """Wakes a loop, from any thread."""
-
-    def __init__(self) -> None:
-        self._open = threading.RLock()
-        self.descriptor = -1
-        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-    def ring(self) -> None:
-        """Nothing, once it is closed."""
-        with self._open, contextlib.suppress(ValueError):
-            os.eventfd_write(self.descriptor, 1)
-
-    def silence(self) -> None:
-        os.eventfd_read(self.descriptor)
-
-    def close(self) -> None:
-        """For whoever is done with it: the loop at its end, and all who rang, after that.
-
-        Nothing happens where another thread is about to ring: it closes it afterwards.
-        """
-        if self._open.acquire(blocking=False):
-            try:
-                descriptor, self.descriptor = self.descriptor, -1
-                if descriptor >= 0:
-                    os.close(descriptor)
-            finally:
-                self._open.release()
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class News:

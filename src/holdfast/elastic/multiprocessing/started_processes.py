@@ -1,8 +1,8 @@
 """The processes of one context, watched by a loop in a thread of its own.
 
 Rules
-1. All that happens to the processes happens on the loop; other threads ask it (`_ask`), are told
-   (`News`), and hold no lock that it needs. So any thread may wait or close, several at once
+1. All that happens to the processes happens on the loop; other threads ask it (`ThreadCalls`), are
+   told (`News`), and hold no lock that it needs. So any thread may wait or close, several at once
    too, also in a signal handler, and whoever is interrupted has left nothing half done.
 2. The thread lives as long as there is something to watch: it ends when the spawner has, by
    itself once all processes have ended, or because of `close`. All that was opened for the
@@ -21,15 +21,13 @@ import os
 import socket
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
 from holdfast.elastic.multiprocessing import nursery
-from holdfast.elastic.multiprocessing.between_threads import Bell, News, Relay, Reply
+from holdfast.elastic.multiprocessing.between_threads import News, Relay, Reply
 from holdfast.elastic.multiprocessing.nursery import Nest
 from holdfast.elastic.multiprocessing.warming import Warming, forked, in_parts, to_fork
 from holdfast.processes.bare import private_messages as messages
@@ -40,6 +38,7 @@ from holdfast.processes.output.output import StreamPlan, Surroundings, open_plan
 from holdfast.processes.spawner.births import close_all
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.runtime.loop import Cancellable, EventLoop
+from holdfast.runtime.thread_calls import ThreadCalls
 
 NOT_MADE = 126
 LOST = -9
@@ -99,8 +98,6 @@ class StartedProcesses:
         self._by_group = by_group
         self._streams = (sys.stdout, sys.stderr)
         self._news = News()
-        self._bell = Bell()
-        self._requests: deque[Callable[[], None]] = deque()
         self._replies: list[Reply] = []
         self._relays: list[Relay] = []
         self._filters: dict[int, LogFile] = {}
@@ -126,10 +123,15 @@ class StartedProcesses:
         if nest is not None:
             self._warming = Warming(nest, self._crew.request, self._fork, self._execute)
         self._thread = threading.Thread(target=self._run, name="holdfast-processes", daemon=True)
+        self._opened = contextlib.ExitStack()
         try:
+            self._loop = EventLoop()
+            self._opened.callback(self._loop.close)
+            self._calls = ThreadCalls(self._loop)
+            self._opened.callback(self._calls.close)
             self._thread.start()
-        except RuntimeError:
-            self._bell.close()
+        except (OSError, RuntimeError):
+            self._opened.close()
             raise
 
     def wait_for_pids(self) -> None:
@@ -145,13 +147,8 @@ class StartedProcesses:
 
     def close(self, number: int, grace_s: float) -> None:
         """Send them a signal, give them that long, then kill all of it; returns when done."""
-        self._ask(lambda: self._begin_close(number, grace_s))
+        self._calls.put(self._begin_close, number, grace_s)
         self._thread.join()
-        self._bell.close()
-
-    def _ask(self, request: Callable[[], None]) -> None:
-        self._requests.append(request)
-        self._bell.ring()
 
     def _all_known(self) -> bool:
         return len(self.pids.keys() | self.exits.keys()) == len(self._by_name)
@@ -160,7 +157,7 @@ class StartedProcesses:
 
     def _run(self) -> None:
         try:
-            with contextlib.ExitStack() as opened:
+            with self._opened as opened:
                 opened.callback(self._drop_starts)
                 self._prepare(opened)
                 for name, start in self._by_name.items():
@@ -178,14 +175,10 @@ class StartedProcesses:
             if not self._is_gone:
                 self.spawner_ended(self._crew.reap())
             self._is_over = True
-            self._bell.close()
             self._news.tell()
 
     def _prepare(self, opened: contextlib.ExitStack) -> None:
         """Open what they are watched with; it is closed in the reverse order."""
-        self._loop = EventLoop()
-        opened.callback(self._loop.close)
-        self._loop.add_reader(self._bell.descriptor, self._on_bell)
         opened.callback(self._close_relays)
         self._console = Console(self._loop, (self._own_descriptor(1), self._own_descriptor(2)))
         opened.callback(self._console.close)
@@ -239,11 +232,6 @@ class StartedProcesses:
     def _close_given(self) -> None:
         for name in list(self._given):
             close_all(self._given.pop(name))
-
-    def _on_bell(self) -> None:
-        self._bell.silence()
-        while self._requests:
-            self._requests.popleft()()
 
     def _own_descriptor(self, number: int) -> int:
         """Where to show a stream: ours, if Python's is that one; else Python's, by a pipe."""

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 from msgspec.structs import replace
 
 from holdfast.elastic.rendezvous.etcd_client import EtcdClient
-from holdfast.elastic.rendezvous.store import Span, Store, StoreError, StoreTimeoutError, Value
+from holdfast.elastic.rendezvous.store import Span, Store, StoreError, StoreTimeoutError
 from holdfast.registers.etcd_v2 import EtcdV2Register
 from holdfast.registers.register import (
     Credentials,
@@ -27,6 +27,7 @@ from holdfast.registers.register import (
     RegisterSettings,
     RegisterUnreachable,
 )
+from holdfast.store.client import Value
 
 __all__ = ["EtcdClient", "EtcdStore"]
 

@@ -6,8 +6,8 @@ Rules
   server, which answers when the key is there.
 - The errors are those of `store.client`, and RuntimeErrors as those of PyTorch's stores are.
 
-How it works: `CoordinatorStore` is a face of `store.client`, which has the same calls;
-only times are told in the words of PyTorch.
+How it works: `CoordinatorStore` is the client of `store.client`; only times are told in the words
+of PyTorch.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from holdfast.store.client import (
     StoreError,
     StoreOverError,
     StoreTimeoutError,
+    Value,
 )
 from holdfast.transport.auth import OPEN, ConnectionSecurity
 
@@ -37,7 +38,6 @@ __all__ = [
     "StoreTimeoutError",
 ]
 
-Value = bytes | str
 Span = timedelta | float
 DEFAULT_TIMEOUT = timedelta(seconds=DEFAULT_TIMEOUT_S)
 
@@ -107,7 +107,7 @@ class Store(ABC):
         return True
 
 
-class CoordinatorStore(Store):
+class CoordinatorStore(StoreClient, Store):
     """One round's keys at the job's coordinator."""
 
     def __init__(
@@ -118,60 +118,22 @@ class CoordinatorStore(Store):
         round: int = 1,
         timeout: Span = DEFAULT_TIMEOUT_S,
     ) -> None:
-        self._client = StoreClient(endpoint, job, security, round, _seconds(timeout))
-        weakref.finalize(self, self._client.close)  # Agents drop the store of an old round.
-
-    def set(self, key: str, value: Value) -> None:
-        self._client.set(key, value)
-
-    def get(self, key: str) -> bytes:
-        return self.multi_get([key])[0]
-
-    def add(self, key: str, value: int) -> int:
-        return self._client.add(key, value)
-
-    def _arrive(self, counter: str, size: int, key: str, value: Value) -> None:
-        """For `utils.store.barrier`: as `add`, `set` and `wait`, with no moment between them."""
-        self._client.arrive(counter, size, key, value)
-
-    def append(self, key: str, value: Value) -> None:
-        self._client.append(key, value)
+        super().__init__(endpoint, job, security, round, _seconds(timeout))
+        weakref.finalize(self, self._lines.close_idle)  # Agents drop the store of an old round.
 
     def wait(self, keys: Sequence[str], timeout: Span | None = None) -> None:
-        allowed_s = self._client.timeout_s if timeout is None else _seconds(timeout)
+        allowed_s = self._timeout_s if timeout is None else _seconds(timeout)
         if allowed_s > 0:
-            self._client.wait(keys, allowed_s)
+            super().wait(keys, allowed_s)
         elif not self.check(keys):
             raise StoreTimeoutError(f"these keys are not all set: {', '.join(keys)}")
 
-    def check(self, keys: Sequence[str]) -> bool:
-        return self._client.check(keys)
-
-    def compare_set(self, key: str, expected_value: Value, desired_value: Value) -> bytes:
-        return self._client.compare_set(key, expected_value, desired_value)
-
-    def delete_key(self, key: str) -> bool:
-        return self._client.delete_key(key)
-
-    def num_keys(self) -> int:
-        return self._client.num_keys()
-
-    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        return self._client.multi_get(keys)
-
-    def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
-        self._client.multi_set(keys, values)
-
     @property
     def timeout(self) -> timedelta:
-        return timedelta(seconds=self._client.timeout_s)
+        return timedelta(seconds=self._timeout_s)
 
     def set_timeout(self, timeout: Span) -> None:
-        self._client.timeout_s = _seconds(timeout)
-
-    def close(self) -> None:
-        """Close the connections that are idle; the store can be used again."""
-        self._client.close()
+        self._timeout_s = _seconds(timeout)
 
 
 class PrefixStore(Store):

@@ -5,7 +5,7 @@ Rules
   workers are never mixed up. A line that means nothing is logged and dropped.
 - A timer that runs out ends the worker that took it, with the signal that it asked for. The
   process that watches is never ended: whoever started the worker sees it die.
-- Nothing polls. The server waits for the next line, the next expiry or its bell; what
+- Nothing polls. The server waits for the next line, the next expiry or its end; what
   `get_last_progress_time` tells does not need it to wake up.
 - The pipe can be opened and written by this user only: a request ends processes.
 - After `stop` the pipe is gone, and so are thread and descriptors.
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import select
 import signal as signals
@@ -30,11 +29,15 @@ from holdfast.elastic.timer import debug_info_logging
 from holdfast.elastic.timer.api import TimerClient, TimerRequest, seconds_to_first
 from holdfast.elastic.timer.pinned_processes import PinnedProcesses
 from holdfast.processes.timer_pipe import TimerPipe, make_pipe, read_line, remove_pipe
+from holdfast.runtime.loop import Cancellable, EventLoop
+from holdfast.runtime.thread_calls import ThreadCalls
 
 __all__ = ["FileTimerClient", "FileTimerRequest", "FileTimerServer"]
 
 SERVER_WAIT_S = 1.0
 """How long a client waits for a server that is not there yet, or that does not read."""
+LONGEST_WAIT_S = 1e6
+"""What the kernel takes for a time-out."""
 logger = logging.getLogger(__name__)
 
 
@@ -160,7 +163,8 @@ class FileTimerServer:
         self._processes = PinnedProcesses()
         self._request_count = 0
         self._watchdog_thread: threading.Thread | None = None
-        self._watch: _Watch | None = None
+        self._is_ending = False
+        self._wake: Cancellable | None = None
         self._busy_since: float | None = None
         """When the present turn of the watchdog began; None while it waits for its next."""
         make_pipe(file_path)
@@ -177,13 +181,11 @@ class FileTimerServer:
             return
         if not os.path.exists(self._file_path):
             make_pipe(self._file_path)
-        self._watch = _Watch(self._file_path)
-        self._busy_since = None
+        self._pipe, self._loop = TimerPipe(self._file_path), EventLoop()
+        self._calls = ThreadCalls(self._loop)
+        self._busy_since, self._is_ending = None, False
         self._watchdog_thread = threading.Thread(
-            target=self._watchdog_loop,
-            args=(self._watch,),
-            name=type(self).__name__,
-            daemon=self._daemon,
+            target=self._watchdog_loop, name=type(self).__name__, daemon=self._daemon
         )
         self._watchdog_thread.start()
         _guarded(self._log_event, "watchdog started", None)
@@ -198,11 +200,10 @@ class FileTimerServer:
         self._end(drain=True)
 
     def _end(self, drain: bool) -> None:
-        if self._watchdog_thread is not None and self._watch is not None:
-            self._watch.ring(drain)
+        if self._watchdog_thread is not None:
+            self._calls.put(self._stop, drain)
             self._watchdog_thread.join()
-            self._watch.close()
-            self._watchdog_thread = self._watch = None
+            self._watchdog_thread = None
         remove_pipe(self._file_path)
 
     def get_last_progress_time(self) -> int:
@@ -224,24 +225,41 @@ class FileTimerServer:
 
     # What it does.
 
-    def _watchdog_loop(self, watch: _Watch) -> None:
+    def _watchdog_loop(self) -> None:
         try:
-            while watch.wait(seconds_to_first(self._timers.values())):
-                self._busy_since = time.time()
-                self._turn(watch)
-                self._busy_since = None
-            if watch.is_draining:
-                self._turn(watch)
+            self._loop.add_reader(self._pipe.descriptor, self._turn)
+            self._wait_for_first()
+            self._loop.run_until(lambda: self._is_ending)
         finally:
             self._busy_since = time.time()
             self._processes.close()
+            self._pipe.close()
+            self._calls.close()
+            self._loop.close()
 
-    def _turn(self, watch: _Watch) -> None:
-        requests = [request for line in watch.lines() if (request := _parsed(line))]
+    def _stop(self, drain: bool) -> None:
+        if drain:
+            self._turn()
+        self._is_ending = True
+
+    def _turn(self) -> None:
+        """Take what is in the pipe now, end who is due, and wait for the next."""
+        if self._is_ending:
+            return  # In this very turn of the loop.
+        self._busy_since = time.time()
+        requests = [request for line in self._pipe.lines() if (request := _parsed(line))]
         self.clear_timers(self._processes.ended())
         self.register_timers(requests)
         self._processes.keep_only({pid for pid, _ in self._timers})
         self._reap_expired()
+        self._wait_for_first()
+        self._busy_since = None
+
+    def _wait_for_first(self) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        wait_s = min(seconds_to_first(self._timers.values()), LONGEST_WAIT_S)
+        self._wake = self._loop.call_later(wait_s, self._turn) if self._timers else None
 
     def register_timers(self, timer_requests: list[FileTimerRequest]) -> None:
         """Note timers taken and given back."""
@@ -299,40 +317,6 @@ def _guarded(call: Callable[..., object], *args: object) -> None:
         call(*args)
     except Exception:
         logger.exception("%s failed while timers were watched", call)
-
-
-class _Watch:
-    """The reading end of the pipe, and a bell that ends the waiting."""
-
-    def __init__(self, file_path: str) -> None:
-        self._pipe = TimerPipe(file_path)
-        self._bell = os.eventfd(0)
-        self._poll = select.poll()
-        self._poll.register(self._pipe.descriptor, select.POLLIN)
-        self._poll.register(self._bell, select.POLLIN)
-        self.is_draining = False
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for something to read; False when the bell rang."""
-        timeout_ms = None if timeout_s == math.inf else _whole_milliseconds(timeout_s)
-        return all(ready != self._bell for ready, _ in self._poll.poll(timeout_ms))
-
-    def lines(self) -> list[bytes]:
-        """What is there to read, without waiting."""
-        return self._pipe.lines()
-
-    def ring(self, drain: bool) -> None:
-        self.is_draining = drain
-        os.eventfd_write(self._bell, 1)
-
-    def close(self) -> None:
-        self._pipe.close()
-        os.close(self._bell)
-
-
-def _whole_milliseconds(seconds: float) -> int:
-    # Rounded up, since a wait that ends too early is only repeated; and what fits in an int.
-    return min(math.ceil(seconds * 1000), 1 << 30)
 
 
 def _parsed(line: bytes) -> FileTimerRequest | None:

@@ -76,10 +76,10 @@ class WorkerStream:
         self.child_end = child_end
         self._child_open = True
 
-    def close_child_end(self) -> None:
-        if self._child_open:
-            self._child_open = False
-            self._close_descriptor(self.child_end)
+    def hand_over(self) -> int:
+        """The end that the worker gets, for whoever closes it from now on."""
+        self._child_open = False
+        return self.child_end
 
     def _close_descriptor(self, descriptor: int) -> None:
         os.close(descriptor)
@@ -91,7 +91,10 @@ class WorkerStream:
         """Take all that is there, and wait for nothing."""
 
     def close(self) -> None:
-        self.close_child_end()
+        """Let go of what is still here. Idempotent."""
+        if self._child_open:
+            self._child_open = False
+            self._close_descriptor(self.child_end)
 
     def tail(self) -> Callable[[], bytes]:
         """How to read the end of what this worker wrote."""
@@ -177,13 +180,7 @@ class PipedStream(WorkerStream):
         read, or a descendant that goes on writing could keep us here.
         """
         self.set_prefix("?")
-        left = PIPE_BYTES_MAX
-        while not self._finished and left > 0:
-            block = self._read()
-            if block is None:
-                return
-            left -= len(block)
-            self._take(block)
+        self._take_up_to(PIPE_BYTES_MAX)
 
     def close(self) -> None:
         super().close()
@@ -194,9 +191,12 @@ class PipedStream(WorkerStream):
         return partial(bytes, self._tail.read() if self._tail else b"")
 
     def _on_readable(self) -> None:
-        left = _READ_BYTES_PER_TURN
+        self._take_up_to(_READ_BYTES_PER_TURN, may_wait=True)
+
+    def _take_up_to(self, left: int, *, may_wait: bool = False) -> None:
+        """Take so many bytes, or a little more, as far as they are there."""
         while not self._finished and left > 0:
-            if self._must_wait():
+            if may_wait and self._must_wait():
                 self._loop.remove_reader(self._end)
                 self._outlet.when_clear(self._resume)
                 return
@@ -297,10 +297,9 @@ class WorkerStreams:
         self.are_files = tuple(isinstance(stream, DirectStream) for stream in self._streams)
         """Whether each of them is a file, which is not closed on a loop."""
 
-    def close_child_ends(self) -> None:
-        """Close the descriptors that were handed to the worker. Idempotent."""
-        for stream in self._streams:
-            stream.close_child_end()
+    def hand_over(self) -> list[int]:
+        """The descriptors that the worker gets; whoever takes them closes them."""
+        return [stream.hand_over() for stream in self._streams]
 
     def set_pid(self, pid: int) -> None:
         """Complete the prefix; where it names the process, nothing is read before this."""

@@ -85,7 +85,7 @@ class _Serving:
         self._loop = EventLoop()
         self._server = HttpServer(self._loop, {"/*": Route(get=at_once(answer))}, _nobody_cares)
         try:
-            self.port = self._server.listen_everywhere(port)[1]
+            self.port = self._server.listen("", port)[1]
         except OSError:
             self._loop.close()
             raise
