@@ -12,7 +12,7 @@ MUTANTS = (
         "            if effect.version:\n",
         "            if True:\n",
         "register",
-        (0, 1, 2),
+        (87, 30, 80),
     ),
     Mutant(
         "an answer is taken for that to a newer request",
@@ -21,7 +21,7 @@ MUTANTS = (
         "self.take(_wrote(reply, nonce))",
         'self.take(_wrote(reply, ""))',
         "watching",
-        (12, 34),
+        (12, 60, 34),
     ),
     Mutant(
         "a frame goes out after its gate has closed",
@@ -30,7 +30,7 @@ MUTANTS = (
         "    now = self._engine.clock.now()",
         "    self._engine.clock.now(); now = self._decided_at",
         "sleep",
-        (9, 14, 30),
+        (9, 30, 14),
         also=(
             (
                 "node.coordinating:Coordinating._step",
@@ -51,7 +51,7 @@ MUTANTS = (
         "is_holding = not may_speak(self.state, now) and all_heard(now)",
         "is_holding = True",
         "register",
-        (11, 14, 17),
+        (14, 33, 17),
     ),
     Mutant(
         "a wake-up is lost when another is set",
@@ -60,7 +60,7 @@ MUTANTS = (
         "    if name in self._set:\n        self._set[name].cancel()\n",
         "    if name in self._set:\n        return\n",
         "mixed",
-        (0, 3, 4),
+        (54, 49, 88),
     ),
     Mutant(
         "the record counts as written before it is",
@@ -69,7 +69,7 @@ MUTANTS = (
         "    self._write(tenure, write.ledger, partial(done, write.version))\n",
         "    self._write(tenure, write.ledger, lambda: None)\n    done(write.version)\n",
         "deaths",
-        (1, 13, 17),
+        (99, 17, 68),
     ),
     Mutant(
         "a coordinator that was elected goes before everybody knows the outcome",
@@ -121,7 +121,7 @@ MUTANTS = (
         "    self._exchange.closed_because = NOT_LEADING\n",
         "    pass\n",
         "register",
-        (120, 150),
+        (150, 120),
     ),
     Mutant(
         "a coordinator that has stepped down works on",
@@ -130,7 +130,7 @@ MUTANTS = (
         "        coordinating.close()\n",
         "        pass\n",
         "leader",
-        (16,),
+        (6, 53, 7),
     ),
     Mutant(
         "who leads and who follows is not passed on to the election",
@@ -139,7 +139,7 @@ MUTANTS = (
         "    if isinstance(message, Welcomed) and tenure >= self._heard:\n",
         "    if False:\n",
         "takeover",
-        (0, 30, 34),
+        (30, 34),
     ),
     Mutant(
         "a tether that was reset proves that its node is gone",
@@ -157,7 +157,7 @@ MUTANTS = (
         "    if found.open:\n        return None\n",
         "    if found.open:\n        return found.all_clean\n",
         "network",
-        (5, 9, 10),
+        (68, 34, 71),
     ),
     Mutant(
         "a reconnection forgets the tether that it brings",
@@ -166,6 +166,6 @@ MUTANTS = (
         "        found.open.append(connection)\n",
         "        pass\n",
         "network",
-        (5, 9, 10),
+        (68, 34, 71),
     ),
 )

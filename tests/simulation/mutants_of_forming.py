@@ -12,7 +12,7 @@ MUTANTS = (
         "not current.is_over",
         "not current.accounted",
         "mixed",
-        (2, 4, 5),
+        (2, 5, 25),
     ),
     Mutant(
         "the seat of a slow survivor goes to a spare",
@@ -21,7 +21,7 @@ MUTANTS = (
         "not current.is_over",
         "len(current.accounted) < state.min_nodes",
         "slow",
-        (2, 7, 8),
+        (94, 41, 10),
     ),
     Mutant(
         "the surplus gets a seat too",
@@ -30,7 +30,7 @@ MUTANTS = (
         "state.holders, state.max_nodes",
         "state.holders, len(able)",
         "slow",
-        (9, 11, 13),
+        (28, 10, 55),
     ),
     Mutant(
         "a surplus node fails the job",
@@ -40,7 +40,7 @@ MUTANTS = (
         "    if view.candidates > view.maximum:\n        return Fail('too many nodes')\n"
         "    if view.candidates >= view.maximum:\n",
         "slow",
-        (9, 11, 13),
+        (10, 55, 28),
     ),
     Mutant(
         "arrivals start the wait for too few nodes again",
@@ -49,7 +49,7 @@ MUTANTS = (
         "if wait.short_since is None:",
         "if True:",
         "shortage",
-        (0, 1, 2),
+        (35, 24, 65),
     ),
     Mutant(
         "too few nodes are enough",
@@ -58,7 +58,7 @@ MUTANTS = (
         "view.candidates < view.minimum",
         "view.candidates < 1",
         "shortage",
-        (0, 1, 2),
+        (35, 24, 60),
     ),
     Mutant(
         "the last call is waited for on every restart",
@@ -67,7 +67,7 @@ MUTANTS = (
         "if view.first_round:",
         "if True:",
         "one failure",
-        (0, 2, 7),
+        (26, 11, 67),
     ),
     Mutant(
         "a newcomer ends the round at once",
@@ -76,7 +76,7 @@ MUTANTS = (
         "0.0 if is_full else view.timeouts.scale_up_delay_s",
         "0.0",
         "growth",
-        (1, 2, 6),
+        (67, 10, 82),
     ),
     Mutant(
         "a newcomer ends a round that has just begun",
@@ -85,7 +85,7 @@ MUTANTS = (
         "view.started_at + wait_s",
         "view.started_at",
         "growth",
-        (18, 19, 27),
+        (63, 65, 18),
     ),
     Mutant(
         "newcomers are never taken in",
@@ -94,7 +94,7 @@ MUTANTS = (
         "if view.closing or",
         "if True or",
         "growth",
-        (6, 8, 12),
+        (57, 63, 82),
     ),
     Mutant(
         "a round number is used again",
@@ -103,7 +103,7 @@ MUTANTS = (
         "state.round_number += 1",
         "state.round_number = max(state.round_number, 1)",
         "one failure",
-        (0, 1, 2),
+        (21, 66, 6),
     ),
     Mutant(
         "rank 0 of the next round is anybody",
@@ -112,7 +112,7 @@ MUTANTS = (
         "return (*state.former, *(name for _, _, name in sorted(others)))",
         "return ()",
         "growth",
-        (2, 8, 10),
+        (57, 11, 58),
     ),
     Mutant(
         "a node that leaves closes the job",
@@ -122,7 +122,7 @@ MUTANTS = (
         "    return judging.close(state, Outcome('failed', message.reason, 1))\n"
         "    return _without(",
         "drains",
-        (0, 3, 4),
+        (85, 6, 64),
     ),
     Mutant(
         "a lost node closes the job",
@@ -131,7 +131,7 @@ MUTANTS = (
         "    return [Disconnect(node), *lost]",
         "    return judging.close(state, Outcome('failed', reason, 1))",
         "deaths",
-        (3, 5, 6),
+        (65, 26, 59),
     ),
     Mutant(
         "the victims of a lost node are charged",
@@ -140,7 +140,7 @@ MUTANTS = (
         " and not ended.lost",
         "",
         "deaths",
-        (3, 7, 8),
+        (65, 78, 16),
     ),
     Mutant(
         "the peers of a node without a lease are charged, if they fail before it says so",
@@ -149,7 +149,7 @@ MUTANTS = (
         "state.lease_ended = not state.failures",
         "",
         "network",
-        (6, 43, 84),
+        (96, 43, 84),
     ),
     Mutant(
         "failures are not charged",
@@ -158,7 +158,7 @@ MUTANTS = (
         "state.budget.history.append(failed)",
         "pass",
         "one failure",
-        (0, 1, 2),
+        (21, 78, 16),
     ),
     Mutant(
         "the budget is one restart larger than it is",
@@ -167,7 +167,7 @@ MUTANTS = (
         "counted > policy.max_restarts",
         "counted > policy.max_restarts + 1",
         "workers",
-        (38, 56, 57),
+        (38, 57, 86),
     ),
     Mutant(
         "every ending that comes with a failure is charged",
@@ -176,7 +176,7 @@ MUTANTS = (
         'ended.cause.kind == "failure" and cause is not None and not ended.lost',
         "cause is not None",
         "mixed",
-        (6, 18, 22),
+        (29, 19, 57),
     ),
     Mutant(
         "a node says that it has stopped before its workers have",
@@ -186,7 +186,7 @@ MUTANTS = (
         "early = Report(RoundStopped(message.round, (), state.assignment.master))\n"
         "    return [said, early, *stop_workers",
         "slow",
-        (2, 4, 8),
+        (45, 37, 94),
     ),
     Mutant(
         "a hung import holds the job up",
@@ -195,7 +195,7 @@ MUTANTS = (
         "if name == PRELOAD_TIMER and preparing:",
         "if False:",
         "one failure",
-        (13, 14, 29),
+        (14, 80, 13),
     ),
     Mutant(
         "the loss of a node that has finished is a loss",
@@ -204,7 +204,7 @@ MUTANTS = (
         "and node in current.course.succeeded:",
         "and False:",
         "endings",
-        (30, 272),
+        (272, 30),
     ),
     Mutant(
         "a round forms although none is wanted",
@@ -214,7 +214,7 @@ MUTANTS = (
         "            return judging.close(state, state.closing)\n",
         "",
         "closings",
-        (17, 28, 29),
+        (32, 28, 29),
     ),
     Mutant(
         "a new leader forgets that no further round is wanted",
@@ -223,6 +223,6 @@ MUTANTS = (
         "    state.closing = written.closing\n",
         "",
         "closings",
-        (21, 31, 124),
+        (31, 21),
     ),
 )

@@ -12,7 +12,7 @@ MUTANTS = (
         "if not (has_greeted and node in state.members) and state.outcome is None:",
         "if False:",
         "liars",
-        (13, 15, 26),
+        (31, 35, 34),
     ),
     Mutant(
         "a greeting counts for every later connection",
@@ -39,7 +39,7 @@ MUTANTS = (
         "    if is_true:",
         "    if True:",
         "liars",
-        (3, 30, 35),
+        (37, 35, 3),
     ),
     Mutant(
         "whoever remembers more than we do is taken for a liar",
@@ -48,7 +48,7 @@ MUTANTS = (
         "seen.round <= state.round_number + LEAP",
         "seen.round <= state.round_number",
         "forgetful",
-        (0, 1, 2),
+        (70, 16, 83),
     ),
     Mutant(
         "one node alone remembers charges for all",
@@ -57,7 +57,7 @@ MUTANTS = (
         "if len(known) < WITNESSES:\n        return 0\n    believed = sorted(known)[-WITNESSES]",
         "believed = max(known, default=0)",
         "liars",
-        (22, 25, 33),
+        (64, 22, 25),
     ),
     Mutant(
         "a node may want the job to have succeeded",
@@ -66,7 +66,7 @@ MUTANTS = (
         'if outcome.verdict == "succeeded":',
         "if False:",
         "liars",
-        (11, 26, 33),
+        (77, 92, 33),
     ),
     Mutant(
         "a round is spoken of by one who is not in it",
@@ -75,6 +75,6 @@ MUTANTS = (
         " or node not in current.seats:",
         ":",
         "liars",
-        (17, 19, 25),
+        (17, 35, 72),
     ),
 )

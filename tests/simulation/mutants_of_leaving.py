@@ -12,7 +12,7 @@ MUTANTS = (
         "if saving.furthest is None or not _all_have_heard(current, saving):",
         "if saving.furthest is None:",
         "asked",
-        (6, 7, 21),
+        (30, 76, 48),
     ),
     Mutant(
         "all save at the step of whoever was heard last",
@@ -21,7 +21,7 @@ MUTANTS = (
         "saving.furthest = max(message.step, saving.furthest or 0)",
         "saving.furthest = message.step",
         "asked",
-        (7, 20, 31),
+        (79, 31, 87),
     ),
     Mutant(
         "a node tells only how far its first worker is",
@@ -30,7 +30,7 @@ MUTANTS = (
         "max(steps, default=None)",
         "next(iter(steps), None)",
         "asked",
-        (16, 24, 25),
+        (25, 24, 16),
     ),
     Mutant(
         "a node speaks for workers that have not heard yet",
@@ -39,7 +39,7 @@ MUTANTS = (
         "all(_has_heard(saving, one) for one in listeners)",
         "any(_has_heard(saving, one) for one in listeners)",
         "asked",
-        (16, 25, 30),
+        (30, 25, 16),
     ),
     Mutant(
         "a worker that dies of the signal before its node hears it has failed",
@@ -48,7 +48,7 @@ MUTANTS = (
         "state.draining_by is None and asks_to_leave(state, number)",
         "False",
         "asked",
-        (5, 19, 24),
+        (5, 24, 19),
     ),
     Mutant(
         "a node is let out though others save",
@@ -57,7 +57,7 @@ MUTANTS = (
         "not saving.is_over(current, now)",
         "False",
         "asked",
-        (11, 16, 21),
+        (76, 11, 21),
     ),
     Mutant(
         "a node says that its workers have saved when they have only heard",
@@ -66,6 +66,6 @@ MUTANTS = (
         "all(one.saved for one in listeners)",
         "True",
         "asked",
-        (11, 16, 21),
+        (11, 76, 21),
     ),
 )

@@ -12,7 +12,7 @@ MUTANTS = (
         "    if found.is_locked:\n",
         "    if False:\n",
         "again",
-        (0, 1, 2),
+        (1, 6, 33),
     ),
     Mutant(
         "a note of an earlier start of the machine proves nothing",
@@ -21,7 +21,7 @@ MUTANTS = (
         'return "ended" if known and outside and same_machine else "unknown"',
         'return "unknown"',
         "again",
-        (10, 23),
+        (96, 23, 10),
     ),
     Mutant(
         "who has ended on a machine is told to nobody",
@@ -30,7 +30,7 @@ MUTANTS = (
         "state.ended = (*state.ended, *new)[-ENDED_TOLD:]",
         "new = ()",
         "again",
-        (10, 23, 38),
+        (85, 96, 93),
     ),
     Mutant(
         "a secret that is not the member's is believed",
@@ -39,7 +39,7 @@ MUTANTS = (
         "return leads_to(one.secret, one.seat, size, one.path) == known",
         "return one.seat < size",
         "liars",
-        (10, 4, 15),
+        (18, 15, 93),
     ),
     Mutant(
         "one that ended is believed to speak for all that have not reported",
@@ -48,7 +48,7 @@ MUTANTS = (
         "            current.seats.lose(one.seat)\n",
         '            current.seats.lose(one.seat)\n            state.looks["missing"] = now\n',
         "again",
-        (0, 1, 2),
+        (41, 4, 33),
     ),
     Mutant(
         "a member is told the path of another's seat",
@@ -57,7 +57,7 @@ MUTANTS = (
         "current.seats.ranks[node]",
         "len(current.seats) - 1 - current.seats.ranks[node]",
         "again",
-        (10, 23, 38),
+        (85, 96, 93),
     ),
     Mutant(
         "the marks of a round are not written down",
@@ -66,7 +66,7 @@ MUTANTS = (
         'marks.top(current.seats.marks) if current is not None else "",',
         '"",',
         "again",
-        (10, 23, 38),
+        (85, 96, 93),
     ),
     Mutant(
         "a leader that ended on this machine is waited for",
@@ -75,7 +75,7 @@ MUTANTS = (
         "leader in state.ended",
         "False",
         "again",
-        (52, 94, 154),
+        (52, 154, 94),
         also=(("core.election.step:_looks_again", "if not idle or", "if True or"),),
     ),
     Mutant(
@@ -85,6 +85,6 @@ MUTANTS = (
         "        return 0.0  # Nobody knows it but who is on that machine.\n",
         "        return state.terms.takeover_s\n",
         "again",
-        (52, 94, 154),
+        (52, 154, 94),
     ),
 )

@@ -12,7 +12,7 @@ MUTANTS = (
         "needed = policy.after if stays == 0 else 1",
         "needed = 1",
         "blamed",
-        (0, 1, 2),
+        (82, 67, 48),
         shown_by="kept_out",
     ),
     Mutant(
@@ -22,7 +22,7 @@ MUTANTS = (
         "    for name in kept_out:\n",
         "    return [*able, *kept_out]\n    for name in kept_out:\n",
         "blamed",
-        (0, 1, 3),
+        (48, 20, 33),
         also=(
             (
                 "core.policy.quarantine:let_in",
@@ -39,7 +39,7 @@ MUTANTS = (
         "    for name in kept_out:\n",
         "    for name in ():\n",
         "blamed",
-        (14, 29, 36),
+        (81, 14, 29),
     ),
     Mutant(
         "a takeover forgets who is kept out",
@@ -48,7 +48,7 @@ MUTANTS = (
         "for kept in written.hosts",
         "for kept in ()",
         "blamed",
-        (27, 30, 42),
+        (69, 27, 42),
         shown_by="kept_out",
     ),
     Mutant(
@@ -58,7 +58,7 @@ MUTANTS = (
         "waiting, _ = _told_apart(state, now)",
         "waiting = list(state.ready)",
         "blamed",
-        (0, 12, 27),
+        (48, 61, 27),
     ),
     Mutant(
         "who is kept out does not come back",
@@ -67,6 +67,6 @@ MUTANTS = (
         "return now < self.until",
         "return self.stays > 0",
         "blamed",
-        (4, 12, 34),
+        (4, 34, 91),
     ),
 )

@@ -12,7 +12,7 @@ MUTANTS = (
         "if saving.step is None:",
         "if True:",
         "saves",
-        (182, 176, 153),
+        (153, 182, 176),
     ),
     Mutant(
         "where all save is decided without those who have not asked yet",

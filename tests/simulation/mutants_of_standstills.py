@@ -12,7 +12,7 @@ MUTANTS = (
         "if node not in course.succeeded",
         "if node in course.still",
         "unheard",
-        (0, 1, 2),
+        (94, 5, 54),
         also=(
             (
                 "core.coordinator.standstill:_are_enough",
@@ -28,7 +28,7 @@ MUTANTS = (
         "current.course.still.pop(node, None)",
         "current.course.still.get(node)",
         "unheard",
-        (47, 58, 105),
+        (105, 58, 47),
     ),
     Mutant(
         "a node that may not have heard of the hang is not told again",
@@ -37,7 +37,7 @@ MUTANTS = (
         "current.course.hang.told.discard(node)",
         "current.course.hang.told.add(node)",
         "unheard",
-        (73, 95, 111),
+        (73, 111, 95),
     ),
     Mutant(
         "a node does not tell another coordinator that its workers stand still",
@@ -55,7 +55,7 @@ MUTANTS = (
         "return [*said, Report(WorkersMoved(event.round))]",
         "return said",
         "unheard",
-        (7, 8, 10),
+        (85, 90, 55),
     ),
     Mutant(
         "who moves ends no standstill",
@@ -64,7 +64,7 @@ MUTANTS = (
         "current.course.hang = None",
         "pass",
         "unheard",
-        (8, 35, 61),
+        (35, 61, 8),
     ),
     Mutant(
         "nobody is ended for a hang",
@@ -73,7 +73,7 @@ MUTANTS = (
         "ends = node == case.node",
         "ends = False",
         "unheard",
-        (3, 4, 5),
+        (94, 49, 4),
     ),
     Mutant(
         "it is not looked at again when a node has finished",
@@ -82,6 +82,6 @@ MUTANTS = (
         "return closed or standstill.look(state)",
         "return closed",
         "unheard",
-        (8, 10, 27),
+        (27, 10, 8),
     ),
 )

@@ -12,7 +12,7 @@ MUTANTS = (
         'dead = last.left or (last.leader if is_dead(state, last.leader) else "")',
         "dead = last.left or last.leader",
         "leader",
-        (0, 1, 23),
+        (31, 33, 0),
     ),
     Mutant(
         "the seat of a leader that is proven dead is waited for",
@@ -21,7 +21,7 @@ MUTANTS = (
         "dead_seat=last.ledger.leader_seat if dead else None",
         "dead_seat=None",
         "takeover",
-        (30, 34, 116),
+        (34, 116),
     ),
     Mutant(
         "the end of the leader's tether is not taken for its death",
@@ -39,7 +39,7 @@ MUTANTS = (
         "if state.moved_at is None or token != state.token:",
         "if state.moved_at is None:",
         "watching",
-        (0, 1, 2),
+        (10, 95, 59),
     ),
     Mutant(
         "what the register knows of the last writer is kept for the next",
@@ -48,7 +48,7 @@ MUTANTS = (
         "    if expired:\n",
         "    state.mute |= expired\n    if state.mute:\n",
         "watching",
-        (0, 1, 3),
+        (9, 68, 90),
     ),
     Mutant(
         "nobody may hold after a silence",
@@ -96,7 +96,7 @@ MUTANTS = (
         "is_dead(state, document.leader)) and not lost",
         "is_dead(state, document.leader)) or lost",
         "emptied",
-        (0, 46, 50),
+        (46, 0),
     ),
     Mutant(
         "a claim of an empty register begins at nothing",
@@ -105,7 +105,7 @@ MUTANTS = (
         "last = state.seen or",
         "last = (state.seen if state.token else None) or",
         "emptied",
-        (0, 5, 12),
+        (29, 70, 40),
     ),
     Mutant(
         "a leader gives up because its register was emptied",
@@ -114,7 +114,7 @@ MUTANTS = (
         "if document is None and certain and may_speak(state, now):",
         "if False:",
         "emptied",
-        (29, 30, 46),
+        (70, 30, 46),
     ),
     Mutant(
         "a claim goes below a tenure that nodes have heard of",
@@ -123,7 +123,7 @@ MUTANTS = (
         "above = max(state.above, last.tenure)",
         "above = last.tenure",
         "emptied",
-        (67, 1131),
+        (67,),
     ),
     Mutant(
         "who is told of changes does not look when they stop",

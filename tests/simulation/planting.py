@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
     new: str
     profile: str
     seeds: tuple[int, ...]
-    """The first seeds of the profile that show it."""
+    """Some of the profile that show it, the shortest run first: one is enough."""
     also: tuple[tuple[str, str, str], ...] = ()
     """Further places, where one rule is kept by two."""
     shown_by: str = ""

@@ -344,8 +344,12 @@ def test_every_checker_has_a_doctored_history() -> None:
 
 
 def test_a_real_run_has_facts_for_every_checker() -> None:
-    kinds = {type(fact) for seed in range(20) for fact in simulate(make_plan(seed)).history}
-    assert {WorkerBegan, WorkerEnded, LeaseRenewed, Delivered, Recorded, RoundEnding} <= kinds
+    unseen = {WorkerBegan, WorkerEnded, LeaseRenewed, Delivered, Recorded, RoundEnding}
+    for seed in range(20):
+        unseen -= {type(fact) for fact in simulate(make_plan(seed)).history}
+        if not unseen:
+            return
+    pytest.fail(f"no run has {unseen}")
 
 
 def _shown(function: ast.FunctionDef, loop: ast.For, names: dict[str, object]) -> set[object]:
