@@ -102,13 +102,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if importlib.util.find_spec("torch") is None:
         missing["torch"] = "needs PyTorch, which is not installed here (make test installs it)"
     for item in items:
-        is_long = any(map(item.path.is_relative_to, (SEVERAL_HOSTS, PLANTED)))
+        is_long = _is_below(item, SEVERAL_HOSTS, PLANTED)
         is_long = is_long or item.get_closest_marker("torch") is not None
         if is_long and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
         for marker, reason in missing.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _is_below(item: pytest.Item, *folders: Path) -> bool:
+    return item.nodeid.startswith(
+        tuple(f"tests/{folder.relative_to(TESTS)}/" for folder in folders)
+    )
 
 
 def _leave_out_the_thorough(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -137,8 +143,8 @@ def _begin_with_the_longest(items: list[pytest.Item], workers: int) -> None:
     they would be what all wait for, with nothing beside them; all at once, each with many processes
     and with leases to keep, they would be too much for a machine of two cores.
     """
-    longest = [item for item in items if any(map(item.path.is_relative_to, LONGEST))]
-    others = [item for item in items if not any(map(item.path.is_relative_to, LONGEST))]
+    longest = [item for item in items if _is_below(item, *LONGEST)]
+    others = [item for item in items if not _is_below(item, *LONGEST)]
     beginners = max(1, workers // 2)
     left = len(items)
     items.clear()

@@ -75,7 +75,7 @@ def write_until_an_answer_is_lost(writer: Writer, served: ServedStage, name: str
             return
 
 
-@pytest.mark.thorough(but=("etcd", "tcp-store"))
+@pytest.mark.thorough(but=("etcd",))
 def test_writers_see_one_order_while_answers_are_lost(served: ServedStage, run_id: str) -> None:
     writer = Writer(served.open_far(run_id), "far")
     lost_before = served.proxy.losses

@@ -24,7 +24,7 @@ from holdfast.elastic.multiprocessing import (
 )
 
 DEADLINE_S = 60.0
-METHODS = ["spawn", "fork", "forkserver"]
+METHODS = ["spawn", "fork", pytest.param("forkserver", marks=pytest.mark.thorough)]
 SHELL = "/bin/sh"
 Module = Any
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = Path(__file__).with_name("ported")
-ALWAYS_RUN = ("launches_a_function", "runs_an_agent_anywhere")
+ALWAYS_RUN = ("runs_an_agent_anywhere",)
 USED_BY_OTHERS = {"meeting"}
 PREFIXES = {
     "torch.distributed.elastic": "holdfast.elastic",

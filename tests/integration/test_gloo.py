@@ -60,7 +60,7 @@ def test_a_group_comes_back_from_five_losses_in_a_row(run_job) -> None:
     assert job.stderr.count("SIGKILL") >= 5
 
 
-@pytest.mark.thorough(but=("4---preload=json", "2---worker-store"))
+@pytest.mark.thorough(but=("4---preload=json",))
 @pytest.mark.parametrize(
     ("nproc", "way"), [(4, "--preload=json"), (2, "--no-warm"), (2, "--worker-store")]
 )

@@ -123,7 +123,7 @@ def test_the_end_of_what_may_run_is_waited_for(folder: Path) -> None:
 
 
 def test_a_note_that_is_removed_meanwhile_proves_nothing(own: OwnNote) -> None:
-    own.remove()
+    (own.folder / own.file).unlink()
     assert wait_for(own.folder, own.file, note_origin()) is None
 
 

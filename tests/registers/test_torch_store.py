@@ -66,6 +66,7 @@ def opened() -> Iterator[Any]:
 # --- who hosts a TCPStore -----------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_first_on_the_named_machine_hosts_and_others_use_it(endpoint: str, opened: Any) -> None:
     host, other = opened(endpoint), opened(endpoint, is_host="false")
     assert host.set_state(b"content")[2]

@@ -17,6 +17,9 @@ from holdfast.testing.facts import FaultStruck, Recorded
 POINTS = 2 if os.environ.get("TEST_ALL") else 1
 
 
+@pytest.mark.thorough(
+    but=("leader drains", "scale up", "leader loss", "drain", "steady round", "leader is a spare")
+)
 @pytest.mark.parametrize("story", STORIES)
 def test_no_promise_is_broken_where_the_leader_is_lost_during(story: str) -> None:
     for case in cases(story, at_most=POINTS):

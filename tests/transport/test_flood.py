@@ -30,6 +30,7 @@ def test_a_thousand_connections_disturb_nobody() -> None:
     run(900)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_ten_thousand_connections_disturb_nobody() -> None:
     run(10_000)

@@ -177,7 +177,12 @@ EXPLORED = {
     "the zygote and failures": (job(2), WARM, (ITSELF, FAILURE, ZYGOTE)),
     "the zygote and signals": (job(), AgentStarted(("numpy",)), (ITSELF, ZYGOTE, SIGNALS)),
 }
-MOST_ORDERS = ("failures and a restart", "signals")
+MOST_ORDERS = (
+    "failures and a restart",
+    "signals",
+    "the zygote and failures",
+    "what does not stop",
+)
 
 
 @pytest.mark.timeout(600)  # All orders there are: a busy machine takes minutes for them.

@@ -150,6 +150,7 @@ def test_any_number_of_descriptors_can_be_given(tmp_path: Path) -> None:
         end.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.torch
 def test_many_tensors_can_be_given(tmp_path: Path) -> None:
     torch = import_module("torch")

@@ -150,6 +150,7 @@ def test_after_installation_a_job_of_one_node_meets_through_holdfast(
     assert node.wait(DEADLINE_S) == 0, launchers.output()
 
 
+@pytest.mark.thorough
 def test_a_job_survives_a_killed_node_and_admits_a_new_one(launchers: Launchers) -> None:
     # Long, so that only a node that needs no last call can go on without it.
     options = ("--rdzv-conf=last_call_timeout=600",)

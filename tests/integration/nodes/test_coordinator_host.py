@@ -29,6 +29,7 @@ def test_a_job_goes_on_when_its_coordinators_host_is_back(make_job, snapshot) ->
     job.finish(second, third, again)
 
 
+@pytest.mark.thorough
 def test_an_agent_of_the_coordinators_host_that_was_killed_alone_is_replaced(make_job) -> None:
     job = make_job(2)
     first, second = job.start_all("--nnodes=2", CONF, "--max-restarts=0")

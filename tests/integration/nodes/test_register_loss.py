@@ -89,6 +89,7 @@ def test_a_register_that_is_out_of_reach_for_a_while_stops_nothing(job) -> None:
     finish_undisturbed(job, pids)
 
 
+@pytest.mark.thorough
 def test_a_takeover_waits_for_a_register_that_is_out_of_reach(job) -> None:
     """The workers run as long as their leases last; the job waits, and goes on."""
     leader, others, number = job.start_with_a_leader_that_stands_by(SHORT, "--max-restarts=0")

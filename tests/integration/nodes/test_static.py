@@ -94,6 +94,7 @@ def test_workers_get_the_master_as_it_was_given(make_static, start: str, tmp_pat
     job.check()
 
 
+@pytest.mark.thorough
 @pytest.mark.torch
 def test_a_failed_worker_restarts_all_and_costs_the_job_one_restart(make_static) -> None:
     """The port stays the same, so the listener of the old round must be gone."""
@@ -147,6 +148,7 @@ def test_rank_0_that_comes_back_is_rank_0(make_static, record: bool) -> None:
     job.finish(again, second)
 
 
+@pytest.mark.thorough
 def test_a_second_node_of_a_rank_says_why_it_stands_by_and_takes_over(make_static) -> None:
     static = make_static(2, hosts=3)
     job = static.job

@@ -191,6 +191,7 @@ def test_what_a_package_keeps_of_its_rank_is_put_right(program, looks_different)
     assert ("stopped_in" in run.events("ZygoteReady")[0]) is looks_different
 
 
+@pytest.mark.thorough
 @pytest.mark.torch
 def test_the_store_is_served_from_the_middle_of_an_import_too(program) -> None:
     """The process that serves it has nothing to do with the rest of that import."""

@@ -36,10 +36,10 @@ from holdfast.elastic.rendezvous import RendezvousGracefulExitError, rendezvous_
 from ....free_ports import free_port
 from ....waiting import DEADLINE_S, until
 from ...agents_of_threads import OURS, THEIRS, Meeting, handler, library
+from ...starting import METHODS
 
 LONG_S = 3600.0
 State = api.WorkerState
-METHODS = ["spawn", "fork", "forkserver"]
 
 
 @pytest.fixture(autouse=True)
