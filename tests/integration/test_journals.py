@@ -30,8 +30,10 @@ def expect_replay(job, verdict: str) -> list[journal.Step]:
     assert [line["seq"] for line in lines[1:]] == list(range(1, len(lines)))
     times = [line["at"] for line in lines[1:]]
     assert times == sorted(times)
-    header, steps = journal.read(path)
-    assert list(journal.replay(header, steps)) == []
+    header, written = journal.read(path)
+    assert list(journal.replay(header, written)) == []
+    # Whoever sets the machine's clock meanwhile is no part of the story.
+    steps = [step for step in written if not isinstance(step, journal.ClockRead)]
     (finish,) = [effect for step in steps for effect in step.effects if isinstance(effect, Finish)]
     assert finish.outcome.verdict == verdict
     return steps
