@@ -11,12 +11,24 @@ from holdfast.testing import PROFILES, make_plan, simulate
 
 SEEDS_AT_ONCE = 40
 SEEDS_ALWAYS_RUN = 160
-ONCE_BROKEN = (512732, 608256, 1014730, 1017068, 1022117, 2007100, 2009511, 4063576)
+ONCE_BROKEN = (
+    512732,
+    608256,
+    1014730,
+    1017068,
+    1022117,
+    2007100,
+    2009511,
+    4063576,
+    4102443,
+    4103432,
+)
 """Seeds far away that found something: a newcomer that had run nothing got rank 0; simulated
 workers never finished in a job that began anew, because its register had forgotten its end; two
 lives of a job had the same number; a checker looked for a round that had been forgotten, another
 did not know that a sleeping coordinator's time may be over; workers that had saved and ended to let
-a node leave were forgotten when it left with its own work done."""
+a node leave were forgotten when it left with its own work done; a leader sat out before anybody
+could see that it had resigned; a register that was emptied twice hid a claim."""
 
 
 @pytest.mark.parametrize(

@@ -312,6 +312,19 @@ def test_16_who_resigns_names_nobody_and_sits_out() -> None:
     assert successor.leads
 
 
+def test_16_it_sits_out_from_when_others_can_see_that_it_has_resigned() -> None:
+    node = leader()
+    node.answers = False
+    (write,) = of_kind(node.take(ResignationWanted("cut off")), WriteRegister)
+    assert isinstance(write, WriteRegister)
+    node.now, node.answers = 30.0, True
+    node.take(node.register.write(write))
+    node.take(DialWanted())
+    assert of_kind(node.take(ElectionTimerFired("watch")), Lead) == []
+    node.now = 40.0
+    assert of_kind(node.take(ElectionTimerFired("watch")), Lead)
+
+
 def test_a_job_that_is_over_is_learned_from_the_register_and_not_led_again() -> None:
     first = leader()
     over = Outcome("succeeded", "all workers succeeded", 0)
@@ -438,6 +451,20 @@ def test_others_claim_an_emptied_register_above_what_they_saw_and_not_before_it_
     assert lead.document.tenure == Tenure(1, 2)
     assert lead.document.ledger == Ledger(1, 3, held=True)
     assert lead.holder_possible
+
+
+def test_an_emptied_register_that_was_out_of_reach_since_may_have_held_a_claim() -> None:
+    first = leader()
+    node = follower("b", first)
+    emptied(first)
+    node.now = 1.0
+    node.take(ElectionTimerFired("watch"))
+    node.now = 4.0
+    node.take(RegisterUnclear(wrote=False))
+    node.now = 6.0
+    assert of_kind(node.take(ElectionTimerFired("watch")), Lead) == []
+    node.now = 10.0
+    assert of_kind(node.take(ElectionTimerFired("watch")), Lead)
 
 
 def test_who_was_outranked_claims_above_that_the_next_time() -> None:

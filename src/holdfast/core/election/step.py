@@ -27,8 +27,9 @@ later; and tenure_s(1+d) < takeover_s, so the old tenure is over before a new on
 
 A register that lost its content (a store that was restarted empty) is written again by the leader
 within its tenure: nobody else can have taken its place. Others wait for that as for any sign of
-life, and then claim from what they saw last, above every tenure that they know of. Whoever never
-saw anything begins a new instance, which is above every older one.
+life, and then claim from what they saw last, above every tenure that they know of. They wait anew
+where it was out of reach since: it may have held somebody's claim and lost its content again.
+Whoever never saw anything begins a new instance, which is above every older one.
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ def step(state: ElectionState, event: ElectionEvent, now: float) -> list[Electio
     match event:
         case RegisterRead():
             state.read_pending = False
+            if event.document is None and state.unanswered:
+                state.moved_at = None  # It may have held something meanwhile, and lost that too.
             return _in_reach(state) + _saw(
                 state, event.document, event.token, now, expired=event.expired
             )
@@ -356,6 +359,7 @@ def _succeeded(
         return [WriteRegister(state.pending.document, token)]
     if pending.purpose == "resign":
         state.leading = None
+        _sit_out(state, now)  # From now on others can see it.
         return []
     state.written_at, state.mute = max(state.written_at, pending.sent_at), False
     if pending.purpose == "claim":
@@ -421,8 +425,12 @@ def _resign(state: ElectionState, now: float) -> list[ElectionEffect]:
         )
     state.pending = PendingWrite("resign", document, state.token, now)
     state.leading, state.wanted, state.resigns = None, None, False
-    state.sits_out_until = now + 2 * state.terms.takeover_s
+    _sit_out(state, now)
     return [StepDown("it has resigned"), WriteRegister(document, state.token)]
+
+
+def _sit_out(state: ElectionState, now: float) -> None:
+    state.sits_out_until = now + 2 * state.terms.takeover_s
 
 
 def _retire(state: ElectionState, now: float) -> list[ElectionEffect]:
