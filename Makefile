@@ -27,7 +27,7 @@ check: $(VENV)/.ready-test style ## Style, and the tests that tell soonest; unde
 
 # Most tests wait for processes, so that there may be more of them than cores. Types are checked
 # beside them, those of a user's program (tests/elastic/typing) too.
-WORKERS ?= 5
+WORKERS ?= 4
 test: $(VENV)/.ready-test style ## Lint, check types and run all tests (installs PyTorch for CPU)
 	$(BIN)/python -m tests.stacks.environments $(QUICK_STACKS)
 	@$(BIN)/mypy & types=$$!; TEST_STACKS="$(QUICK_STACKS)" \
