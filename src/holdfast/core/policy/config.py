@@ -115,7 +115,8 @@ class Timeouts(Struct, frozen=True):
     close_s: float = 30.0
     """How long the coordinator's host waits at the end for nodes to take the outcome."""
     dial_s: float = 5.0
-    """How long one attempt to reach the endpoint's host may take."""
+    """How long one attempt to reach the endpoint's host may take; less where the lease is short
+    (`core.policy.timing.one_dial_s`), and so with the next."""
     redial_s: float = 2.0
     """How long one attempt may take to reach those that may lead, all at once: the lease of a
     running round does not wait much longer."""
