@@ -54,6 +54,8 @@ class Planted(NamedTuple):
     told: str = ""
     """A line of the culprit's agent by which it is told, where the job does not end of it."""
     torch: bool = False
+    thorough: bool = False
+    """Another row is much like it: played by make test-planted and make test-all."""
     torchrun: tuple[str, ...] | None = None
     """Words of which torchrun's summary should have one to tell the kind; None: it is not run."""
 
@@ -82,7 +84,7 @@ PLANTED = (
             torchrun=("exitcode  : 3",)),
     Planted("a NaN guard that exits", "exit code", ("(last line: loss is NaN at step 3, ending)",),
             "not_a_number", torchrun=("NaN",)),
-    Planted("a segmentation fault", "crash", ("SIGSEGV", "in string_at at plain_job.py:"),
+    Planted("a segmentation fault", "crash", ("SIGSEGV", "in ctypes.string_at at plain_job.py:"),
             "segfault", torchrun=("SIGSEGV",)),
     Planted("a stack overflow", "stack overflow", ("in descend at plain_job.py:",),
             "stack_overflow", torchrun=("overflow",)),
@@ -108,6 +110,19 @@ PLANTED = (
             sure="most likely", around=talkative_collectives, torch=True, torchrun=("mismatch",)),
     Planted("a wait for a file that never comes", "hang", ("in load_batch at plain_job.py",),
             "waits_for_a_file", options=TRIED_AGAIN, sure="most likely", torchrun=("hang",)),
+    Planted("a lock, while DDP waits in backward", "hang",
+            ("ranks 0 and 2", "wait in backward at torch_job.py", "in takes_a_lock_twice at"),
+            "in_a_lock", options=TRIED_AGAIN, sure="most likely", torch=True, torchrun=("hang",)),
+    Planted("a sleep, while DDP waits in backward", "hang", ("wait in backward at torch_job.py",),
+            "in_a_sleep", options=TRIED_AGAIN, sure="most likely", torch=True, thorough=True,
+            torchrun=("hang",)),
+    Planted("an empty pipe, while DDP waits in backward", "hang",
+            ("wait in backward at torch_job.py", "in reads_an_empty_pipe at"),
+            "in_a_pipe", options=TRIED_AGAIN, sure="most likely", torch=True, thorough=True,
+            torchrun=("hang",)),
+    Planted("an empty queue, while DDP waits in backward", "hang",
+            ("wait in backward at torch_job.py", "in threading.wait at"),
+            "in_a_queue", options=TRIED_AGAIN, sure="most likely", torch=True, torchrun=("hang",)),
     Planted("an endless loop, with a deadline", "deadline",
             ("the deadline of step 3 ran out while it was in endless_loop at plain_job.py",),
             "endless_loop"),

@@ -21,7 +21,8 @@ EVERY_ONE = "TEST_PLANTED"
 
 def marks(row: Planted, nodes: int) -> list[pytest.MarkDecorator]:
     """On three hosts it says more of the same where one host can have it too."""
-    more = nodes == THREE and 1 in row.nodes and not os.environ.get(EVERY_ONE)
+    repeats = row.thorough or (nodes == THREE and 1 in row.nodes)
+    more = repeats and not os.environ.get(EVERY_ONE)
     return [pytest.mark.torch] * row.torch + [pytest.mark.thorough] * more
 
 

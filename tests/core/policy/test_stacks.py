@@ -13,6 +13,7 @@ from holdfast.core.policy.stacks import (
     grouped,
     in_words,
     is_waiting,
+    odd_one,
     place_of,
     read_stack,
 )
@@ -28,6 +29,34 @@ LOAD_BATCH = (
     StackFrame("/home/me/data.py", 88, "load_batch"),
     StackFrame("/home/me/train.py", 33, "main"),
     StackFrame("/home/me/train.py", 90, "<module>"),
+)
+USER = StackFrame("/home/me/train.py", 58, "train")
+BACKWARD = (
+    StackFrame("/venv/lib/python3.11/site-packages/torch/autograd/graph.py", 865,
+               "_engine_run_backward"),
+    StackFrame("/venv/lib/python3.11/site-packages/torch/_tensor.py", 630, "backward"),
+    USER,
+)  # fmt: skip
+LOCK = (StackFrame("/home/me/train.py", 14, "before"), USER)
+QUEUE = (
+    StackFrame("/usr/lib/python3.11/threading.py", 327, "wait"),
+    StackFrame("/usr/lib/python3.11/queue.py", 171, "get"),
+    USER,
+)
+LOADER = (
+    StackFrame("/usr/lib/python3.11/selectors.py", 415, "select"),
+    StackFrame("/usr/lib/python3.11/multiprocessing/connection.py", 948, "wait"),
+    StackFrame("/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", 1284,
+               "_try_get_data"),
+    StackFrame("/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", 733,
+               "__next__"),
+    USER,
+)  # fmt: skip
+GATHER = (
+    StackFrame(f"{TORCH}/distributed_c10d.py", 4000, "all_gather_into_tensor"),
+    StackFrame(f"{TORCH}/fsdp/_fully_shard/_fsdp_collectives.py", 140, "foreach_all_gather"),
+    StackFrame(f"{TORCH}/fsdp/_fully_shard/_fsdp_param_group.py", 300, "unshard"),
+    USER,
 )
 DUMP = f'''\
 Thread 0x00007f1 (most recent call first):
@@ -81,7 +110,7 @@ def test_of_a_worker_without_a_stack_the_kernel_may_know_something() -> None:
 
 def test_without_a_line_of_the_users_own_the_innermost_is_said() -> None:
     library = (StackFrame("/usr/lib/python3.11/threading.py", 327, "wait"),)
-    assert said(WorkerStack(0, "", library)) == "rank 0 waits in wait at threading.py:327"
+    assert said(WorkerStack(0, "", library)) == "rank 0 waits in threading.wait at threading.py:327"
 
 
 def test_our_own_frames_below_a_warm_worker_are_passed_over() -> None:
@@ -111,6 +140,42 @@ def test_a_hundred_places_are_told_in_brief() -> None:
 )
 def test_who_is_in_a_collective_waits(frames: tuple[StackFrame, ...], waits: bool) -> None:
     assert is_waiting(WorkerStack(0, "", frames)) is waits
+
+
+@pytest.mark.parametrize(
+    ("frames", "function"),
+    [(BACKWARD, "backward"), (LOADER, "DataLoader"), (GATHER, "FSDP"), (QUEUE, "threading.wait"),
+     (LOCK, "before"), (ALL_REDUCE, "all_reduce")],
+)  # fmt: skip
+def test_a_hidden_wait_is_named_by_what_the_program_called(
+    frames: tuple[StackFrame, ...], function: str
+) -> None:
+    assert place_of(WorkerStack(0, "", frames)).function == function
+
+
+def outlier(*frames: tuple[StackFrame, ...]) -> int | None:
+    odd = odd_one(grouped(WorkerStack(rank, "", one) for rank, one in enumerate(frames)))
+    return None if odd is None else odd.rank
+
+
+@pytest.mark.parametrize("elsewhere", [LOCK, QUEUE, LOADER, LOAD_BATCH])
+@pytest.mark.parametrize("collective", [BACKWARD, GATHER, ALL_REDUCE])
+def test_a_rank_in_no_collective_is_the_outlier(
+    collective: tuple[StackFrame, ...], elsewhere: tuple[StackFrame, ...]
+) -> None:
+    assert outlier(collective, collective, elsewhere, collective) == 2
+    assert outlier(collective, elsewhere) == 1
+
+
+def test_the_only_rank_at_its_place_is_the_outlier() -> None:
+    assert outlier(BACKWARD, BACKWARD, BACKWARD, ALL_REDUCE) == 3
+    assert outlier(LOCK, LOCK, LOAD_BATCH) == 2
+
+
+def test_where_two_stand_out_equally_neither_is_the_outlier() -> None:
+    assert outlier(BACKWARD, ALL_REDUCE) is None
+    assert outlier(LOCK, LOAD_BATCH) is None
+    assert outlier(ALL_REDUCE, ALL_REDUCE, ALL_REDUCE) is None
 
 
 @given(st.text())

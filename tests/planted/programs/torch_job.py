@@ -8,13 +8,16 @@ As `plain_job.py`, for what only PyTorch's collectives and data loaders can show
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 import holdfast
@@ -68,15 +71,52 @@ def other_order(step: int) -> None:
         dist.all_reduce(torch.ones(2), group=GROUPS[1])
 
 
+def ddp_step() -> None:
+    MODEL(torch.ones(1, 2)).sum().backward()
+
+
+def never(what: Callable[[], object]) -> Callable[[int], None]:
+    """DDP, whose all-reduce runs inside of `backward`; the culprit is somewhere else."""
+
+    def step_of(step: int) -> None:
+        if step == AT and IS_CULPRIT:
+            wait_for_ever(what)
+        ddp_step()
+
+    return step_of
+
+
+def wait_for_ever(what: Callable[[], object]) -> None:
+    what()
+
+
+def takes_a_lock_twice() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def reads_an_empty_pipe() -> None:
+    os.read(os.pipe()[0], 1)
+
+
+in_a_lock = never(takes_a_lock_twice)
+in_a_sleep = never(lambda: time.sleep(3600))
+in_a_pipe = never(reads_an_empty_pipe)
+in_a_queue = never(lambda: queue.Queue().get())
+DDP_FAILURES = {"in_a_lock": in_a_lock, "in_a_sleep": in_a_sleep, "in_a_pipe": in_a_pipe,
+                "in_a_queue": in_a_queue}  # fmt: skip
 FAILURES: dict[str, Callable[[int], None]] = {
     call.__name__: call for call in (in_a_data_loader, skips_a_collective, other_shape, other_order)
-}
+} | DDP_FAILURES
 
 if __name__ == "__main__":
     if sys.argv[1] == "other_shape":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Each rank is to say what it called.
     dist.init_process_group("gloo")
     GROUPS = [dist.new_group(), dist.new_group()] if sys.argv[1] == "other_order" else []
+    if sys.argv[1] in DDP_FAILURES:
+        MODEL = DistributedDataParallel(torch.nn.Linear(2, 1))
     for step in range(1, STEPS + 1):
         FAILURES[sys.argv[1]](step)
         holdfast.progress(step)

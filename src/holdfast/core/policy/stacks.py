@@ -9,6 +9,10 @@ Rules
    than all the others is most often whom they wait for.
 4. What the kernel says of a worker (it waits for a file, it is stopped) is part of its place: ranks
    that wait in the same function for different things are not alike.
+5. Ranks in a collective wait for the others, also where the wait is hidden in a function of another
+   name (`_HOMES`: DDP's all-reduce runs inside `backward`). A lock, a sleep, a queue or a data
+   loader is no collective. A rank in none, while others are in one, is the outlier; where all are
+   or none is, the only rank that is alone at its place. Where two are alone, there is no outlier.
 
 The text of a stack is foreign (a program may have any file names): it is read line by line, what is
 no line of a stack is passed over, and there is a limit to all of it.
@@ -32,19 +36,48 @@ SOCKET = "waiting for a socket"
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-fA-F]+")
 _LIBRARY = re.compile(r"/site-packages/|/dist-packages/|/lib(64)?/python3[^/]*/|^<")
+_PACKAGE = re.compile(r"/site-packages/|/dist-packages/")
+_STANDARD = re.compile(
+    r"/lib(?:64)?/python3[^/]*/(?:.*/)?(?P<module>(?!__init__\.)\w+)(?:/__init__)?\.py$"
+)
 _OWN = re.compile(r"/holdfast/(processes|worker)/")
 _EMPTY_NAMES = frozenset(
     {"wrapper", "wrapped", "inner", "_fn", "fn", "__call__", "decorate_context", "<lambda>",
      "_wrapped_call_impl", "_call_impl", "wait_for", "_wait", "__exit__", "__enter__"}
 )  # fmt: skip
-_WAITING = frozenset(
+_COLLECTIVES = frozenset(
     {"all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all",
      "all_to_all_single", "barrier", "monitored_barrier", "broadcast", "broadcast_object_list",
      "gather", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "recv",
-     "irecv", "wait", "synchronize", "init_process_group", "acquire", "join", "get", "select",
-     "poll", "accept", "sleep", "result", "Allreduce", "allreduce", "Barrier", "Recv", "Bcast"}
+     "irecv", "wait", "synchronize", "init_process_group",
+     "Allreduce", "allreduce", "Barrier", "Recv", "Bcast"}
 )  # fmt: skip
-"""Functions in which a worker does nothing but wait for somebody."""
+"""Functions in which a worker does nothing but wait for other ranks."""
+_WAITING = _COLLECTIVES | {"acquire", "join", "get", "select", "poll", "accept", "sleep", "result"}
+"""Functions in which a worker does nothing but wait for somebody or something."""
+
+
+class _Home(Struct, frozen=True):
+    """A part of PyTorch in which a wait is hidden."""
+
+    path: str
+    function: str
+    """Empty for all of the file or folder."""
+    shown: str
+    collective: bool = True
+
+
+_HOMES = (
+    _Home("/torch/autograd/graph.py", "_engine_run_backward", "backward"),
+    _Home("/torch/nn/parallel/distributed.py", "", "DDP"),
+    _Home("/torch/distributed/fsdp/", "", "FSDP"),
+    _Home("/torch/distributed/pipelining/", "", "pipeline"),
+    _Home("/torch/distributed/distributed_c10d.py", "init_process_group", "init_process_group"),
+    _Home("/torch/utils/data/dataloader.py", "", "DataLoader", collective=False),
+)
+_PASSED_ON = re.compile(r"/torch/(?:distributed/|_ops\.py$|utils/_contextlib\.py$)")
+"""Frames between a hidden wait and what waits in it, beside the standard library's."""
+_HIDDEN = frozenset(home.shown for home in _HOMES if home.collective)
 
 
 class StackFrame(Struct, frozen=True):
@@ -78,7 +111,12 @@ class StackPlace(Struct, frozen=True):
     @property
     def waits(self) -> bool:
         """For somebody else: by the name of the function, or because it reads from a socket."""
-        return self.function in _WAITING or self.kernel == SOCKET
+        return self.function.rpartition(".")[2] in _WAITING or self.kernel == SOCKET
+
+    @property
+    def in_collective(self) -> bool:
+        """Whether it waits for other ranks, or may do so unseen (rule 5)."""
+        return self.function in _COLLECTIVES | _HIDDEN or self.kernel == SOCKET
 
     def shortly(self) -> str:
         """As part of a sentence: "in load_batch at data.py:88"."""
@@ -90,9 +128,10 @@ class StackPlace(Struct, frozen=True):
         if not self.function:
             none = "gives no stack" if is_one else "give no stack"
             return f"{be} {self.kernel}" if self.kernel else none
-        wait = "waits" if is_one else "wait"
+        if self.waits or self.in_collective:
+            be = "waits" if is_one else "wait"
         about = f", {self.kernel}" if self.kernel else ""
-        return f"{wait if self.waits else be} in {self.function} at {self.where}{about}"
+        return f"{be} in {self.function} at {self.where}{about}"
 
 
 class StackGroup(Struct, frozen=True):
@@ -139,12 +178,12 @@ def grouped_by(found: Iterable[tuple[StackPlace, WorkerStack]]) -> tuple[StackGr
 
 
 def odd_one(groups: tuple[StackGroup, ...]) -> WorkerStack | None:
-    """The first that waits for nobody, where not all do; else the only one at its place."""
-    at_work = [one for group in groups if not group.place.waits for one in group.stacks]
-    if at_work:
-        return min(at_work, key=lambda one: one.rank)
-    last = groups[-1].stacks if len(groups) > 1 else ()
-    return last[0] if len(last) == 1 else None
+    """The rank that others wait for, as far as their stacks tell (rule 5)."""
+    absent = [group for group in groups if not group.place.in_collective]
+    if absent and len(absent) < len(groups):
+        return min(absent, key=lambda group: (len(group.stacks), group.stacks[0].rank)).stacks[0]
+    alone = [group for group in groups if len(group.stacks) == 1]
+    return alone[0].stacks[0] if len(alone) == 1 and len(groups) > 1 else None
 
 
 def in_words(groups: tuple[StackGroup, ...]) -> str:
@@ -163,12 +202,27 @@ def place_of(stack: WorkerStack) -> StackPlace:
         return StackPlace("", "", stack.kernel)
     last = next((n for n, frame in enumerate(frames) if not _LIBRARY.search(frame.file)), None)
     inside = frames if last is None else frames[: last + 1]
-    telling = [frame for frame in inside if frame.function not in _EMPTY_NAMES]
     at = inside[0] if last is None else frames[last]
-    function = (telling or inside)[0].function
-    return StackPlace(
-        _short(function), f"{_short(at.file.rpartition('/')[2])}:{at.line}", stack.kernel
-    )
+    where = f"{_short(at.file.rpartition('/')[2])}:{at.line}"
+    return StackPlace(_short(_function_of(inside)), where, stack.kernel)
+
+
+def _function_of(inside: list[StackFrame]) -> str:
+    """What a worker is in, of the frames below its own code, innermost first."""
+    for frame in inside:
+        for home in _HOMES:
+            if home.path in frame.file and home.function in ("", frame.function):
+                return home.shown
+        if not (_is_standard(frame) or _PASSED_ON.search(frame.file)):
+            break
+    telling = [frame for frame in inside if frame.function not in _EMPTY_NAMES]
+    frame = (telling or inside)[0]
+    standard = _STANDARD.search(frame.file) if _is_standard(frame) else None
+    return f"{standard['module']}.{frame.function}" if standard else frame.function
+
+
+def _is_standard(frame: StackFrame) -> bool:
+    return bool(_STANDARD.search(frame.file)) and not _PACKAGE.search(frame.file)
 
 
 def where(stack: WorkerStack) -> str:
