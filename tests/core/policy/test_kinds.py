@@ -52,7 +52,15 @@ missing module: ModuleNotFoundError: No module named 'einops'
 missing module: ImportError: cannot import name 'a' from 'b' (/b.py)
 missing file: FileNotFoundError: [Errno 2] No such file or directory: 'x'
 no permission: PermissionError: [Errno 13] Permission denied: '/data'
-no permission: OSError: [Errno 30] Read-only file system: '/data/x'
+read-only file system: OSError: [Errno 30] Read-only file system: '/data/x'
+full disk: RuntimeError: [enforce fail at inline_container.cc:664] . unexpected pos 640 vs 534
+full disk: RuntimeError: PytorchStreamWriter failed writing file data/0: file write failed
+damaged file: RuntimeError: unexpected EOF, expected 1024 more bytes. The file might be corrupted.
+damaged file: safetensors_rust.SafetensorError: Error while deserializing header: InvalidHeader
+data loader killed: RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.
+name not resolved: socket.gaierror: [Errno -2] Name or service not known
+name not resolved: URLError: <urlopen error [Errno -3] Temporary failure in name resolution>
+certificate not accepted: SSLError: certificate verify failed: certificate is not yet valid
 damaged file: UnpicklingError: pickle data was truncated
 damaged file: EOFError: Ran out of input
 damaged file: RuntimeError: PytorchStreamReader failed reading zip archive
@@ -76,6 +84,8 @@ def test_an_exception_is_of_the_kind_that_its_words_say(row: str) -> None:
 @pytest.mark.parametrize(
     ("number", "kind"),
     [
+        (4, "illegal instruction"),
+        (8, "arithmetic error"),
         (11, "crash"),
         (6, "abort"),
         (7, "bus error"),
@@ -86,6 +96,13 @@ def test_an_exception_is_of_the_kind_that_its_words_say(row: str) -> None:
 )
 def test_a_signal_without_words_is_the_kind(number: int, kind: str) -> None:
     assert kind_of(failure(status=ExitStatus(signal=number))) == kind
+
+
+def test_each_signal_has_its_own_advice() -> None:
+    told = [advice_for(kind_of(failure(status=ExitStatus(signal=one)))) for one in (4, 8, 11)]
+    assert "another processor" in told[0]
+    assert "divided by zero" in told[1]
+    assert "native code went wrong" in told[2]
 
 
 def test_a_shells_word_for_a_signal_is_understood() -> None:

@@ -130,6 +130,8 @@ def test_the_symptom_of_a_lost_peer_is_recognised(words: str) -> None:
         "torch.OutOfMemoryError: CUDA out of memory",
         "FileNotFoundError: [Errno 2] No such file or directory: 'connections.csv'",
         "KeyError: 'peer'",
+        "ConnectionError: HTTPSConnectionPool(host='hub'): NameResolutionError: failed",
+        "ConnectionError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate is not yet valid",
     ],
 )
 def test_other_errors_are_not_taken_for_it(words: str) -> None:

@@ -43,6 +43,10 @@ LOST_NODE = "lost host or network"
 NODE_LEFT = "node left"
 VERSIONS = "different versions"
 MISSING_MODULE = "missing module"
+NAME_NOT_RESOLVED = "name not resolved"
+CERTIFICATE = "certificate not accepted"
+NATIVE = frozenset({"crash", "abort", "illegal instruction", "arithmetic error"})
+"""Of code that Python only called: it may be another version on another machine."""
 
 
 class WordsOfKind(Struct, frozen=True):
@@ -59,6 +63,18 @@ BY_WORDS = (
     WordsOfKind("accelerator out of memory",
                 r"(?:cuda|hip|xpu|mps)\b.{0,40}out of memory|OutOfMemoryError|ALLOC_FAILED",
                 "use a smaller batch, or more memory on each accelerator"),
+    WordsOfKind("data loader killed",
+                r"DataLoader worker \(pid\S* [\d, ]+\) is killed by signal: Killed",
+                "its processes need more memory than there is: use fewer loaders, or smaller "
+                "samples; the kernel log names what it killed"),
+    WordsOfKind(NAME_NOT_RESOLVED,
+                r"Name or service not known|name resolution|gaierror|NameResolutionError"
+                r"|No address associated with hostname|nodename nor servname",
+                "that machine cannot look the name up: compare /etc/resolv.conf and /etc/hosts "
+                "with another machine's"),
+    WordsOfKind(CERTIFICATE,
+                r"CERTIFICATE_VERIFY_FAILED|certificate (?:is not yet valid|has expired)",
+                "compare that machine's clock and its certificates with another machine's"),
     WordsOfKind("full shared memory",
                 r"shared memory.{0,80}(?:shm|limit|No space)|DataLoader worker.{0,60}Bus error"
                 r"|unable to (?:allocate|write|resize).{0,30}shared memory",
@@ -67,7 +83,8 @@ BY_WORDS = (
                 r"\bMemoryError\b|Cannot allocate memory|bad_alloc|DefaultCPUAllocator",
                 "it needs more memory than this machine, or its control group, has"),
     WordsOfKind("full disk",
-                r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]",
+                r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]"
+                r"|PytorchStreamWriter failed|inline_container.{0,80}unexpected pos",
                 "make room on that disk, or write somewhere else"),
     WordsOfKind("too many open files",
                 r"Too many open files|\[Errno (?:23|24)\]",
@@ -100,21 +117,27 @@ BY_WORDS = (
                 "install it there as on the other machines, in the environment that runs the job"),
     WordsOfKind("damaged file",
                 r"UnpicklingError|Ran out of input|PytorchStreamReader|BadZipFile|SafetensorError"
-                r"|pickle data was truncated|invalid load key|HeaderTooLarge|bad magic number",
+                r"|pickle data was truncated|invalid load key|HeaderTooLarge|bad magic number"
+                r"|InvalidHeader|MetadataIncompleteBuffer|file in archive is not in a subdirectory"
+                r"|unexpected EOF, expected \d+ more bytes|storage has wrong (?:byte )?size",
                 "a file that it reads is cut short or damaged: go back to one before it"),
+    WordsOfKind("read-only file system",
+                r"Read-only file system|\[Errno 30\]",
+                "mount it writable, or write somewhere else; a disk that fails is remounted so: "
+                "look at that machine's kernel log"),
     WordsOfKind("missing file",
                 r"FileNotFoundError|No such file or directory|\[Errno 2\]",
                 "is that file there on every machine, under the same path?"),
     WordsOfKind("no permission",
-                r"PermissionError|Permission denied|Read-only file system|\[Errno (?:13|30|1)\]",
+                r"PermissionError|Permission denied|\[Errno (?:13|1)\]",
                 "the user who runs the job may not do that there"),
 )
 
 BY_SIGNAL = {
-    4: ("crash", "a wrong instruction: was it built for another processor?"),
+    4: ("illegal instruction", "a wrong instruction: was it built for another processor?"),
     6: ("abort", "a library gave up: its last lines say why"),
     7: ("bus error", "a file that is mapped into memory ended too soon: is /dev/shm full?"),
-    8: ("crash", "it divided by zero in native code"),
+    8: ("arithmetic error", "it divided by zero in native code"),
     9: (KILLED, "nothing of Holdfast's did it: ask whoever else can end processes there"),
     11: ("crash", "native code went wrong: the stack, if there is one, says in which call"),
     24: ("processor time used up", "raise the limit (ulimit -t)"),
@@ -169,6 +192,11 @@ def kind_of(failure: Failure) -> str:
     if beyond in BY_SIGNAL:
         return by_words or BY_SIGNAL[beyond][0]
     return by_words or EXIT_CODE
+
+
+def own_cause(text: str) -> bool:
+    """Whether words that sound like a lost peer name a fault of the worker's own machine."""
+    return _by_words(text) in (NAME_NOT_RESOLVED, CERTIFICATE)
 
 
 def advice_for(kind: str) -> str:

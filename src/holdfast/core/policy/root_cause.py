@@ -67,7 +67,11 @@ def name(failures: Iterable[Failure]) -> Cause | None:
 def lost_a_peer(failure: Failure) -> bool:
     """Whether a worker's own words say that it ended because another one did."""
     text = failure.error.message or failure.stderr_tail
-    return bool(re.search(LOST_PEER, text, re.IGNORECASE))
+    if not re.search(LOST_PEER, text, re.IGNORECASE):
+        return False
+    from holdfast.core.policy.kinds import own_cause
+
+    return not own_cause(text)
 
 
 def describe(failure: Failure) -> str:
@@ -131,7 +135,8 @@ def blame(cause: Cause) -> Blame:
     if kind == kinds.COLLECTIVES:
         return _blame_for_collectives(cause)
     sure, why = _how_sure(cause)
-    if kind in (kinds.EXCEPTION, kinds.MISSING_MODULE, "crash", "abort") and not cause.also_failed:
+    may_differ = kind in (kinds.EXCEPTION, kinds.MISSING_MODULE) or kind in kinds.NATIVE
+    if may_differ and not cause.also_failed:
         from holdfast.core.policy.versions import difference
 
         differs = difference(first, (*cause.victims, *cause.stopped))
