@@ -25,6 +25,7 @@ from holdfast.core.protocol.model import ErrorDetail, ExitStatus, Failure
 RULES = Quarantine(after=3, first_s=300.0, longest_s=3600.0, forget_s=3600.0)
 HOSTS = {"a-1": "a", "b-1": "b", "b-2": "b"}
 NO_DEVICE = "RuntimeError: no device"
+TIMED_OUT = "RuntimeError: Timed out waiting 30000ms for recv operation to complete"
 
 
 def failure(node: str, message: str = NO_DEVICE, rank: int = 0) -> Failure:
@@ -32,8 +33,9 @@ def failure(node: str, message: str = NO_DEVICE, rank: int = 0) -> Failure:
     return Failure(node, HOSTS[node], 0, rank, "default", 7, code, 1.0, ErrorDetail(message))
 
 
-def cause(first: Failure, *others: Failure) -> rootcause.Cause:
-    return rootcause.Cause(first, others, (), ())
+def cause(first: Failure, *others: Failure, stopped: tuple[str, ...] = ()) -> rootcause.Cause:
+    ended = tuple(failure(node, "", rank) for rank, node in enumerate(stopped, 7))
+    return rootcause.Cause(first, others, (), ended)
 
 
 def rounds_that_failed(times: list[float], record: HostRecord | None = None) -> HostRecord:
@@ -53,6 +55,9 @@ def rounds_that_failed(times: list[float], record: HostRecord | None = None) -> 
         ("two workers of one host", cause(failure("b-1"), failure("b-2", rank=1)), (), "b"),
         ("workers of two hosts", cause(failure("b-1"), failure("a-1", rank=1)), (), ""),
         ("a victim alone", cause(failure("b-1", "connection reset by peer")), (), ""),
+        ("a collective timed out", cause(failure("a-1", TIMED_OUT)), (), ""),
+        ("one rank did not come", cause(failure("a-1", TIMED_OUT), stopped=("b-1",)), (), "b"),
+        ("two did not come", cause(failure("a-1", TIMED_OUT), stopped=("b-1", "b-2")), (), ""),
         ("a host was lost", None, ("b",), "b"),
         ("two hosts were lost", None, ("a", "b"), ""),
         ("nothing", None, (), ""),

@@ -253,6 +253,43 @@ def test_who_ended_too_early_is_named_and_not_who_missed_it() -> None:
     assert clean.who == "rank 0 on here", "it has an error of its own"
 
 
+TIMED_OUT = "RuntimeError: [unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation"
+
+
+def test_of_a_collective_that_timed_out_the_rank_that_did_not_come_is_named() -> None:
+    found = blame_of(
+        failure(0, 1.0, message=TIMED_OUT),
+        failure(1, 1.1, message=LOST),
+        failure(2, 2.0, **STOPPED),
+        failure(3, 1.1, message=TIMED_OUT),
+    )
+    assert (found.kind, found.who, found.sure) == (
+        "collective timed out",
+        "rank 2 on here",
+        "most likely",
+    )
+    assert found.why.startswith("ranks 0, 1 and 3 waited in a collective until the time was over")
+
+
+def test_a_time_out_alone_singles_nobody_out() -> None:
+    found = blame_of(failure(0, 1.0, message=TIMED_OUT), *(failure(n, **STOPPED) for n in (1, 2)))
+    assert (found.who, found.sure) == ("one of ranks 1 and 2", "perhaps")
+    assert blame_of(failure(0, message=TIMED_OUT), failure(1, message=TIMED_OUT)).sure == "perhaps"
+
+
+def test_a_monitored_barrier_names_the_rank() -> None:
+    words = "RuntimeError: [Rank 0]: Rank 2 failed to pass monitoredBarrier in 5000 ms"
+    rest = [failure(n, **STOPPED) for n in (1, 2, 3)]
+    found = blame_of(failure(0, 1.0, message=words), *rest)
+    assert (found.who, found.sure) == ("rank 2 on here", "most likely")
+
+
+def test_a_rank_that_had_ended_is_why_a_collective_timed_out() -> None:
+    early = (EarlyEnd(3, step=4, host="there"),)
+    found = blame_of(failure(0, 1.0, message=TIMED_OUT, ended_before=early))
+    assert (found.kind, found.who) == ("ended too early", "rank 3 on there")
+
+
 def test_what_we_ended_is_surely_of_that_kind() -> None:
     ours = failure(2, 1.0, message="the deadline of x ran out", ended_for="deadline")
     assert blame_of(ours) == Blame(

@@ -52,7 +52,7 @@ def judged(
 def _hosts_of(state: CoordinatorState, cause: rootcause.Cause | None) -> dict[str, str]:
     if cause is None:
         return {}
-    nodes = {failure.node for failure in (cause.first, *cause.also_failed)}
+    nodes = {failure.node for failure in (cause.first, *cause.also_failed, *cause.stopped)}
     known = {node: state.members.get(node) for node in nodes}
     return {node: one.info.host if one else host_of(node) for node, one in known.items()}
 

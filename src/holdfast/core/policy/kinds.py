@@ -34,6 +34,7 @@ NOT_STARTED = "could not be started"
 HANG = "hang"
 STANDSTILL = "hang of all ranks"
 COLLECTIVES = "collectives that differ"
+TIMED_OUT = "collective timed out"
 DEADLINE = "deadline"
 RUN_TIME = "run time used up"
 STUCK = "stuck in the kernel"
@@ -101,10 +102,11 @@ BY_WORDS = (
                 r"|mismatched collective",
                 "all ranks have to call the same collectives in the same order, with the same "
                 "shapes; TORCH_DISTRIBUTED_DEBUG=DETAIL has PyTorch say which differ"),
-    WordsOfKind("collective timed out",
+    WordsOfKind(TIMED_OUT,
                 r"(?:collective|watchdog|barrier).{0,80}time(?:d )?out|wait timeout after \d+ ?ms"
+                r"|failed to pass monitoredBarrier"
                 r"|Timed out waiting \d+ ?ms for (?:send|recv)",
-                "somebody did not come to a collective: holdfast stacks shows where each rank is"),
+                "a rank did not come to a collective: see what kept those that did not fail"),
     WordsOfKind("accelerator error",
                 r"CUDA error|HIP error|device-side assert|uncorrectable ECC|Xid|NVML_ERROR",
                 "run it with CUDA_LAUNCH_BLOCKING=1 to see where; if it comes back on one machine "

@@ -3,7 +3,8 @@
 Rules
 1. A round that failed blames one host, or none. A worker's failure blames the host of the first
    failure that was observed, unless workers failed by themselves on other hosts too (then it is
-   the program), or all that it says is that a peer was lost. A loss blames the host that was
+   the program), or all that it says is that a peer was lost or did not come in time (then it
+   blames the host of the peer, where that is known). A loss blames the host that was
    lost, unless several were in one round (then it is the network).
 2. A round that blames another host ends the row: what fails here and there is not this host.
 3. `after` rounds in a row that blame a host keep it out for `first_s`. After a stay it is on
@@ -57,11 +58,14 @@ def blamed_host(cause: rootcause.Cause | None, lost: Iterable[str], hosts: dict[
     gone = set(lost)
     if gone:
         return gone.pop() if len(gone) == 1 else ""
-    if cause is None or rootcause.lost_a_peer(cause.first):
+    culprit = None if cause is None else rootcause.culprit(cause)
+    if cause is None or culprit is None:
         return ""
-    first = hosts.get(cause.first.node, "")
-    elsewhere = any(hosts.get(other.node, "") != first for other in cause.also_failed)
-    return "" if elsewhere else first
+    host = hosts.get(culprit.node, "")
+    if culprit is not cause.first:
+        return host  # The others failed because of it.
+    elsewhere = any(hosts.get(other.node, "") != host for other in cause.also_failed)
+    return "" if elsewhere else host
 
 
 def blamed(policy: Quarantine, before: HostRecord, cause: str, now: float) -> HostRecord:

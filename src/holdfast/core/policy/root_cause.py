@@ -6,11 +6,13 @@ Rules
    that symptom if there is one, else of the first that was observed.
 3. Of what remains, the one that was observed first is named. It is "first observed", not
    "guilty": that is all that an observer can know.
-4. Where all that failed lost a peer, and somebody had ended well before, it is that one that they
-   missed.
+4. Where all that failed lost a peer, or waited for one until the time was over, and a rank had
+   ended well before, it is that rank that they missed.
 5. How sure it is, is said, with the reason: *surely* where nobody else failed on its own, or all in
    the same way; *most likely* where one was first of several, or was the only one with an error of
    its own; *perhaps* where all that is known are symptoms.
+6. Ranks whose collective timed out came to it. To blame is one that did not come: the one that a
+   monitored barrier names, else one that had not failed when the round ended.
 
 The symptom is read from the text that the worker left, because there is no other place
 to read it from: libraries report a peer's death as a connection error of their own.
@@ -107,7 +109,11 @@ def _early_end(end: EarlyEnd) -> str:
 
 def _missed_somebody(failure: Failure) -> bool:
     """Rule 4."""
-    return bool(failure.ended_before) and lost_a_peer(failure)
+    from holdfast.core.policy import kinds
+
+    return bool(failure.ended_before) and (
+        lost_a_peer(failure) or kinds.kind_of(failure) == kinds.TIMED_OUT
+    )
 
 
 # How sure it is.
@@ -123,7 +129,8 @@ def blame(cause: Cause) -> Blame:
         return Blame(kinds.EXCEPTION, first.host, "perhaps", "whoever runs the workers says so")
     if _missed_somebody(first):
         end = first.ended_before[0]
-        why = f"{early_ends(first)}, and {_ranks([first, *cause.victims])} lost a connection then"
+        missed = [first, *(one for one in cause.also_failed if _missed_somebody(one))]
+        why = f"{early_ends(first)}, and {_ranks([*missed, *cause.victims])} waited for it in vain"
         who = f"rank {end.rank}{f' on {end.host}' if end.host else ''}"
         return Blame(kinds.ENDED_EARLY, who, "most likely", cut(why))
     if lost_a_peer(first):
@@ -134,6 +141,8 @@ def blame(cause: Cause) -> Blame:
         return Blame(kind, "the whole job", "surely", "it was given no more time than that")
     if kind == kinds.COLLECTIVES:
         return _blame_for_collectives(cause)
+    if kind == kinds.TIMED_OUT:
+        return _blame_for_absence(cause)
     sure, why = _how_sure(cause)
     may_differ = kind in (kinds.EXCEPTION, kinds.MISSING_MODULE) or kind in kinds.NATIVE
     if may_differ and not cause.also_failed:
@@ -159,6 +168,43 @@ def _blame_for_collectives(cause: Cause) -> Blame:
     host = next((f" on {one.host}" for one in failed if one.rank == odd.rank), "")
     why = f"it called {odd.its}, and all others {odd.others}"
     return Blame(kinds.COLLECTIVES, f"rank {odd.rank}{host}", "most likely", why)
+
+
+def culprit(cause: Cause) -> Failure | None:
+    """The failure that the cause singles out; None where it may be any of several."""
+    from holdfast.core.policy import kinds
+
+    if lost_a_peer(cause.first):
+        return None
+    if kinds.kind_of(cause.first) != kinds.TIMED_OUT:
+        return cause.first
+    absent = _absent(cause)
+    return absent[0] if len(absent) == 1 else None
+
+
+def _absent(cause: Cause) -> tuple[Failure, ...]:
+    """Ranks that may not have come to a collective: those named, else those that never failed."""
+    from holdfast.core.policy.collectives import absent_ranks
+
+    failed = (cause.first, *cause.also_failed, *cause.victims)
+    named = absent_ranks(failed)
+    return tuple(one for one in (*failed, *cause.stopped) if one.rank in named) or cause.stopped
+
+
+def _blame_for_absence(cause: Cause) -> Blame:
+    """A collective timed out: those that failed came to it, so another rank is to blame."""
+    from holdfast.core.policy.kinds import TIMED_OUT
+
+    first, absent = cause.first, _absent(cause)
+    came = [one for one in (first, *cause.also_failed, *cause.victims) if one not in absent]
+    why = f"{_ranks(came or [first])} waited in a collective until the time was over"
+    if not absent:
+        return Blame(TIMED_OUT, f"rank {first.rank} on {first.host}", "perhaps", cut(why))
+    if len(absent) > 1:
+        who = f"one of {_ranks(list(absent))}"
+        return Blame(TIMED_OUT, who, "perhaps", cut(f"{why}; these had not failed"))
+    who = f"rank {absent[0].rank} on {absent[0].host}"
+    return Blame(TIMED_OUT, who, "most likely", cut(f"{why}, and only it had not failed"))
 
 
 def _how_sure(cause: Cause) -> tuple[Sureness, str]:
