@@ -96,7 +96,7 @@ docs: $(VENV)/.ready-docs ## Build the site of all pages in .site/html, with lin
 	$(BIN)/python docs/build_site.py
 
 clean: ## Remove everything that the other verbs made, .venv and its like included
-	rm -rf $(VENV) .venv-* .stacks .engines .site .soak frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .stacks .engines .site .soak .pauses frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find $(EXISTING) -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps are hidden files in .venv, so that removing .venv forgets them too.

@@ -239,7 +239,7 @@ def suspected(
     state: CoordinatorState, node: str, reason: str, now: float
 ) -> list[CoordinatorEffect]:
     member = state.members.get(node)
-    if member is None or state.outcome is not None:
+    if member is None:
         return []
     member.suspected = reason
     update_ready(state, node)
@@ -292,7 +292,7 @@ def left(
     state: CoordinatorState, node: str, message: NodeLeft, now: float
 ) -> list[CoordinatorEffect]:
     member = forget(state, node)
-    if member is None or state.outcome is not None:
+    if member is None:
         return []
     if state.config.max_nodes == 1 and not state.members:
         effects = judging.close(state, _outcome_of_the_last(message, member.name))
@@ -328,7 +328,7 @@ def _without(
 ) -> list[CoordinatorEffect]:
     """Go on without a node that is gone or has left."""
     current = state.round
-    if state.outcome is not None or current is None or node not in current.seats:
+    if current is None or node not in current.seats:
         return []
     match current:
         case FormingRound():
@@ -372,7 +372,7 @@ def draining(
     One that stops its workers already waits for nothing: those of the others hear of it at once.
     """
     member = state.members.get(node)
-    if member is None or state.outcome is not None:
+    if member is None:
         return []
     if not member.draining:
         member.drain_until = now + state.config.timeouts.drain_s

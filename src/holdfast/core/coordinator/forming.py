@@ -31,15 +31,13 @@ from holdfast.core.coordinator.round import (
     seats_of,
 )
 from holdfast.core.coordinator.state import (
-    Announced,
     CoordinatorState,
-    Unrecorded,
     name_of,
     update_ready,
 )
 from holdfast.core.policy import ranks, rounds
 from holdfast.core.protocol import exit_status, marks
-from holdfast.core.protocol.messages import CloseJob, RunRound, StandBy
+from holdfast.core.protocol.messages import RunRound, StandBy
 from holdfast.core.protocol.model import Assignment, Endpoint, NodeInfo, Outcome
 
 TYPE_CHECKING = False  # As in `typing`, without its import.
@@ -53,8 +51,6 @@ ALOUD_EVERY_S = 5.0
 
 def consider(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """After every event: form a round, make room in the running one, or wait."""
-    if state.outcome is not None:
-        return []
     current = state.round
     if current is None:
         if state.closing is not None:
@@ -295,15 +291,10 @@ def _endpoint(state: CoordinatorState, node: str) -> Endpoint:
 
 def written(state: CoordinatorState, version: int, now: float) -> list[CoordinatorEffect]:
     """What was written down may be told."""
-    effects: list[CoordinatorEffect] = []
     formed = state.round
     if isinstance(formed, FormingRound) and version >= formed.version:
-        effects += _announce(state, formed, now)
-    end = state.end
-    if end is not None and isinstance(end.stage, Unrecorded) and version >= end.stage.version:
-        end.stage = Announced()
-        effects += [Tell(name, CloseJob(end.outcome)) for name in sorted(end.unaware)]
-    return effects
+        return _announce(state, formed, now)
+    return []
 
 
 def _announce(state: CoordinatorState, formed: FormingRound, now: float) -> list[CoordinatorEffect]:

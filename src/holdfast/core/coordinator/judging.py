@@ -155,7 +155,7 @@ def _charge(
 
 def closing_wanted(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:
     """Let the present round go on, and none come after it. The first wish counts."""
-    if state.outcome is not None or state.closing is not None:
+    if state.closing is not None:
         return []
     state.closing = brief(outcome)
     state.version += 1
@@ -171,9 +171,9 @@ def close_if_all_succeeded(state: CoordinatorState, current: ToldRound) -> list[
 
 def close(state: CoordinatorState, outcome: Outcome) -> list[CoordinatorEffect]:
     """The job is over; it is told once it is written down."""
-    if state.end is not None:
-        return []
+    assert state.end is None, "a job is closed twice"
     state.version += 1
+    state.looks = {}
     told = outcome if state.config.max_nodes == 1 else fit_outcome(outcome)
     state.end = JobEnd(told, Unrecorded(state.version), set(state.members))
     return []

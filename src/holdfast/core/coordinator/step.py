@@ -10,7 +10,8 @@ Rules
 4. Write before word: a round, a charge, an outcome is told only after it is written down.
 5. A node that leaves, fails or is lost never closes the job; only success of all, a terminal
    failure, too few nodes for too long, or the end of a round after which none is wanted does.
-   A job closes once.
+   A job closes once. With that decided the job is over: who has to learn the outcome counts, and
+   that it is written down, and nothing else does.
 6. The coordinator's own stalls extend what it gave the nodes time for.
 7. After a takeover nothing is formed until every node of the last round has reported or must
    be gone. When all have, and all still run, the round goes on and nobody notices.
@@ -41,6 +42,7 @@ from holdfast.core.coordinator.io import (
     CoordinatorEvent,
     CoordinatorTimerFired,
     Depose,
+    Disconnect,
     Explain,
     HandOverAsked,
     Heard,
@@ -74,6 +76,8 @@ from holdfast.core.coordinator.state import (
     JobEnd,
     Member,
     Retired,
+    Unrecorded,
+    forget,
     ledger,
     told_round,
     update_ready,
@@ -165,21 +169,36 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     _extend(state, event, now)
     if isinstance(event, CoordinatorTimerFired):
         state.wake_at = None
-    effects = _take(state, event, now)
-    effects += inheriting.look(state, now)
-    # After every event, not only the timer's: `_wake` replaces a timer, even one that is due.
-    effects += ending.look(state, now)
-    effects += saving.look(state, now)
-    effects += ending.left_by_workers(state, now)
-    effects += judging.settle_round(state, now)
-    effects += forming.consider(state, now)
+    if state.end is None:
+        effects = _advance(state, event, now)
+    else:
+        effects = _conclude(state, state.end, event, now)
     effects += judging.say_unrecorded(state, now)
     effects += _retire(state, now)
-    effects += _name_successors(state)
     _note_own_seat(state)
     if state.version > version:
         effects.append(_write(state, now))
     return effects + _wake(state, now)
+
+
+def _advance(
+    state: CoordinatorState, event: CoordinatorEvent, now: float
+) -> list[CoordinatorEffect]:
+    """Take the event, then whatever is due: until the end is decided."""
+    effects = _take(state, event, now)
+    # After every event, not only the timer's: `_wake` replaces a timer, even one that is due.
+    for look in (
+        inheriting.look,
+        ending.look,
+        saving.look,
+        ending.left_by_workers,
+        judging.settle_round,
+        forming.consider,
+        _name_successors,
+    ):
+        if state.end is None:
+            effects += look(state, now)
+    return effects
 
 
 def _write(state: CoordinatorState, now: float) -> Write:
@@ -239,9 +258,9 @@ def _take(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[
 def _hand_over(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """Have all that is decided written, and the place given away: nobody waits until it is missed.
 
-    A job that is over needs no other coordinator, and an embedded one can have none.
+    An embedded coordinator can have no successor.
     """
-    if state.embedded or state.outcome is not None:
+    if state.embedded:
         return []
     return [_write(state, now), Resign("its node leaves", leaves=True)]
 
@@ -291,8 +310,6 @@ def _heard(state: CoordinatorState, event: Heard, now: float) -> list[Coordinato
 def _joined(
     state: CoordinatorState, node: str, message: NodeJoined, now: float
 ) -> list[CoordinatorEffect]:
-    if state.end is not None:
-        return _tell_outcome(state.end, node)
     member = _member(state, node, message)
     member.endpoint = message.endpoint
     update_ready(state, node)
@@ -327,6 +344,8 @@ def _greeted(
     effects += _receive(state, member, message)
     standstill.greeted(state, node)
     effects += _take_standing(state, node, message.standing, now)
+    if state.end is not None:
+        return effects  # It was the last that had to succeed.
     if not member.round:
         effects += ending.reinstate(state, node)
     effects += ended_members.heard(state, message.ended, now)
@@ -458,10 +477,10 @@ def _progressed(
     return []
 
 
-def _name_successors(state: CoordinatorState) -> list[CoordinatorEffect]:
+def _name_successors(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """Those who have been there longest take over first, where anybody can; they are told so."""
     follows = state.succession
-    if follows is None or state.outcome is not None:
+    if follows is None:
         return []
     known = [name for name in follows.successors if name in state.members]
     if len(known) < SUCCESSORS and len(state.members) > len(known):
@@ -502,6 +521,31 @@ def _note_own_seat(state: CoordinatorState) -> None:
 
 
 # The end.
+
+
+def _conclude(
+    state: CoordinatorState, end: JobEnd, event: CoordinatorEvent, now: float
+) -> list[CoordinatorEffect]:
+    """The job is over: what becomes of the round, and who fails in it, does not matter any more."""
+    match event:
+        case Heard(node=node, message=NodeGreeted() as message):
+            return _greeted(state, node, message, now)
+        case Heard(node=node, message=NodeJoined()):
+            return _tell_outcome(end, node)
+        case Heard(node=node, message=NodeLeft()):
+            forget(state, node)
+        case NodeGone(node=node) if forget(state, node) is not None:
+            return [Disconnect(node)]
+        case Written(version=version):
+            return _outcome_written(end, version)
+    return []
+
+
+def _outcome_written(end: JobEnd, version: int) -> list[CoordinatorEffect]:
+    if not isinstance(end.stage, Unrecorded) or version < end.stage.version:
+        return []
+    end.stage = Announced()
+    return [Tell(name, CloseJob(end.outcome)) for name in sorted(end.unaware)]
 
 
 def _tell_outcome(end: JobEnd, node: str) -> list[CoordinatorEffect]:

@@ -1,0 +1,101 @@
+"""The job is over: what counts between the decision, its being written down, and its being told."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.coordinator.io import OperatorAsked
+from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.protocol.messages import (
+    ClosingWanted,
+    NodeDraining,
+    NodeLeft,
+    Standing,
+    WorkersFailed,
+    WorkersStood,
+    WorkersSucceeded,
+)
+from holdfast.core.protocol.model import Outcome
+
+from .coordinated_job import Job, explained, failure, outcome, running, told
+
+GONE = "all its processes have ended"
+LEAVES = NodeDraining("SIGTERM was sent to its agent")
+
+
+def stopped(*nodes: str, **policy: object) -> Job:
+    """Somebody has stopped the job, and the register does not answer."""
+    job = running(*nodes, **policy)
+    return stop(job)
+
+
+def stop(job: Job) -> Job:
+    job.register_answers = False
+    job.take(OperatorAsked("stop", "somebody"))
+    assert job.state.outcome is not None
+    return job
+
+
+def test_a_draining_node_that_dies_then_is_waited_for_by_nobody() -> None:
+    job = running("a", "b")
+    job.hear("b", LEAVES)
+    stop(job)
+    job.take(NodeGone("b", GONE))
+    assert told(job.wake(6.0)) == {}
+
+
+def test_a_stalled_node_that_is_gone_then_is_not_looked_for() -> None:
+    job = running("a", "b")
+    job.hear("b", WorkersStood(1))
+    stop(job)
+    job.take(NodeGone("b", GONE))
+    assert job.hear("a", WorkersStood(1)) == []
+
+
+def test_a_failure_after_that_is_not_charged_and_announces_no_restart() -> None:
+    job = stopped("a", "b", max_restarts=3)
+    effects = [*job.fail("a", failure(0)), *job.stop("a", failure(0)), *job.stop("b")]
+    assert "restart" not in explained(effects)
+    assert job.state.budget.charges == 0
+    assert outcome(job.write()).verdict == "interrupted"
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        WorkersFailed(1, (failure(0),)),
+        WorkersSucceeded(1),
+        LEAVES,
+        ClosingWanted(Outcome("failed", "no further round is wanted", 1)),
+    ],
+    ids=lambda word: type(word).__name__,
+)
+def test_nothing_that_a_node_says_then_changes_what_is_to_be_written(word) -> None:
+    job = stopped("a", "b")
+    version = job.state.version
+    assert told(job.hear("a", word)) == {}
+    assert job.state.version == version
+
+
+def test_whoever_comes_greets_or_is_suspected_then_waits_for_the_outcome() -> None:
+    job = stopped("a", "b")
+    job.take(NodeSuspected("b", "silent"))
+    assert told(job.greet("b", Standing(1, 1, 2, "running"))) == {}
+    assert told(job.join("c")) == {}
+    assert set(told(job.write())) == {"a", "b", "c"}
+
+
+def test_whoever_has_left_or_is_gone_then_is_not_told() -> None:
+    job = stopped("a", "b", "c")
+    job.hear("b", NodeLeft("SIGTERM", signal=15))
+    job.take(NodeGone("c", GONE))
+    assert set(told(job.write())) == {"a"}
+
+
+def test_a_greeting_that_ends_the_job_counts_for_nothing_else() -> None:
+    job = running("a", "b")
+    job.hear("a", WorkersSucceeded(1))
+    job.register_answers = False
+    effects = job.greet("b", Standing(1, 1, 2, "succeeded"), draining="it was asked to leave")
+    assert told(effects) == {}
+    assert outcome(job.write()).verdict == "succeeded"
