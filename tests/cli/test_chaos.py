@@ -12,12 +12,17 @@ import pytest
 
 from holdfast.cli.chaos import seconds
 from holdfast.core.protocol.errors import UsageError
+from holdfast.processes.bare.linux import read_process
 
 from ..waiting import until
 
 PROGRAM = """
+import os
 import time
 import holdfast
+pids = os.path.join(os.path.dirname(__file__), "pids")
+os.makedirs(pids, exist_ok=True)
+open(f"{pids}/{os.getpid()}", "w").close()
 for step in range(100_000):
     holdfast.progress(step)
     time.sleep(0.05)
@@ -53,6 +58,24 @@ def test_a_storm_strikes_and_the_job_gets_over_it(
     assert "a storm of 4.0 s, seed 5" in told.stdout
     assert "kill worker: rank " in told.stdout
     until(lambda: "recovered in" in run_holdfast("events", NAME).stdout, "it recovered")
+
+
+def test_a_worker_that_a_storm_pauses_stands_still_and_goes_on(
+    start: Callable[..., None], run_holdfast: Run, holdfast: Path, tmp_path: Path
+) -> None:
+    start("--allow-chaos")
+    until(lambda: "step " in run_holdfast("status", NAME).stdout, "the job steps")
+    pids = [int(file.name) for file in (tmp_path / "pids").iterdir()]
+
+    def states() -> set[str]:
+        return {one.state for pid in pids if (one := read_process(pid))}
+
+    storm = ("--pause-worker", "0.2s", "--pause-time", "3s", "--for", "1s", "--seed", "5")
+    with subprocess.Popen([holdfast, "chaos", NAME, *storm], stdout=subprocess.PIPE) as chaos:
+        until(lambda: "T" in states(), "a worker is stopped")
+        assert b"pause worker: rank " in chaos.communicate(timeout=100)[0]
+    until(lambda: "T" not in states(), "it goes on")
+    assert "worker failed" not in run_holdfast("events", NAME, "--json").stdout
 
 
 def test_without_leave_for_it_nothing_is_harmed(

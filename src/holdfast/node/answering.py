@@ -171,12 +171,12 @@ class Answering:
         found = [one.local_rank for one in processes.standings() if one.rank == wanted.rank]
         if not found:
             return NotKnown(f"rank {wanted.rank} does not run on this node")
+        signals = partial(SignalWorkers, local_ranks=(found[0],), stops=False)
         if wanted.what == "kill worker":
-            processes.do(SignalWorkers(signal.SIGKILL, (found[0],)))
+            processes.do(signals(signal.SIGKILL))
         else:
-            processes.do(SignalWorkers(signal.SIGSTOP, (found[0],)))
-            go_on = SignalWorkers(signal.SIGCONT, (found[0],))
-            clock.call_later(wanted.seconds, processes.do, go_on)
+            processes.do(signals(signal.SIGSTOP))
+            clock.call_later(wanted.seconds, processes.do, signals(signal.SIGCONT))
         return UnderWay()
 
     def _look_at_ranks(self, tell: Reply) -> None:

@@ -103,9 +103,11 @@ class Crew:
         """It will be sent, and to close it then may take a disk a while."""
         self._files.add(descriptor)
 
-    def signal(self, number: int, names: list[str], *, group: bool = False) -> None:
-        """Send a signal to these members, or to their process groups."""
-        self.request(Signal(number=int(number), names=names, group=group))
+    def signal(
+        self, number: int, names: list[str], *, group: bool = False, wakes: bool = True
+    ) -> None:
+        """Send a signal to these members, or to their process groups; `wakes` stopped ones."""
+        self.request(Signal(number=int(number), names=names, group=group, wakes=wakes))
 
     def dismiss(self) -> None:
         """Nothing of these members is left: take the last of their output, and forget them."""

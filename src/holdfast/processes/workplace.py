@@ -364,7 +364,7 @@ class Workplace:
         told = {n: one for n, one in self._workers.items() if one.ranks.local_rank in local_ranks}
         for worker in told.values():
             worker.told_to_stop |= effect.stops
-        self._crew.signal(number, list(told))
+        self._crew.signal(number, list(told), wakes=effect.stops)
 
     def _kill_everything(self) -> None:
         self._killing = True

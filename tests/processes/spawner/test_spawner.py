@@ -158,6 +158,29 @@ def test_a_signal_goes_to_those_who_are_named(spawner) -> None:
     assert len(spawner.next(Stuck).processes) == 1
 
 
+def test_a_worker_that_is_paused_stays_so_until_it_is_to_go_on_or_to_end(spawner) -> None:
+    pid = spawner.run("one", *SLEEP)
+
+    def send(number: int, *, wakes: bool = False) -> None:
+        spawner.ask(Signal(number=int(number), names=["one"], wakes=wakes))
+
+    def state() -> str:
+        process = linux.read_process(pid)
+        return process.state if process else "gone"
+
+    send(signal.SIGSTOP)
+    send(signal.SIGWINCH)  # Only tells it something, later.
+    spawner.ask(NameStuck())  # Is answered once both have been sent.
+    spawner.next(Stuck)
+    until(lambda: state() == "T")
+    send(signal.SIGCONT)
+    until(lambda: state() == "S")
+    send(signal.SIGSTOP)
+    until(lambda: state() == "T")
+    send(signal.SIGTERM, wakes=True)
+    assert spawner.next(Exited).status == -signal.SIGTERM
+
+
 def test_a_signal_right_after_the_birth_is_not_lost(spawner) -> None:
     """The child of a process that ignores it would ignore it too, until it is its own."""
     for number in range(30):

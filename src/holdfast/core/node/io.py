@@ -429,12 +429,13 @@ class StartWorkers(Record, frozen=True):
 
 
 class SignalWorkers(Record, frozen=True):
-    """Send a signal to these workers that still run (and wake the stopped ones)."""
+    """Send a signal to these workers that still run."""
 
     signal: int
     local_ranks: tuple[int, ...]
     stops: bool = True
-    """Whether they are to end; else it only tells them something."""
+    """Whether they are to end, for which stopped processes are continued; else it only tells
+    them something."""
 
 
 class ShowSaving(Record, frozen=True):

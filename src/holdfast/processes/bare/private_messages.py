@@ -145,6 +145,8 @@ class Signal(Message):
     names: list[str]
     group: bool = False
     """Their process groups get it, and `GroupsGone` is said once all of these are empty."""
+    wakes: bool = True
+    """Whether stopped processes are continued, so that they handle it now."""
 
 
 class Kill(Message):

@@ -267,7 +267,8 @@ class Spawner:
             target = -pid if request.group and os.getpgid(pid) == pid else pid
             with contextlib.suppress(ProcessLookupError):
                 os.kill(target, request.number)
-                os.kill(target, signal.SIGCONT)
+                if request.wakes:
+                    os.kill(target, signal.SIGCONT)
         if request.group:
             self.groups = {*(self.groups or ()), *chosen}
             self.tell_of_groups()
