@@ -94,6 +94,8 @@ class Agent:
         self._recoveries = RecoveryWatch()
         self._journal.listeners.append(self._recoveries.feed)
         self._voice.listen_to(self._journal)
+        if config.output.outcome_file:
+            self._write_outcome_to(config.output.outcome_file)
         self._live_line = self._show_live_line() if print_report else None
         self._front_door = FrontDoor(loop, self._disk, self.workplace, self._journal)
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
@@ -170,6 +172,12 @@ class Agent:
             self._dashboard.open(self.config.dashboard, files)
 
         self._disk.lane("dashboard").do(load, then)
+
+    def _write_outcome_to(self, path: str) -> None:
+        from holdfast.node.outcome_file import OutcomeFile
+
+        file = OutcomeFile(path, self._disk.lane("outcome", path), self._voice.complain)
+        self._journal.listeners.append(file.feed)
 
     def _open_health_port(self) -> None:
         if self.config.health.port is None:
