@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from holdfast.core.node.io import AgentEvent, AgentStarted, SignalReceived
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.policy.signals import LastSignal, is_repeat
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Outcome
 from holdfast.node.engine import Engine
@@ -75,6 +76,7 @@ class Agent:
         self._print_report = print_report
         self._hurried = False
         """A signal came when all that was left was to wait for others."""
+        self._last_signal: LastSignal | None = None
         self.console = Console(loop)
         self._voice = _voice(config, self.console, self.node)
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id, self.host)
@@ -196,9 +198,17 @@ class Agent:
 
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it."""
-        if self._engine.outcome is not None and isinstance(event, SignalReceived):
-            self._hurried = True
+        if isinstance(event, SignalReceived):
+            self._note_signal(event.signal)
         self._engine.post(event)
+
+    def _note_signal(self, number: int) -> None:
+        now = self._loop.now()
+        if is_repeat(number, now, self._last_signal):
+            return
+        self._last_signal = LastSignal(number, now)
+        if self._engine.outcome is not None:
+            self._hurried = True
 
     def _echo(self, line: bytes) -> None:
         self.console.write(2, line)
