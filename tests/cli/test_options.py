@@ -46,6 +46,7 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "numa-binding": ("core-complex", ("core-complex",)),
     "keep-engine-variables": ("1", ()),
     "log-dir": ("/tmp/logs", ("/tmp/logs",)),
+    "outcome-file": ("/tmp/outcome", ("/tmp/outcome",)),
     "redirects": ("0:3,12:1", (0, {0: 3, 12: 1})),
     "tee": ("2", (2, {})),
     "local-ranks-filter": ("2,0", ((0, 2),)),

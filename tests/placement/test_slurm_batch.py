@@ -76,13 +76,21 @@ def test_nodes_meet_in_the_folder_or_in_etcd() -> None:
 class Ran:
     """One run of a script, with programs in place of Slurm's that note how they are called."""
 
-    def __init__(self, folder: Path, status: int, state: str = "RUNNING") -> None:
-        self.job = replace(JOB, folder=str(folder))
+    def __init__(
+        self,
+        folder: Path,
+        status: int,
+        state: str = "RUNNING",
+        outcome: str = "",
+        job: Submission = JOB,
+    ) -> None:
+        """`outcome` is what the agent writes of the job's end, if it hears of it."""
+        self.job = replace(job, folder=str(folder))
         log = folder / "calls"
         stubs = folder / "stubs"
         stubs.mkdir(parents=True)
         bodies = {
-            "srun": f"exit {status}",
+            "srun": f"{f'echo {outcome!r} > {folder}/over; ' if outcome else ''}exit {status}",
             "squeue": f"echo {state}",
             "scontrol": "",
             "scancel": "",
@@ -131,19 +139,41 @@ def test_an_element_that_was_cancelled_does_not_come_back(folder: Path) -> None:
     assert Ran(folder, 75, state="COMPLETING").called("scontrol") == []
 
 
-@pytest.mark.parametrize("status", [0, 1, 2, 3])
+@pytest.mark.parametrize("status", [0, 1, 3, 75, 137])
 def test_at_the_end_of_the_job_nobody_has_to_start_any_more(folder: Path, status: int) -> None:
-    ran = Ran(folder, status)
+    ran = Ran(folder, status, outcome="succeeded: all workers succeeded")
     assert ran.called("scontrol") == []
     assert ran.called("scancel") == ["scancel --quiet --state=PENDING 10"]
     assert ran.status == status
 
 
-def test_an_element_that_comes_after_the_end_does_nothing(folder: Path) -> None:
-    (folder / "over").touch()
-    ran = Ran(folder, 1)
+@pytest.mark.parametrize("status", [0, 1, 2, 3, 4])
+def test_what_srun_ends_with_is_not_the_end_of_the_job(
+    folder: Path, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its own failures have these numbers too: a node that failed, a program that is not there."""
+    ran = Ran(folder, status)
+    assert not (folder / "over").exists()
+    assert ran.called("scancel") == ran.called("scontrol") == []
+    assert ran.status == status
+    told = f"holdfast: 10_3 ended with status {status} before the job did"
+    assert (told in capfd.readouterr().err) == (status != 0)
+
+
+@pytest.mark.parametrize("one_allocation", [False, True])
+def test_an_element_that_comes_after_the_end_says_so_and_runs_nothing(
+    folder: Path, one_allocation: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "over").write_text("failed: rank 0 raised\n")
+    ran = Ran(folder, 1, job=replace(JOB, one_allocation=one_allocation))
     assert ran.status == 0
     assert ran.called("srun") == []
+    assert "holdfast: the job is over (failed: rank 0 raised)" in capfd.readouterr().err
+
+
+def test_the_agent_is_told_where_to_write_the_outcome(folder: Path) -> None:
+    (call,) = Ran(folder, 0).called("srun")
+    assert f"--outcome-file {folder}/over" in call
 
 
 def test_the_program_gets_its_arguments_as_they_were_written(folder: Path) -> None:

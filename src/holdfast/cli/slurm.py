@@ -10,6 +10,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -72,9 +73,11 @@ NOT_FOR_SBATCH = {
 }
 NOT_FOR_RUN = (
     *("nnodes", "rdzv-endpoint", "rdzv-backend", "rdzv-id", "standalone", "node-rank"),
-    *("master-addr", "master-port", "token-file", "log-dir"),
+    *("master-addr", "master-port", "token-file", "log-dir", "outcome-file"),
 )
 FOLDER = "holdfast-jobs"
+_OTHER_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""What ends a line, or is shown as something else, or cannot be written as UTF-8."""
 
 
 class Request(Struct, frozen=True):
@@ -185,6 +188,11 @@ def _check_sbatch(words: Sequence[str]) -> None:
             "the program comes after --",
         )
     for word in words:
+        if _OTHER_LINE.search(word):
+            raise UsageError(
+                f"{word!r} has characters that do not fit into one line of the batch script",
+                "leave out line breaks and other control characters",
+            )
         spelled = word.partition("=")[0]
         if spelled in NOT_FOR_SBATCH:
             raise UsageError(f"{spelled} cannot be passed to sbatch here", NOT_FOR_SBATCH[spelled])

@@ -58,10 +58,10 @@ def new_folder(base: str, name: str) -> str:
     """The path of a folder that no other job has; nothing is made yet."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     folder = os.path.abspath(os.path.join(base, f"{name}-{stamp}-{secrets.token_hex(2)}"))
-    if "%" in folder or not folder.isprintable():
+    if set(folder) & set("%\\") or not folder.isprintable():
         raise UsageError(
             f"--folder: {folder!r} has characters that Slurm does not accept in a path",
-            "choose a path without % in it",
+            "choose a path without % and \\ in it",
         )
     return folder
 

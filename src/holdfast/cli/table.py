@@ -166,6 +166,8 @@ OPTIONS: tuple[Option, ...] = (
 
     Option("log-dir", OUTPUT, "where logs and the journal go",
            values.optional_text, metavar="DIR", fields=("output.log_dir",), shown="temporary"),
+    Option("outcome-file", OUTPUT, "where to write how the job ended",
+           values.optional_text, metavar="FILE", fields=("output.outcome_file",), ours=True),
     Option("redirects", OUTPUT, "to files instead of the console",
            values.streams, metavar="WHICH", short="r",
            fields=("output.redirects_default", "output.redirects")),

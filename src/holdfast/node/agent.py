@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from holdfast.core.node.io import AgentEvent, AgentStarted, SignalReceived
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.policy.signals import LastSignal, is_repeat
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Outcome
 from holdfast.node.engine import Engine
@@ -75,6 +76,7 @@ class Agent:
         self._print_report = print_report
         self._hurried = False
         """A signal came when all that was left was to wait for others."""
+        self._last_signal: LastSignal | None = None
         self.console = Console(loop)
         self._voice = _voice(config, self.console, self.node)
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id, self.host)
@@ -94,6 +96,8 @@ class Agent:
         self._recoveries = RecoveryWatch()
         self._journal.listeners.append(self._recoveries.feed)
         self._voice.listen_to(self._journal)
+        if config.output.outcome_file:
+            self._write_outcome_to(config.output.outcome_file)
         self._live_line = self._show_live_line() if print_report else None
         self._front_door = FrontDoor(loop, self._disk, self.workplace, self._journal)
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
@@ -171,6 +175,12 @@ class Agent:
 
         self._disk.lane("dashboard").do(load, then)
 
+    def _write_outcome_to(self, path: str) -> None:
+        from holdfast.node.outcome_file import OutcomeFile
+
+        file = OutcomeFile(path, self._disk.lane("outcome", path), self._voice.complain)
+        self._journal.listeners.append(file.feed)
+
     def _open_health_port(self) -> None:
         if self.config.health.port is None:
             return
@@ -188,9 +198,17 @@ class Agent:
 
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it."""
-        if self._engine.outcome is not None and isinstance(event, SignalReceived):
-            self._hurried = True
+        if isinstance(event, SignalReceived):
+            self._note_signal(event.signal)
         self._engine.post(event)
+
+    def _note_signal(self, number: int) -> None:
+        now = self._loop.now()
+        if is_repeat(number, now, self._last_signal):
+            return
+        self._last_signal = LastSignal(number, now)
+        if self._engine.outcome is not None:
+            self._hurried = True
 
     def _echo(self, line: bytes) -> None:
         self.console.write(2, line)

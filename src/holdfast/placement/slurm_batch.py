@@ -7,9 +7,13 @@ Rules
 2. With one allocation, one step has an agent on each node, and outlives nodes that are lost.
 3. Nodes meet through a register that any node may leave: a folder on the shared disk, or etcd.
 4. No secret is in the script, which others can read: the token is in a file of its owner's alone.
-5. No element begins the job anew after its end, however late Slurm brings it back.
+5. No element begins the job anew after its end, however late Slurm brings it back. Only an agent
+   says that the job is over, in a file of the folder: `srun` ends with the same numbers when a node
+   failed, or has no `holdfast`, and then the job goes on.
 6. A job that was cancelled stays cancelled: it is queued again only while Slurm calls it running.
 7. What the user says to `sbatch` comes last, and so wins over what is said here.
+8. No word leaves its line: what `sbatch` is told has no control characters (whoever makes a
+   `Submission` sees to it), and those in words for the shell are written as escapes.
 
 The agent runs in a step (`srun`) even on a single node: at a preemption Slurm tells steps, with
 time to leave, and does not tell batch scripts.
@@ -17,6 +21,7 @@ time to leave, and does not tell batch scripts.
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 from collections.abc import Iterator, Sequence
@@ -28,12 +33,6 @@ from holdfast.core.protocol import exit_status
 NOTICE = "TERM@120"
 """Asked to leave this long before the time limit (seconds), unless the user says otherwise."""
 RUN_AGAIN = (exit_status.RUN_AGAIN, exit_status.BY_SIGNAL + signal.SIGKILL)
-OVER = (
-    exit_status.SUCCEEDED,
-    exit_status.FAILED,
-    exit_status.USAGE,
-    exit_status.NOT_FORMED,
-)
 TOKEN, REGISTER, LOGS, SCRIPT, OVER_MARK = "token", "register", "logs", "job.sh", "over"
 """What is in the folder of a job, by name."""
 
@@ -122,9 +121,7 @@ def _options(words: tuple[str, ...]) -> Iterator[list[str]]:
 
 def _quoted(words: list[str]) -> str:
     """As sbatch reads a directive: quotes and backslashes, and # would begin a comment."""
-    plain = all(
-        word.replace("=", "").isprintable() and not set(word) & set(" \"'\\#$`") for word in words
-    )
+    plain = all(word and word.isprintable() and not set(word) & set(" \"'\\#$`") for word in words)
     if plain:
         return " ".join(words)
     escaped = (word.replace("\\", "\\\\").replace('"', '\\"') for word in words)
@@ -133,31 +130,60 @@ def _quoted(words: list[str]) -> str:
 
 def _body(job: Submission) -> Iterator[str]:
     number = "$SLURM_JOB_ID" if job.one_allocation else "$SLURM_ARRAY_JOB_ID"
-    # An element's own job id is no name for it: that of the last one is the whole array's.
-    own = number if job.one_allocation else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
-    yield f"folder={shlex.quote(job.folder)}"
+    yield f"folder={_word(job.folder)}"
+    yield f'over="$folder/{OVER_MARK}"  # An agent writes there how the job ended.'
+    yield from _before(job)
+    yield "trap : TERM USR1 USR2  # The agent is told too; what it says at its end counts."
+    yield f"{_srun(job)} {_word(job.command)} run \\"
+    for line in _meeting(job, number):
+        yield f"  {line} \\"
+    yield f"  {' '.join(map(_word, job.run_words))}"
+    yield from _after(job, number)
+
+
+def _before(job: Submission) -> Iterator[str]:
+    """Whether there is anything to run, and whether this node can."""
     yield f'if [ ! -r "$folder/{TOKEN}" ]; then'
     yield f'  echo "holdfast: $folder/{TOKEN} cannot be read on $(hostname)" >&2'
     yield '  echo "hint: the folder has to be on a disk that all nodes share (--folder)" >&2'
     yield f"  exit {exit_status.USAGE}"
     yield "fi"
-    if not job.one_allocation:
-        yield f'[ ! -e "$folder/{OVER_MARK}" ] || exit 0  # It came back after the end of the job.'
-    yield "trap : TERM USR1 USR2  # The agent is told too; what it says at its end counts."
-    yield f"{_srun(job)} {shlex.quote(job.command)} run \\"
-    for line in _meeting(job, number):
-        yield f"  {line} \\"
-    yield f"  {shlex.join(job.run_words)}"
+    yield 'if [ -e "$over" ]; then  # It came back after the end of the job.'
+    yield '  echo "holdfast: the job is over ($(cat "$over")): nothing is started here" >&2'
+    yield "  exit 0"
+    yield "fi"
+
+
+def _after(job: Submission, number: str) -> Iterator[str]:
+    """What becomes of this element, or of the allocation."""
+    # An element's own job id is no name for it: that of the last one is the whole array's.
+    own = number if job.one_allocation else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
     yield "status=$?"
-    yield "case $status in"
-    yield f"  {_any(RUN_AGAIN)})  # Asked to leave, or its agent was killed: the job is not over."
+    yield 'if [ ! -e "$over" ]; then'
+    yield "  case $status in"
+    yield "  0) ;;"
+    yield f"  {_any(RUN_AGAIN)})  # Asked to leave, or its agent was killed."
     yield f"    state=$(squeue --noheader --format=%T --jobs={own})"
     yield f'    if [ "$state" = RUNNING ]; then scontrol requeue {own}; fi ;;'
+    yield f'  *) echo "holdfast: {own} ended with status $status before the job did" >&2 ;;'
+    yield "  esac"
     if not job.one_allocation:
-        yield f"  {_any(OVER)})  # The job is over: nobody has to start any more."
-        yield f'    : > "$folder/{OVER_MARK}"; scancel --quiet --state=PENDING {number} ;;'
-    yield "esac"
+        yield "else  # Nobody has to start any more."
+        yield f"  scancel --quiet --state=PENDING {number}"
+    yield "fi"
     yield "exit $status"
+
+
+def _word(text: str) -> str:
+    """One word for the shell, on one line whatever is in it."""
+    if text.isprintable():
+        return shlex.quote(text)
+    return f"$'{''.join(map(_escaped, os.fsencode(text)))}'"
+
+
+def _escaped(byte: int) -> str:
+    is_plain = 32 <= byte < 127 and byte not in b"'\\"
+    return chr(byte) if is_plain else f"\\x{byte:02x}"
 
 
 def _any(statuses: Sequence[int]) -> str:
@@ -172,7 +198,8 @@ def _srun(job: Submission) -> str:
 
 def _meeting(job: Submission, number: str) -> Iterator[str]:
     nodes = f"{job.min_nodes}:{job.max_nodes}"
-    endpoint = shlex.quote(job.endpoint) if job.endpoint else f'"$folder/{REGISTER}"'
+    endpoint = _word(job.endpoint) if job.endpoint else f'"$folder/{REGISTER}"'
     yield f"--nnodes {nodes} --rdzv-id slurm-{number}"
     yield f"--rdzv-backend {job.backend} --rdzv-endpoint {endpoint}"
     yield f'--token-file "$folder/{TOKEN}" --log-dir "$folder/{LOGS}"'
+    yield f'--outcome-file "$folder/{OVER_MARK}"'

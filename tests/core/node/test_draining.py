@@ -74,6 +74,23 @@ def test_a_second_signal_is_the_end() -> None:
     assert NodeDraining("SIGTERM was sent to its agent", at_once=True) in reports(effects)
 
 
+def test_the_same_signal_at_once_again_is_not_a_second_one() -> None:
+    """Slurm sends SIGTERM twice at a time limit, milliseconds apart."""
+    life = member()
+    life.take(SignalReceived(TERM))
+    life.now -= 0.998
+    assert life.take(SignalReceived(TERM)) == []
+    life.now += 2.0
+    assert SignalWorkers(TERM, (0, 1)) in life.take(SignalReceived(TERM))
+
+
+def test_ctrl_c_at_once_again_kills_at_once() -> None:
+    life = running()
+    life.take(SignalReceived(INT))
+    life.now -= 0.9
+    assert EndSpawner() in life.take(SignalReceived(INT))
+
+
 def test_a_worker_that_dies_of_the_signal_after_its_node_was_asked_has_not_failed() -> None:
     life = member()
     life.take(SignalReceived(USR1))

@@ -3,7 +3,8 @@
 Rules
 1. A signal that asks for it (`--drain-signals`) is a drain: the node asks to be let out of its
    round, once. Where nobody could be asked, or the job is this node's alone and no worker listens,
-   it leaves at once; so it does on any other signal, and on a second one.
+   it leaves at once; so it does on any other signal, and on a second one. What is only the first
+   one again is said in `core.policy.signals`.
 2. Some schedulers send the signal to every process below the agent as well. A worker that dies of
    that very signal has not failed: its node was asked to leave. Such a round cannot go on, so the
    node then leaves at once.
@@ -22,6 +23,7 @@ from holdfast.core.node.io import AgentEffect, Report, Say, WakeAgent
 from holdfast.core.node.reports import in_brief
 from holdfast.core.node.state import ASKED_TIMER, DRAIN_TIMER, AgentState, Phase
 from holdfast.core.node.stopping import DRAIN_MARGIN_S, asks_to_leave, kill, leave
+from holdfast.core.policy.signals import LastSignal, is_repeat
 from holdfast.core.protocol.bounds import cut
 from holdfast.core.protocol.messages import NodeDraining, WorkersFailed
 from holdfast.core.protocol.model import Failure, signal_name
@@ -31,7 +33,10 @@ ASKED_TOO_S = 0.5
 may not run them so."""
 
 
-def signalled(state: AgentState, number: int) -> list[AgentEffect]:
+def signalled(state: AgentState, number: int, now: float) -> list[AgentEffect]:
+    if is_repeat(number, now, state.last_signal):
+        return []
+    state.last_signal = LastSignal(number, now)
     if state.interrupted_by is not None or state.phase is Phase.CLOSING:
         if number == signal.SIGINT and not state.killing:
             return [Say("interrupted again: killing the workers at once"), *kill(state)]

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from holdfast.core.coordinator.leases import NodeLease
 from holdfast.core.node.io import GroupStood
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.policy.signals import LastSignal
 from holdfast.core.protocol.messages import EndedMember
 from holdfast.core.protocol.model import Assignment, Endpoint, ExitStatus, Failure, Outcome, Tenure
 
@@ -162,6 +163,7 @@ class AgentState(Struct):
     """How often the wait for the killed to be gone has run out."""
     given_up: bool = False
     """What was killed is not gone, and the node leaves without it."""
+    last_signal: LastSignal | None = None
     interrupted_by: int | None = None
     furthest_step: int | None = None
     standstill: GroupStood | None = None

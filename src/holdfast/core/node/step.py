@@ -157,7 +157,7 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
         case AllGone():
             return _all_gone(state)
         case SignalReceived():
-            return signalled(state, event.signal)
+            return signalled(state, event.signal, now)
         case LeaveAsked():
             return asked(state, event.by)
         case ClosingAsked():

@@ -260,6 +260,8 @@ class Output(Struct, frozen=True):
     json: bool = False
     """Our own lines are one object each (`observe.story`)."""
     timestamps: bool = False
+    outcome_file: str | None = None
+    """Where the job's outcome is written once it is decided, for whoever placed the node."""
 
     def redirected(self, local_rank: int) -> int:
         return self.redirects.get(local_rank, self.redirects_default)
