@@ -9,7 +9,7 @@ EXISTING = $(wildcard src tests examples benchmarks)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test test-all test-pythons test-pythons-quick lint style format sim bench clean stacks \
+.PHONY: help demo check test test-all test-pythons test-pythons-quick test-wheel test-torch lint style format sim bench clean stacks \
   test-stacks test-engines test-planted page docs soak
 
 help: ## Print this list
@@ -66,6 +66,18 @@ test-pythons-quick: ## The same for what depends most on the interpreter; a few 
 	$(ON_PYTHONS) tests/core tests/worker tests/processes tests/integration/warm \
 	  tests/elastic/multiprocessing/test_multiprocessing.py \
 	  tests/elastic/multiprocessing/test_multiprocessing_functions.py
+
+# What depends on how Holdfast is installed: what starts processes of ours by their path.
+WHEEL_TESTS ?= tests/processes tests/integration/warm tests/cli tests/elastic/multiprocessing tests/worker
+test-wheel: ## Run what depends on the installation from a wheel, without the checkout's src
+	$(PYTHON) tests/on_pythons.py --all-of-them --wheel -- -q -rfE \
+	  --numprocesses $(WORKERS) --dist worksteal $(WHEEL_TESTS)
+
+# What needs PyTorch, and what has the same names as its API. The environment may take gigabytes.
+TORCH ?= 2.15.0
+test-torch: ## Run what touches PyTorch on another version of it (TORCH=2.15.0)
+	TEST_ALL=1 $(PYTHON) tests/on_pythons.py --all-of-them --torch $(TORCH) -- -q -rfE \
+	  --numprocesses $(WORKERS) --dist worksteal -m torch tests
 
 lint: style ## Check style, format and types
 	$(BIN)/mypy

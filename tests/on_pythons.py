@@ -3,7 +3,12 @@
 Rules
 - Each has a virtual environment of its own (`.venv-3.12`), made when it is missing or older than
   pyproject.toml, with everything that tests need but PyTorch, which not every Python has.
+- With `--torch 2.15.0` it has that PyTorch (`.venv-torch-2.15.0`), as pip brings it: on Linux that
+  may be the build with CUDA, and gigabytes.
+- With `--wheel` Holdfast is installed from a wheel (`.venv-wheel-3.12`), which is built and
+  installed anew each time; the checkout's `src` is not on the path.
 - A Python is named by its version, and found on PATH or below `pyenv root`, or by its path.
+- Where none is named it is the one that runs this.
 - One that is not there is said so and skipped; with `--all-of-them` that is a failure.
 - All of them are run, whatever comes of the first; the status is 0 if all passed.
 
@@ -18,6 +23,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,8 +42,24 @@ class Python(NamedTuple):
     """All three numbers."""
 
     @property
-    def environment(self) -> Path:
-        return ROOT / f".venv-{self.version.rpartition('.')[0]}"
+    def minor(self) -> str:
+        return self.version.rpartition(".")[0]
+
+
+class Installation(NamedTuple):
+    """What is installed into an environment besides what tests need."""
+
+    torch: str = ""
+    """The version of PyTorch; none if empty."""
+    is_wheel: bool = False
+    """Whether Holdfast comes from a wheel, instead of being this checkout."""
+
+    def environment(self, python: Python) -> Path:
+        if self.torch:
+            # The Python is in the name where it is not the one that most have.
+            more = "" if python.minor == "3.11" else f"-{python.minor}"
+            return ROOT / f".venv-torch-{self.torch}{more}"
+        return ROOT / f".venv-{'wheel-' if self.is_wheel else ''}{python.minor}"
 
 
 class Outcome(NamedTuple):
@@ -89,26 +111,43 @@ def numbers(path: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", path.name)]
 
 
-def prepare(python: Python) -> Path:
+def prepare(python: Python, installation: Installation) -> Path:
     """Make its environment, unless it is there and up to date; returns the interpreter in it."""
-    inside = python.environment / "bin" / "python"
-    stamp, project = python.environment / ".ready", ROOT / "pyproject.toml"
+    environment = installation.environment(python)
+    inside = environment / "bin" / "python"
+    stamp, project = environment / ".ready", ROOT / "pyproject.toml"
     made_of = f"{python.path} {python.version}"
     is_new = stamp.exists() and stamp.stat().st_mtime > project.stat().st_mtime
-    if is_new and stamp.read_text() == made_of:
-        return inside
-    say(f"Installing Holdfast and what its tests need into {python.environment.name} ...")
-    subprocess.run([python.path, "-m", "venv", "--clear", python.environment], check=True)
-    install = [inside, "-m", "pip", "-qq", "--disable-pip-version-check", "install"]
-    subprocess.run([*install, "--editable", f"{ROOT}[{EXTRA}]"], check=True)
-    stamp.write_text(made_of)
+    if not is_new or stamp.read_text() != made_of:
+        say(f"Installing Holdfast and what its tests need into {environment.name} ...")
+        subprocess.run([python.path, "-m", "venv", "--clear", environment], check=True)
+        if installation.torch:
+            install(inside, f"torch=={installation.torch}")
+        install(inside, "--editable", f"{ROOT}[{EXTRA}]")
+        stamp.write_text(made_of)
+    if installation.is_wheel:
+        install_wheel(inside)
     return inside
 
 
-def run(python: Python, arguments: list[str]) -> Outcome:
+def install(inside: Path, *what: str | Path) -> None:
+    command = [inside, "-m", "pip", "-qq", "--disable-pip-version-check", "install"]
+    subprocess.run([*command, *what], check=True)
+
+
+def install_wheel(inside: Path) -> None:
+    """Have Holdfast as a wheel of what the checkout is now, in place of what was there."""
+    with tempfile.TemporaryDirectory() as folder:
+        build = [inside, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+        subprocess.run(build, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+        (wheel,) = Path(folder).glob("*.whl")
+        install(inside, "--force-reinstall", "--no-deps", wheel)
+
+
+def run(python: Python, installation: Installation, arguments: list[str]) -> Outcome:
     """Run the tests on it."""
     try:
-        inside = prepare(python)
+        inside = prepare(python, installation)
     except subprocess.CalledProcessError as error:
         return Outcome(False, f"could not be set up: status {error.returncode}")
     say(f"Tests on Python {python.version}")
@@ -130,17 +169,22 @@ def say(words: str) -> None:
 
 def main(words: list[str]) -> int:
     split = words.index("--") if "--" in words else len(words)
-    parser = argparse.ArgumentParser(usage="%(prog)s [--all-of-them] PYTHON ... [-- PYTEST ...]")
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [--all-of-them] [--wheel | --torch VERSION] [PYTHON ...] [-- PYTEST ...]"
+    )
     parser.add_argument("--all-of-them", action="store_true")
-    parser.add_argument("pythons", nargs="+")
+    parser.add_argument("--wheel", action="store_true")
+    parser.add_argument("--torch", default="")
+    parser.add_argument("pythons", nargs="*", default=[sys.executable])
     asked = parser.parse_args(words[:split])
+    installation = Installation(asked.torch, asked.wheel)
     outcomes: dict[str, Outcome] = {}
     for name in asked.pythons:
         python = find(name)
         if python is None:
             outcomes[name] = without(name, is_demanded=asked.all_of_them)
         else:
-            outcomes[python.version] = run(python, words[split + 1 :])
+            outcomes[python.version] = run(python, installation, words[split + 1 :])
     for name, outcome in outcomes.items():
         say(f"Python {name} {outcome.words}")
     return 0 if all(outcome.is_well for outcome in outcomes.values()) else 1

@@ -68,3 +68,15 @@ def test_one_that_is_not_there_is_skipped_unless_it_is_demanded(
         f"Python 3.90 is neither on PATH nor in pyenv{skipped}",
         f"Python /nowhere is not there{skipped}",
     ]
+
+
+def test_each_way_to_install_has_an_environment_of_its_own() -> None:
+    made = [
+        on_pythons.Installation(*how).environment(on_pythons.Python("", version)).name
+        for how in ((), ("", True), ("2.15.0",))
+        for version in ("3.11.7", "3.15.2")
+    ]
+    assert made == [
+        ".venv-3.11", ".venv-3.15", ".venv-wheel-3.11", ".venv-wheel-3.15",
+        ".venv-torch-2.15.0", ".venv-torch-2.15.0-3.15",
+    ]  # fmt: skip

@@ -74,8 +74,9 @@ def late(program):
         "REMOVED_LATE": "there",
     }
 
-    def run(how, script="program.py", **more):
-        return program.run(how, script, options=("--max-restarts=1",), env={**env, **more})
+    def run(how, *words, **more):
+        words = words or ("program.py",)
+        return program.run(how, *words, options=("--max-restarts=1",), env={**env, **more})
 
     run.program = program
     return run
@@ -104,6 +105,14 @@ def test_the_next_launch_knows_it_from_the_start(late) -> None:
     assert run.events("AgentStarted")[0]["late"]
     assert "later" in run.events("ZygoteReady")[0]["late"]
     assert output_of(run) == output_of(cold)
+
+
+def test_what_a_program_imports_that_is_itself_installed_is_learned(late) -> None:
+    library = late.program.folder.parent / "library" / "site-packages"
+    late.program._replace(folder=library).write({"installed.py": PROGRAM})
+    learning = late("warm", "-m", "installed", WAITS="1")
+    assert learning.starts == [True, True]
+    assert "later" in late("warm", "-m", "installed").events("AgentStarted")[0]["late"]
 
 
 def test_a_program_that_has_changed_is_learned_anew(late) -> None:

@@ -128,13 +128,17 @@ def is_named_after_its_process(path: Any) -> bool:
 
 
 def outermost(name: str, folders: tuple[str, ...], passed_over: tuple[str, ...]) -> str:
-    """The installed module that is being imported and in whose course this one is, or it itself."""
+    """The installed module that is being imported and in whose course this one is, or it itself.
+
+    Nobody imports `__main__`: that is the program, or the zygote below it, wherever they lie.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if code.co_name == "<module>" and code.co_filename.startswith(folders):
             module = str(frame.f_globals.get("__name__"))
-            name = name if (module + ".").startswith(passed_over) else module
+            if module != "__main__" and not (module + ".").startswith(passed_over):
+                name = module
         frame = frame.f_back
     return name
 
