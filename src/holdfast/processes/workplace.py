@@ -31,6 +31,7 @@ from holdfast.core.node.io import (
     KillZygote,
     LeaseRanOut,
     ListStuck,
+    LocateWorkers,
     NoteSeat,
     ProcessesStuck,
     Remember,
@@ -46,6 +47,7 @@ from holdfast.core.node.io import (
     StartZygote,
     StoreFailed,
     WorkerExited,
+    WorkersLocated,
     WorkerStarted,
 )
 from holdfast.core.policy.config import JobConfig, Program
@@ -101,6 +103,7 @@ if TYPE_CHECKING:
     from holdfast.processes.channel_server import Later
     from holdfast.processes.lookout.file_timer import FileTimer
     from holdfast.processes.lookout.lookout import OnStacks
+    from holdfast.processes.lookout.stacks import StackSnapshot
     from holdfast.processes.note_keeper import NoteKeeper
 
     OnVisit = Callable[[dict[str, Any], Callable[[bytes | Answer], None]], None]
@@ -249,6 +252,8 @@ class Workplace:
                     self._notes.remove()
             case StartWorkers():
                 self._start_workers(effect)
+            case LocateWorkers():
+                self._locate_workers(effect.round)
             case SignalWorkers():
                 self._signal_workers(effect)
             case ShowSaving():
@@ -427,6 +432,15 @@ class Workplace:
             then(None)
         else:
             self._lookout.take_stacks(reason, then)
+
+    def _locate_workers(self, round_number: int) -> None:
+        def tell(snapshot: StackSnapshot | None) -> None:
+            from holdfast.processes.lookout.lookout import places_told
+
+            groups, file = ((), "") if snapshot is None else (snapshot.groups(), snapshot.file)
+            self._post(WorkersLocated(round_number, places_told(groups), file))
+
+        self.take_stacks("a collective timed out", tell)
 
     def _open_output(self, assignment: Assignment, lookout: Lookout) -> RoundOutput:
         common = self._shared_environment

@@ -26,6 +26,7 @@ from holdfast.core.node.io import (
     KillZygote,
     LeaseRanOut,
     ListStuck,
+    LocateWorkers,
     NoteSeat,
     ProcessesStuck,
     Remember,
@@ -42,6 +43,7 @@ from holdfast.core.node.io import (
     StartZygote,
     StepReported,
     WorkerExited,
+    WorkersLocated,
     WorkerStarted,
     ZygoteLost,
     ZygoteReady,
@@ -183,6 +185,8 @@ class SimulatedSpawner:
                 self.lose_zygote("it was killed")
             case StartWorkers():
                 self._start(request)
+            case LocateWorkers():
+                self._tell(WorkersLocated(request.round))
             case SignalWorkers():
                 for worker in list(self.workers):
                     if worker.local_rank in request.local_ranks and request.stops:

@@ -38,6 +38,14 @@ def test_a_suspicion_ends_the_round_and_replaces_nobody() -> None:
     assert members(job.take(NodeGone("b", "it was silent for 12.1 s"))) == ["a", "c"]
 
 
+def test_after_a_time_out_the_workers_that_still_run_are_located_before_they_are_stopped() -> None:
+    timed_out = ErrorDetail("RuntimeError: Timed out waiting 4000ms for recv operation")
+    for error, locate in ((timed_out, True), (ErrorDetail("ValueError: no"), False)):
+        job = running("a", "b")
+        stops = told(job.fail("a", failure(0, error=error)))
+        assert [one.locate for one in stops.values() if isinstance(one, StopRound)] == [locate] * 2
+
+
 def test_the_loss_of_a_member_is_free_and_of_its_victims_too() -> None:
     job = running("a", "b", at_most=3, max_restarts=0)
     job.join("c")

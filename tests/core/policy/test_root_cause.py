@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.policy.root_cause import blame, describe, lost_a_peer, name
+from holdfast.core.policy.root_cause import blame, describe, lost_a_peer, name, summary
 from holdfast.core.protocol.model import Blame, EarlyEnd, ErrorDetail, ExitStatus, Failure
 
 LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:4096"
@@ -275,6 +275,43 @@ def test_a_time_out_alone_singles_nobody_out() -> None:
     found = blame_of(failure(0, 1.0, message=TIMED_OUT), *(failure(n, **STOPPED) for n in (1, 2)))
     assert (found.who, found.sure) == ("one of ranks 1 and 2", "perhaps")
     assert blame_of(failure(0, message=TIMED_OUT), failure(1, message=TIMED_OUT)).sure == "perhaps"
+
+
+def located(rank: int, place: str, in_collective: bool) -> Failure:
+    return failure(rank, place=place, in_collective=in_collective, **STOPPED)
+
+
+BACKWARD = ("in backward at train.py:5", True)
+
+
+def test_a_rank_that_was_found_in_no_collective_is_the_one_that_did_not_come() -> None:
+    first = failure(0, message=TIMED_OUT)
+    rest = (located(1, *BACKWARD), located(2, "in tokenize at data.py:4", False))
+    found = blame_of(first, *rest)
+    assert (found.who, found.sure) == ("rank 2 on here", "most likely")
+    assert found.why == (
+        "ranks 0 and 1 waited in a collective until the time was over; "
+        "it was in tokenize at data.py:4"
+    )
+    cause = name((first, *rest))
+    assert cause is not None
+    assert summary(cause) == (
+        "rank 2 on here did not come to a collective: it was in tokenize at data.py:4"
+    )
+
+
+def test_a_rank_in_another_collective_than_the_rest_is_the_one_that_did_not_come() -> None:
+    rest = [located(rank, *BACKWARD) for rank in (1, 3)]
+    found = blame_of(
+        failure(0, message=TIMED_OUT), *rest, located(2, "in barrier at train.py:9", True)
+    )
+    assert (found.who, found.sure) == ("rank 2 on here", "most likely")
+
+
+def test_two_ranks_that_were_elsewhere_are_both_suspects() -> None:
+    rest = [located(rank, "in tokenize at data.py:4", False) for rank in (1, 2)]
+    found = blame_of(failure(0, message=TIMED_OUT), *rest)
+    assert (found.who, found.sure) == ("one of ranks 1 and 2", "perhaps")
 
 
 def test_a_monitored_barrier_names_the_rank() -> None:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -104,8 +105,11 @@ in_a_lock = never(takes_a_lock_twice)
 in_a_sleep = never(lambda: time.sleep(3600))
 in_a_pipe = never(reads_an_empty_pipe)
 in_a_queue = never(lambda: queue.Queue().get())
-DDP_FAILURES = {"in_a_lock": in_a_lock, "in_a_sleep": in_a_sleep, "in_a_pipe": in_a_pipe,
-                "in_a_queue": in_a_queue}  # fmt: skip
+ELSEWHERE = {"in_a_lock": in_a_lock, "in_a_sleep": in_a_sleep, "in_a_pipe": in_a_pipe,
+             "in_a_queue": in_a_queue}  # fmt: skip
+TIMED_OUT = {f"{name}_until_a_time_out": call for name, call in ELSEWHERE.items()}
+"""The same in a program that does not say how far it is, until the others give up."""
+DDP_FAILURES = ELSEWHERE | TIMED_OUT
 FAILURES: dict[str, Callable[[int], None]] = {
     call.__name__: call for call in (in_a_data_loader, skips_a_collective, other_shape, other_order)
 } | DDP_FAILURES
@@ -113,13 +117,17 @@ FAILURES: dict[str, Callable[[int], None]] = {
 if __name__ == "__main__":
     if sys.argv[1] == "other_shape":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Each rank is to say what it called.
-    dist.init_process_group("gloo")
+    is_silent = sys.argv[1] in TIMED_OUT or sys.argv[1] == "never_joins"
+    if sys.argv[1] == "never_joins" and IS_CULPRIT:
+        wait_for_ever(reads_an_empty_pipe)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=4 if is_silent else 600))
     GROUPS = [dist.new_group(), dist.new_group()] if sys.argv[1] == "other_order" else []
     if sys.argv[1] in DDP_FAILURES:
         MODEL = DistributedDataParallel(torch.nn.Linear(2, 1))
     for step in range(1, STEPS + 1):
         FAILURES[sys.argv[1]](step)
-        holdfast.progress(step)
+        if not is_silent:
+            holdfast.progress(step)
         time.sleep(0.05)
     if sys.argv[1] != "skips_a_collective":
         dist.destroy_process_group()

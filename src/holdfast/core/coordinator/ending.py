@@ -137,7 +137,8 @@ def failed(
     _note(current.course, message.failures, now)
     effects = _ask_for_details(current, node, message.failures)
     reason = rootcause.describe(message.failures[0])
-    return end(state, current, StopCause("failure", reason), now) + effects
+    locate = any(rootcause.waited_in_vain(failure) for failure in message.failures)
+    return end(state, current, StopCause("failure", reason, locate=locate), now) + effects
 
 
 def _ask_for_details(

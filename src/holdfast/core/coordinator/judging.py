@@ -143,7 +143,7 @@ def _charge(
     state.budget.history.append(failed)
     state.version += 1
     verdict = restarts.decide(state.config.restarts, history, now, state.config.run_id)
-    what = rootcause.describe(first)
+    what = rootcause.summary(cause)
     if isinstance(verdict, restarts.Restart) and _fruitless_for_too_long(state):
         verdict = restarts.GiveUp(_fruitless_for_too_long(state))
     if isinstance(verdict, restarts.GiveUp):

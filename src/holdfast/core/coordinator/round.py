@@ -233,6 +233,8 @@ class StopCause(Struct, frozen=True):
     """The name of the node with which the reason begins, if it does."""
     suspicion: bool = False
     """It may turn out to be true, or not."""
+    locate: bool = False
+    """Where the workers are that still run says more of it than those that failed."""
 
 
 Rest = Literal["back", "idle", "gone"]
@@ -355,7 +357,8 @@ class StoppingRound(Struct):
         return [node for node in self.seats.nodes() if node not in self.accounted]
 
     def order(self) -> StopRound:
-        return StopRound(self.number, self.cause.reason, self.cause.about, self.goes_on)
+        cause = self.cause
+        return StopRound(self.number, cause.reason, cause.about, self.goes_on, cause.locate)
 
 
 ToldRound = RunningRound | InheritedRound | StoppingRound

@@ -100,13 +100,10 @@ def _begin(
 
 def _groups(state: CoordinatorState, current: ToldRound, left: list[str]) -> tuple[StackGroup, ...]:
     """Where the workers of all nodes are."""
-    from holdfast.core.policy.stacks import StackPlace, WorkerStack, grouped_by
+    from holdfast.core.policy.stacks import WorkerStack, as_told, grouped_by
 
     return grouped_by(
-        (
-            StackPlace(place.function, place.where, place.kernel),
-            WorkerStack(rank, state.members[node].name),
-        )
+        (as_told(place), WorkerStack(rank, state.members[node].name))
         for node in left
         for place in current.course.still[node].places
         for rank in place.ranks

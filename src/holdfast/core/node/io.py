@@ -188,6 +188,15 @@ class GroupStood(Record, frozen=True):
     """They never said how far they are: it is told, and nothing more."""
 
 
+class WorkersLocated(Record, frozen=True):
+    """Where the workers are that run, as far as they told."""
+
+    round: int
+    places: tuple[StoodPlace, ...] = ()
+    file: str = ""
+    """With their stacks in full; empty where nothing could be kept."""
+
+
 class GroupMoved(Record, frozen=True):
     """They stood still, and do so no more."""
 
@@ -336,6 +345,7 @@ AgentEvent = (
     | StepReported
     | GroupStood
     | GroupMoved
+    | WorkersLocated
     | StragglerFound
     | WorkerHeld
     | DeadlineMissed
@@ -426,6 +436,12 @@ class StartWorkers(Record, frozen=True):
     assignment: Assignment
     local_ranks: tuple[int, ...]
     warm: bool
+
+
+class LocateWorkers(Record, frozen=True):
+    """Ask the workers that run where they are; `WorkersLocated` tells."""
+
+    round: int
 
 
 class SignalWorkers(Record, frozen=True):
@@ -525,6 +541,7 @@ AgentEffect = (
     | RemoveNotes
     | KnowEnded
     | StartWorkers
+    | LocateWorkers
     | SignalWorkers
     | ShowSaving
     | HideSaving

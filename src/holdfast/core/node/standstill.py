@@ -123,12 +123,12 @@ def held(state: AgentState, event: WorkerHeld) -> list[AgentEffect]:
 
 def _place_of(event: GroupStood, rank: int) -> str:
     """Where it is, in words that follow others."""
-    from holdfast.core.policy.stacks import StackPlace  # Few jobs ever need it.
+    from holdfast.core.policy.stacks import as_told  # Few jobs ever need it.
 
     for told in event.places:
         if rank in told.ranks:
-            place = StackPlace(told.function, told.where, told.kernel)
-            return f" {place.shortly()}" if place.shortly() else ""
+            place = as_told(told).shortly()
+            return f" {place}" if place else ""
     return ""
 
 

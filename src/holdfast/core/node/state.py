@@ -10,10 +10,11 @@ from holdfast.core.coordinator.leases import NodeLease
 from holdfast.core.node.io import GroupStood
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal
-from holdfast.core.protocol.messages import EndedMember
+from holdfast.core.protocol.messages import EndedMember, StoodPlace
 from holdfast.core.protocol.model import Assignment, Endpoint, ExitStatus, Failure, Outcome, Tenure
 
 GRACE_TIMER = "grace"
+LOCATE_TIMER = "locate"
 UNKILLABLE_TIMER = "unkillable"
 PRELOAD_TIMER = "preload"
 BIRTH_TIMER = "birth"
@@ -70,6 +71,8 @@ class WorkerLife(Struct):
     """The last that it reported."""
     ended_early: bool = False
     """It ended well while its round still ran."""
+    place: StoodPlace | None = None
+    """Where it was when its round was to end, where that was asked (`core.node.locating`)."""
     ended_for: str = ""
     """Why it was ended, in words, where it was because it hung or missed a deadline."""
     ended_kind: str = ""
@@ -164,6 +167,8 @@ class AgentState(Struct):
     given_up: bool = False
     """What was killed is not gone, and the node leaves without it."""
     last_signal: LastSignal | None = None
+    locating: bool = False
+    """The workers are to be stopped once they have told where they are."""
     interrupted_by: int | None = None
     furthest_step: int | None = None
     standstill: GroupStood | None = None

@@ -61,8 +61,10 @@ from holdfast.core.node.io import (
     WakeAgent,
     WorkerExited,
     WorkerHeld,
+    WorkersLocated,
     WorkerStarted,
 )
+from holdfast.core.node.locating import locate, located, not_located
 from holdfast.core.node.preparing import note_late, prepare, ready, reserve, unborn, zygote_lost
 from holdfast.core.node.reports import in_full, within_bounds
 from holdfast.core.node.state import (
@@ -72,6 +74,7 @@ from holdfast.core.node.state import (
     GRACE_TIMER,
     HEARTBEAT_TIMER,
     IMPROVE_TIMER,
+    LOCATE_TIMER,
     MOVES,
     NOTE_TIMER,
     PRELOAD_NOTICE_TIMER,
@@ -179,6 +182,8 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
             return standstill.moved(state, event)
         case DeadlineMissed():
             return standstill.missed(state, event)
+        case WorkersLocated():
+            return located(state, event)
         case StragglerFound():
             return standstill.straggles(state, event)
         case WorkerHeld():
@@ -244,7 +249,7 @@ def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
     state.failures = {}
     state.standstill, state.hang_said = None, False
     state.stopped_by_us = state.told_failure = state.killing = state.deaths_held = False
-    state.lease_ended = False
+    state.lease_ended = state.locating = False
     state.saving, state.goes_on, state.saved = None, False, 0
     state.endpoint = None
     effects: list[AgentEffect] = contact.set_deadlines(state)
@@ -315,6 +320,7 @@ def _worker_held(state: AgentState, event: WorkerHeld, now: float) -> list[Agent
 
 
 def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: float) -> Failure:
+    place, in_collective = _place_of(worker)
     return Failure(
         node=state.node,
         host=state.name,
@@ -333,7 +339,19 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         versions=cut(event.versions),
         ended_for=worker.ended_kind,
         ended_before=_ended_early(state),
+        place=place,
+        in_collective=in_collective,
     )
+
+
+def _place_of(worker: WorkerLife) -> tuple[str, bool]:
+    """Where it was, and whether it waited for other ranks there."""
+    if worker.place is None:
+        return "", False
+    from holdfast.core.policy.stacks import as_told  # Few jobs ever need it.
+
+    place = as_told(worker.place)
+    return cut(place.shortly()), place.in_collective
 
 
 def _error_of(worker: WorkerLife, event: WorkerExited) -> ErrorDetail:
@@ -412,7 +430,8 @@ def _stop_round(state: AgentState, message: StopRound) -> list[AgentEffect]:
     state.phase = Phase.STOPPING
     reason = on_itself(message.reason, message.about, state.name)
     said = Say(f"round {message.round} ends: {reason}{_stopping_others(state)}")
-    return [said, *stop_workers(state, signal.SIGTERM)]
+    stopped = locate(state) if message.locate else stop_workers(state, signal.SIGTERM)
+    return [said, *stopped]
 
 
 def _stopping_others(state: AgentState) -> str:
@@ -482,6 +501,8 @@ def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
         # still fork would be waited for.
         hangs = state.phase is Phase.STOPPING and state.warm and bool(unborn(state))
         return [said, *([KillZygote()] if hangs else []), *kill(state)]
+    if name == LOCATE_TIMER:
+        return not_located(state)
     if name == UNKILLABLE_TIMER and state.killing:
         return not_gone(state)
     return []

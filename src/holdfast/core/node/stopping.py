@@ -46,7 +46,7 @@ DRAIN_MARGIN_S = 2.0
 
 
 def stop_workers(state: AgentState, with_signal: int) -> list[AgentEffect]:
-    state.stopped_by_us = True
+    state.stopped_by_us, state.locating = True, False
     running = alive(state)
     if not running:
         return kill(state)

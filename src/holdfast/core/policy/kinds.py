@@ -105,7 +105,8 @@ BY_WORDS = (
     WordsOfKind(TIMED_OUT,
                 r"(?:collective|watchdog|barrier).{0,80}time(?:d )?out|wait timeout after \d+ ?ms"
                 r"|failed to pass monitoredBarrier"
-                r"|Timed out waiting \d+ ?ms for (?:send|recv)",
+                r"|Timed out waiting \d+ ?ms for (?:send|recv)"
+                r"|Timed out after \d+ seconds waiting for clients",
                 "a rank did not come to a collective: see what kept those that did not fail"),
     WordsOfKind("accelerator error",
                 r"CUDA error|HIP error|device-side assert|uncorrectable ECC|Xid|NVML_ERROR",

@@ -12,7 +12,8 @@ Rules
    the same way; *most likely* where one was first of several, or was the only one with an error of
    its own; *perhaps* where all that is known are symptoms.
 6. Ranks whose collective timed out came to it. To blame is one that did not come: the one that a
-   monitored barrier names, else one that had not failed when the round ended.
+   monitored barrier names, else the one that was found in no collective, or alone at its place,
+   when the round ended, else one that had not failed by then.
 
 The symptom is read from the text that the worker left, because there is no other place
 to read it from: libraries report a peer's death as a connection error of their own.
@@ -76,6 +77,15 @@ def lost_a_peer(failure: Failure) -> bool:
     return not own_cause(text)
 
 
+def summary(cause: Cause) -> str:
+    """What ended a round, in a few words: the failure that came first, and whose doing it was."""
+    first, absent = cause.first, culprit(cause)
+    if absent is None or absent is first:
+        return describe(first)
+    place = f": it was {absent.place}" if absent.place else ""
+    return f"rank {absent.rank} on {absent.host} did not come to a collective{place}"
+
+
 def describe(failure: Failure) -> str:
     """One failure in a few words: who, where, how."""
     from holdfast.core.policy.kinds import STUCK, telling_line
@@ -109,11 +119,7 @@ def _early_end(end: EarlyEnd) -> str:
 
 def _missed_somebody(failure: Failure) -> bool:
     """Rule 4."""
-    from holdfast.core.policy import kinds
-
-    return bool(failure.ended_before) and (
-        lost_a_peer(failure) or kinds.kind_of(failure) == kinds.TIMED_OUT
-    )
+    return bool(failure.ended_before) and (lost_a_peer(failure) or waited_in_vain(failure))
 
 
 # How sure it is.
@@ -172,23 +178,37 @@ def _blame_for_collectives(cause: Cause) -> Blame:
 
 def culprit(cause: Cause) -> Failure | None:
     """The failure that the cause singles out; None where it may be any of several."""
-    from holdfast.core.policy import kinds
-
     if lost_a_peer(cause.first):
         return None
-    if kinds.kind_of(cause.first) != kinds.TIMED_OUT:
+    if not waited_in_vain(cause.first):
         return cause.first
     absent = _absent(cause)
     return absent[0] if len(absent) == 1 else None
 
 
+def waited_in_vain(failure: Failure) -> bool:
+    """Whether it ended because another rank did not come to a collective in time."""
+    from holdfast.core.policy import kinds
+
+    return bool(failure.error.message or failure.stderr_tail) and (
+        kinds.kind_of(failure) == kinds.TIMED_OUT
+    )
+
+
 def _absent(cause: Cause) -> tuple[Failure, ...]:
-    """Ranks that may not have come to a collective: those named, else those that never failed."""
+    """Ranks that may not have come to a collective, by what is known best (rule 6)."""
     from holdfast.core.policy.collectives import absent_ranks
 
     failed = (cause.first, *cause.also_failed, *cause.victims)
     named = absent_ranks(failed)
-    return tuple(one for one in (*failed, *cause.stopped) if one.rank in named) or cause.stopped
+    located = [one for one in cause.stopped if one.place]
+    places = [one.place for one in located]
+    alone = [one for one in located if places.count(one.place) == 1]
+    return (
+        tuple(one for one in (*failed, *cause.stopped) if one.rank in named)
+        or tuple(one for one in located if not one.in_collective)
+        or (tuple(alone) if len(alone) == 1 and len(located) > 1 else cause.stopped)
+    )
 
 
 def _blame_for_absence(cause: Cause) -> Blame:
@@ -196,7 +216,9 @@ def _blame_for_absence(cause: Cause) -> Blame:
     from holdfast.core.policy.kinds import TIMED_OUT
 
     first, absent = cause.first, _absent(cause)
-    came = [one for one in (first, *cause.also_failed, *cause.victims) if one not in absent]
+    known = (first, *cause.also_failed, *cause.victims, *cause.stopped)
+    came = [one for one in known if one not in absent and one not in cause.stopped]
+    came += [one for one in cause.stopped if one.in_collective and one not in absent]
     why = f"{_ranks(came or [first])} waited in a collective until the time was over"
     if not absent:
         return Blame(TIMED_OUT, f"rank {first.rank} on {first.host}", "perhaps", cut(why))
@@ -204,7 +226,8 @@ def _blame_for_absence(cause: Cause) -> Blame:
         who = f"one of {_ranks(list(absent))}"
         return Blame(TIMED_OUT, who, "perhaps", cut(f"{why}; these had not failed"))
     who = f"rank {absent[0].rank} on {absent[0].host}"
-    return Blame(TIMED_OUT, who, "most likely", cut(f"{why}, and only it had not failed"))
+    where = f"it was {absent[0].place}" if absent[0].place else "only it had not failed"
+    return Blame(TIMED_OUT, who, "most likely", cut(f"{why}; {where}"))
 
 
 def _how_sure(cause: Cause) -> tuple[Sureness, str]:

@@ -25,6 +25,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from holdfast.core.protocol.messages import StoodPlace
+
 FRAMES_MOST = 100
 """More than `faulthandler` writes of one thread."""
 GROUPS_TOLD = 6
@@ -223,6 +225,11 @@ def _function_of(inside: list[StackFrame]) -> str:
 
 def _is_standard(frame: StackFrame) -> bool:
     return bool(_STANDARD.search(frame.file)) and not _PACKAGE.search(frame.file)
+
+
+def as_told(place: StoodPlace) -> StackPlace:
+    """A place of which a node told."""
+    return StackPlace(place.function, place.where, place.kernel)
 
 
 def where(stack: WorkerStack) -> str:

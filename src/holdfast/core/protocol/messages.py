@@ -314,6 +314,8 @@ class StopRound(Record, frozen=True):
     """The node with whose name the reason begins, if it does: on itself it is "this node"."""
     goes_on: bool = False
     """Enough members are left who do not want to leave: the job is not at its end."""
+    locate: bool = False
+    """Find out where each worker is before it is stopped (`core.node.locating`)."""
 
 
 class SaveNow(Record, frozen=True):

@@ -186,6 +186,10 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     """The kind of cause (`core.policy.kinds`) for which we ended it ourselves, if we did."""
     ended_before: Annotated[tuple[EarlyEnd, ...], Meta(max_length=8)] = ()
     """Workers that had ended well by then, the first few: a peer that is missed may be one."""
+    place: Line = ""
+    """Where it was when its round was to end, of one that was stopped: "in load at data.py:88"."""
+    in_collective: bool = False
+    """Whether it waited for other ranks there."""
     brief: bool = False
     """Only the essentials were sent; the node knows more."""
 

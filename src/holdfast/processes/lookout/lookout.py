@@ -14,8 +14,9 @@ How far each of them is and how fast, for whoever shows it, is `Lookout.standing
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ from holdfast.worker.page import VARIABLE
 if TYPE_CHECKING:
     from holdfast.core.policy.hangs import Finding, HangVerdict
     from holdfast.core.policy.held import HeldFinding
+    from holdfast.core.policy.stacks import StackGroup
     from holdfast.core.policy.standings import StepMarks, WorkerStanding
     from holdfast.core.policy.stragglers import PaceWatch
     from holdfast.processes.lookout import stacks
@@ -457,15 +459,15 @@ class Lookout:
                     cut(verdict.words, LINE_MOST),
                     snapshot.file,
                     verdict.suspect,
-                    _places(verdict),
+                    places_told(verdict.groups),
                     verdict.still_s,
                     verdict.never_spoke,
                 )
             )
 
 
-def _places(verdict: HangVerdict) -> tuple[StoodPlace, ...]:
-    """As the coordinator is told of them."""
+def places_told(groups: Iterable[StackGroup]) -> tuple[StoodPlace, ...]:
+    """Where workers are, as the coordinator is told of it."""
     return tuple(
         StoodPlace(
             tuple(stack.rank for stack in group.stacks),
@@ -473,7 +475,7 @@ def _places(verdict: HangVerdict) -> tuple[StoodPlace, ...]:
             cut(group.place.where, LINE_MOST),
             cut(group.place.kernel, LINE_MOST),
         )
-        for group in verdict.groups[:PLACES_MOST]
+        for group in islice(groups, PLACES_MOST)
     )
 
 

@@ -26,6 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.policy.stacks import (
+    StackGroup,
     WorkerStack,
     grouped,
     in_words,
@@ -73,12 +74,15 @@ class StackSnapshot(Struct, frozen=True):
             for one in self.answers
         )
 
+    def groups(self) -> tuple[StackGroup, ...]:
+        return grouped(self.stacks())
+
     def place_of(self, rank: int) -> str:
         """Where this one was, in words; empty where that is not known."""
         return next((where(stack) for stack in self.stacks() if stack.rank == rank), "")
 
     def in_words(self) -> str:
-        return in_words(grouped(self.stacks()))
+        return in_words(self.groups())
 
     def in_full(self, reason: str) -> str:
         """The whole of it, for a file: in words first, then each worker."""
@@ -115,7 +119,7 @@ class StackSnapshot(Struct, frozen=True):
         """In a lane: with the frames of C of one worker at each place, the smallest group first."""
         debugger = Debugger()
         pids = {one.worker.rank: one.worker.pid for one in self.answers}
-        ranks = [group.stacks[0].rank for group in reversed(grouped(self.stacks()))]
+        ranks = [group.stacks[0].rank for group in reversed(self.groups())]
         native = {rank: debugger.native_stack_of(pids[rank]) for rank in ranks}
         answers = (replace(one, native=native.get(one.worker.rank, "")) for one in self.answers)
         return replace(self, answers=tuple(answers))
