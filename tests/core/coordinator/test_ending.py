@@ -75,12 +75,23 @@ def test_peers_of_a_node_without_a_lease_are_not_charged(told_in: str) -> None:
     assert job.state.budget.charges == 0
 
 
+def test_failures_are_in_the_order_in_which_they_were_raised() -> None:
+    job = running("a", "b", max_restarts=0)
+    victim = failure(0, error=ErrorDetail("KeyError: 'x'"))
+    kept_alive = failure(2, error=ErrorDetail("ValueError: no"), raised_s=12.0)
+    job.fail("a", victim)
+    job.stop("a", victim)
+    ended = outcome(job.stop("b", kept_alive))
+    assert ended.cause is not None
+    assert ended.cause.rank == 2, "a thread kept its process alive for 12 s"
+
+
 def test_a_node_that_had_succeeded_is_named_where_its_peers_missed_it() -> None:
     job = running("a", "b", max_restarts=0)
     job.hear("b", WorkersSucceeded(1))
     missed = failure(0, error=ErrorDetail("RuntimeError: Connection closed by peer"))
     job.fail("a", missed)
-    job.stop("a", missed)
+    job.stop("a", missed, failure(1, stopped_by_us=True))
     ended = outcome(job.stop("b"))
     early = "rank 2 on host-b and rank 3 on host-b had ended with exit code 0"
     assert ended.reason.startswith(f"{early}, while others still ran; then rank 0 on host-a")

@@ -19,6 +19,7 @@ from holdfast.core.node.io import (
     StepReported,
     Told,
     WakeAgent,
+    WorkerExited,
     WorkerStarted,
     ZygoteLost,
     ZygoteReady,
@@ -30,7 +31,7 @@ from holdfast.core.protocol.messages import (
     WorkersProgressed,
     WorkersSucceeded,
 )
-from holdfast.core.protocol.model import ExitStatus
+from holdfast.core.protocol.model import ErrorDetail, ExitStatus
 
 from .agent_life import (
     KILLED,
@@ -153,3 +154,15 @@ def test_a_worker_that_left_nothing_and_died_of_our_signal_was_stopped() -> None
     life.take(Told(StopRound(1, "rank 0 failed")))
     life.take(exited(1, ExitStatus(signal=15)))
     assert life.state.failures[1].stopped_by_us
+
+
+def test_an_exception_is_as_old_as_its_own_host_says() -> None:
+    for raised_at, expected_s in ((988.25, 11.75), (988.0, 11.0), (1001.5, 0.0), (None, 0.0)):
+        life = running()
+        error = ErrorDetail("ValueError: no", timestamp=raised_at)
+        event = WorkerExited(1, 1, 102, ExitStatus(code=1), error=error, wall_time=1000.0)
+        (report,) = life.take(event)
+        assert isinstance(report, Report)
+        assert isinstance(report.message, WorkersFailed)
+        (failure,) = report.message.failures
+        assert failure.raised_s == expected_s

@@ -323,8 +323,14 @@ def test_a_monitored_barrier_names_the_rank() -> None:
 
 def test_a_rank_that_had_ended_is_why_a_collective_timed_out() -> None:
     early = (EarlyEnd(3, step=4, host="there"),)
-    found = blame_of(failure(0, 1.0, message=TIMED_OUT, ended_before=early))
+    found = blame_of(failure(0, 1.0, message=TIMED_OUT, ended_before=early), failure(1, **STOPPED))
     assert (found.kind, found.who) == ("ended too early", "rank 3 on there")
+
+
+def test_where_most_had_ended_the_rank_that_went_on_is_named() -> None:
+    early = (EarlyEnd(1), EarlyEnd(2))
+    found = blame_of(failure(0, 1.0, message=LOST, ended_before=early))
+    assert (found.kind, found.who, found.sure) == ("extra step", "rank 0 on here", "most likely")
 
 
 def test_what_we_ended_is_surely_of_that_kind() -> None:

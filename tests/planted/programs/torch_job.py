@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
@@ -101,28 +106,115 @@ def reads_an_empty_pipe() -> None:
     os.read(os.pipe()[0], 1)
 
 
+def holds_the_gil() -> None:
+    """A call of C that gives no other thread a turn, and tries all ways to split the text."""
+    re.fullmatch("(a+)+", "a" * 64 + "b")
+
+
+def loops_for_ever() -> None:
+    while True:
+        pass
+
+
+def waits_for_a_child() -> None:
+    subprocess.run(["sleep", "3600"], check=True)
+
+
+def waits_for_a_pool() -> None:
+    with ProcessPoolExecutor(1) as pool:
+        pool.submit(time.sleep, 3600).result()
+
+
+def reads_a_loader_that_stalls() -> None:
+    next(iter(DataLoader(Stalling(), num_workers=1)))
+
+
+class Stalling(Dataset):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(3600)
+        return index
+
+
+def raises_while_a_thread_lives() -> None:
+    threading.Thread(target=time.sleep, args=(30,)).start()
+    raise ValueError("the batch is empty")
+
+
+def ends_while_a_thread_lives() -> None:
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    sys.exit(0)
+
+
+def ends_well() -> None:
+    os._exit(0)
+
+
 in_a_lock = never(takes_a_lock_twice)
 in_a_sleep = never(lambda: time.sleep(3600))
 in_a_pipe = never(reads_an_empty_pipe)
 in_a_queue = never(lambda: queue.Queue().get())
 ELSEWHERE = {"in_a_lock": in_a_lock, "in_a_sleep": in_a_sleep, "in_a_pipe": in_a_pipe,
-             "in_a_queue": in_a_queue}  # fmt: skip
+             "in_a_queue": in_a_queue,
+             **{call.__name__: never(call) for call in (
+                 holds_the_gil, loops_for_ever, waits_for_a_child, waits_for_a_pool,
+                 reads_a_loader_that_stalls, raises_while_a_thread_lives,
+                 ends_while_a_thread_lives, ends_well)}}  # fmt: skip
 TIMED_OUT = {f"{name}_until_a_time_out": call for name, call in ELSEWHERE.items()}
 """The same in a program that does not say how far it is, until the others give up."""
 DDP_FAILURES = ELSEWHERE | TIMED_OUT
-FAILURES: dict[str, Callable[[int], None]] = {
-    call.__name__: call for call in (in_a_data_loader, skips_a_collective, other_shape, other_order)
-} | DDP_FAILURES
+
+
+def waits_in_a_barrier(step: int) -> None:
+    if step == AT and IS_CULPRIT:
+        wait_for_ever(reads_an_empty_pipe)
+    dist.barrier()
+
+
+def waits_in_a_monitored_barrier(step: int) -> None:
+    if step == AT and IS_CULPRIT:
+        wait_for_ever(reads_an_empty_pipe)
+    dist.monitored_barrier(timeout=timedelta(seconds=4))
+
+
+def makes_an_extra_step(step: int) -> None:
+    ddp_step()
+    if step == STEPS and IS_CULPRIT:
+        ddp_step()
+
+
+def shards(step: int) -> None:
+    if step == AT and IS_CULPRIT:
+        wait_for_ever(reads_an_empty_pipe)
+    MODEL(torch.ones(1, 2)).sum().backward()
+
+
+SILENT = {call.__name__: call for call in (
+    waits_in_a_barrier, waits_in_a_monitored_barrier, makes_an_extra_step, shards)}  # fmt: skip
+FAILURES: dict[str, Callable[[int], None]] = (
+    {
+        call.__name__: call
+        for call in (in_a_data_loader, skips_a_collective, other_shape, other_order)
+    }
+    | DDP_FAILURES
+    | SILENT
+)
 
 if __name__ == "__main__":
     if sys.argv[1] == "other_shape":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Each rank is to say what it called.
-    is_silent = sys.argv[1] in TIMED_OUT or sys.argv[1] == "never_joins"
+    is_silent = sys.argv[1] in TIMED_OUT | SILENT or sys.argv[1] == "never_joins"
     if sys.argv[1] == "never_joins" and IS_CULPRIT:
         wait_for_ever(reads_an_empty_pipe)
     dist.init_process_group("gloo", timeout=timedelta(seconds=4 if is_silent else 600))
     GROUPS = [dist.new_group(), dist.new_group()] if sys.argv[1] == "other_order" else []
-    if sys.argv[1] in DDP_FAILURES:
+    if sys.argv[1] == "shards":
+        init_device_mesh("cpu", (dist.get_world_size(),))
+        MODEL = torch.nn.Linear(2, 4)
+        fully_shard(MODEL)
+    if sys.argv[1] in DDP_FAILURES or sys.argv[1] == "makes_an_extra_step":
         MODEL = DistributedDataParallel(torch.nn.Linear(2, 1))
     for step in range(1, STEPS + 1):
         FAILURES[sys.argv[1]](step)

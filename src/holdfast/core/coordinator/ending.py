@@ -499,13 +499,14 @@ def reinstate(state: CoordinatorState, node: str) -> list[CoordinatorEffect]:
 def _note(course: RoundCourse, told: tuple[Failure, ...], received_at: float | None) -> None:
     """A node's later word on a rank replaces the earlier one, but not when it was received.
 
-    Clocks of different hosts are never compared: failures are ordered by their receipt.
+    Clocks of different hosts are never compared: failures are ordered by their receipt, less how
+    long before their end they had raised.
     """
     known = course.failures
     for failure in told:
         before = known.get(failure.rank)
         if before is None:
-            at = failure.observed_at if received_at is None else received_at
+            at = failure.observed_at if received_at is None else received_at - failure.raised_s
             known[failure.rank] = replace(failure, observed_at=at)
         elif before.node == failure.node and (before.brief or not failure.brief):
             known[failure.rank] = replace(failure, observed_at=before.observed_at)

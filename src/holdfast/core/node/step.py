@@ -133,6 +133,9 @@ from holdfast.core.protocol.model import Assignment, EarlyEnd, ErrorDetail, Exit
 from holdfast.core.protocol.naming import on_itself
 from holdfast.core.protocol.preload_steps import module_of
 
+KEPT_ALIVE_MOST_S = 3600.0
+"""How much earlier than its end an exception is believed to be: clocks on the wall may be set."""
+
 
 def step(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]:
     """Advance by one event."""
@@ -321,6 +324,7 @@ def _worker_held(state: AgentState, event: WorkerHeld, now: float) -> list[Agent
 
 def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: float) -> Failure:
     place, in_collective = _place_of(worker)
+    raised_s = _raised_s(event)
     return Failure(
         node=state.node,
         host=state.name,
@@ -329,7 +333,8 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         role=state.config.role,
         pid=event.pid,
         status=event.status,
-        observed_at=now,
+        observed_at=now - raised_s,
+        raised_s=raised_s,
         error=within_bounds(_error_of(worker, event)),
         stderr_tail=event.stderr_tail[-TEXT_MOST:],
         out_of_memory=cut(event.out_of_memory),
@@ -342,6 +347,15 @@ def _failure(state: AgentState, worker: WorkerLife, event: WorkerExited, now: fl
         place=place,
         in_collective=in_collective,
     )
+
+
+def _raised_s(event: WorkerExited) -> float:
+    """How long before its end it had raised: both are told by the clock of its own host."""
+    raised_at = event.error.timestamp
+    if raised_at is None or not event.wall_time:
+        return 0.0
+    unsure_s = 1.0 if raised_at == int(raised_at) else 0.0  # Some tell whole seconds.
+    return min(max(0.0, event.wall_time - raised_at - unsure_s), KEPT_ALIVE_MOST_S)
 
 
 def _place_of(worker: WorkerLife) -> tuple[str, bool]:

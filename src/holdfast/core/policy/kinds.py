@@ -27,6 +27,7 @@ IN_A_THREAD = "exception in a thread"
 IN_A_LOADER = "exception in a data loader"
 EXIT_CODE = "exit code"
 ENDED_EARLY = "ended too early"
+EXTRA_STEP = "extra step"
 LOST_PEER = "lost connection"
 KILLED = "killed from outside"
 OUT_OF_MEMORY = "out of memory"
@@ -154,6 +155,7 @@ ADVICE = {
     IN_A_LOADER: "",
     EXIT_CODE: "the program ended itself: its last lines may say why",
     ENDED_EARLY: "all ranks have to do the same number of steps: does each get as much data?",
+    EXTRA_STEP: "all ranks have to do the same number of steps: does this one get more data?",
     LOST_PEER: "it lost a connection to another rank, of which nothing is known",
     OUT_OF_MEMORY: "it needs more memory than this machine, or its control group, has",
     NOT_STARTED: "",

@@ -7,7 +7,8 @@ Rules
 3. Of what remains, the one that was observed first is named. It is "first observed", not
    "guilty": that is all that an observer can know.
 4. Where all that failed lost a peer, or waited for one until the time was over, and a rank had
-   ended well before, it is that rank that they missed.
+   ended well before, it is that rank that they missed; unless most had ended: then the one that
+   went on is named.
 5. How sure it is, is said, with the reason: *surely* where nobody else failed on its own, or all in
    the same way; *most likely* where one was first of several, or was the only one with an error of
    its own; *perhaps* where all that is known are symptoms.
@@ -51,6 +52,16 @@ class Cause(Struct, frozen=True):
     also_failed: tuple[Failure, ...]
     victims: tuple[Failure, ...]
     stopped: tuple[Failure, ...]
+
+    @property
+    def failed(self) -> tuple[Failure, ...]:
+        """All that failed on their own, the first before all others."""
+        return (self.first, *self.also_failed, *self.victims)
+
+    @property
+    def everybody(self) -> tuple[Failure, ...]:
+        """All that did not succeed."""
+        return (*self.failed, *self.stopped)
 
 
 def name(failures: Iterable[Failure]) -> Cause | None:
@@ -134,6 +145,9 @@ def blame(cause: Cause) -> Blame:
     if not first.status.is_known:
         return Blame(kinds.EXCEPTION, first.host, "perhaps", "whoever runs the workers says so")
     if _missed_somebody(first):
+        if len(first.ended_before) > len(cause.everybody):
+            why = f"{early_ends(first)}, and it went on alone"
+            return Blame(kinds.EXTRA_STEP, who, "most likely", cut(why))
         end = first.ended_before[0]
         missed = [first, *(one for one in cause.also_failed if _missed_somebody(one))]
         why = f"{early_ends(first)}, and {_ranks([*missed, *cause.victims])} waited for it in vain"
@@ -165,13 +179,12 @@ def _blame_for_collectives(cause: Cause) -> Blame:
     from holdfast.core.policy import kinds
     from holdfast.core.policy.collectives import odd_call
 
-    failed = (cause.first, *cause.also_failed, *cause.victims, *cause.stopped)
-    odd = odd_call(failed)
+    odd = odd_call(cause.everybody)
     if odd is None:
         why = "ranks called different collectives; which of them is wrong cannot be told"
         who = f"rank {cause.first.rank} on {cause.first.host}"
         return Blame(kinds.COLLECTIVES, who, "perhaps", why)
-    host = next((f" on {one.host}" for one in failed if one.rank == odd.rank), "")
+    host = next((f" on {one.host}" for one in cause.everybody if one.rank == odd.rank), "")
     why = f"it called {odd.its}, and all others {odd.others}"
     return Blame(kinds.COLLECTIVES, f"rank {odd.rank}{host}", "most likely", why)
 
@@ -199,13 +212,12 @@ def _absent(cause: Cause) -> tuple[Failure, ...]:
     """Ranks that may not have come to a collective, by what is known best (rule 6)."""
     from holdfast.core.policy.collectives import absent_ranks
 
-    failed = (cause.first, *cause.also_failed, *cause.victims)
-    named = absent_ranks(failed)
-    located = [one for one in cause.stopped if one.place]
+    named = absent_ranks(cause.failed)
+    located = [one for one in cause.everybody if one.place]
     places = [one.place for one in located]
     alone = [one for one in located if places.count(one.place) == 1]
     return (
-        tuple(one for one in (*failed, *cause.stopped) if one.rank in named)
+        tuple(one for one in cause.everybody if one.rank in named)
         or tuple(one for one in located if not one.in_collective)
         or (tuple(alone) if len(alone) == 1 and len(located) > 1 else cause.stopped)
     )
@@ -216,9 +228,11 @@ def _blame_for_absence(cause: Cause) -> Blame:
     from holdfast.core.policy.kinds import TIMED_OUT
 
     first, absent = cause.first, _absent(cause)
-    known = (first, *cause.also_failed, *cause.victims, *cause.stopped)
-    came = [one for one in known if one not in absent and one not in cause.stopped]
-    came += [one for one in cause.stopped if one.in_collective and one not in absent]
+    came = [
+        one
+        for one in cause.everybody
+        if one not in absent and (one.in_collective or one not in cause.stopped)
+    ]
     why = f"{_ranks(came or [first])} waited in a collective until the time was over"
     if not absent:
         return Blame(TIMED_OUT, f"rank {first.rank} on {first.host}", "perhaps", cut(why))

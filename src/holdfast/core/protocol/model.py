@@ -180,6 +180,8 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     error_file: Path = ""
     wall_time: Seconds = 0.0
     """Seconds since 1970 on that host's clock: for people, compared with nothing."""
+    raised_s: Seconds = 0.0
+    """How long before its process ended it had raised its exception: a thread may keep it alive."""
     versions: Line = ""
     """Of packages on its node, where there are several nodes."""
     ended_for: NameOrNone = ""
