@@ -68,6 +68,41 @@ CASES = {
         """,
         ("rank 0 is in never_comes", "rank 1 waits in barrier"),
     ),
+    "an evaluation that waits more than it computes": (
+        """
+        steps()
+        def sample(depth):
+            return sample(depth - 1) if depth else time.sleep(0.2)
+        depth = 0
+        while rank == 0 and lasts():
+            sample(depth := depth + 1)
+        barrier("evaluated")
+        """,
+        """
+        if rank == 0:
+            never_comes()
+        barrier("evaluated again")
+        """,
+        ("rank 0 is in never_comes", "rank 1 waits in barrier"),
+    ),
+    "storage that sends a little at a time": (
+        """
+        steps()
+        def read_slowly():
+            while lasts():
+                open("data", "wb").write(b"a little")
+                time.sleep(0.3)
+        if rank == 0:
+            read_slowly()
+        barrier("loaded")
+        """,
+        """
+        if rank == 0:
+            never_comes()
+        barrier("loaded again")
+        """,
+        ("rank 0 is in never_comes", "rank 1 waits in barrier"),
+    ),
     "a checkpoint on rank 0 while the others wait": (
         """
         steps()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ ALL_REDUCE = (
     StackFrame("/t.py", 4, "f"),
 )
 EVALUATE = (StackFrame("/home/me/train.py", 77, "evaluate"),)
+ONE_ELSEWHERE = (ALL_REDUCE, ALL_REDUCE, EVALUATE, ALL_REDUCE)
 HOUR_S = 3600.0
 Moment = Callable[[float], list[WorkerSight]]
 
@@ -94,10 +96,36 @@ def test_a_group_that_stands_still_for_longer_than_the_floor_is_suspected() -> N
 
 def test_the_odd_one_is_named() -> None:
     group = Group().stepping().still(FLOOR_S + 10)
-    verdict = group.judged([ALL_REDUCE, ALL_REDUCE, EVALUATE, ALL_REDUCE])
+    for looks in (1, 2):
+        assert not group.judged(ONE_ELSEWHERE).hangs, "more looks tell whether it moves"
+        assert group.still(LOOK_S, age_s=400.0).suspicions == 1 + looks
+    verdict = group.judged(ONE_ELSEWHERE)
     assert verdict.hangs
     assert verdict.suspect == 2
     assert verdict.groups[-1].place.shortly() == "in evaluate at train.py:77"
+
+
+@pytest.mark.parametrize("moves", ["processor", "bytes", "stack"])
+def test_a_rank_that_moves_while_others_wait_for_it_is_slow_and_not_hung(moves: str) -> None:
+    group = Group().stepping().still(FLOOR_S + 10)
+    group.judged(ONE_ELSEWHERE)
+    rank_2 = {
+        "processor": {"cpu_s": 60.3},
+        "bytes": {"io_bytes": 10},
+        "stack": {},
+    }[moves]
+    sights = [WorkerSight(rank, 400.0, longest_s=1.0, cpu_s=60.0) for rank in range(4)]
+    group.run(lambda at: [*sights[:2], replace(sights[2], **rank_2), sights[3]], LOOK_S)
+    later = (StackFrame("/home/me/train.py", 78, "evaluate"),)
+    now = [ALL_REDUCE, ALL_REDUCE, later if moves == "stack" else EVALUATE, ALL_REDUCE]
+    verdict = group.judged(now)
+    assert not verdict.hangs
+    where = "train.py:78" if moves == "stack" else "train.py:77"
+    assert verdict.slow == (
+        f"slow, but moving: rank 2 is in evaluate at {where}, "
+        "while ranks 0, 1 and 3 wait in all_reduce at t.py:4"
+    )
+    assert group.judged(now).slow == "", "it is said once"
 
 
 def test_a_group_that_spins_in_a_collective_hangs() -> None:

@@ -16,6 +16,9 @@ Rules
 5. Who works does not hang. Work is processor time since the last sign, input and output since the
    last look, or to want a processor; unless the worker is in a function that only waits for others:
    those may spin.
+   A rank in no collective is slow, and not hung, as long as it moves: it uses a processor, reads or
+   writes, or its stack is not the same in three looks. Who waits for it is told so, once, and
+   nothing is done. One that sits in a lock, a sleep or a read does none of these.
 6. Who is in the hands of the kernel does not hang: it waits for a device and cannot be woken, is
    stopped by a signal, or a debugger holds it.
 7. A worker that never gave a sign, among others that did, has only to be at no work. Where none
@@ -34,12 +37,14 @@ from typing import Literal
 from msgspec import Struct, field
 
 from holdfast.core.policy.stacks import (
+    StackFrame,
     StackGroup,
     WorkerStack,
     grouped,
     in_words,
     is_waiting,
     odd_one,
+    place_of,
 )
 
 FACTOR = 5.0
@@ -49,6 +54,10 @@ BUSY_SHARE = 0.1
 """Of a processor, since the last sign: who has used more works, however slow the machine."""
 BUSY_BYTES = 1 << 20
 """Since the last look: who reads and writes more works."""
+MOVING_SHARE = 0.05
+"""Of a processor, since the last look: a rank in no collective that uses more moves."""
+SAME_LOOKS = 3
+"""So often in a row a stack has to be the same before its rank does not move."""
 IDLE_SHARE = 0.01
 """Of a worker that gives no signs: who uses more does not stand still."""
 HELD_STATES = frozenset("DTt")
@@ -92,6 +101,12 @@ class Stillness(Struct):
     moved: WorkerSight | None = None
     """As it was seen when it last moved."""
     works: bool = True
+    moves: bool = True
+    """Since the look before (rule 5)."""
+    frames: tuple[StackFrame, ...] = ()
+    """Where it was when it was last asked, since it last gave a sign."""
+    same: int = 0
+    """How often in a row it was there."""
 
 
 class HangVerdict(Struct, frozen=True):
@@ -107,6 +122,8 @@ class HangVerdict(Struct, frozen=True):
     """How long all have stood still."""
     never_spoke: bool = False
     """None of them ever gave a sign: such a group is only told of."""
+    slow: str = ""
+    """In words, which rank the others wait for, where it moves; empty where that was told."""
 
 
 class HangWatch(Struct):
@@ -121,6 +138,7 @@ class HangWatch(Struct):
     """When the next suspicion may be raised."""
     patience_s: float = 0.0
     hangs: bool = False
+    told_slow: bool = False
     longest: dict[str, float] = field(default_factory=dict)
     """By phase, in this round: excuses for the next one."""
 
@@ -136,7 +154,7 @@ def look(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
         _take(watch.workers[one.rank], one, elapsed_s, counted_s)
         watch.longest[one.phase] = max(watch.longest.get(one.phase, 0.0), one.longest_s)
     if not _all_beyond(watch, found):
-        was, watch.hangs = watch.hangs, False
+        was, watch.hangs, watch.told_slow = watch.hangs, False, False
         watch.patience_s = 0.0
         return "movement" if was else "nothing"
     if watch.hangs or now < watch.not_before:
@@ -155,7 +173,11 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
         if worker.works and not (rank in known and is_waiting(known[rank]))
     ]
     groups = grouped(known.values())
-    if working or not watch.workers:
+    moving, unclear = _moving(watch, known)
+    if working or moving or not watch.workers:
+        return HangVerdict(False, in_words(groups), slow=_slow(watch, groups, {*working, *moving}))
+    if unclear:
+        watch.not_before = watch.patience_s = 0.0
         return HangVerdict(False, in_words(groups))
     watch.hangs = True
     odd = odd_one(groups)
@@ -167,6 +189,31 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
         still_s=min(worker.still_s for worker in _speaking(watch)),
         never_spoke=not _gave_signs(watch),
     )
+
+
+def _moving(watch: HangWatch, known: dict[int, WorkerStack]) -> tuple[set[int], bool]:
+    """Ranks in no collective that move (rule 5), and whether another look has to tell."""
+    moving, unclear = set(), False
+    for rank, worker in watch.workers.items():
+        stack = known.get(rank)
+        if stack is None or not stack.frames or place_of(stack).in_collective:
+            continue
+        is_known, is_same = bool(worker.frames), worker.frames == stack.frames
+        worker.frames, worker.same = stack.frames, worker.same + 1 if is_same else 1
+        unclear = unclear or worker.same < SAME_LOOKS
+        if worker.moves or (is_known and not is_same):
+            moving.add(rank)
+    return moving, unclear
+
+
+def _slow(watch: HangWatch, groups: tuple[StackGroup, ...], ranks: set[int]) -> str:
+    """What is said of ranks that move while others wait for them; empty where it was said."""
+    behind = [one for one in groups if any(stack.rank in ranks for stack in one.stacks)]
+    waiting = [one for one in groups if one.place.in_collective and one not in behind]
+    if not behind or not waiting or watch.told_slow:
+        return ""
+    watch.told_slow = True
+    return f"slow, but moving: {in_words(tuple(behind))}, while {in_words(tuple(waiting))}"
 
 
 def _take(worker: Stillness, one: WorkerSight, elapsed_s: float, counted_s: float) -> None:
@@ -184,7 +231,9 @@ def _take(worker: Stillness, one: WorkerSight, elapsed_s: float, counted_s: floa
         has_moved = one.age_s <= elapsed_s
         worker.still_s = min(one.age_s, counted_s) if has_moved else worker.still_s + counted_s
     if has_moved:
-        worker.moved = one
+        worker.moved, worker.frames, worker.same = one, (), 0
+    recent_s = one.cpu_s - last.cpu_s
+    worker.moves = recent_s > MOVING_SHARE * elapsed_s or one.io_bytes != last.io_bytes
     used_s, read_or_written = one.cpu_s - worker.moved.cpu_s, one.io_bytes - last.io_bytes
     is_busy = used_s > BUSY_SHARE * worker.still_s or read_or_written > BUSY_BYTES
     worker.works = is_busy or one.state == "R"

@@ -11,8 +11,9 @@ Rules
    that wait in the same function for different things are not alike.
 5. Ranks in a collective wait for the others, also where the wait is hidden in a function of another
    name (`_HOMES`: DDP's all-reduce runs inside `backward`). A lock, a sleep, a queue or a data
-   loader is no collective. A rank in none, while others are in one, is the outlier; where all are
-   or none is, the only rank that is alone at its place. Where two are alone, there is no outlier.
+   loader is no collective, nor is a socket of the standard library's. A rank in none, while others
+   are in one, is the outlier; where all are or none is, the only rank that is alone at its place.
+   Where two are alone, there is no outlier.
 
 The text of a stack is foreign (a program may have any file names): it is read line by line, what is
 no line of a stack is passed over, and there is a limit to all of it.
@@ -118,7 +119,8 @@ class StackPlace(Struct, frozen=True):
     @property
     def in_collective(self) -> bool:
         """Whether it waits for other ranks, or may do so unseen (rule 5)."""
-        return self.function in _COLLECTIVES | _HIDDEN or self.kernel == SOCKET
+        by_name = self.function in _COLLECTIVES | _HIDDEN
+        return by_name or (self.kernel == SOCKET and "." not in self.function)
 
     def shortly(self) -> str:
         """As part of a sentence: "in load_batch at data.py:88"."""

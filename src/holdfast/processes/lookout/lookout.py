@@ -452,6 +452,8 @@ class Lookout:
         if snapshot is None or self._hang_looks is None:
             return
         verdict = self._verdict or self._hang_looks.judge(snapshot)
+        if verdict.slow:
+            self._post(StragglerFound(self._round.number, cut(verdict.slow, LINE_MOST)))
         if verdict.hangs and self._hang_looks.still_hangs:
             self._post(
                 GroupStood(
