@@ -323,6 +323,10 @@ def _slow_stop(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     _count_for_a_while(cluster, fault, machine, "slow_stop")
 
 
+def _slow_spawner(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    _count_for_a_while(cluster, fault, machine, "slow_spawner")
+
+
 def _zygote_lost(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     if machine.process is not None:
         machine.process.spawner.lose_zygote("it ended")
@@ -450,6 +454,7 @@ KINDS: dict[str, Happen] = {
     "everybody is asked": _everybody_is_asked,
     "slow start": _slow_start,
     "slow stop": _slow_stop,
+    "slow spawner": _slow_spawner,
     "zygote lost": _zygote_lost,
     "workers finish": _workers_finish,
     "closing asked": _closing_asked,

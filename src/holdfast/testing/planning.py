@@ -116,6 +116,18 @@ PROFILES: dict[str, Profile] = {
     "deaths": Profile((*DEATHS, "spawner is killed", "worker fails")),
     "network": Profile(NETWORK, embedded=0.4),
     "sleep": Profile(SLEEP, short_s=(0.5, 12.0), at_leader=0.5),
+    "woken": Profile(
+        (
+            *("agent pauses", "agent pauses", "host pauses", "slow spawner", "slow spawner"),
+            *("worker fails", "connection reset", "spawner is killed"),
+        ),
+        hosts=(2, 4),
+        faults=(4, 10),
+        at_leader=0.7,
+        short_s=(2.0, 14.0),
+        leases_s=(3.0, 4.0),
+        late=0.0,
+    ),
     "leader": Profile((*DEATHS, *NETWORK, *SLEEP, "drain"), at_leader=0.9, embedded=0.1),
     "register": Profile((*REGISTER, *REGISTER, *SLEEP, "cut off"), at_leader=0.6, embedded=0.0),
     "watching": Profile(
@@ -261,7 +273,7 @@ WEIGHTS = {
     "watching": 6, "emptied": 4, "takeover": 4, "points": 6,
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
     "closings": 0, "liars": 0, "asked": 0, "again": 0, "blamed": 0, "standstill": 0,
-    "unheard": 0, "scaled": 0, "saves": 0,
+    "unheard": 0, "scaled": 0, "saves": 0, "woken": 0,
 }  # fmt: skip
 
 
