@@ -412,6 +412,18 @@ def _scaled(cluster: Cluster, machine: Machine, fault: Fault) -> None:
         coordinating.decide(OperatorAsked("scale", limits.by, limits))
 
 
+def _job_stopped(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """Somebody asks whoever leads to end the job."""
+    engine = machine.process.engine if machine.process is not None else None
+    coordinating = engine.place.coordinating if engine is not None else None
+    if coordinating is not None and not operating.refusal(coordinating.state, "stop"):
+        coordinating.decide(OperatorAsked("stop", "somebody"))
+
+
+def _record_slow(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    _count_for_a_while(cluster, fault, machine, "slow_record")
+
+
 def _saving_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     """Somebody asks whoever leads to have all save."""
     engine = machine.process.engine if machine.process is not None else None
@@ -467,6 +479,8 @@ KINDS: dict[str, Happen] = {
     "hang is unheard": _hang_is_unheard,
     "scaled": _scaled,
     "saving wanted": _saving_wanted,
+    "job stopped": _job_stopped,
+    "record slow": _record_slow,
 }
 
 

@@ -39,6 +39,7 @@ class Machine:
         self.slow_start = 0
         self.slow_stop = 0
         self.slow_spawner = 0
+        self.slow_record = 0
         self.lives = 0
         self.pids = 1000 * number
         self.ports = 30000

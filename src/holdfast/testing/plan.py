@@ -61,6 +61,8 @@ FaultKind = Literal[
     "hang is unheard",
     "scaled",
     "saving wanted",
+    "job stopped",
+    "record slow",
 ]
 
 HARMLESS: frozenset[FaultKind] = frozenset(
@@ -83,6 +85,7 @@ HARMLESS: frozenset[FaultKind] = frozenset(
         "a liar speaks",
         "job stands still",
         "node stands still",
+        "record slow",
     }
 )
 """What gives a leader no reason to think that another node is gone."""
