@@ -12,7 +12,7 @@ MUTANTS = (
         "    return []\n",
         "    return ending.let_out(state, now) if state.round is not None else []\n",
         "unwritten",
-        (31, 57, 82),
+        (3, 9, 26),
     ),
     Mutant(
         "a job that is over is looked at for a hang",
@@ -22,7 +22,7 @@ MUTANTS = (
         "    is_stall = isinstance(event, Heard) and isinstance(event.message, WorkersStood)\n"
         "    return _heard(state, event, now) if is_stall else []\n",
         "unwritten",
-        (5, 33, 53),
+        (15, 32, 46),
     ),
     Mutant(
         "a failure in a job that is over ends the round, and is charged",
@@ -42,7 +42,7 @@ MUTANTS = (
         "return _outcome_written(end, version)",
         "return [*forming.written(state, version, now), *_outcome_written(end, version)]",
         "unwritten",
-        (809, 484),
+        (217, 346, 582),
     ),
     Mutant(
         "the leases of a job that is over are held without a member that has gone",
@@ -51,7 +51,7 @@ MUTANTS = (
         "if end is not None and end.member_lost:",
         "if False:",
         "unwritten",
-        (3, 10, 12),
+        (12, 13, 31),
     ),
     Mutant(
         "who leads no more keeps its connections for an end that was never told",
@@ -60,6 +60,6 @@ MUTANTS = (
         "is_over = end is not None and end.is_told",
         "is_over = end is not None",
         "unwritten",
-        (1211,),
+        (834,),
     ),
 )

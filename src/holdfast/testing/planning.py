@@ -450,16 +450,27 @@ def _kinds(kind: Profile, register: RegisterKind | None) -> list[FaultKind]:
     return [*kind.kinds, *(own[number % len(own)] for number in range(max(times, len(own))))]
 
 
+ABOUT_THE_END: tuple[tuple[FaultKind, FaultKind], ...] = (
+    ("drain", "node is killed"),
+    ("job stands still", "node is killed"),
+    ("slow stop", "worker fails"),
+    ("job stands still", "drain"),
+    ("drain", "worker fails"),
+)
+"""What happens to a host shortly before the end is decided, and shortly after."""
+
+
 def _unwritten(random: Random, end: float, register: RegisterKind | None) -> list[Fault]:
     """Somebody stops the job, or it comes to its end, and that is not written down for a while."""
     slow: FaultKind = "record slow"
     if register is not None:
         slow = random.choice(("register slow", "register mute", "register down"))
     faults = [Fault(end - 0.2, slow, LEADER, lasts_s=random.uniform(2.0, 8.0))]
-    before: tuple[FaultKind, ...] = ("job stands still", "job stands still", "drain", "drain")
-    for what in random.sample(before, random.randint(0, 3)):
-        at, lasts_s = end - random.uniform(0.0, 3.0), random.uniform(2.0, 8.0)
-        faults.append(Fault(at, what, random.randrange(2), lasts_s, random.randrange(1000)))
+    for before, after in random.sample(ABOUT_THE_END, random.randint(0, 2)):
+        host, other = random.randrange(2), random.randrange(1000)
+        lasts_s = random.uniform(2.0, 8.0)
+        faults.append(Fault(end - random.uniform(0.0, 1.5), before, host, lasts_s, other))
+        faults.append(Fault(end + random.uniform(0.0, 1.5), after, host, lasts_s, other))
     if random.random() < 0.7:
         faults.append(Fault(end, "job stopped", LEADER))
     return faults
