@@ -97,6 +97,7 @@ class PausedJob:
         self.backend, self.size = dice.choice(asked.backends), dice.choice(asked.sizes)
         self.folder = asked.out / "jobs" / name
         self.folder.mkdir(parents=True)
+        (self.folder / "register").mkdir()
         self._port = ReservedPort()
         self._endpoint = {
             "file": str(self.folder / "register"),

@@ -171,7 +171,7 @@ class Node:
             case KillEverything():
                 for local_rank in list(self.workers):
                     self._ended(local_rank, ExitStatus(signal=9))
-                self._tell(AllGone())
+                self._tell(AllGone(effect.round))
             case EndSpawner() | KillSpawner():
                 self._tell(SpawnerEnded())
 

@@ -208,7 +208,7 @@ COMMANDS: dict[str, Callable[[Stage, Command], None]] = {
     "stand": Stage.stand,
     "move": Stage.move,
     "exit": Stage.exit,
-    "gone": _event(lambda command: AllGone()),
+    "gone": lambda stage, command: stage._engine.post(AllGone(stage._round)),
     "stuck": _event(lambda command: ProcessesStuck(tuple(command.words))),
     "signal": _event(lambda command: SignalReceived(signal.Signals[command.words[0]])),
     "launcher-lost": _event(lambda command: LauncherLost()),

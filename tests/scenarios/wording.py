@@ -19,6 +19,7 @@ from holdfast.core.coordinator.io import (
 )
 from holdfast.core.node.io import (
     AgentEffect,
+    CloseRound,
     Dial,
     DropZygote,
     EndSpawner,
@@ -106,6 +107,8 @@ def _request(effect: AgentEffect) -> str:
             return f"starts {_local(effect.local_ranks)} of round {effect.assignment.round}, {how}"
         case SignalWorkers():
             return f"sends {signal_name(effect.signal)} to {_local(effect.local_ranks)}"
+        case CloseRound():
+            return "forgets the workers of the round"
         case KillEverything():
             return "sends SIGKILL to everything that is left"
         case ListStuck():

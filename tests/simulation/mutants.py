@@ -14,6 +14,7 @@ from .mutants_of_saving import MUTANTS as OF_SAVING
 from .mutants_of_scaling import MUTANTS as OF_SCALING
 from .mutants_of_standstills import MUTANTS as OF_STANDSTILLS
 from .mutants_of_succession import MUTANTS as OF_SUCCESSION
+from .mutants_of_the_end import MUTANTS as OF_THE_END
 from .planting import Mutant, planted
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -29,6 +30,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *OF_STANDSTILLS,
     *OF_SCALING,
     *OF_SAVING,
+    *OF_THE_END,
 )
 
 __all__ = ["MUTANTS", "Mutant", "planted"]

@@ -20,8 +20,8 @@ MUTANTS = (
         "core.coordinator.judging:close",
         "set(state.members))\n    return []",
         "set(state.members))\n"
-        "    from holdfast.core.coordinator import forming\n"
-        "    return forming.written(state, state.version, 0.0)",
+        "    from holdfast.core.coordinator import step\n"
+        "    return step._outcome_written(state.end, state.version)",
         "one failure",
         (99, 59, 91),
     ),

@@ -24,7 +24,8 @@ class Mutant(NamedTuple):
     name: str
     rule: str
     """Of the design: §3 forming, §4 leases and fencing, §5 the coordinator, §6 restarts,
-    §7 who may say what, §8 leaving, §9 who is kept out, §10 standing still."""
+    §7 who may say what, §8 leaving, §9 who is kept out, §10 standing still,
+    §11 the end of the job."""
     target: str
     """module:function, or module:Class.method, below `holdfast`."""
     old: str

@@ -146,7 +146,8 @@ class Elected(NetworkedPlace):
 
     def step_down(self, reason: str) -> None:
         coordinating, self.coordinating = self.coordinating, None
-        is_over = coordinating is not None and coordinating.state.outcome is not None
+        end = coordinating.state.end if coordinating is not None else None
+        is_over = end is not None and end.is_told
         if not is_over:
             self._engine.say(f"this node is no longer the coordinator: {reason}")
         if coordinating is not None:

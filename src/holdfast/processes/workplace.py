@@ -21,6 +21,7 @@ from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
     AllGone,
+    CloseRound,
     DropZygote,
     EndpointReserved,
     EndSpawner,
@@ -261,7 +262,10 @@ class Workplace:
             case HideSaving():
                 self._saving.hide(self._channel)
             case KillEverything():
-                self._kill_everything()
+                self._kill_everything(effect.round)
+            case CloseRound():
+                self._killing = False
+                self._close_round()
             case ListStuck():
                 self._crew.request(messages.NameStuck())
             case EndSpawner():
@@ -371,10 +375,10 @@ class Workplace:
             worker.told_to_stop |= effect.stops
         self._crew.signal(number, list(told), wakes=effect.stops)
 
-    def _kill_everything(self) -> None:
+    def _kill_everything(self, round_number: int) -> None:
         self._killing = True
         self._starts.withdraw()
-        self._crew.request(messages.Kill())
+        self._crew.request(messages.Kill(round=round_number))
 
     def _end_spawner(self) -> None:
         self._ending = self._killing = True
@@ -511,9 +515,7 @@ class Workplace:
                 self._post(zygote_event(message))
             case messages.EverythingGone():
                 self._channel.take_all()  # Before the next round, to which it does not belong.
-                self._killing = False
-                self._close_round()
-                self._post(AllGone())
+                self._post(AllGone(message.round))
             case messages.LeaseOver():
                 self._killing = True  # It ends by our doing, and the store with it.
                 self._starts.withdraw()

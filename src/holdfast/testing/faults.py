@@ -323,6 +323,10 @@ def _slow_stop(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     _count_for_a_while(cluster, fault, machine, "slow_stop")
 
 
+def _slow_spawner(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    _count_for_a_while(cluster, fault, machine, "slow_spawner")
+
+
 def _zygote_lost(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     if machine.process is not None:
         machine.process.spawner.lose_zygote("it ended")
@@ -408,6 +412,18 @@ def _scaled(cluster: Cluster, machine: Machine, fault: Fault) -> None:
         coordinating.decide(OperatorAsked("scale", limits.by, limits))
 
 
+def _job_stopped(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """Somebody asks whoever leads to end the job."""
+    engine = machine.process.engine if machine.process is not None else None
+    coordinating = engine.place.coordinating if engine is not None else None
+    if coordinating is not None and not operating.refusal(coordinating.state, "stop"):
+        coordinating.decide(OperatorAsked("stop", "somebody"))
+
+
+def _record_slow(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    _count_for_a_while(cluster, fault, machine, "slow_record")
+
+
 def _saving_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     """Somebody asks whoever leads to have all save."""
     engine = machine.process.engine if machine.process is not None else None
@@ -450,6 +466,7 @@ KINDS: dict[str, Happen] = {
     "everybody is asked": _everybody_is_asked,
     "slow start": _slow_start,
     "slow stop": _slow_stop,
+    "slow spawner": _slow_spawner,
     "zygote lost": _zygote_lost,
     "workers finish": _workers_finish,
     "closing asked": _closing_asked,
@@ -462,6 +479,8 @@ KINDS: dict[str, Happen] = {
     "hang is unheard": _hang_is_unheard,
     "scaled": _scaled,
     "saving wanted": _saving_wanted,
+    "job stopped": _job_stopped,
+    "record slow": _record_slow,
 }
 
 

@@ -38,6 +38,8 @@ class Machine:
         self.agent_paused = 0
         self.slow_start = 0
         self.slow_stop = 0
+        self.slow_spawner = 0
+        self.slow_record = 0
         self.lives = 0
         self.pids = 1000 * number
         self.ports = 30000

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator import validate as coordinator_validate
 from holdfast.core.coordinator.bootstrap import Beginning
-from holdfast.core.coordinator.io import CoordinatorEffect, OperatorAsked, Tell
+from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Tell
 from holdfast.core.coordinator.leases import NodeGone
 from holdfast.core.coordinator.liveness import Liveness
 from holdfast.core.coordinator.round import AbsentSeat, FormingRound, StoppingRound, UnreportedSeat
+from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.election import validate as election_validate
 from holdfast.core.election.io import ElectionEffect, ElectionEvent, Outranked, StepDown
 from holdfast.core.election.state import ElectionState, may_speak
@@ -29,6 +30,7 @@ from holdfast.core.protocol.messages import (
     StopRound,
     TellHang,
     ToNode,
+    Welcomed,
 )
 from holdfast.core.protocol.model import Tenure
 from holdfast.testing import faults
@@ -55,6 +57,15 @@ if TYPE_CHECKING:
 TOLERANCE_S = 0.001
 
 
+def _beyond_the_end(effects: list[CoordinatorEffect]) -> Iterator[str]:
+    """What a coordinator says of a job that is over, beside that it is."""
+    for effect in effects:
+        if isinstance(effect, Tell) and not isinstance(effect.message, Welcomed | CloseJob):
+            yield f"the job is over, and {effect.node} is told {type(effect.message).__name__}"
+        elif isinstance(effect, Explain) and effect.topic in ("restart", "re-form"):
+            yield f"the job is over, and another round is announced: {effect.text}"
+
+
 class Observer:
     """Writes down facts, and the story."""
 
@@ -70,6 +81,8 @@ class Observer:
         self._formed: tuple[Tenure, int] | None = None
         """The round of which it was said that it ends, while it does."""
         self._first_words: set[Tenure] = set()
+        self._over: CoordinatorState | None = None
+        """Of the coordinator here, once it had decided how the job ends."""
 
     # The node.
 
@@ -144,6 +157,8 @@ class Observer:
         for taken in liveness.taken:
             if self._journal is not None:
                 self._journal.coordinator(at, taken.event, taken.effects)
+            if self._over is liveness.state:
+                self._validate(_beyond_the_end(taken.effects))
             if isinstance(taken.event, NodeGone):
                 in_tenure = self._election is None or may_speak(self._election, at)
                 gone = taken.event.node
@@ -155,6 +170,7 @@ class Observer:
                 self._cluster.note(asked)
             self._hang_decided(taken.effects)
         liveness.taken.clear()
+        self._over = liveness.state if liveness.state.end is not None else None
         current = liveness.state.round
         formed_by = liveness.state.tenure, liveness.state.formed
         if liveness.state.formed and formed_by != self._formed:

@@ -48,6 +48,7 @@ FaultKind = Literal[
     "everybody is asked",
     "slow start",
     "slow stop",
+    "slow spawner",
     "zygote lost",
     "workers finish",
     "closing asked",
@@ -60,6 +61,8 @@ FaultKind = Literal[
     "hang is unheard",
     "scaled",
     "saving wanted",
+    "job stopped",
+    "record slow",
 ]
 
 HARMLESS: frozenset[FaultKind] = frozenset(
@@ -68,6 +71,7 @@ HARMLESS: frozenset[FaultKind] = frozenset(
         "worker never retries",
         "slow start",
         "slow stop",
+        "slow spawner",
         "zygote lost",
         "workers finish",
         "closing asked",
@@ -81,6 +85,7 @@ HARMLESS: frozenset[FaultKind] = frozenset(
         "a liar speaks",
         "job stands still",
         "node stands still",
+        "record slow",
     }
 )
 """What gives a leader no reason to think that another node is gone."""

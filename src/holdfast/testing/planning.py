@@ -93,6 +93,8 @@ class Profile(Struct, frozen=True):
     """How often an embedded coordinator may lose its record."""
     at_the_end: bool = False
     """Faults strike when the workers finish."""
+    unwritten: bool = False
+    """It takes long until the end of the job is written down."""
     registers: tuple[RegisterKind, ...] = ("plain", "pushing", "holding", "holding", "forgetful")
     leases_s: tuple[float, ...] = (3.0, 4.0, 6.0)
     struck: float = 0.0
@@ -116,6 +118,18 @@ PROFILES: dict[str, Profile] = {
     "deaths": Profile((*DEATHS, "spawner is killed", "worker fails")),
     "network": Profile(NETWORK, embedded=0.4),
     "sleep": Profile(SLEEP, short_s=(0.5, 12.0), at_leader=0.5),
+    "woken": Profile(
+        (
+            *("agent pauses", "agent pauses", "host pauses", "slow spawner", "slow spawner"),
+            *("worker fails", "connection reset", "spawner is killed"),
+        ),
+        hosts=(2, 4),
+        faults=(4, 10),
+        at_leader=0.7,
+        short_s=(2.0, 14.0),
+        leases_s=(3.0, 4.0),
+        late=0.0,
+    ),
     "leader": Profile((*DEATHS, *NETWORK, *SLEEP, "drain"), at_leader=0.9, embedded=0.1),
     "register": Profile((*REGISTER, *REGISTER, *SLEEP, "cut off"), at_leader=0.6, embedded=0.0),
     "watching": Profile(
@@ -152,6 +166,20 @@ PROFILES: dict[str, Profile] = {
     "growth": Profile(("node is killed", "worker fails"), faults=(0, 2), late=0.9, elastic=1.0),
     "slow": Profile((*SLOWNESS, *WORKERS, "drain"), spare=0.7),
     "embedded": Profile((*DEATHS, *NETWORK, *SLEEP), at_leader=0.7, embedded=1.0),
+    "unwritten": Profile(
+        (
+            *(*DEATHS, "drain", "spawner is killed", "connection reset", "agent pauses"),
+            *("worker fails", "worker fails", "node stands still"),
+        ),
+        faults=(1, 4),
+        at_leader=0.1,
+        embedded=0.3,
+        late=0.0,
+        forgets=0.0,
+        at_the_end=True,
+        unwritten=True,
+        hangs=0.5,
+    ),
     "forgetful": Profile(
         DEATHS, faults=(2, 4), at_leader=1.0, embedded=1.0, short_s=(0.2, 3.0), forgets=1.0
     ),
@@ -261,7 +289,7 @@ WEIGHTS = {
     "watching": 6, "emptied": 4, "takeover": 4, "points": 6,
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
     "closings": 0, "liars": 0, "asked": 0, "again": 0, "blamed": 0, "standstill": 0,
-    "unheard": 0, "scaled": 0, "saves": 0,
+    "unheard": 0, "scaled": 0, "saves": 0, "woken": 0, "unwritten": 0,
 }  # fmt: skip
 
 
@@ -422,6 +450,32 @@ def _kinds(kind: Profile, register: RegisterKind | None) -> list[FaultKind]:
     return [*kind.kinds, *(own[number % len(own)] for number in range(max(times, len(own))))]
 
 
+ABOUT_THE_END: tuple[tuple[FaultKind, FaultKind], ...] = (
+    ("drain", "node is killed"),
+    ("job stands still", "node is killed"),
+    ("slow stop", "worker fails"),
+    ("job stands still", "drain"),
+    ("drain", "worker fails"),
+)
+"""What happens to a host shortly before the end is decided, and shortly after."""
+
+
+def _unwritten(random: Random, end: float, register: RegisterKind | None) -> list[Fault]:
+    """Somebody stops the job, or it comes to its end, and that is not written down for a while."""
+    slow: FaultKind = "record slow"
+    if register is not None:
+        slow = random.choice(("register slow", "register mute", "register down"))
+    faults = [Fault(end - 0.2, slow, LEADER, lasts_s=random.uniform(2.0, 8.0))]
+    for before, after in random.sample(ABOUT_THE_END, random.randint(0, 2)):
+        host, other = random.randrange(2), random.randrange(1000)
+        lasts_s = random.uniform(2.0, 8.0)
+        faults.append(Fault(end - random.uniform(0.0, 1.5), before, host, lasts_s, other))
+        faults.append(Fault(end + random.uniform(0.0, 1.5), after, host, lasts_s, other))
+    if random.random() < 0.7:
+        faults.append(Fault(end, "job stopped", LEADER))
+    return faults
+
+
 def _faults(
     random: Random, kind: Profile, heal_at: float, cluster: tuple[int, RegisterKind | None]
 ) -> tuple[Fault, ...]:
@@ -450,4 +504,6 @@ def _faults(
         )
     if kind.at_the_end or random.random() < kind.ends_early:
         faults.append(Fault(at=end, kind="workers finish"))
+    if kind.unwritten:
+        faults += _unwritten(Random(f"unwritten {random.random()}"), end, register)
     return tuple(sorted(faults, key=lambda fault: fault.at))

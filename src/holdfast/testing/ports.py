@@ -313,11 +313,15 @@ class SimulatedClaim:
         pass
 
 
+SLOW_DISK_S = 1.5
+
+
 class SimulatedRecord:
     """The record of an embedded coordinator on its host's disk, which outlives its process."""
 
     def __init__(self, process: SimulatedProcess) -> None:
         self._process, self._machine = process, process.machine
+        self._busy_until = 0.0
 
     def read(self, then: Callable[[Document | None], None]) -> None:
         self._machine.after(DISK_S, self._process.post, self._found, then)
@@ -326,9 +330,19 @@ class SimulatedRecord:
         then(self._machine.disk)
 
     def write(self, document: Document, then: Callable[[str], None]) -> None:
-        self._process.when_awake(self._machine.after, DISK_S, self._write, document, then)
+        self._process.when_awake(self._begin, document, then)
+
+    def _begin(self, document: Document, then: Callable[[str], None]) -> None:
+        """One write after the other, as in the lane of a real disk."""
+        now = self._process.cluster.timeline.now
+        took_s = SLOW_DISK_S if self._machine.slow_record else DISK_S
+        took_s = max(took_s, self._busy_until - now)
+        self._busy_until = now + took_s
+        self._machine.after(took_s, self._write, document, then)
 
     def _write(self, document: Document, then: Callable[[str], None]) -> None:
+        if not self._process.alive:
+            return  # It was killed before the disk had it.
         cluster, blank = self._process.cluster, self._machine.disk is None
         self._machine.disk = document
         now = cluster.timeline.now

@@ -157,9 +157,9 @@ class SimulatedProcess(Turns):
         return self.machine.up
 
     def post_agent(self, event: AgentEvent) -> None:
-        self.post(self._take, event)
+        self.post(self.take, event)
 
-    def _take(self, event: AgentEvent) -> None:
+    def take(self, event: AgentEvent) -> None:
         if self.engine is not None:
             self.engine.post(event)
 

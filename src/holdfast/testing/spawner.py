@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 import signal
+from random import Random
 from typing import TYPE_CHECKING
 
 from holdfast.core.node.io import (
@@ -17,6 +18,7 @@ from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
     AllGone,
+    CloseRound,
     DropZygote,
     EndpointReserved,
     EndSpawner,
@@ -72,6 +74,8 @@ RAISED = ErrorDetail("ValueError: something is wrong")
 NEVER_RETRY = ErrorDetail("Wrong: the data is bad", non_retryable=True)
 STEP_EVERY_S = 2.0
 REFUSED = 126
+SLOWEST_READ_S = 0.5
+"""How long a request waits for a slow spawner at most: less than agents wait for its answer."""
 
 
 class SimulatedWorker:
@@ -126,7 +130,13 @@ class SimulatedSpawner:
         self.kill_at = 0.0
         self.ran_out = False
         self.clearing = False
+        self.killed_for = 0
+        """The round for which its agent asked last that all be killed, until that is answered."""
         self.ending = False
+        self.known: set[tuple[int, int]] = set()
+        """Round and local rank of the workers that its agent has asked for and not forgotten."""
+        self.reads_at = 0.0
+        self.slowness = Random(f"spawner {self.cluster.plan.seed} {process.node}")
         self.number = 0
         """Of what its workers were last to save."""
         self.shown: ShowSaving | None = None
@@ -151,8 +161,21 @@ class SimulatedSpawner:
             self.notes.put(effect)
         elif isinstance(effect, RemoveNotes):
             self.notes.remove()
+        elif isinstance(effect, CloseRound):
+            self.known.clear()
         elif not isinstance(effect, Remember):
-            self.machine.after(self.process.lag_s, self._do, effect)
+            if isinstance(effect, StartWorkers):
+                self.known.update((effect.assignment.round, one) for one in effect.local_ranks)
+            self.machine.after(self._read_delay(), self._do, effect)
+
+    def _read_delay(self) -> float:
+        """How long it takes to get to the next request: they are read in their order."""
+        now, delay_s = self._now(), self.process.lag_s
+        if self.machine.slow_spawner:
+            delay_s += SLOWEST_READ_S * self.slowness.random()
+        delay_s = max(delay_s, self.reads_at - now)
+        self.reads_at = now + delay_s
+        return delay_s
 
     def hold_tether(self, tether: int) -> None:
         """What runs already holds the one before, and so does nobody else from now on."""
@@ -196,7 +219,7 @@ class SimulatedSpawner:
             case HideSaving():
                 self._hide()
             case KillEverything():
-                self.clearing = True
+                self.clearing, self.killed_for = True, request.round
                 self._kill_all("killed")
             case EndSpawner():
                 self.clearing = self.ending = True
@@ -211,7 +234,14 @@ class SimulatedSpawner:
                 raise AssertionError(f"nothing for a spawner: {request}")
 
     def _tell(self, event: AgentEvent) -> None:
-        self.process.post_agent(event)
+        self.process.post(self._heard, event)
+
+    def _heard(self, event: AgentEvent) -> None:
+        """By the agent, which remembers of whom it may hear, as `processes.crew` does."""
+        if isinstance(event, WorkerStarted | WorkerExited):
+            of = (event.round, event.local_rank)
+            assert of in self.known, f"{event} is about nobody that we know"
+        self.process.take(event)
 
     # The zygote.
 
@@ -457,7 +487,8 @@ class SimulatedSpawner:
             return
         self.clearing = self.ran_out = False
         self.stop_at = self.shown = None
-        self._tell(AllGone())
+        of, self.killed_for = self.killed_for, 0
+        self._tell(AllGone(of))
 
     # The lease.
 
@@ -481,6 +512,7 @@ class SimulatedSpawner:
         if self._past_stop():
             self._run_out()
         if self.ran_out and self.machine.clock.now() >= self.kill_at - 1e-9:
+            self.clearing = True
             self._kill_all("killed")
 
     def _run_out(self) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.core.coordinator.io import OperatorAsked
 from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.coordinator.liveness import all_heard, liveness_of
 from holdfast.core.protocol.messages import (
     ClosingWanted,
     NodeDraining,
@@ -90,6 +91,19 @@ def test_whoever_has_left_or_is_gone_then_is_not_told() -> None:
     job.hear("b", NodeLeft("SIGTERM", signal=15))
     job.take(NodeGone("c", GONE))
     assert set(told(job.write())) == {"a"}
+
+
+@pytest.mark.parametrize("had_succeeded", [False, True])
+def test_no_lease_is_held_without_a_member_that_has_gone_since(had_succeeded: bool) -> None:
+    job = running("a", "b")
+    if had_succeeded:
+        job.hear("b", WorkersSucceeded(1))
+    stop(job)
+    liveness = liveness_of(job.state)
+    liveness.book.connected("a", job.now)
+    assert all_heard(liveness, job.now)
+    job.hear("b", NodeLeft("SIGTERM", signal=15))
+    assert all_heard(liveness, job.now) == had_succeeded
 
 
 def test_a_greeting_that_ends_the_job_counts_for_nothing_else() -> None:

@@ -38,6 +38,7 @@ from holdfast.core.node.io import (
     AgentEffect,
     AgentEvent,
     AgentTimerFired,
+    CloseRound,
     CoordinatorReached,
     Dial,
     EndpointReserved,
@@ -330,7 +331,7 @@ class Node:
             case ReserveEndpoint():
                 port = 29500 if self.held is None else self.held.port + 1
                 self.held = Endpoint("127.0.0.1", port, serves_store=effect.store)
-            case Say() | Dial() | Remember():
+            case Say() | Dial() | Remember() | CloseRound():
                 pass
             case Finish():
                 self.finished = effect.outcome

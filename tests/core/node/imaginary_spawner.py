@@ -73,6 +73,7 @@ class Spawner(Struct):
     zygote_ready: bool = False
     zygote_hangs: bool = False
     killing: bool = False
+    killed_for: int = 0
     ending: bool = False
     ended: bool = False
     silent: bool = False
@@ -101,7 +102,7 @@ class Spawner(Struct):
                 for worker, process in self.alive.items():
                     process.signalled |= worker.local_rank in request.local_ranks
             case KillEverything():
-                self.killing = True
+                self.killing, self.killed_for = True, request.round
                 self._kill()
             case ListStuck():
                 names = tuple(f"pid {process.pid}" for process in self.alive.values())
@@ -172,7 +173,7 @@ class Spawner(Struct):
             self.end(SpawnerEnded())
         else:
             self.killing = False
-            self.answers.append(AllGone())
+            self.answers.append(AllGone(self.killed_for))
 
     def fork(self) -> None:
         self._bear(self.unforked.pop(0))

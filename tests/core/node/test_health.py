@@ -56,7 +56,7 @@ def test_a_round_that_stops_or_is_over_is_not_ready() -> None:
     over = running()
     over.take(Told(CloseJob(SUCCEEDED)))
     assert "the job is over" in health.readiness(over.state).words
-    over.take(exited(0), exited(1), AllGone())
+    over.take(exited(0), exited(1), AllGone(1))
     over.state.phase = Phase.FINISHED
     assert not health.readiness(over.state).is_well
 

@@ -51,7 +51,7 @@ from .agent_life import (
 
 def test_a_round_that_is_not_newer_than_the_last_is_not_started() -> None:
     life = stopping()
-    life.take(exited(0, TERMINATED), AllGone(), EndpointReserved(PORT))
+    life.take(exited(0, TERMINATED), AllGone(1), EndpointReserved(PORT))
     assert life.state.phase is Phase.WAITING
     assert life.take(run_round(1)) == []
     assert life.take(run_round(2)) == [StartWorkers(assignment(2), (0, 1), warm=False)]
@@ -89,7 +89,7 @@ def test_a_worker_that_ends_before_its_birth_is_told_counts_all_the_same() -> No
 
 def test_what_an_older_round_says_is_ignored() -> None:
     life = stopping()
-    life.take(exited(0, TERMINATED), AllGone(), EndpointReserved(PORT), run_round(2))
+    life.take(exited(0, TERMINATED), AllGone(1), EndpointReserved(PORT), run_round(2))
     assert life.take(exited(0)) == []
     assert life.take(StepReported(1, 0, 99)) == []
     assert life.take(Told(StopRound(1, "late"))) == []
@@ -98,7 +98,7 @@ def test_what_an_older_round_says_is_ignored() -> None:
 
 def test_that_all_of_the_last_round_are_gone_may_be_told_twice() -> None:
     life = running(slots=1)
-    assert life.take(AllGone()) == []
+    assert life.take(AllGone(1)) == []
     assert life.take(exited(0, ExitStatus(code=0))) == [Report(WorkersSucceeded(1))]
 
 

@@ -13,6 +13,7 @@ from holdfast.core.node.io import (
     AgentStarted,
     AgentTimerFired,
     AllGone,
+    CloseRound,
     ClosingAsked,
     CoordinatorReached,
     EndpointReserved,
@@ -77,26 +78,42 @@ def test_stopping_is_the_signal_then_the_grace() -> None:
 def test_after_the_last_exit_everything_below_is_killed_without_waiting_for_the_grace() -> None:
     life = stopping()
     effects = life.take(exited(0, TERMINATED))
-    assert effects == [KillEverything(), WakeAgent("unkillable", 10.0)]
+    assert effects == [KillEverything(1), WakeAgent("unkillable", 10.0)]
     assert life.take(AgentTimerFired("grace")) == []
 
 
 def test_after_the_grace_come_the_names_and_sigkill() -> None:
     life = stopping()
     effects = life.take(AgentTimerFired("grace"))
-    assert without_words(effects) == [KillEverything(), WakeAgent("unkillable", 10.0)]
+    assert without_words(effects) == [KillEverything(1), WakeAgent("unkillable", 10.0)]
     assert said(effects) == "rank 0 did not stop within 30 s (--shutdown-timeout): killing"
 
 
 def test_a_round_has_stopped_when_nothing_is_left_and_the_next_port_is_held() -> None:
     life = stopping()
     life.take(exited(0, TERMINATED))
-    assert life.take(AllGone()) == [ReserveEndpoint()]
+    assert life.take(AllGone(1)) == [CloseRound(), ReserveEndpoint()]
     (report,) = life.take(EndpointReserved(PORT))
     assert isinstance(report, Report)
     assert isinstance(report.message, RoundStopped)
     told = {one.rank: one.stopped_by_us for one in report.message.failures}
     assert told == {1: False, 0: True}
+
+
+def test_what_was_asked_for_an_earlier_round_is_not_taken_for_an_answer_of_this_one() -> None:
+    life = stopping()
+    life.take(exited(0, TERMINATED), AllGone(1), EndpointReserved(PORT), run_round(2))
+    assert life.take(AllGone(1)) == []
+    life.take(Told(StopRound(2, "a node has joined")))
+    assert life.take(AllGone(1)) == []
+    assert life.state.workers, "workers of round 2 still run"
+
+
+def test_what_the_end_of_the_lease_has_killed_is_asked_for_all_the_same() -> None:
+    life = stopping()
+    assert KillEverything(1) in life.take(exited(0, TERMINATED))
+    assert life.take(AllGone(0)) == []
+    assert life.take(AllGone(1)) == [CloseRound(), ReserveEndpoint()]
 
 
 def test_a_worker_that_fails_of_its_own_while_it_is_stopped_is_not_marked_as_stopped() -> None:
@@ -112,7 +129,7 @@ def test_a_worker_that_is_born_into_a_round_that_stops_gets_what_the_others_got(
     born = WorkerStarted(1, 0, 101)
     assert life.take(born) == [SignalWorkers(signal.SIGTERM, (0,))]
     life.take(AgentTimerFired("grace"))
-    assert life.take(born) == [KillEverything()]
+    assert life.take(born) == [KillEverything(1)]
 
 
 def test_who_will_never_be_born_is_not_waited_for() -> None:
@@ -120,7 +137,7 @@ def test_who_will_never_be_born_is_not_waited_for() -> None:
     life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
     life.take(WorkerStarted(1, 1, 102), exited(1), Told(StopRound(1, "rank 1 was killed")))
     effects = life.take(ZygoteLost("it ended with status 1"))
-    assert KillEverything() in effects
+    assert KillEverything(1) in effects
 
 
 def test_a_zygote_that_has_not_forked_within_the_grace_is_killed_too() -> None:
@@ -128,7 +145,7 @@ def test_a_zygote_that_has_not_forked_within_the_grace_is_killed_too() -> None:
     life.take(AgentStarted(), ZygoteReady(()), EndpointReserved(PORT), run_round())
     life.take(WorkerStarted(1, 1, 102), exited(1), Told(StopRound(1, "rank 1 was killed")))
     effects = life.take(AgentTimerFired("grace"))
-    assert without_words(effects)[:2] == [KillZygote(), KillEverything()]
+    assert without_words(effects)[:2] == [KillZygote(), KillEverything(1)]
 
 
 def test_what_outlives_sigkill_is_asked_for_and_takes_the_node_out_of_the_job() -> None:
@@ -162,7 +179,7 @@ def test_a_spawner_that_does_not_answer_is_killed_and_if_that_fails_left() -> No
 
 def test_news_of_the_dying_that_comes_too_late_changes_nothing() -> None:
     life = stopping()
-    life.take(AgentTimerFired("grace"), exited(0), AllGone())
+    life.take(AgentTimerFired("grace"), exited(0), AllGone(1))
     assert life.take(AgentTimerFired("unkillable")) == []
     assert life.take(ProcessesStuck(())) == []
     assert life.state.phase is Phase.STOPPING
@@ -289,7 +306,7 @@ EVERYTHING: list[AgentEvent] = [
     WorkerStarted(1, 0, 101),
     exited(0),
     StepReported(1, 0, 3),
-    AllGone(),
+    AllGone(1),
     ProcessesStuck(("pid 101",)),
     SpawnerLost("was killed"),
     SpawnerEnded(),
@@ -373,4 +390,4 @@ def test_one_that_has_finished_takes_part_again_unless_it_said_otherwise() -> No
     life = running()
     life.take(exited(0, ExitStatus(code=0)), exited(1, ExitStatus(code=0)))
     effects = life.take(Told(StopRound(1, "rank 5 was killed")))
-    assert KillEverything() in effects
+    assert KillEverything(1) in effects

@@ -74,7 +74,7 @@ def test_what_the_zygote_has_already_is_nothing_new() -> None:
 
 def test_a_new_round_is_not_kept_from_its_work_by_what_is_learned(life: Life) -> None:
     life.take(ImportsLearned((DYNAMO,)))
-    life.take(Told(StopRound(1, "a worker failed")), AllGone(), EndpointReserved(PORT))
+    life.take(Told(StopRound(1, "a worker failed")), AllGone(1), EndpointReserved(PORT))
     effects = life.take(run_round(2))
     assert not [each for each in effects if isinstance(each, StartZygote)]
     assert WakeAgent("improve", 0.5) in effects

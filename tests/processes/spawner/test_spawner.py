@@ -261,6 +261,15 @@ def test_a_kill_of_nothing_is_done_at_once(spawner) -> None:
     assert spawner.next(EverythingGone)
 
 
+def test_each_kill_is_answered_for_its_round_and_the_end_of_a_lease_for_none(spawner) -> None:
+    spawner.run("one", *SLEEP)
+    spawner.ask(StopAndKillAt(stop_at=linux.now(), kill_at=linux.now()))
+    assert spawner.next(EverythingGone).round == 0
+    for number in (1, 1, 2):
+        spawner.ask(Kill(round=number))
+        assert spawner.next(EverythingGone).round == number
+
+
 def test_it_can_be_used_again_after_a_kill(spawner) -> None:
     spawner.run("one", *SLEEP)
     spawner.ask(Kill())

@@ -245,7 +245,7 @@ def suspected(
     member.suspected = reason
     update_ready(state, node)
     current = state.round
-    if current is None or node not in current.seats or _has_succeeded(current, node):
+    if current is None or node not in current.seats or has_succeeded(current, node):
         return []
     losses.suspected(state, current, node, reason)
     may_be = f"{member.name} may be lost: {reason}"
@@ -253,7 +253,7 @@ def suspected(
     return effects + _resign(state, current)
 
 
-def _has_succeeded(current: AnyRound, node: str) -> bool:
+def has_succeeded(current: AnyRound, node: str) -> bool:
     return not isinstance(current, FormingRound) and node in current.course.succeeded
 
 
@@ -278,7 +278,7 @@ def gone(
         return []
     current = state.round
     is_loss = False
-    if current is not None and node in current.seats and not _has_succeeded(current, node):
+    if current is not None and node in current.seats and not has_succeeded(current, node):
         is_loss = True
         _penalise(state, member.info.host, now)
         losses.gone(state, current, (node, member.name), ended)
@@ -305,7 +305,7 @@ def left(
     current = state.round
     if not isinstance(current, FormingRound | None) and node in current.seats:
         _note(current.course, message.failures, now)
-        if not _has_succeeded(current, node):
+        if not has_succeeded(current, node):
             told = Blame(message.kind, "", "surely", message.reason)
             losses.left(state, current, (node, member.name), told)
     return _without(state, node, (member.name, f"has left: {message.reason}"), now)

@@ -208,8 +208,10 @@ def _check_again(liveness: Liveness, now: float) -> list[CoordinatorEffect]:
 
 def all_heard(liveness: Liveness, now: float) -> bool:
     """Whether every member of the running round has been heard of late."""
-    current = liveness.state.round
+    current, end = liveness.state.round, liveness.state.end
     if not isinstance(current, FormingRound | RunningRound):
+        return False
+    if end is not None and end.member_lost:
         return False
     succeeded = current.course.succeeded if isinstance(current, RunningRound) else ()
     # A member that is in no watch is gone or has left, and the round would be ending for that.

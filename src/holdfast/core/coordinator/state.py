@@ -128,6 +128,8 @@ class JobEnd(Struct):
     stage: Unrecorded | Announced | Retired
     unaware: set[str] = field(default_factory=set)
     """Nodes that may not have taken the outcome yet."""
+    member_lost: bool = False
+    """Since then a member of the last round has gone that had not succeeded."""
 
     @property
     def is_told(self) -> bool:

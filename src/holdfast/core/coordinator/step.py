@@ -533,12 +533,20 @@ def _conclude(
         case Heard(node=node, message=NodeJoined()):
             return _tell_outcome(end, node)
         case Heard(node=node, message=NodeLeft()):
-            forget(state, node)
-        case NodeGone(node=node) if forget(state, node) is not None:
-            return [Disconnect(node)]
+            _depart(state, end, node)
+        case NodeGone(node=node):
+            return [Disconnect(node)] if _depart(state, end, node) else []
         case Written(version=version):
             return _outcome_written(end, version)
     return []
+
+
+def _depart(state: CoordinatorState, end: JobEnd, node: str) -> bool:
+    """The node is gone, or has left; whether it was there."""
+    current = state.round
+    if current is not None and node in current.seats:
+        end.member_lost |= not ending.has_succeeded(current, node)
+    return forget(state, node) is not None
 
 
 def _outcome_written(end: JobEnd, version: int) -> list[CoordinatorEffect]:

@@ -252,7 +252,10 @@ class DeadlineMissed(Record, frozen=True):
 
 
 class AllGone(Record, frozen=True):
-    """No process of any round is left on this node."""
+    """No process of any round is left on this node: the answer to a `KillEverything`."""
+
+    round: int = 0
+    """For which that was asked; 0 where nobody did, and the end of the lease has killed them."""
 
 
 class ProcessesStuck(Record, frozen=True):
@@ -472,8 +475,14 @@ class HideSaving(Record, frozen=True):
     """Show the workers that there is nothing to save any more."""
 
 
+class CloseRound(Record, frozen=True):
+    """Nothing of the round is left: take in the last of its output, and forget its workers."""
+
+
 class KillEverything(Record, frozen=True):
     """SIGKILL to every process of the round and all its descendants, then say `AllGone`."""
+
+    round: int = 0
 
 
 class ListStuck(Record, frozen=True):
@@ -545,6 +554,7 @@ AgentEffect = (
     | SignalWorkers
     | ShowSaving
     | HideSaving
+    | CloseRound
     | KillEverything
     | ListStuck
     | EndSpawner

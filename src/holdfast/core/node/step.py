@@ -31,6 +31,7 @@ from holdfast.core.node.io import (
     AgentEvent,
     AgentTimerFired,
     AllGone,
+    CloseRound,
     ClosingAsked,
     CoordinatorLost,
     CoordinatorReached,
@@ -161,7 +162,7 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
         case WorkerExited():
             return _worker_exited(state, event, now)
         case AllGone():
-            return _all_gone(state)
+            return _all_gone(state, event)
         case SignalReceived():
             return signalled(state, event.signal, now)
         case LeaveAsked():
@@ -285,7 +286,7 @@ def _worker_started(state: AgentState, event: WorkerStarted) -> list[AgentEffect
         return []
     # It was born into a round that is being stopped: it gets what the others got.
     if state.killing:
-        return [KillEverything()]
+        return [KillEverything(state.last_round)]
     return [SignalWorkers(state.interrupted_by or signal.SIGTERM, (event.local_rank,))]
 
 
@@ -460,14 +461,17 @@ def _stopping_others(state: AgentState) -> str:
     return f"; stopping {which}{' of this node' if state.lease is not None else ''}"
 
 
-def _all_gone(state: AgentState) -> list[AgentEffect]:
+def _all_gone(state: AgentState, event: AllGone) -> list[AgentEffect]:
+    """It is said once for each time that it was asked, and may be about an earlier round."""
+    if event.round != state.last_round:
+        return []
     if state.phase is Phase.CLOSING:
         return [] if state.given_up else [EndSpawner()]
     if state.phase is not Phase.STOPPING:
         return []
     state.workers = {}
     state.killing = False
-    return reserve(state)
+    return [CloseRound(), *reserve(state)]
 
 
 def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:

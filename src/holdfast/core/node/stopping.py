@@ -61,7 +61,8 @@ def kill(state: AgentState) -> list[AgentEffect]:
     state.killing = True
     state.unanswered = 0
     wait = WakeAgent(UNKILLABLE_TIMER, state.config.timeouts.unkillable_s)
-    return [EndSpawner() if state.phase is Phase.CLOSING else KillEverything(), wait]
+    is_closing = state.phase is Phase.CLOSING
+    return [EndSpawner() if is_closing else KillEverything(state.last_round), wait]
 
 
 def not_gone(state: AgentState) -> list[AgentEffect]:

@@ -205,7 +205,7 @@ class MemberNode:
             case SignalWorkers() if effect.stops:
                 self._stop()
             case KillEverything():
-                self.post(AllGone())
+                self.post(AllGone(effect.round))
             case EndSpawner():
                 self.post(SpawnerEnded())
             case SetDeadlines():

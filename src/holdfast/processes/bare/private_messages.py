@@ -150,7 +150,9 @@ class Signal(Message):
 
 
 class Kill(Message):
-    """Kill all but the zygote, and say `EverythingGone`."""
+    """Kill all but the zygote, and say `EverythingGone` with the same round."""
+
+    round: int = 0
 
 
 class NameStuck(Message):
@@ -240,7 +242,10 @@ class BirthFailed(OfWorker):
 
 
 class EverythingGone(Message):
-    """Nothing is left of what was to be killed."""
+    """Nothing is left of what was to be killed: for the last `Kill`, or at the end of a lease."""
+
+    round: int = 0
+    """That of the `Kill`; 0 where there was none."""
 
 
 class GroupsGone(Message):

@@ -73,6 +73,8 @@ class Spawner:
         """For workers that are being forked: they get them as soon as they are there."""
         self.groups: set[int] | None = None
         self.killing = False
+        self.killed_for = 0
+        """The round for which the agent asked last that all be killed, until that is answered."""
         self.ending = False
         self.patience = linux.Patience()
         self.stop_at: float | None = None
@@ -144,7 +146,7 @@ class Spawner:
             case messages.Signal():
                 self.send_signal(request)
             case messages.Kill():
-                self.killing = True
+                self.killing, self.killed_for = True, request.round
                 self.kill_below()
             case messages.NameStuck():
                 self.list_stuck()
@@ -375,7 +377,8 @@ class Spawner:
         self.killing = False
         self.patience = linux.Patience()
         self.stop_at = None  # Nothing is left that a lease would be needed for.
-        self.say(messages.EverythingGone())
+        self.say(messages.EverythingGone(round=self.killed_for))
+        self.killed_for = 0
 
     # The zygote.
 

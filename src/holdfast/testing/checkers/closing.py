@@ -2,7 +2,8 @@
 
 It succeeds when every worker of a round has; it fails when the budget is spent, or a failure
 says that a retry is no use, or round after round got nowhere, or no further round was wanted; it
-is not formed when there were too few nodes for as long as it was to wait.
+is not formed when there were too few nodes for as long as it was to wait; it is interrupted when
+somebody stops it.
 
 Once it is written down that no further round is wanted, none forms.
 """
@@ -63,7 +64,8 @@ def _unfounded(plan: Plan, history: History, fact: Recorded) -> Iterator[str]:
         case "not_formed":
             yield from _not_formed(plan, history)
         case "interrupted":
-            yield "a job of many nodes was closed because one was interrupted"
+            if not any(fault.kind == "job stopped" for fault in only(history, FaultStruck)):
+                yield "a job of many nodes was closed because one was interrupted"
 
 
 def _success(history: History) -> Iterator[str]:
