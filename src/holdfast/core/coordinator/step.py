@@ -152,7 +152,7 @@ def _await_members(state: CoordinatorState, written: Ledger, until: float) -> No
         seats_inherited(written),
         started_at=until,
         missing=MissingReports(until, written.held),
-        course=RoundCourse(done=set(written.done)),
+        course=RoundCourse(done=set(written.done), restart=written.restart),
     )
     state.looks["missing"] = until
 
@@ -170,7 +170,6 @@ def step(state: CoordinatorState, event: CoordinatorEvent, now: float) -> list[C
     # After every event, not only the timer's: `_wake` replaces a timer, even one that is due.
     effects += ending.look(state, now)
     effects += saving.look(state, now)
-    effects += ending.left_by_workers(state, now)
     effects += judging.settle_round(state, now)
     effects += forming.consider(state, now)
     effects += judging.say_unrecorded(state, now)

@@ -239,9 +239,9 @@ def _standing(state: AgentState, now: float) -> Standing | None:
 
 
 def _saving(state: AgentState, now: float) -> SavingStanding | None:
-    """What its workers are to save though nobody leaves: whoever takes over goes on with it."""
+    """What its workers are to save: whoever takes over goes on with it."""
     saving = state.saving
-    if saving is None or not saving.number or state.phase is not Phase.RUNNING:
+    if saving is None or state.phase is not Phase.RUNNING:
         return None
     left_s = max(0.0, saving.until - now)
     return SavingStanding(saving.number, saving.reason, left_s, saving.step)

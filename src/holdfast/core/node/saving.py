@@ -1,4 +1,4 @@
-"""How the workers of one node come to save, when somebody leaves their round or wants it.
+"""How the workers of one node come to save, before their round ends in order or on request.
 
 Rules
 1. Only workers that listen are waited for: those that have called `holdfast.draining`, and all
@@ -62,7 +62,7 @@ def save_now(state: AgentState, message: SaveNow, now: float) -> list[AgentEffec
         effects += _signal(state)
     if is_new:
         effects += _say(state, message)
-    saving.until = min(saving.until, until)
+    saving.until = until
     saving.step = message.step if saving.step is None else saving.step
     saving.heard_told = saving.saved_told = saving.left_told = False
     effects.append(_shown(saving))
@@ -87,7 +87,7 @@ def _shown(saving: SavingHere) -> ShowSaving:
 
 
 def save_over(state: AgentState, message: SaveOver) -> list[AgentEffect]:
-    """All have saved, or could not agree where; and nobody leaves."""
+    """All have saved, or could not agree where; and the round goes on."""
     if state.phase is not Phase.RUNNING or message.round != state.last_round:
         return []
     if message.saved:
@@ -148,7 +148,7 @@ def answers(state: AgentState) -> list[AgentEffect]:
         return []
     effects: list[AgentEffect] = []
     listeners = _listeners(state)
-    unasked = saving.number > 0 and _has_unasked(state)
+    unasked = not saving.leaves and _has_unasked(state)
     is_news = not saving.heard_told or saving.unasked_told != unasked
     if is_news and all(_has_heard(saving, one) for one in listeners):
         saving.heard_told, saving.unasked_told = True, unasked

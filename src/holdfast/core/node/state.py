@@ -193,7 +193,7 @@ class AgentState(Struct):
     saves: int = 0
     """How many times workers of this node were asked to save."""
     saved: int = 0
-    """The last number under which all workers of the round have, without anybody leaving."""
+    """The last save of the round after which it went on."""
     deaths_held: bool = False
     """A worker died of a signal that may be meant for the whole node: a moment shows whether."""
 
