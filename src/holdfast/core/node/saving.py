@@ -166,6 +166,12 @@ def answers(state: AgentState) -> list[AgentEffect]:
     return effects
 
 
+def can_save(state: AgentState) -> bool:
+    """Whether a worker that runs listens, or is sent the signal that asks for it."""
+    listens = any(one.listens and one.status is None for one in state.workers.values())
+    return listens or state.config.drain_worker_signal is not None
+
+
 def _listeners(state: AgentState) -> list[WorkerLife]:
     """Those that still run."""
     workers = state.workers.values()

@@ -182,9 +182,11 @@ class AgentState(Struct):
     closing: Outcome | None = None
     """No further round is wanted, and how the job ends unless the present one succeeds."""
     draining_by: int | None = None
+    """The signal that asked the node to go, while its round still runs."""
+    save_until: float = 0.0
+    """How long it can wait for workers to save, once it was asked to go."""
     leave_asked: str = ""
     """Who asked it to leave, in a sentence about it, where that was no signal."""
-    """The signal that asked the node to go, while its round still runs."""
     let_out: bool = False
     """The coordinator has ended the round for it."""
     goes_on: bool = False

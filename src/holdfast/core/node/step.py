@@ -157,9 +157,9 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
         case AllGone():
             return _all_gone(state)
         case SignalReceived():
-            return signalled(state, event.signal)
+            return signalled(state, event.signal, now)
         case LeaveAsked():
-            return asked(state, event.by)
+            return asked(state, event.by, now)
         case ClosingAsked():
             return closing_asked(state, event.outcome)
         case Released():
