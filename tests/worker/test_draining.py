@@ -235,6 +235,34 @@ def test_where_nobody_leaves_one_saves_and_goes_on_and_can_be_asked_again(agent:
     assert [one["serial"] for one in agent.heard[1:]] == [1, 1, 1, 2, 2, 2]
 
 
+def test_where_a_round_is_not_to_end_any_more_asking_again_says_that_one_goes_on(
+    agent: Agent,
+) -> None:
+    draining(1)
+    agent.show(step=2)
+    drain = draining(2)
+    assert drain is not None
+    drain.saved()
+    assert draining(3) is None
+    agent.until_heard("listens", "told", "saved")
+    agent.hide()
+    assert draining(4) is None
+    assert draining(5) is None
+    agent.until_heard("listens", "told", "saved", "goes on")
+
+
+def test_what_is_to_be_saved_next_is_another_save(agent: Agent) -> None:
+    """The first was called off and the second began before this worker asked again."""
+    draining(1)
+    agent.show(step=2)
+    assert draining(2) is not None
+    agent.show(step=4, serial=2)
+    assert draining(3) is None
+    assert draining(4) is not None
+    agent.until_heard("listens", "told", "saved", "goes on", "told")
+    assert [one["serial"] for one in agent.heard[1:]] == [1, 1, 1, 2]
+
+
 def test_where_nobody_leaves_asking_again_says_that_it_is_saved(agent: Agent) -> None:
     draining(1)
     agent.show(step=2, leaves=False)

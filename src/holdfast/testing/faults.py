@@ -417,6 +417,15 @@ def _saving_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
         coordinating.decide(OperatorAsked("save", "somebody", within_s=fault.lasts_s))
 
 
+def _restart_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """Somebody asks whoever leads for a restart."""
+    engine = machine.process.engine if machine.process is not None else None
+    coordinating = engine.place.coordinating if engine is not None else None
+    if coordinating is not None and not operating.refusal(coordinating.state, "restart"):
+        cluster.tell_story(machine, "*** a restart is wanted")
+        coordinating.decide(OperatorAsked("restart", "somebody"))
+
+
 KINDS: dict[str, Happen] = {
     "worker fails": _worker_fails,
     "worker never retries": _worker_fails,
@@ -462,6 +471,7 @@ KINDS: dict[str, Happen] = {
     "hang is unheard": _hang_is_unheard,
     "scaled": _scaled,
     "saving wanted": _saving_wanted,
+    "restart wanted": _restart_wanted,
 }
 
 

@@ -10,7 +10,8 @@ Rules
    the coordinator asks again, which may be another one.
 4. A worker that ends well after it was told to save has left, not finished: that is no success.
    That all of them have is told, too: whoever was to be let out may be gone by then, and its
-   coordinator with it. Where nobody leaves, it has left all the same, unless it was heard to go on.
+   coordinator with it. Where the round goes on, it has left all the same, unless it was heard to go
+   on.
 5. A worker may have saved before, since somebody wanted it: each time has a serial, and what is
    said of an older one is not about this one.
 
@@ -144,8 +145,10 @@ def answered(state: AgentState, event: SaveAnswered) -> list[AgentEffect]:
 def answers(state: AgentState) -> list[AgentEffect]:
     """What the coordinator is owed, after whatever has happened to a worker (rule 3)."""
     saving = state.saving
-    if saving is None or state.phase is not Phase.RUNNING:
+    if state.phase is not Phase.RUNNING:
         return []
+    if saving is None:
+        return [Report(WorkersSaved(state.last_round, left=True))] if has_left(state) else []
     effects: list[AgentEffect] = []
     listeners = _listeners(state)
     unasked = not saving.leaves and _has_unasked(state)
