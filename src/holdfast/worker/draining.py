@@ -15,6 +15,9 @@ Rules
    Where the round goes on, asking again says the same, and that this worker goes on: one that ends
    instead has left the round, as programs do that were written for leaving alone.
 
+A signal that is sent to every process of a node does not end a worker that asks: see
+`worker.shield`.
+
 The page comes as a descriptor over the channel, when this is first asked; with that the worker is
 one that is waited for. What is on it is in JSON behind a checksum, since it may change while it is
 read: what does not fit its sum is not there yet. Standard library only, and little of it.
@@ -29,12 +32,17 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from holdfast.worker.channel import VARIABLE, address_of, encode
 from holdfast.worker.page import ASKED, open_page
+from holdfast.worker.shield import Shield
 
 if TYPE_CHECKING:
     from mmap import mmap
 
+    from holdfast.worker.page import Page
+
 PAGE_SIZE = 4096
 SUM_AT, LENGTH_AT, BODY_AT = 4, 8, 12
+SIGNALS_AT = PAGE_SIZE - 8
+"""A mask of the signals that ask a node to leave, for `worker.shield`."""
 REASON_MOST = 500
 """Characters of the reason that are on the page: it all fits, however they are written in JSON."""
 ANSWER_S = 5.0
@@ -80,8 +88,8 @@ class _DrainWatch:
 
     def __init__(self) -> None:
         self.page: mmap | bytes | None = None
-        self._words: memoryview[int] = memoryview(b"")
-        """Of the page that the agent reads (`worker.page`), opened with the first step."""
+        self._signs: Page | None = None
+        """The page that the agent reads (`worker.page`)."""
         self._line: socket.socket | None = None
         self._attempts = 0
         self._waits = self._was_told = self._has_saved = False
@@ -105,19 +113,29 @@ class _DrainWatch:
             line.connect(address_of(name))
             line.send(encode({KEY: "listens"}), socket.MSG_NOSIGNAL)
             _, (descriptor, *_), _, _ = socket.recv_fds(line, len(NEWS), 1)
-            self.page = self._shared = _mapped(descriptor)
+            page = self.page = self._shared = _mapped(descriptor)
             self._line = line
         except (OSError, ValueError):
             line.close()  # It is gone, or behind: the next call tries again.
             return _NEVER
-        return self.page
+        signals = int.from_bytes(page[SIGNALS_AT:PAGE_SIZE], "little")
+        _shield.install(self._opened(), signals, self._signal_came)
+        return page
+
+    def _opened(self) -> Page:
+        if self._signs is None:
+            self._signs = open_page(os.environ)
+        return self._signs
+
+    def _signal_came(self) -> None:
+        """It may be about this worker alone: that shows when it asks next."""
+        self.page = _LOOK
 
     def note(self, step: int) -> None:
         """Leave where it asks (rule 2)."""
-        if not self._words:
-            self._words = open_page(os.environ).words
+        signs = self._signs or self._opened()
         try:
-            self._words[ASKED] = step + 1
+            signs.words[ASKED] = step + 1
         except ValueError:
             pass  # More than 64 bits: no step of anything, and no reason to end a training.
 
@@ -125,8 +143,19 @@ class _DrainWatch:
         """Something is to be saved: whether it is this worker's turn."""
         if self._told is not None:
             self._asked_again(self._told)
+        drain = self._answer(step)
+        self.page = self._shared
+        if self._told is not None or _shield.received is not None:
+            self.page = _LOOK
+        return drain
+
+    def _answer(self, step: int | None) -> Drain | None:
         shown = self._shown()
-        if shown is None or self._has_saved:
+        if shown is None:
+            _shield.end_if_alone()
+            return None
+        _shield.received = None  # Whatever came, this worker is asked to save.
+        if self._has_saved:
             return None
         if step is not None and shown["step"] is None:
             shown = self._wait(step)
@@ -136,7 +165,7 @@ class _DrainWatch:
         if not self._was_told:
             self._was_told = True
             self._say({KEY: "told"})
-        self._told, self.page = shown["leaves"], _LOOK
+        self._told = shown["leaves"]
         return Drain(shown["until"], shown["reason"], at, shown["leaves"])
 
     def _asked_again(self, leaves: bool) -> None:
@@ -144,7 +173,7 @@ class _DrainWatch:
         shown = read(self._shared) if self._shared is not None else None
         if leaves and shown is not None and shown["serial"] == self._serial:
             return  # The round is about to end.
-        self._told, self.page = None, self._shared
+        self._told = None
         self.say_saved()
         self._say({KEY: "goes on"})
 
@@ -194,7 +223,8 @@ class _DrainWatch:
         if self._line is not None:
             self._line.close()  # Only its copy.
         self.page = self._line = self._shared = self._told = None
-        self._words = memoryview(b"")
+        self._signs = None
+        _shield.remove()
         self._attempts = self._serial = 0
         self._waits = self._was_told = self._has_saved = False
 
@@ -237,6 +267,7 @@ def read(page: mmap | bytes) -> dict[str, Any] | None:
     return shown
 
 
+_shield = Shield()
 _watch = _DrainWatch()
 os.register_at_fork(after_in_child=_watch.begin_anew)
 
@@ -258,4 +289,5 @@ def draining(step: SupportsIndex | None = None) -> Drain | None:
     at = None if step is None else operator.index(step)
     if at is not None:
         _watch.note(at)
+    _shield.note_asked()
     return _watch.look(at) if page[0] else None
