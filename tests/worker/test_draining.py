@@ -2,76 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from holdfast.core.node.io import ShowSaving
-from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.drain_page import DrainPage
 from holdfast.worker import draining as module
 from holdfast.worker.channel import VARIABLE
-from holdfast.worker.draining import KEY, NEWS, Drain, draining, read
+from holdfast.worker.draining import KEY, Drain, draining, read
 
-DEADLINE_S = 60
-
-
-class Agent:
-    """Serves the channel in a thread, as an agent does, and notes what is said."""
-
-    def __init__(self) -> None:
-        self.page = DrainPage()
-        self.heard: list[dict[str, Any]] = []
-        self._said = threading.Condition()
-        self._loop = asyncio.new_event_loop()
-        self.server = ChannelServer(self._loop, self._hear)  # type: ignore[arg-type]
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-
-    def _hear(self, _pid: int, message: dict[str, Any]) -> Answer | None:
-        if KEY not in message:
-            return None  # Of somebody else in this process, who found the channel too.
-        with self._said:
-            self.heard.append(message)
-            self._said.notify_all()
-        return Answer(NEWS, self.page.descriptor) if message[KEY] == "listens" else None
-
-    def until_heard(self, *answers: str) -> None:
-        with self._said:
-            heard = self._said.wait_for(lambda: self.answers() == list(answers), DEADLINE_S)
-        assert heard, self.answers()
-
-    def answers(self) -> list[str]:
-        return [message[KEY] for message in self.heard]
-
-    def show(
-        self,
-        step: int | None = None,
-        within_s: float = DEADLINE_S,
-        serial: int = 1,
-        leaves: bool = True,
-    ) -> None:
-        until = time.clock_gettime(time.CLOCK_BOOTTIME) + within_s
-        self.page.show(ShowSaving(until, "b is leaving", step, serial, leaves))
-        self._loop.call_soon_threadsafe(self.server.tell_news, NEWS)
-
-    def hide(self) -> None:
-        self.page.clear()
-        self._loop.call_soon_threadsafe(self.server.tell_news, NEWS)
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self.server.close)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-        self.page.close()
+from .drain_agent import DEADLINE_S, Agent
 
 
 @pytest.fixture
@@ -233,6 +179,34 @@ def test_where_nobody_leaves_one_saves_and_goes_on_and_can_be_asked_again(agent:
         assert draining(2 * serial + 1) is None
     agent.until_heard("listens", *("told", "saved", "goes on") * 2)
     assert [one["serial"] for one in agent.heard[1:]] == [1, 1, 1, 2, 2, 2]
+
+
+def test_where_a_round_is_not_to_end_any_more_asking_again_says_that_one_goes_on(
+    agent: Agent,
+) -> None:
+    draining(1)
+    agent.show(step=2)
+    drain = draining(2)
+    assert drain is not None
+    drain.saved()
+    assert draining(3) is None
+    agent.until_heard("listens", "told", "saved")
+    agent.hide()
+    assert draining(4) is None
+    assert draining(5) is None
+    agent.until_heard("listens", "told", "saved", "goes on")
+
+
+def test_what_is_to_be_saved_next_is_another_save(agent: Agent) -> None:
+    """The first was called off and the second began before this worker asked again."""
+    draining(1)
+    agent.show(step=2)
+    assert draining(2) is not None
+    agent.show(step=4, serial=2)
+    assert draining(3) is None
+    assert draining(4) is not None
+    agent.until_heard("listens", "told", "saved", "goes on", "told")
+    assert [one["serial"] for one in agent.heard[1:]] == [1, 1, 1, 2]
 
 
 def test_where_nobody_leaves_asking_again_says_that_it_is_saved(agent: Agent) -> None:

@@ -8,21 +8,33 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 import zlib
+from collections.abc import Iterable
 
 import msgspec
 
 from holdfast.core.node.io import ShowSaving
-from holdfast.worker.draining import BODY_AT, LENGTH_AT, PAGE_SIZE, REASON_MOST, SUM_AT
+from holdfast.worker.draining import (
+    BODY_AT,
+    LENGTH_AT,
+    PAGE_SIZE,
+    REASON_MOST,
+    SIGNALS_AT,
+    SUM_AT,
+)
 
 
 class DrainPage:
     """A page of memory that this node's workers can read."""
 
-    def __init__(self) -> None:
+    def __init__(self, signals: Iterable[str] = ()) -> None:
+        """`signals` ask a node to leave: workers that ask do not die of them (`worker.shield`)."""
         self.descriptor = os.memfd_create("holdfast-drain", os.MFD_CLOEXEC)
         os.ftruncate(self.descriptor, PAGE_SIZE)
         self._page = mmap.mmap(self.descriptor, PAGE_SIZE)
+        mask = sum(1 << signal.Signals[name] for name in signals)
+        self._page[SIGNALS_AT:PAGE_SIZE] = mask.to_bytes(PAGE_SIZE - SIGNALS_AT, "little")
 
     def show(self, effect: ShowSaving) -> None:
         """`until` is on the clock of the loop, which the processes of a host share."""

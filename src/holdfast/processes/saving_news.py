@@ -6,7 +6,7 @@ the channel that there is news. What they say of it becomes an event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.core.node.io import NO_STEP, AgentEvent, SaveAnswered, SavingAnswer, ShowSaving
 from holdfast.processes.channel_server import Answer, ChannelServer
@@ -26,8 +26,10 @@ ANSWERS: dict[str, SavingAnswer] = {
 class SavingNews:
     """The page of a node, made when the first worker listens or is to be shown something."""
 
-    def __init__(self, post: Callable[[AgentEvent], None]) -> None:
+    def __init__(self, post: Callable[[AgentEvent], None], signals: Iterable[str]) -> None:
+        """`signals` ask a node to leave."""
         self._post = post
+        self._signals = signals
         self._page: DrainPage | None = None
 
     def show(self, effect: ShowSaving, channel: ChannelServer) -> None:
@@ -60,5 +62,5 @@ class SavingNews:
 
     def _shown(self) -> DrainPage:
         if self._page is None:
-            self._page = DrainPage()
+            self._page = DrainPage(self._signals)
         return self._page

@@ -9,8 +9,9 @@ nothing here waits for a disk: see `runtime.disk`.
 from __future__ import annotations
 
 import os
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,7 +171,7 @@ class Workplace:
         self._ending = False
         self._tethers = Tethers(self._copied, self._close_file)
         self._notes: NoteKeeper | None = None
-        self._saving = SavingNews(self._post)
+        self._saving = SavingNews(self._post, config.drain_signals)
         self._is_closed = False
 
     def open(self, process: SpawnerProcess, loop: Loop) -> None:
@@ -373,7 +374,22 @@ class Workplace:
         told = {n: one for n, one in self._workers.items() if one.ranks.local_rank in local_ranks}
         for worker in told.values():
             worker.told_to_stop |= effect.stops
-        self._crew.signal(number, list(told), wakes=effect.stops)
+        shielded = self._shielded(number, told) if effect.stops else []
+        others = [name for name in told if name not in shielded]
+        self._crew.signal(number, others, wakes=effect.stops)
+        if shielded:
+            self._crew.signal(signal.SIGKILL, shielded)
+
+    def _shielded(self, number: int, workers: Mapping[str, Running]) -> list[str]:
+        """Those of them that only SIGKILL ends at once (`worker.shield`)."""
+        pids = {name: self._crew.members[name].pid for name in workers}
+        return [
+            name
+            for name, worker in workers.items()
+            if self._lookout is not None
+            and (pid := pids[name]) is not None
+            and self._lookout.is_shielded(worker.ranks.local_rank, pid, number)
+        ]
 
     def _kill_everything(self, round_number: int) -> None:
         self._killing = True
@@ -519,6 +535,8 @@ class Workplace:
             case messages.LeaseOver():
                 self._killing = True  # It ends by our doing, and the store with it.
                 self._starts.withdraw()
+                shielded = self._shielded(signal.SIGTERM, self._workers)
+                self._crew.signal(signal.SIGKILL, shielded)
                 self._post(LeaseRanOut())
             case messages.Stuck():
                 self._post(ProcessesStuck(tuple(message.processes)))

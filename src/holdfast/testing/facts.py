@@ -97,8 +97,17 @@ class WorkerReleased(Fact, frozen=True):
     number: int
 
 
+class SaveAsked(Fact, frozen=True):
+    """A coordinator wants all workers of a round to save, until then at most if the round ends."""
+
+    round: int
+    instance: int
+    number: int
+    until: float
+
+
 class WorkerSaved(Fact, frozen=True):
-    """A worker has saved, because a node has to leave."""
+    """A worker begins to save."""
 
     host: int
     node: str
@@ -107,7 +116,15 @@ class WorkerSaved(Fact, frozen=True):
     instance: int
     step: int
     number: int = 0
-    """Of what was to be saved; 0 where somebody leaves."""
+    """Of the save."""
+
+
+class CheckpointWritten(Fact, frozen=True):
+    """A worker has nothing left to save."""
+
+    node: str
+    round: int
+    rank: int
 
 
 class NodeStood(Fact, frozen=True):

@@ -433,6 +433,15 @@ def _saving_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
         coordinating.decide(OperatorAsked("save", "somebody", within_s=fault.lasts_s))
 
 
+def _restart_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """Somebody asks whoever leads for a restart."""
+    engine = machine.process.engine if machine.process is not None else None
+    coordinating = engine.place.coordinating if engine is not None else None
+    if coordinating is not None and not operating.refusal(coordinating.state, "restart"):
+        cluster.tell_story(machine, "*** a restart is wanted")
+        coordinating.decide(OperatorAsked("restart", "somebody"))
+
+
 KINDS: dict[str, Happen] = {
     "worker fails": _worker_fails,
     "worker never retries": _worker_fails,
@@ -481,6 +490,7 @@ KINDS: dict[str, Happen] = {
     "saving wanted": _saving_wanted,
     "job stopped": _job_stopped,
     "record slow": _record_slow,
+    "restart wanted": _restart_wanted,
 }
 
 

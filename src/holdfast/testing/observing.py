@@ -14,7 +14,15 @@ from holdfast.core.coordinator.bootstrap import Beginning
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Tell
 from holdfast.core.coordinator.leases import NodeGone
 from holdfast.core.coordinator.liveness import Liveness
-from holdfast.core.coordinator.round import AbsentSeat, FormingRound, StoppingRound, UnreportedSeat
+from holdfast.core.coordinator.round import (
+    AbsentSeat,
+    FormingRound,
+    InheritedRound,
+    RunningRound,
+    Saving,
+    StoppingRound,
+    UnreportedSeat,
+)
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.election import validate as election_validate
 from holdfast.core.election.io import ElectionEffect, ElectionEvent, Outranked, StepDown
@@ -46,6 +54,7 @@ from holdfast.testing.facts import (
     NodeDeclaredGone,
     RoundEnding,
     RoundFormed,
+    SaveAsked,
     Spoke,
     SteppedDown,
 )
@@ -80,6 +89,8 @@ class Observer:
         self._ending = 0
         self._formed: tuple[Tenure, int] | None = None
         """The round of which it was said that it ends, while it does."""
+        self._save: tuple[int, int, float] | None = None
+        """What was last to be saved, and until when."""
         self._first_words: set[Tenure] = set()
         self._over: CoordinatorState | None = None
         """Of the coordinator here, once it had decided how the job ends."""
@@ -177,12 +188,22 @@ class Observer:
             self._formed = formed_by
             formed = RoundFormed(now, liveness.state.tenure, liveness.state.round_number)
             self._cluster.note(formed)
+        if isinstance(current, RunningRound | InheritedRound) and current.saving is not None:
+            self._asks_to_save(current, current.saving)
         ending = current if isinstance(current, StoppingRound) else None
         number = ending.number if ending is not None else 0
         if number != self._ending:
             self._ending = number
             if ending is not None:
                 self._ends(liveness, ending, at)
+
+    def _asks_to_save(self, current: RunningRound | InheritedRound, saving: Saving) -> None:
+        save = current.number, saving.number, saving.until
+        if save != self._save:
+            self._save = save
+            until = self._process.machine.clock.true_time(saving.until)
+            of = current.number, current.instance, saving.number
+            self._cluster.note(SaveAsked(self._cluster.timeline.now, *of, until))
 
     def _hang_decided(self, effects: list[CoordinatorEffect]) -> None:
         for effect in effects:

@@ -63,6 +63,7 @@ FaultKind = Literal[
     "saving wanted",
     "job stopped",
     "record slow",
+    "restart wanted",
 ]
 
 HARMLESS: frozenset[FaultKind] = frozenset(
@@ -173,6 +174,8 @@ class Plan(Struct, frozen=True):
     reports_steps: bool = True
     saves: bool = False
     """Whether workers ask if they are to save."""
+    breaks: bool = False
+    """Whether they end once they have, if the round is to end."""
     enough_nodes: bool = True
     """Whether the job can ever be formed."""
     register: RegisterPlan = RegisterPlan()

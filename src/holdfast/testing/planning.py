@@ -101,6 +101,8 @@ class Profile(Struct, frozen=True):
     """How often whoever leads is struck at a point of the protocol, whenever that is reached."""
     saves: float = 0.4
     """How often workers ask whether they are to save."""
+    breaks: float = 0.0
+    """How often they end once they have, if the round is to end."""
     at_one_host: float = 0.0
     """How often what does not strike the leader strikes the last host."""
     hangs: float = 0.0
@@ -278,6 +280,39 @@ PROFILES: dict[str, Profile] = {
         short_s=(0.2, 5.0),
         saves=1.0,
     ),
+    "orderly": Profile(
+        (
+            *("restart wanted", "restart wanted", "scaled", "scaled", "saving wanted"),
+            *("worker fails", "worker fails"),
+        ),
+        faults=(1, 5),
+        at_leader=0.9,
+        late=0.8,
+        roomy=0.6,
+        short_s=(0.2, 5.0),
+        saves=1.0,
+        elastic=1.0,
+        breaks=0.4,
+    ),
+    "disorderly": Profile(
+        (
+            *("restart wanted", "restart wanted", "restart wanted", "scaled", "saving wanted"),
+            *("drain", "drain", "drain", "connection reset", "connection reset"),
+            *DEATHS,
+            *NETWORK,
+            *WORKERS,
+            "agent pauses",
+        ),
+        faults=(3, 9),
+        at_leader=0.6,
+        late=0.6,
+        spare=0.4,
+        roomy=0.6,
+        short_s=(0.2, 5.0),
+        saves=1.0,
+        elastic=1.0,
+        breaks=0.4,
+    ),
     "large": Profile(
         (*DEATHS, *NETWORK, *SLEEP, *WORKERS, "drain"), hosts=(8, 40), faults=(1, 5), late=0.1
     ),
@@ -290,6 +325,7 @@ WEIGHTS = {
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
     "closings": 0, "liars": 0, "asked": 0, "again": 0, "blamed": 0, "standstill": 0,
     "unheard": 0, "scaled": 0, "saves": 0, "woken": 0, "unwritten": 0,
+    "orderly": 0, "disorderly": 0,
 }  # fmt: skip
 
 
@@ -323,6 +359,7 @@ def make_plan(seed: int, profile: str = "") -> Plan:
         victims=random.random() < 0.7,
         reports_steps=random.random() < 0.6,
         saves=Random(f"saves {seed}").random() < kind.saves,
+        breaks=Random(f"breaks {seed}").random() < kind.breaks,
         enough_nodes=count >= config.min_nodes,
         register=register,
         strike=_strike(seed, kind, embedded),

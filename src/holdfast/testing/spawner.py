@@ -52,6 +52,7 @@ from holdfast.core.node.io import (
 )
 from holdfast.core.protocol.model import Endpoint, ErrorDetail, ExitStatus
 from holdfast.testing.facts import (
+    CheckpointWritten,
     LeaseEnded,
     StartedBeforeReaped,
     WorkerBegan,
@@ -375,11 +376,21 @@ class SimulatedSpawner:
         self.machine.after(self._between_steps(), self._has_saved, worker, shown)
 
     def _has_saved(self, worker: SimulatedWorker, shown: ShowSaving) -> None:
-        """It says so, and goes on, if nobody leaves."""
+        """It says so, and goes on; where the round ends, some programs end."""
+        if not self.alive or not worker.executes:
+            return
+        written = CheckpointWritten(self._now(), self._node(), worker.round, worker.rank)
+        self.cluster.note(written)
+        if shown.leaves and self.cluster.plan.breaks and not worker.stopping:
+            self._ends(worker, "stopped", ExitStatus(code=0), ErrorDetail())
+            return
         self._answer(worker, "saved", serial=shown.serial)
         if not shown.leaves:
-            self._answer(worker, "goes on", serial=shown.serial)
-            self.cluster.lockstep.go_on((worker.instance, worker.round), worker.rank)
+            self._goes_on(worker, shown)
+
+    def _goes_on(self, worker: SimulatedWorker, shown: ShowSaving) -> None:
+        self._answer(worker, "goes on", serial=shown.serial)
+        self.cluster.lockstep.go_on((worker.instance, worker.round), worker.rank)
 
     def _saving_number(self) -> int:
         saving = self.process.state.saving
@@ -388,7 +399,11 @@ class SimulatedSpawner:
     def _hide(self) -> None:
         shown, self.shown = self.shown, None
         for worker in self.workers:
-            if shown is None or not worker.executes or worker.saved == shown.serial:
+            if shown is None or not worker.executes:
+                continue
+            if worker.saved == shown.serial:
+                if shown.leaves:
+                    self.machine.after(self._between_steps(), self._goes_on, worker, shown)
                 continue
             self.cluster.lockstep.go_on((worker.instance, worker.round), worker.rank)
             if worker.waited == shown.serial:
@@ -420,8 +435,8 @@ class SimulatedSpawner:
             self.machine.after(delay_s, self._ends, worker, "stopped", status, ErrorDetail())
 
     def die_of(self, worker: SimulatedWorker, number: int) -> None:
-        """Somebody sends the worker itself a signal that it does not handle."""
-        if self.alive and not worker.stopping:
+        """Somebody sends the worker itself a signal; one that asks whether to save is shielded."""
+        if self.alive and not worker.stopping and not worker.listens:
             self._ends(worker, "stopped", ExitStatus(signal=number), ErrorDetail())
 
     def fail(self, worker: SimulatedWorker, how: WorkerEnd, error: ErrorDetail) -> None:

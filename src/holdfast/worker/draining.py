@@ -1,19 +1,22 @@
-"""Whether this worker is to save, because a node of its job has to leave, or somebody wants it.
+"""Whether this worker is to save: its round is to end in order, or somebody wants it.
 
 Rules
 1. Asking costs next to nothing, so that it can be done at every step: one byte is read of a page
    that the agent shares with its workers, and no system call is made.
 2. Who says which step it is at gets the same answer as every other worker of the job at that very
-   step. So, once somebody has to leave, it waits for a moment here: until it is known which step is
+   step. So, once the round is to end, it waits for a moment here: until it is known which step is
    the first that no worker has passed, and that is where all of them save.
    A worker that asked just before the news goes on, and may need those who wait here for its next
    step: so each notes where it asks, before it looks, and its agent need not wait to hear of it.
-3. Nobody waits longer than there is time, and where there is no agent the answer is no. Where
-   nobody leaves, the wait ends with the step, or with the word that there is nothing to save any
+3. Nobody waits longer than there is time, and where there is no agent the answer is no. Where the
+   round goes on, the wait ends with the step, or with the word that there is nothing to save any
    more: who went on by itself would be missing where the others save.
 4. What was saved is said (`Drain.saved`), or the worker ends: then nobody waits for it any more.
-   Where nobody leaves, asking again says the same, and that this worker goes on: one that ends
+   Where the round goes on, asking again says the same, and that this worker goes on: one that ends
    instead has left the round, as programs do that were written for leaving alone.
+
+A signal that is sent to every process of a node does not end a worker that asks: see
+`worker.shield`.
 
 The page comes as a descriptor over the channel, when this is first asked; with that the worker is
 one that is waited for. What is on it is in JSON behind a checksum, since it may change while it is
@@ -29,12 +32,17 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from holdfast.worker.channel import VARIABLE, address_of, encode
 from holdfast.worker.page import ASKED, open_page
+from holdfast.worker.shield import Shield
 
 if TYPE_CHECKING:
     from mmap import mmap
 
+    from holdfast.worker.page import Page
+
 PAGE_SIZE = 4096
 SUM_AT, LENGTH_AT, BODY_AT = 4, 8, 12
+SIGNALS_AT = PAGE_SIZE - 8
+"""A mask of the signals that ask a node to leave, for `worker.shield`."""
 REASON_MOST = 500
 """Characters of the reason that are on the page: it all fits, however they are written in JSON."""
 ANSWER_S = 5.0
@@ -49,7 +57,7 @@ _LOOK = b"\1"
 
 
 class Drain:
-    """Save now: a node has to leave, or somebody wants it. True where a condition is asked for."""
+    """Save now: the round is to end, or somebody wants it. True where a condition is asked for."""
 
     __slots__ = ("_until", "leaving", "reason", "step")
 
@@ -58,7 +66,7 @@ class Drain:
         self.leaving = leaving
         """Whether this round ends when all have saved. Else it goes on: do not break."""
         self.reason = reason
-        """Who has to leave, and why; or who wants it."""
+        """Why the round ends, as that a node has to leave or has joined; or who wants it."""
         self.step = step
         """The step at which all save, where workers have said theirs."""
 
@@ -80,17 +88,17 @@ class _DrainWatch:
 
     def __init__(self) -> None:
         self.page: mmap | bytes | None = None
-        self._words: memoryview[int] = memoryview(b"")
-        """Of the page that the agent reads (`worker.page`), opened with the first step."""
+        self._signs: Page | None = None
+        """The page that the agent reads (`worker.page`)."""
         self._line: socket.socket | None = None
         self._attempts = 0
         self._waits = self._was_told = self._has_saved = False
         self._serial = 0
         """Of the last that was looked at: each is another time to save."""
-        self._stays = False
-        """It was told to save though nobody leaves, and has not asked since."""
-        self._behind: mmap | bytes | None = None
-        """The page, while `page` is one that has the next question looked at."""
+        self._told: bool | None = None
+        """It was told to save, and goes on as far as is known: whether the round was to end."""
+        self._shared: mmap | bytes | None = None
+        """The page of the agent. `page` is another one while the next question is looked at."""
 
     def open(self) -> mmap | bytes:
         """Ask for the page; whoever has it is told when the agent is."""
@@ -105,27 +113,49 @@ class _DrainWatch:
             line.connect(address_of(name))
             line.send(encode({KEY: "listens"}), socket.MSG_NOSIGNAL)
             _, (descriptor, *_), _, _ = socket.recv_fds(line, len(NEWS), 1)
-            self.page, self._line = _mapped(descriptor), line
+            page = self.page = self._shared = _mapped(descriptor)
+            self._line = line
         except (OSError, ValueError):
             line.close()  # It is gone, or behind: the next call tries again.
             return _NEVER
-        return self.page
+        signals = int.from_bytes(page[SIGNALS_AT:PAGE_SIZE], "little")
+        _shield.install(self._opened(), signals, self._signal_came)
+        return page
+
+    def _opened(self) -> Page:
+        if self._signs is None:
+            self._signs = open_page(os.environ)
+        return self._signs
+
+    def _signal_came(self) -> None:
+        """It may be about this worker alone: that shows when it asks next."""
+        self.page = _LOOK
 
     def note(self, step: int) -> None:
         """Leave where it asks (rule 2)."""
-        if not self._words:
-            self._words = open_page(os.environ).words
+        signs = self._signs or self._opened()
         try:
-            self._words[ASKED] = step + 1
+            signs.words[ASKED] = step + 1
         except ValueError:
             pass  # More than 64 bits: no step of anything, and no reason to end a training.
 
     def look(self, step: int | None) -> Drain | None:
-        """Somebody has to leave, or wants it: whether it is this worker's turn to save."""
-        if self._stays:
-            self._go_on()
+        """Something is to be saved: whether it is this worker's turn."""
+        if self._told is not None:
+            self._asked_again(self._told)
+        drain = self._answer(step)
+        self.page = self._shared
+        if self._told is not None or _shield.received is not None:
+            self.page = _LOOK
+        return drain
+
+    def _answer(self, step: int | None) -> Drain | None:
         shown = self._shown()
-        if shown is None or self._has_saved:
+        if shown is None:
+            _shield.end_if_alone()
+            return None
+        _shield.received = None  # Whatever came, this worker is asked to save.
+        if self._has_saved:
             return None
         if step is not None and shown["step"] is None:
             shown = self._wait(step)
@@ -135,20 +165,22 @@ class _DrainWatch:
         if not self._was_told:
             self._was_told = True
             self._say({KEY: "told"})
-        if not shown["leaves"]:
-            self._stays, self._behind, self.page = True, self.page, _LOOK
+        self._told = shown["leaves"]
         return Drain(shown["until"], shown["reason"], at, shown["leaves"])
 
-    def _go_on(self) -> None:
-        """It asks again after it was told to save, and nobody leaves: it has saved (rule 4)."""
-        self.page, self._behind, self._stays = self._behind, None, False
+    def _asked_again(self, leaves: bool) -> None:
+        """It asks again after it was told to save: it has saved, if the round goes on (rule 4)."""
+        shown = read(self._shared) if self._shared is not None else None
+        if leaves and shown is not None and shown["serial"] == self._serial:
+            return  # The round is about to end.
+        self._told = None
         self.say_saved()
         self._say({KEY: "goes on"})
 
     def _wait(self, step: int) -> dict[str, Any] | None:
         """Until it is known where all save, or there is no time left (rules 2 and 3)."""
         shown = self._shown()
-        while self.page is not None and self.page[0]:
+        while self._shared is not None and self._shared[0]:
             if shown is not None and shown["step"] is not None:
                 return shown
             if shown is not None and not self._waits:
@@ -190,13 +222,14 @@ class _DrainWatch:
         """In a forked child, which is another process: it needs a line of its own."""
         if self._line is not None:
             self._line.close()  # Only its copy.
-        self.page = self._line = self._behind = None
-        self._words = memoryview(b"")
+        self.page = self._line = self._shared = self._told = None
+        self._signs = None
+        _shield.remove()
         self._attempts = self._serial = 0
-        self._waits = self._was_told = self._has_saved = self._stays = False
+        self._waits = self._was_told = self._has_saved = False
 
     def _shown(self) -> dict[str, Any] | None:
-        shown = read(self.page) if self.page is not None else None
+        shown = read(self._shared) if self._shared is not None else None
         if shown is not None and shown["serial"] != self._serial:
             self._serial = shown["serial"]
             self._waits = self._was_told = self._has_saved = False
@@ -234,12 +267,16 @@ def read(page: mmap | bytes) -> dict[str, Any] | None:
     return shown
 
 
+_shield = Shield()
 _watch = _DrainWatch()
 os.register_at_fork(after_in_child=_watch.begin_anew)
 
 
 def draining(step: SupportsIndex | None = None) -> Drain | None:
-    """Whether to save now: a node has to leave, or somebody wants it. Cheap enough for every step.
+    """Whether to save now: the round is to end, or somebody wants it. Cheap enough for every step.
+
+    A round ends in order when a node has to leave or another one joins, and when somebody asks for
+    a restart or another number of nodes.
 
     With the number of the step, which every worker counts alike, all workers of the job are told at
     one and the same step: save together there, then call `saved()` on the answer, or end. Without
@@ -252,4 +289,5 @@ def draining(step: SupportsIndex | None = None) -> Drain | None:
     at = None if step is None else operator.index(step)
     if at is not None:
         _watch.note(at)
+    _shield.note_asked()
     return _watch.look(at) if page[0] else None

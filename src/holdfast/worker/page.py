@@ -43,6 +43,10 @@ MOVED_AT = 8
 """When the phase last changed. The later of the two is when the last sign was given."""
 ASKED = 9
 """One more than the step at which it last asked whether to save (`draining`); 0 before that."""
+SHIELDED_PID = 10
+"""The process that the next word is about: it may be a child of the worker."""
+SHIELDED = 11
+"""Signals that do not end it (`shield`): bit 15 is for SIGTERM, and so on."""
 
 PHASES_FROM = 512
 PHASE_ROW = 64

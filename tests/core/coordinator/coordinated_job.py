@@ -16,6 +16,7 @@ from holdfast.core.coordinator.io import (
     Write,
     Written,
 )
+from holdfast.core.coordinator.round import RunningRound
 from holdfast.core.coordinator.state import CoordinatorState
 from holdfast.core.policy.config import JobConfig, Program, RestartPolicy, Timeouts
 from holdfast.core.protocol.messages import (
@@ -25,11 +26,13 @@ from holdfast.core.protocol.messages import (
     NodeJoined,
     RoundStopped,
     RunRound,
+    SaveHeard,
     StandBy,
     Standing,
     ToNode,
     Welcomed,
     WorkersFailed,
+    WorkersSaved,
 )
 from holdfast.core.protocol.model import (
     Assignment,
@@ -116,6 +119,20 @@ class Job:
 
     def stop(self, node: str, *failures: Failure, round: int = 1) -> list[CoordinatorEffect]:
         return self.hear(node, RoundStopped(round, failures, self.endpoint()))
+
+    def save(self, step: int | None = None) -> list[CoordinatorEffect]:
+        """All members have saved at this step, or none of them asks; what came of the last word."""
+        current = self.state.round
+        assert isinstance(current, RunningRound)
+        assert current.saving is not None
+        of, number = current.number, current.saving.number
+        nodes = [node for node in current.seats.nodes() if node not in current.gone]
+        effects: list[CoordinatorEffect] = []
+        for node in nodes:
+            effects = self.hear(node, SaveHeard(of, step is not None, step, number))
+        for node in nodes if step is not None else []:
+            effects = self.hear(node, WorkersSaved(of, number=number))
+        return effects
 
     def fail_and_stop(self, failure: Failure, round: int = 1) -> list[CoordinatorEffect]:
         self.fail("a", failure, round)

@@ -37,7 +37,8 @@ def stopped(job: Job, *nodes: str) -> list[CoordinatorEffect]:
 def test_a_restart_ends_the_round_for_all_and_costs_nothing() -> None:
     job = running("a", "b")
     reason = "ada on desk asked for a restart"
-    assert stops(job.take(RESTART)) == {"a": reason, "b": reason}
+    assert stops(job.take(RESTART)) == {}
+    assert stops(job.save()) == {"a": reason, "b": reason}
     effects = stopped(job, "a", "b")
     said = [one.text for one in effects if isinstance(one, Explain)]
     assert said == [f"{reason}; re-forming, not counted against --max-restarts"]
@@ -49,6 +50,7 @@ def test_a_restart_of_a_round_that_stops_is_refused_and_changes_nothing() -> Non
     job = running("a", "b")
     assert operating.refusal(job.state, "restart") == ""
     job.take(RESTART)
+    job.save()
     assert "no round is running" in operating.refusal(job.state, "restart")
     assert isinstance(job.state.round, StoppingRound)
     assert stops(job.take(RESTART)) == {}
@@ -93,7 +95,7 @@ def test_a_round_with_more_nodes_than_asked_for_ends_and_the_last_stand_by() -> 
     assert [one.text for one in effects if isinstance(one, Explain)] == [
         "ada on desk asked for 1 to 2 nodes"
     ]
-    assert set(stops(effects).values()) == {"ada on desk asked for at most 2 nodes"}
+    assert set(stops(job.save()).values()) == {"ada on desk asked for at most 2 nodes"}
     stopped(job, "a", "b", "c")
     assert isinstance(job.state.round, RunningRound)
     assert job.state.round.seats.nodes() == ["a", "b"]
@@ -109,6 +111,7 @@ def test_a_round_with_fewer_nodes_than_asked_for_goes_on_and_the_next_waits() ->
         "ada on desk asked for 3 nodes; round 1 goes on with 2"
     ]
     job.take(RESTART)
+    job.save()
     effects = stopped(job, "a", "b")
     assert job.state.round is None
     assert any("2 of at least 3 nodes" in one.text for one in effects if isinstance(one, Explain))

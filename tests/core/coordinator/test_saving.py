@@ -5,9 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core.coordinator import operating
-from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked
+from holdfast.core.coordinator import step as coordinator
+from holdfast.core.coordinator.io import CoordinatorEffect, Explain, OperatorAsked, Write
 from holdfast.core.coordinator.leases import NodeGone
 from holdfast.core.coordinator.round import RunningRound, SaveEnd
+from holdfast.core.protocol.document import Ledger, NodeLimits
 from holdfast.core.protocol.messages import (
     NodeDraining,
     NodeLeft,
@@ -20,8 +22,9 @@ from holdfast.core.protocol.messages import (
     WorkersSaved,
     WorkersSucceeded,
 )
+from holdfast.core.protocol.model import Tenure
 
-from .coordinated_job import Job, running, told
+from .coordinated_job import Job, failure, running, told
 
 WHY = "SIGTERM was sent to its agent"
 REASON = f"host-b is leaving: {WHY}"
@@ -48,36 +51,36 @@ def draining() -> Job:
 
 def test_all_members_are_told_with_the_time_that_there_is() -> None:
     job = running("a", "b")
-    word = SaveNow(1, REASON, 20.0, None, "host-b")
+    word = SaveNow(1, REASON, 20.0, None, "host-b", 1)
     assert told(job.hear("b", DRAIN)) == {"a": word, "b": word}
 
 
 def test_all_save_at_the_furthest_step_once_everybody_has_said_its_own() -> None:
     job = draining()
-    assert steps(job.hear("a", SaveHeard(1, True, 41))) == {}
-    assert steps(job.hear("b", SaveHeard(1, True, 42))) == {}
-    assert steps(job.hear("c", SaveHeard(1, True, 40))) == {"a": 42, "b": 42, "c": 42}
+    assert steps(job.hear("a", SaveHeard(1, True, 41, 1))) == {}
+    assert steps(job.hear("b", SaveHeard(1, True, 42, 1))) == {}
+    assert steps(job.hear("c", SaveHeard(1, True, 40, 1))) == {"a": 42, "b": 42, "c": 42}
 
 
 def test_the_node_is_let_out_when_all_have_saved() -> None:
     job = draining()
     for node in "abc":
-        job.hear(node, SaveHeard(1, True, 7))
-    assert stopped(job.hear("a", WorkersSaved(1))) == set()
-    assert stopped(job.hear("c", WorkersSaved(1))) == set()
-    assert stopped(job.hear("b", WorkersSaved(1))) == {"a", "b", "c"}
+        job.hear(node, SaveHeard(1, True, 7, 1))
+    assert stopped(job.hear("a", WorkersSaved(1, number=1))) == set()
+    assert stopped(job.hear("c", WorkersSaved(1, number=1))) == set()
+    assert stopped(job.hear("b", WorkersSaved(1, number=1))) == {"a", "b", "c"}
 
 
 def test_where_nobody_listens_nobody_waits() -> None:
     job = draining()
-    job.hear("a", SaveHeard(1))
-    job.hear("b", SaveHeard(1))
-    assert stopped(job.hear("c", SaveHeard(1))) == {"a", "b", "c"}
+    job.hear("a", SaveHeard(1, number=1))
+    job.hear("b", SaveHeard(1, number=1))
+    assert stopped(job.hear("c", SaveHeard(1, number=1))) == {"a", "b", "c"}
 
 
 def test_the_wait_is_over_when_the_time_is() -> None:
     job = draining()
-    job.hear("a", SaveHeard(1, True, 7))
+    job.hear("a", SaveHeard(1, True, 7, 1))
     assert stopped(job.wake(19.9)) == set()
     assert stopped(job.wake(0.1)) == {"a", "b", "c"}
 
@@ -93,27 +96,27 @@ def test_whoever_can_wait_least_decides_how_long() -> None:
 
 def test_a_loss_ends_the_round_though_others_save() -> None:
     job = draining()
-    job.hear("a", SaveHeard(1, True, 7))
+    job.hear("a", SaveHeard(1, True, 7, 1))
     assert stopped(job.take(NodeGone("c", "all its processes have ended"))) == {"a", "b"}
 
 
 def test_a_member_with_a_new_connection_is_told_again_and_waited_for() -> None:
     job = draining()
     for node in "abc":
-        job.hear(node, SaveHeard(1, True, 7))
+        job.hear(node, SaveHeard(1, True, 7, 1))
     standing = Standing(1, 0, 3, "running")
     assert steps(job.greet("a", standing)) == {"a": 7}
-    job.hear("b", WorkersSaved(1))
-    assert stopped(job.hear("c", WorkersSaved(1))) == set()
-    job.hear("a", SaveHeard(1, True, 7))
-    assert stopped(job.hear("a", WorkersSaved(1))) == {"a", "b", "c"}
+    job.hear("b", WorkersSaved(1, number=1))
+    assert stopped(job.hear("c", WorkersSaved(1, number=1))) == set()
+    job.hear("a", SaveHeard(1, True, 7, 1))
+    assert stopped(job.hear("a", WorkersSaved(1, number=1))) == {"a", "b", "c"}
 
 
 def test_a_step_that_is_decided_does_not_change() -> None:
     job = draining()
     for node in "abc":
-        job.hear(node, SaveHeard(1, True, 7))
-    assert job.hear("a", SaveHeard(1, True, 99)) == []
+        job.hear(node, SaveHeard(1, True, 7, 1))
+    assert job.hear("a", SaveHeard(1, True, 99, 1)) == []
 
 
 def test_whoever_stops_its_workers_already_is_not_waited_for() -> None:
@@ -140,16 +143,16 @@ def test_where_everybody_leaves_that_is_said() -> None:
 def test_nobody_else_can_say_that_it_has_saved() -> None:
     job = draining()
     job.join("d")
-    assert job.hear("d", SaveHeard(1, True, 10**9)) == []
-    job.hear("a", SaveHeard(1, True, 7))
-    job.hear("b", SaveHeard(1, True, 7))
-    assert steps(job.hear("c", SaveHeard(1, True, 7)))["a"] == 7
+    assert job.hear("d", SaveHeard(1, True, 10**9, 1)) == []
+    job.hear("a", SaveHeard(1, True, 7, 1))
+    job.hear("b", SaveHeard(1, True, 7, 1))
+    assert steps(job.hear("c", SaveHeard(1, True, 7, 1)))["a"] == 7
 
 
 def test_who_has_left_ends_the_round_where_nobody_saves_or_leaves_any_more() -> None:
     """The node that was to leave, and the coordinator that knew of it, are gone."""
     job = running("a", "b")
-    effects = job.hear("a", WorkersSaved(1, left=True))
+    effects = job.hear("a", WorkersSaved(1, True, 1))
     assert stopped(effects) == {"a", "b"}
     assert isinstance(told(effects)["b"], StopRound)
     assert "have ended" in told(effects)["b"].reason
@@ -158,19 +161,19 @@ def test_who_has_left_ends_the_round_where_nobody_saves_or_leaves_any_more() -> 
 def test_who_has_left_waits_while_others_save() -> None:
     job = draining()
     for node in "abc":
-        job.hear(node, SaveHeard(1, True, 7))
-    assert stopped(job.hear("a", WorkersSaved(1, left=True))) == set()
-    assert stopped(job.hear("c", WorkersSaved(1))) == set()
-    assert stopped(job.hear("b", WorkersSaved(1))) == {"a", "b", "c"}
+        job.hear(node, SaveHeard(1, True, 7, 1))
+    assert stopped(job.hear("a", WorkersSaved(1, True, 1))) == set()
+    assert stopped(job.hear("c", WorkersSaved(1, number=1))) == set()
+    assert stopped(job.hear("b", WorkersSaved(1, number=1))) == {"a", "b", "c"}
 
 
 def test_who_has_left_does_not_wait_for_one_that_had_finished_and_is_gone() -> None:
     job = running("a", "b")
     job.hear("b", WorkersSucceeded(1))
     job.hear("b", DRAIN)
-    job.hear("b", SaveHeard(1, False, None))
-    job.hear("a", SaveHeard(1, True, 7))
-    assert stopped(job.hear("a", WorkersSaved(1, left=True))) == set()
+    job.hear("b", SaveHeard(1, False, None, 1))
+    job.hear("a", SaveHeard(1, True, 7, 1))
+    assert stopped(job.hear("a", WorkersSaved(1, True, 1))) == set()
     assert stopped(job.hear("b", NodeLeft("a second SIGTERM", 15))) == {"a"}
 
 
@@ -293,3 +296,181 @@ def test_a_second_request_and_one_at_the_end_are_refused() -> None:
 
 def explained(effects: list[CoordinatorEffect]) -> list[Explain]:
     return [one for one in effects if isinstance(one, Explain)]
+
+
+# Before a round ends in order.
+
+RESTART = OperatorAsked("restart", "ada on desk")
+
+
+def grown(*nodes: str, at_most: int = 4) -> Job:
+    """All members are asked to save, since another node waits."""
+    job = running(*nodes, at_most=at_most)
+    job.now += 60.0
+    job.join("z")
+    assert steps(job.wake(1.0)) == dict.fromkeys(nodes)
+    return job
+
+
+def causes(effects: list[CoordinatorEffect]) -> set[str]:
+    return {word.reason for word in told(effects).values() if isinstance(word, StopRound)}
+
+
+def test_all_save_before_a_round_ends_for_a_newcomer() -> None:
+    job = grown("a", "b")
+    word = SaveNow(1, "a node has joined", job.state.config.timeouts.save_s, 42, "", 1)
+    job.hear("a", SaveHeard(1, True, 41, 1))
+    assert told(job.hear("b", SaveHeard(1, True, 42, 1))) == {"a": word, "b": word}
+    job.hear("a", WorkersSaved(1, number=1))
+    assert stopped(job.hear("b", WorkersSaved(1, number=1))) == {"a", "b"}
+    assert job.state.budget.charges == 0
+
+
+def test_who_comes_while_others_save_is_taken_in_with_the_first() -> None:
+    job = grown("a", "b")
+    job.hear("a", SaveHeard(1, True, 41, 1))
+    assert steps(job.join("y")) == {}
+    assert causes(job.save(41)) == {"2 nodes have joined"}
+
+
+def test_nobody_waits_for_a_program_that_does_not_ask_when_another_node_joins() -> None:
+    assert stopped(grown("a", "b").save()) == {"a", "b"}
+
+
+def test_a_newcomer_waits_no_longer_than_there_is_to_save() -> None:
+    job = grown("a", "b")
+    job.hear("a", SaveHeard(1, True, 41, 1))
+    job.hear("b", SaveHeard(1, True, 41, 1))
+    assert stopped(job.wake(19.9)) == set()
+    assert stopped(job.wake(0.1)) == {"a", "b"}
+
+
+def test_a_failure_or_a_loss_ends_a_round_at_once_though_all_save_for_a_newcomer() -> None:
+    job = grown("a", "b")
+    assert stopped(job.fail("a", failure())) == {"a", "b"}
+    job.stop("a", failure())
+    job.stop("b")
+    assert job.state.budget.charges == 1
+    assert stopped(grown("a", "b").take(NodeGone("b", "all its processes have ended"))) == {"a"}
+
+
+def test_a_round_goes_on_if_the_newcomer_is_gone_before_all_have_saved() -> None:
+    job = grown("a", "b")
+    job.hear("a", SaveHeard(1, True, 41, 1))
+    assert overs(job.hear("z", NodeLeft("SIGTERM", 15))) == {"a": False, "b": False}
+    assert isinstance(job.state.round, RunningRound)
+    job.join("y")
+    numbers = {word.number for word in told(job.wake(1.0)).values() if isinstance(word, SaveNow)}
+    assert numbers == {2}
+    assert causes(job.save(50)) == {"a node has joined"}
+
+
+def test_where_some_may_have_saved_all_do_though_the_newcomer_is_gone() -> None:
+    job = grown("a", "b")
+    for node in "ab":
+        job.hear(node, SaveHeard(1, True, 41, 1))
+    job.hear("a", WorkersSaved(1, number=1))
+    assert overs(job.hear("z", NodeLeft("SIGTERM", 15))) == {}
+    assert overs(job.wake(60.0)) == {}
+    assert overs(job.hear("b", WorkersSaved(1, number=1))) == {"a": True, "b": True}
+
+
+def test_who_saved_and_ended_for_a_newcomer_that_is_gone_is_restarted() -> None:
+    job = grown("a", "b")
+    for node in "ab":
+        job.hear(node, SaveHeard(1, True, 41, 1))
+    job.hear("z", NodeLeft("SIGTERM", 15))
+    assert stopped(job.hear("a", WorkersSaved(1, True, 1))) == set()
+    assert "have ended" in causes(job.hear("b", WorkersSaved(1, True, 1))).pop()
+
+
+def test_a_member_that_finishes_while_others_save_calls_the_newcomer_off() -> None:
+    job = grown("a", "b")
+    job.hear("a", SaveHeard(1, True, 41, 1))
+    assert set(overs(job.hear("b", WorkersSucceeded(1)))) == {"a", "b"}
+    assert isinstance(job.state.round, RunningRound)
+
+
+def test_a_node_that_has_to_leave_meanwhile_may_have_less_time() -> None:
+    job = grown("a", "b")
+    words = told(job.hear("b", NodeDraining(WHY, 5.0)))
+    assert {word.within_s for word in words.values() if isinstance(word, SaveNow)} == {5.0}
+    assert stopped(job.wake(5.0)) == {"a", "b"}
+
+
+def test_a_newcomer_waits_while_somebody_leaves_and_while_all_save_on_request() -> None:
+    job = draining()
+    job.state.limits = NodeLimits(2, 4)
+    job.state.round.started_at -= 60.0  # type: ignore[union-attr]
+    job.join("z")
+    assert steps(job.wake(1.0)) == {}
+    assert causes(job.save(41)) == {"a node has joined"}
+    job = running("a", "b", at_most=3)
+    job.take(replace(WANTED, within_s=600.0))
+    job.now += 60.0
+    assert steps(job.join("z")) == {}
+    words = [word for word in told(job.save(41)).values() if isinstance(word, SaveNow)]
+    assert {(word.number, word.reason) for word in words} == {(2, "a node has joined")}
+
+
+def test_all_save_before_a_restart_also_those_that_were_saving_on_request() -> None:
+    job = wanted("a", "b")
+    job.now += 59.0
+    words = [word for word in told(job.take(RESTART)).values() if isinstance(word, SaveNow)]
+    assert {(word.number, word.leaves, word.within_s) for word in words} == {(1, True, 20.0)}
+    assert "a restart is under way" in operating.refusal(job.state, "restart")
+    assert causes(job.save(41)) == {"ada on desk asked for a restart"}
+
+
+def test_all_save_before_a_round_ends_for_fewer_nodes() -> None:
+    job = running("a", "b", at_most=3)
+    limits = NodeLimits(1, 1, "ada on desk")
+    assert steps(job.take(OperatorAsked("scale", "ada on desk", limits))) == {"a": None, "b": None}
+    assert causes(job.save(41)) == {"ada on desk asked for at most 1 node"}
+
+
+def test_without_time_to_save_a_round_ends_at_once() -> None:
+    job = running("a", "b")
+    timeouts = replace(job.state.config.timeouts, save_s=0.0)
+    job.state.config = replace(job.state.config, timeouts=timeouts)
+    assert stopped(job.take(RESTART)) == {"a", "b"}
+
+
+def test_whoever_takes_over_ends_the_round_for_the_restart_once_all_have_saved() -> None:
+    job = running("a", "b")
+    writes = [one for one in job.take(RESTART) if isinstance(one, Write)]
+    state = coordinator.take_over(job.state.config, Tenure(1, 2), writes[-1].ledger, job.now, 10.0)
+    later = Job(2)
+    later.state = state
+    was = SavingStanding(1, "ada on desk asked for a restart", 15.0, 41)
+    first = later.greet("a", Standing(1, 0, 2, "running", saving=was))
+    assert steps(first) == {"a": 41}
+    assert steps(later.greet("b", Standing(1, 1, 2, "running", saving=was))) == {"b": 41}
+    assert causes(later.save(41)) == {"ada on desk asked for a restart"}
+
+
+def test_a_save_that_begins_before_all_have_reported_is_not_taken_for_an_earlier_one() -> None:
+    job = running("a", "b")
+    written = [one for one in job.take(WANTED) if isinstance(one, Write)]
+    assert not written
+    ledger = Ledger(1, 2)
+    state = coordinator.take_over(job.state.config, Tenure(1, 2), ledger, job.now, 10.0)
+    later = Job(2)
+    later.state = state
+    later.greet("a", Standing(1, 0, 2, "running"))
+    began = [w for w in told(later.hear("a", DRAIN)).values() if isinstance(w, SaveNow)]
+    was = SavingStanding(1, "ada asked all workers to save", 15.0, 41)
+    words = told(later.greet("b", Standing(1, 1, 2, "running", saving=was)))
+    assert isinstance(words["b"], SaveNow)
+    assert (words["b"].number, words["b"].step) == (began[0].number, None)
+    assert words["b"].number > was.number
+
+
+def test_if_an_earlier_save_turns_out_to_be_over_all_save_once_more() -> None:
+    """Some were told by an earlier coordinator that the round goes on."""
+    job = wanted("a", "b")
+    job.take(RESTART)
+    words = told(job.greet("b", Standing(1, 1, 2, "running", saved=1)))
+    assert isinstance(words["a"], SaveNow)
+    assert (words["a"].number, words["a"].reason) == (2, "ada on desk asked for a restart")
+    assert causes(job.save(50)) == {"ada on desk asked for a restart"}

@@ -10,20 +10,27 @@ from msgspec.structs import replace
 from holdfast.core.node.io import (
     AgentEffect,
     AgentTimerFired,
+    CoordinatorLost,
+    CoordinatorReached,
     EndSpawner,
     Finish,
+    LeaseRanOut,
     LeaveAsked,
     Report,
+    SaveAnswered,
     SignalReceived,
     SignalWorkers,
     SpawnerEnded,
     Told,
+    WakeAgent,
     WorkerExited,
 )
-from holdfast.core.node.state import ASKED_TIMER, AgentState
+from holdfast.core.node.state import ASKED_TIMER, DRAIN_TIMER, REDIAL_TIMER, AgentState
 from holdfast.core.protocol.messages import (
     FromNode,
     NodeDraining,
+    NodeGreeted,
+    SaveNow,
     StandBy,
     StopRound,
     WorkersFailed,
@@ -139,6 +146,62 @@ def test_a_job_of_one_node_whose_workers_all_died_of_it_was_interrupted() -> Non
     life.take(killed_by(TERM), killed_by(TERM, 1), SignalReceived(TERM))
     assert finished(life).verdict == "interrupted"
     assert finished(life).exit_status == 143
+
+
+def saving() -> Life:
+    """A node that has to leave, and whose workers have begun to save."""
+    life = member()
+    life.take(*(SaveAnswered(1, local, "listens") for local in (0, 1)), SignalReceived(TERM))
+    life.take(Told(SaveNow(1, "b is leaving", 20.0, 7, number=1)))
+    return life
+
+
+def stops_workers(effects: list[AgentEffect]) -> bool:
+    return any(isinstance(effect, SignalWorkers) for effect in effects)
+
+
+def test_workers_save_on_while_the_coordinator_is_out_of_reach() -> None:
+    life = saving()
+    effects = life.take(CoordinatorLost("connection reset"))
+    assert not stops_workers(effects)
+    assert any(isinstance(one, WakeAgent) and one.name == REDIAL_TIMER for one in effects)
+    life.now += 9.0
+    (greeting,) = [
+        m for m in reports(life.take(CoordinatorReached())) if isinstance(m, NodeGreeted)
+    ]
+    assert greeting.draining == "SIGTERM was sent to its agent"
+    assert greeting.within_s == life.state.config.timeouts.save_s - 12.0, "it was asked so long ago"
+    assert stops_workers(life.take(Told(StopRound(1, "b is leaving"))))
+
+
+def test_a_node_whose_workers_save_out_of_reach_leaves_when_the_time_or_the_lease_is_over() -> None:
+    life = saving()
+    life.take(CoordinatorLost("connection reset"))
+    assert stops_workers(life.take(AgentTimerFired(DRAIN_TIMER)))
+    life = saving()
+    life.take(CoordinatorLost("connection reset"))
+    assert stops_workers(life.take(LeaseRanOut()))
+    life = saving()
+    assert stops_workers(life.take(CoordinatorLost("the job is another one", permanent=True)))
+
+
+def test_a_node_that_is_asked_while_the_coordinator_is_out_of_reach_asks_it_later() -> None:
+    life = member()
+    life.take(SaveAnswered(1, 0, "listens"), CoordinatorLost("connection reset"))
+    assert not stops_workers(life.take(SignalReceived(TERM)))
+    (greeting,) = [
+        m for m in reports(life.take(CoordinatorReached())) if isinstance(m, NodeGreeted)
+    ]
+    assert greeting.draining
+
+
+def test_where_nobody_can_save_a_node_leaves_when_the_coordinator_is_out_of_reach() -> None:
+    life = member()
+    life.take(SignalReceived(TERM))
+    assert stops_workers(life.take(CoordinatorLost("connection reset")))
+    life = member()
+    life.take(CoordinatorLost("connection reset"))
+    assert stops_workers(life.take(SignalReceived(TERM)))
 
 
 @pytest.mark.parametrize(("goes_on", "asked"), [(True, "node"), (False, "job")])

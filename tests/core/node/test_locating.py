@@ -56,7 +56,7 @@ def test_what_they_told_is_part_of_how_they_ended() -> None:
     life = asked()
     life.take(WorkersLocated(1, (LOCK, BACKWARD)))
     ends = [exited(local_rank, TERMINATED) for local_rank in (0, 1)]
-    (report,) = life.take(*ends, AllGone(), EndpointReserved(PORT))
+    (report,) = life.take(*ends, AllGone(1), EndpointReserved(PORT))
     assert isinstance(report, Report)
     assert isinstance(report.message, RoundStopped)
     found = {one.rank: (one.place, one.in_collective) for one in report.message.failures}

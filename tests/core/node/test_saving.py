@@ -208,6 +208,7 @@ def test_who_ends_after_it_saved_has_left_unless_it_went_on_before() -> None:
             life.take(*(SaveAnswered(1, local, "goes on", serial=1) for local in (0, 1)))
         effects = life.take(*(exited(local, ENDED_WELL) for local in (0, 1)))
         assert (WorkersSucceeded(1) in reports(effects)) == goes_on
+        assert (WorkersSaved(1, left=True) in reports(effects)) == (not goes_on)
 
 
 def test_workers_get_no_signal_where_nobody_leaves() -> None:

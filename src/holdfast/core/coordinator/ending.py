@@ -220,7 +220,7 @@ def stands(
         _is_back(state, state.round, node)
     elif isinstance(state.round, StoppingRound) and not effects:
         effects = [Tell(node, state.round.order())]
-    effects += saving.stands(state.round, standing, now)
+    effects += saving.stands(state, standing, now)
     return effects + saving.tell_again(state.round, node, now)
 
 
@@ -416,9 +416,7 @@ def let_out(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
 def left_by_workers(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
     """End a round in which workers have ended to let somebody leave, who is not there any more."""
     current = state.round
-    if not isinstance(current, RunningRound) or current.leaving:
-        return []
-    if current.saving is not None and not (current.saving.leaves and saving.is_over(current, now)):
+    if not isinstance(current, RunningRound) or current.leaving or saving.holds_up(current, now):
         return []
     left = (node for node in current.course.left if is_present(current, node))
     node = next(left, None)

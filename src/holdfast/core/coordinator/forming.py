@@ -59,9 +59,12 @@ def consider(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
             return []  # Nobody is waited for: the only node is getting ready.
         return _form(state, now)
     if isinstance(current, RunningRound | InheritedRound):
-        saves = not saving.is_over(current, now)
-        room = [] if saves else _fit(state, current, now)
-        return room + ending.let_out(state, now)
+        cause = _cause_to_end(state, current, now)
+        if cause is not None:
+            effects = _end_in_order(state, current, cause, now)
+        else:
+            effects = saving.call_off(state, current, now)
+        return effects + ending.let_out(state, now) + ending.left_by_workers(state, now)
     return []
 
 
@@ -347,26 +350,44 @@ def _no_seat(state: CoordinatorState, current: FormingRound | RunningRound) -> s
     return standing
 
 
-def _fit(
-    state: CoordinatorState, current: RunningRound | InheritedRound, now: float
+def _end_in_order(
+    state: CoordinatorState, current: RunningRound | InheritedRound, cause: StopCause, now: float
 ) -> list[CoordinatorEffect]:
-    """End a round that has more nodes than somebody asked for, or too few of those that wait."""
+    """End the round once all workers that ask have saved."""
+    effects: list[CoordinatorEffect] = []
+    if current.saving is None or not current.saving.leaves:
+        until = now + state.config.timeouts.save_s
+        effects = saving.begin(state, current, ("", cause.reason), until, now)
+    if saving.is_over(current, now):
+        effects += ending.end(state, current, cause, now)
+    return effects
+
+
+def _cause_to_end(
+    state: CoordinatorState, current: RunningRound | InheritedRound, now: float
+) -> StopCause | None:
+    """A restart was asked for, or the round has more nodes than it may, or there is room for those
+    that wait. These two wait while all save on request, as long as that may take."""
+    if current.course.restart:
+        return StopCause("asked", f"{current.course.restart} asked for a restart")
+    requested = current.saving is not None and not current.saving.leaves
+    if requested and not saving.is_over(current, now):
+        return None
     limits = state.limits
     if limits is None or len(current.seats) <= limits.most or _is_the_last(state, current):
-        return _make_room(state, current, now)
-    cause = StopCause("asked", f"{limits.by} asked for {rounds.at_most(limits.most)}")
-    return ending.end(state, current, cause, now)
+        return _room_for_newcomers(state, current, now)
+    return StopCause("asked", f"{limits.by} asked for {rounds.at_most(limits.most)}")
 
 
-def _make_room(
+def _room_for_newcomers(
     state: CoordinatorState, current: RunningRound | InheritedRound, now: float
-) -> list[CoordinatorEffect]:
+) -> StopCause | None:
     size, wait = len(current.seats), state.wait
     full = size >= state.max_nodes
     newcomers = 0 if full or _is_the_last(state, current) else _newcomers(state, current, now)
     if not newcomers:
         wait.newcomer_since = None
-        return []
+        return None
     if wait.newcomer_since is None:
         wait.newcomer_since = now
     decision = rounds.make_room(
@@ -385,9 +406,9 @@ def _make_room(
     if isinstance(decision, rounds.WaitLonger) and decision.wake_at is not None:
         state.looks["room"] = decision.wake_at
     if not isinstance(decision, rounds.Form):
-        return []
+        return None
     joined = "a node has joined" if newcomers == 1 else f"{newcomers} nodes have joined"
-    return ending.end(state, current, StopCause("newcomers", joined), now)
+    return StopCause("newcomers", joined)
 
 
 def _is_the_last(state: CoordinatorState, current: AnyRound) -> bool:

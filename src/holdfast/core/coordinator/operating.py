@@ -3,11 +3,12 @@
 Rules
 1. Who asks was let in like a node (`node.visits`): it may do what any node could bring about.
 2. A wish that makes no sense now is refused, with the reason, before it becomes an event.
-3. A restart ends the round at once and is not counted against `--max-restarts`. The next one forms
-   by the usual rules.
+3. A restart ends the round once all workers that ask have saved (`core.coordinator.saving`), and
+   is not counted against `--max-restarts`. The next one forms by the usual rules. The wish is
+   written down, so that whoever takes over meanwhile ends the round, too.
 4. A stop closes the job as if it had been interrupted: workers get SIGTERM and their grace.
 5. Other limits hold in place of `--nnodes` for every round that is formed from then on, whoever
-   forms it: they are written down. A round with more nodes than that ends, uncounted, and the
+   forms it: they are written down. A round with more nodes than that ends like that, and the
    surplus stands by; one with fewer than the new minimum goes on, since nothing is won by its end.
    A round that comes to its end is left alone.
 6. All can be asked to save while the round goes on (`core.coordinator.saving`), one time after the
@@ -42,8 +43,10 @@ def refusal(state: CoordinatorState, wish: OperatorWish, limits: NodeLimits | No
     """Why this cannot be done now; empty where it can (rule 2)."""
     if state.outcome is not None:
         return "the job is over"
-    if wish == "restart" and not isinstance(state.round, RunningRound | InheritedRound):
-        return "no round is running: a restart is under way, or the job waits for nodes"
+    if wish == "restart":
+        current = state.round
+        if not isinstance(current, RunningRound | InheritedRound) or current.course.restart:
+            return "no round is running: a restart is under way, or the job waits for nodes"
     if wish == "scale":
         return _unscalable(state, limits)
     return _unsavable(state) if wish == "save" else ""
@@ -84,9 +87,10 @@ def asked(state: CoordinatorState, event: OperatorAsked, now: float) -> list[Coo
     if event.wish == "save":
         assert isinstance(state.round, RunningRound), "that is refused"
         return saving.want(state, state.round, event, now)
-    assert state.round is not None, "that is refused"
-    cause = StopCause("asked", f"{event.by} asked for a restart")
-    return ending.end(state, state.round, cause, now)
+    assert isinstance(state.round, RunningRound | InheritedRound), "that is refused"
+    state.round.course.restart = event.by
+    state.version += 1
+    return []  # `forming` sees to it, after every event.
 
 
 def _scale(state: CoordinatorState, limits: NodeLimits, now: float) -> list[CoordinatorEffect]:

@@ -57,7 +57,7 @@ def _save(current: AnyRound | None) -> SaveTold | None:
     if isinstance(current, FormingRound | None):
         return None
     saving = current.saving if isinstance(current, RunningRound | InheritedRound) else None
-    if saving is not None and saving.number:
+    if saving is not None and saving.requested:
         left = saving.unheard | saving.unsaved
         stage: SaveStage = "saving" if saving.step is not None else "agreeing"
         return SaveTold(saving.number, stage, saving.step, len(left))

@@ -142,7 +142,7 @@ class HangCase(Struct):
 
 
 class SaveEnd(Struct, frozen=True):
-    """What came of it that all were asked to save, nobody leaving."""
+    """What came of a save after which the round went on."""
 
     number: int
     result: SaveResult
@@ -167,9 +167,11 @@ class RoundCourse(Struct):
     left: dict[str, None] = field(default_factory=dict)
     """Members all of whose workers have ended after they were told to save."""
     saves: int = 0
-    """How often all were asked to save though nobody leaves."""
+    """The number of the last save (`Saving`)."""
     save: SaveEnd | None = None
-    """What came of it the last time that it came to an end."""
+    """What came of the last save after which the round went on."""
+    restart: str = ""
+    """Who asked for its end (`holdfast restart`): it comes when all have saved."""
 
     @property
     def has_success(self) -> bool:
@@ -196,8 +198,11 @@ class Saving(Struct):
     about: str = ""
     """The name of the node with which the reason begins."""
     number: int = 0
+    """Which save of this round it is."""
     leaves: bool = True
-    """Somebody has to leave: the round ends when all have saved."""
+    """The round ends when all have saved."""
+    requested: bool = False
+    """It began with `holdfast save`, as far as is known."""
     listened: bool = False
     """There are workers that ask."""
     unasked: set[str] = field(default_factory=set)

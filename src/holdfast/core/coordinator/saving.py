@@ -1,9 +1,10 @@
-"""All workers of a round save, at one and the same step: before a node leaves it, or on request.
+"""All workers of a round save, at one and the same step: before it ends in order, or on request.
 
 Rules
-1. Whoever has to leave says how long it can wait. All members are told at once, not only the one
-   that was asked to leave: workers talk to each other while they save, and those of one node alone
-   would wait for the others.
+1. A round ends in order when a node has to leave, when there is room for nodes that wait, or when
+   somebody wants fewer nodes or a restart. A node that has to leave says how long it can wait; the
+   others wait for `--save-timeout`. All members are told at once: workers talk to each other while
+   they save, and those of one node alone would wait for the others.
 2. Workers that say which step they are at (`holdfast.draining(step)`) wait there. One that asked
    just before the news counts as waiting at the next step: it is on its way there, and may need
    those who wait for it, so nobody waits to hear of it. When every node has said how far its
@@ -12,8 +13,7 @@ Rules
 3. A step stays as it was decided. A coordinator that takes over and asks again hears of it from
    those who were told, as the furthest.
 4. The wait is over when nobody has anything left to save, or the time of whoever can wait least
-   has passed. Whatever else ends a round ends it at once.
-
+   has passed. A failure or a loss ends the round at once.
 5. Whoever was to leave may be gone with the coordinator that knew of it, or go with its own work
    done. Members whose workers have saved and ended would then wait for an end that nobody brings:
    where nobody saves or wants to leave any more, the round ends for them
@@ -21,14 +21,17 @@ Rules
 
 Nobody waits for a program that does not ask: its nodes answer that nobody listens.
 
-Where nobody leaves (`holdfast save`)
+Where the round goes on (`holdfast save`)
 6. The round goes on, so nobody may be let go on who is expected: until the step is decided, the
    wait can be given up, for all at once (`SaveOver`); from then on it cannot, and is over when all
    have saved. Where workers say their steps, all of them are expected, also those that have never
    asked yet. A worker waits for one of both, however long, and its node tells whoever takes over
    what it knows.
 7. What is given up or over is not begun again by a node that has not heard so.
-8. If somebody has to leave meanwhile, it becomes that: workers are not asked twice.
+8. If the round has to end meanwhile, the same save serves for that: workers are not asked twice. If
+   it need not end any more (the node that waited for room is gone), the save goes on under rule 6.
+9. Each save of a round has a number of its own, also when another coordinator begins it: what is
+   said of an earlier one is not about this one.
 """
 
 from __future__ import annotations
@@ -54,46 +57,65 @@ from holdfast.core.protocol.messages import (
 )
 
 GoingRound = RunningRound | InheritedRound
+EPOCH_BITS = 16
+"""A coordinator numbers fewer saves of one round than this many bits can count."""
 
 
 def begin(
     state: CoordinatorState, current: GoingRound, what: tuple[str, str], until: float, now: float
 ) -> list[CoordinatorEffect]:
-    """Have everybody save until then, or sooner than was said before.
+    """Have everybody save before the round ends: until then, or sooner than was said before.
 
-    `what` is the name of a node, and what is with it.
+    `what` is the name of a node, if it is about one, and what is with it.
     """
     before = current.saving
-    if before is not None and not before.leaves:  # Rule 8.
-        before.leaves, before.reason, before.about = True, " ".join(what), what[0]
-        before.unheard = set(_present(current))  # Told again, they say again where they are.
-        until = min(until, before.until)
-    elif before is not None and before.until <= until:
+    if before is not None and before.leaves and before.until <= until:
         return []
+    reason, about = " ".join(filter(None, what)), what[0]
     if before is None:
+        number = current.course.saves = _next_number(state, current)
         present = set(_present(current))
-        current.saving = before = Saving(" ".join(what), until, present, about=what[0])
+        current.saving = before = Saving(reason, until, present, about=about, number=number)
+    elif not before.leaves:  # Rule 8.
+        before.leaves, before.reason, before.about = True, reason, about
+        before.unheard = set(_present(current))  # Told again, they say again where they are.
     before.until = until
     state.looks["save"] = until
     return _tell_all(current, before, now)
 
 
+def _next_number(state: CoordinatorState, current: GoingRound) -> int:
+    """One that no member knows (rule 9), though not all may have reported to this coordinator."""
+    known = current.course.saves
+    if isinstance(current, InheritedRound):
+        known = max(known, state.tenure.epoch << EPOCH_BITS)
+    return known + 1
+
+
 def want(
     state: CoordinatorState, current: RunningRound, event: OperatorAsked, now: float
 ) -> list[CoordinatorEffect]:
-    """Somebody wants all to save, and nobody leaves."""
-    course, until = current.course, now + event.within_s
-    course.saves += 1
-    reason = f"{event.by} asked all workers to save"
-    current.saving = Saving(
-        reason, until, set(_present(current)), number=course.saves, leaves=False
-    )
-    state.looks["save"] = until
+    """Somebody wants all to save, and the round goes on."""
+    number = current.course.saves = _next_number(state, current)
+    until = state.looks["save"] = now + event.within_s
+    reason, present = f"{event.by} asked all workers to save", set(_present(current))
+    current.saving = Saving(reason, until, present, number=number, leaves=False, requested=True)
     return _tell_all(current, current.saving, now)
 
 
+def call_off(state: CoordinatorState, current: GoingRound, now: float) -> list[CoordinatorEffect]:
+    """The round need not end any more, so it goes on after the save (rule 8)."""
+    saving = current.saving
+    if saving is None or not saving.leaves or current.leaving:
+        return []
+    saving.leaves = False
+    if saving.step is None:
+        saving.until = now
+    return look(state, now)
+
+
 def look(state: CoordinatorState, now: float) -> list[CoordinatorEffect]:
-    """Where nobody leaves: whether it is over (rule 6)."""
+    """Where the round goes on: whether the save is over (rule 6)."""
     current = state.round
     if not isinstance(current, RunningRound | InheritedRound):
         return []
@@ -127,16 +149,17 @@ def _conclude(current: GoingRound, saving: Saving, result: SaveResult) -> list[C
     return [*told, Explain(ENDS[result] + at)]
 
 
-def stands(current: AnyRound | None, standing: Standing, now: float) -> list[CoordinatorEffect]:
-    """A node of the round says what it knows of it that somebody wanted all to save."""
+def stands(state: CoordinatorState, standing: Standing, now: float) -> list[CoordinatorEffect]:
+    """A node of the round says what it knows of its saves."""
+    current = state.round
     if not isinstance(current, RunningRound | InheritedRound):
         return []
     course, told = current.course, standing.saving
     course.saves = max(course.saves, standing.saved, told.number if told is not None else 0)
     effects: list[CoordinatorEffect] = []
     saving = current.saving
-    if saving is not None and not saving.leaves and saving.number <= standing.saved:
-        effects += _conclude(current, saving, "saved")  # Others know that it is over.
+    if saving is not None and saving.number <= standing.saved:
+        effects += _known_to_be_over(state, current, saving, now)
     ended = course.save
     if standing.saved and (ended is None or ended.number < standing.saved):
         course.save = ended = SaveEnd(standing.saved, "saved")
@@ -148,14 +171,25 @@ def stands(current: AnyRound | None, standing: Standing, now: float) -> list[Coo
     return effects + _take_up(current, told, now)
 
 
+def _known_to_be_over(
+    state: CoordinatorState, current: GoingRound, saving: Saving, now: float
+) -> list[CoordinatorEffect]:
+    """An earlier coordinator has told others so; if the round ends, all save once more."""
+    if not saving.leaves:
+        return _conclude(current, saving, "saved")
+    current.saving = None
+    reason = saving.reason.removeprefix(saving.about).strip()
+    return begin(state, current, (saving.about, reason), saving.until, now)
+
+
 def _take_up(current: GoingRound, told: SavingStanding, now: float) -> list[CoordinatorEffect]:
     """Go on with what an earlier coordinator began, and what it decided."""
     saving, step = current.saving, told.step
     if saving is None:
-        until, present = now + told.within_s, set(_present(current))
-        saving = current.saving = Saving(
-            told.reason, until, present, furthest=step, step=step, number=told.number, leaves=False
-        )
+        saving = Saving(told.reason, now + told.within_s, set(_present(current)))
+        saving.number, saving.leaves, saving.requested = told.number, False, True
+        saving.furthest = saving.step = step
+        current.saving = saving
         return _tell_all(current, saving, now)
     if saving.number == told.number and saving.step is None and step is not None:
         saving.step = saving.furthest = step
@@ -222,6 +256,15 @@ def is_over(current: GoingRound, now: float) -> bool:
     if saving is None or now >= saving.until:
         return True
     return _all_have_heard(current, saving) and not saving.unsaved
+
+
+def holds_up(current: GoingRound, now: float) -> bool:
+    """Whether those that have saved and ended still wait for others (rule 5)."""
+    saving = current.saving
+    if saving is None:
+        return False
+    goes_on = saving.requested and not saving.leaves
+    return goes_on or not is_over(current, now)
 
 
 def _all_have_heard(current: GoingRound, saving: Saving) -> bool:

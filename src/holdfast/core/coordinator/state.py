@@ -216,7 +216,7 @@ def ledger(state: CoordinatorState, now: float) -> Ledger:
     """What is written down of all this."""
     current, follows = state.round, state.succession
     missing = missing_reports(current)
-    done = () if current is None or isinstance(current, FormingRound) else current.course.done
+    course = None if current is None or isinstance(current, FormingRound) else current.course
     return Ledger(
         state.round_number,
         len(current.seats) if current is not None else 0,
@@ -227,11 +227,12 @@ def ledger(state: CoordinatorState, now: float) -> Ledger:
         current.seats.roll() if follows is not None and current is not None else 0,
         current.instance if current is not None else 0,
         missing.held if missing is not None else False,
-        tuple(sorted(done)),
+        () if course is None else tuple(sorted(course.done)),
         state.closing,
         marks.top(current.seats.marks) if current is not None else "",
         _kept(state, now),
         state.limits,
+        "" if course is None else course.restart,
     )
 
 

@@ -156,7 +156,7 @@ def _await_members(state: CoordinatorState, written: Ledger, until: float) -> No
         seats_inherited(written),
         started_at=until,
         missing=MissingReports(until, written.held),
-        course=RoundCourse(done=set(written.done)),
+        course=RoundCourse(done=set(written.done), restart=written.restart),
     )
     state.looks["missing"] = until
 
@@ -191,7 +191,6 @@ def _advance(
         inheriting.look,
         ending.look,
         saving.look,
-        ending.left_by_workers,
         judging.settle_round,
         forming.consider,
         _name_successors,

@@ -21,6 +21,7 @@ import zlib
 
 from holdfast.core.node.io import AgentEffect, Dial, HangUp, Report, Say, SetDeadlines, WakeAgent
 from holdfast.core.node.reports import in_full
+from holdfast.core.node.saving import can_save
 from holdfast.core.node.state import (
     HEARTBEAT_TIMER,
     REDIAL_TIMER,
@@ -76,7 +77,8 @@ def lost(state: AgentState, reason: str, permanent: bool, now: float) -> list[Ag
     state.connected = state.dialling = False
     if state.phase in (Phase.CLOSING, Phase.FINISHED):
         return []
-    if state.draining_by is not None and state.phase is Phase.RUNNING:
+    in_vain = state.phase is Phase.RUNNING and (permanent or not can_save(state))
+    if state.draining_by is not None and in_vain:
         return leave(state, state.draining_by)  # Nobody is there to let us out.
     if state.without_contact_since is None:
         state.without_contact_since = now
@@ -197,7 +199,7 @@ def greeting(state: AgentState, now: float, heartbeat: int = 0) -> NodeGreeted:
     assignment = state.assignment
     draining, within_s = "", 0.0
     if state.draining_by is not None:
-        within_s = state.config.timeouts.save_s
+        within_s = max(0.0, state.save_until - now)
         sent = f"{signal_name(state.draining_by)} was sent to its agent"
         draining = cut(state.leave_asked) or sent
     return NodeGreeted(
@@ -239,9 +241,9 @@ def _standing(state: AgentState, now: float) -> Standing | None:
 
 
 def _saving(state: AgentState, now: float) -> SavingStanding | None:
-    """What its workers are to save though nobody leaves: whoever takes over goes on with it."""
+    """What its workers are to save: whoever takes over goes on with it."""
     saving = state.saving
-    if saving is None or not saving.number or state.phase is not Phase.RUNNING:
+    if saving is None or state.phase is not Phase.RUNNING:
         return None
     left_s = max(0.0, saving.until - now)
     return SavingStanding(saving.number, saving.reason, left_s, saving.step)

@@ -2,9 +2,10 @@
 
 Rules
 1. A signal that asks for it (`--drain-signals`) is a drain: the node asks to be let out of its
-   round, once. Where nobody could be asked, or the job is this node's alone and no worker listens,
-   it leaves at once; so it does on any other signal, and on a second one. What is only the first
-   one again is said in `core.policy.signals`.
+   round, once. If no worker listens, and the coordinator is out of reach or the job is this node's
+   alone, it leaves at once; so it does on any other signal, and on a second one. What is only the
+   first one again is said in `core.policy.signals`. Workers that listen may save for as long as
+   there is time and the lease lasts.
 2. Some schedulers send the signal to every process below the agent as well. A worker that dies of
    that very signal has not failed: its node was asked to leave. Such a round cannot go on, so the
    node then leaves at once.
@@ -21,6 +22,7 @@ from msgspec.structs import replace
 
 from holdfast.core.node.io import AgentEffect, Report, Say, WakeAgent
 from holdfast.core.node.reports import in_brief
+from holdfast.core.node.saving import can_save
 from holdfast.core.node.state import ASKED_TIMER, DRAIN_TIMER, AgentState, Phase
 from holdfast.core.node.stopping import DRAIN_MARGIN_S, asks_to_leave, kill, leave
 from holdfast.core.policy.signals import LastSignal, is_repeat
@@ -48,10 +50,10 @@ def signalled(state: AgentState, number: int, now: float) -> list[AgentEffect]:
     if not (asks_to_leave(state, number) and _can_ask(state)):
         return leave(state, number)
     name = signal_name(number)
-    return _ask(state, number, name, f"{name} was sent to its agent")
+    return _ask(state, number, (name, f"{name} was sent to its agent"), now)
 
 
-def asked(state: AgentState, by: str) -> list[AgentEffect]:
+def asked(state: AgentState, by: str, now: float) -> list[AgentEffect]:
     """Somebody wants this node to leave, and sent no signal (rule 3)."""
     is_leaving = state.draining_by is not None or state.interrupted_by is not None
     if is_leaving or state.phase is Phase.CLOSING:
@@ -59,14 +61,16 @@ def asked(state: AgentState, by: str) -> list[AgentEffect]:
     state.leave_asked = f"{by} asked it to leave"
     if not _can_ask(state):
         return leave(state, signal.SIGTERM)
-    return _ask(state, signal.SIGTERM, f"{by} asked this node to leave", state.leave_asked)
+    what = f"{by} asked this node to leave"
+    return _ask(state, signal.SIGTERM, (what, state.leave_asked), now)
 
 
-def _ask(state: AgentState, number: int, what: str, reason: str) -> list[AgentEffect]:
-    """Ask the coordinator to be let out of the round."""
-    state.draining_by = number
+def _ask(state: AgentState, number: int, words: tuple[str, str], now: float) -> list[AgentEffect]:
+    """Ask the coordinator to be let out of the round, now or as soon as it can be reached."""
+    what, reason = words
     times = state.config.timeouts
-    patience_s = times.drain_s + DRAIN_MARGIN_S
+    state.draining_by, state.save_until = number, now + times.save_s
+    patience_s = max(times.drain_s, times.save_s if can_save(state) else 0.0) + DRAIN_MARGIN_S
     leaving = "this node leaves the job as soon as the job can do without it"
     if state.lease is None:
         leaving = "the workers save, and the job ends"
@@ -76,17 +80,10 @@ def _ask(state: AgentState, number: int, what: str, reason: str) -> list[AgentEf
 
 
 def _can_ask(state: AgentState) -> bool:
-    """Once, and where somebody can say when it suits."""
-    if state.draining_by is not None:
+    """Once, and where workers can save, or somebody can say when it suits."""
+    if state.draining_by is not None or state.phase is not Phase.RUNNING:
         return False
-    if state.lease is None and not _can_save(state):
-        return False
-    return state.connected and state.phase is Phase.RUNNING
-
-
-def _can_save(state: AgentState) -> bool:
-    listens = any(one.listens and one.status is None for one in state.workers.values())
-    return listens or state.config.drain_worker_signal is not None
+    return can_save(state) or (state.lease is not None and state.connected)
 
 
 # Workers that die of it.

@@ -1,4 +1,4 @@
-"""How the workers of one node come to save, when somebody leaves their round or wants it.
+"""How the workers of one node come to save, before their round ends in order or on request.
 
 Rules
 1. Only workers that listen are waited for: those that have called `holdfast.draining`, and all
@@ -10,7 +10,8 @@ Rules
    the coordinator asks again, which may be another one.
 4. A worker that ends well after it was told to save has left, not finished: that is no success.
    That all of them have is told, too: whoever was to be let out may be gone by then, and its
-   coordinator with it. Where nobody leaves, it has left all the same, unless it was heard to go on.
+   coordinator with it. Where the round goes on, it has left all the same, unless it was heard to go
+   on.
 5. A worker may have saved before, since somebody wanted it: each time has a serial, and what is
    said of an older one is not about this one.
 
@@ -62,7 +63,7 @@ def save_now(state: AgentState, message: SaveNow, now: float) -> list[AgentEffec
         effects += _signal(state)
     if is_new:
         effects += _say(state, message)
-    saving.until = min(saving.until, until)
+    saving.until = until
     saving.step = message.step if saving.step is None else saving.step
     saving.heard_told = saving.saved_told = saving.left_told = False
     effects.append(_shown(saving))
@@ -87,7 +88,7 @@ def _shown(saving: SavingHere) -> ShowSaving:
 
 
 def save_over(state: AgentState, message: SaveOver) -> list[AgentEffect]:
-    """All have saved, or could not agree where; and nobody leaves."""
+    """All have saved, or could not agree where; and the round goes on."""
     if state.phase is not Phase.RUNNING or message.round != state.last_round:
         return []
     if message.saved:
@@ -144,11 +145,13 @@ def answered(state: AgentState, event: SaveAnswered) -> list[AgentEffect]:
 def answers(state: AgentState) -> list[AgentEffect]:
     """What the coordinator is owed, after whatever has happened to a worker (rule 3)."""
     saving = state.saving
-    if saving is None or state.phase is not Phase.RUNNING:
+    if state.phase is not Phase.RUNNING:
         return []
+    if saving is None:
+        return [Report(WorkersSaved(state.last_round, left=True))] if has_left(state) else []
     effects: list[AgentEffect] = []
     listeners = _listeners(state)
-    unasked = saving.number > 0 and _has_unasked(state)
+    unasked = not saving.leaves and _has_unasked(state)
     is_news = not saving.heard_told or saving.unasked_told != unasked
     if is_news and all(_has_heard(saving, one) for one in listeners):
         saving.heard_told, saving.unasked_told = True, unasked
@@ -164,6 +167,12 @@ def answers(state: AgentState) -> list[AgentEffect]:
         saving.saved_told, saving.left_told = True, left
         effects.append(Report(WorkersSaved(state.last_round, left, saving.number)))
     return effects
+
+
+def can_save(state: AgentState) -> bool:
+    """Whether a worker that runs listens, or is sent the signal that asks for it."""
+    listens = any(one.listens and one.status is None for one in state.workers.values())
+    return listens or state.config.drain_worker_signal is not None
 
 
 def _listeners(state: AgentState) -> list[WorkerLife]:

@@ -189,9 +189,11 @@ class AgentState(Struct):
     closing: Outcome | None = None
     """No further round is wanted, and how the job ends unless the present one succeeds."""
     draining_by: int | None = None
+    """The signal that asked the node to go, while its round still runs."""
+    save_until: float = 0.0
+    """How long it can wait for workers to save, once it was asked to go."""
     leave_asked: str = ""
     """Who asked it to leave, in a sentence about it, where that was no signal."""
-    """The signal that asked the node to go, while its round still runs."""
     let_out: bool = False
     """The coordinator has ended the round for it."""
     goes_on: bool = False
@@ -200,7 +202,7 @@ class AgentState(Struct):
     saves: int = 0
     """How many times workers of this node were asked to save."""
     saved: int = 0
-    """The last number under which all workers of the round have, without anybody leaving."""
+    """The last save of the round after which it went on."""
     deaths_held: bool = False
     """A worker died of a signal that may be meant for the whole node: a moment shows whether."""
 

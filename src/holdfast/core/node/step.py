@@ -166,7 +166,7 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
         case SignalReceived():
             return signalled(state, event.signal, now)
         case LeaveAsked():
-            return asked(state, event.by)
+            return asked(state, event.by, now)
         case ClosingAsked():
             return closing_asked(state, event.outcome)
         case Released():

@@ -100,6 +100,8 @@ class Ledger(Struct, frozen=True, omit_defaults=True):
     """On which rounds failed: some are kept out for a while."""
     limits: NodeLimits | None = None
     """In place of what the nodes were started with (`core.coordinator.operating`)."""
+    restart: NameOrNone = ""
+    """Who asked for the end of the round, in words; it may not have come yet."""
 
 
 class Document(Struct, frozen=True, omit_defaults=True):

@@ -63,7 +63,7 @@ class Seen(Struct, frozen=True, omit_defaults=True):
 
 
 class SavingStanding(Struct, frozen=True, omit_defaults=True):
-    """Workers are to save though nobody leaves, as far as a node knows of it."""
+    """Workers are to save, as far as a node knows of it."""
 
     number: Number
     reason: Line
@@ -82,9 +82,9 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     instance: Number = 0
     """Of the job, when the round was announced: another one may have a round of that number."""
     saving: SavingStanding | None = None
-    """What its workers were asked to save, nobody leaving, and may not have."""
+    """What its workers were asked to save, and may not have."""
     saved: Number = 0
-    """The last time that all workers of the round were asked for that, and did."""
+    """The last save of the round after which it went on."""
     lease_ended: bool = False
     """It had to stop workers that did well, because nobody renewed its lease."""
 
@@ -319,7 +319,7 @@ class StopRound(Record, frozen=True):
 
 
 class SaveNow(Record, frozen=True):
-    """Have the workers of a round save, since somebody has to leave it or wants it. All are told.
+    """Have the workers of a round save, before it ends in order or on request. All are told.
 
     First without a step: those who can, wait where they are (`SaveHeard`). Then with the step at
     which all of them save, the furthest that any had reached.
@@ -332,7 +332,7 @@ class SaveNow(Record, frozen=True):
     about: NameOrNone = ""
     """The node with whose name the reason begins, if it does."""
     number: Number = 0
-    """Which time of this round it is that somebody wants it; 0 where somebody leaves."""
+    """Which save of the round it is."""
     leaves: bool = True
     """Whether the round ends when all have saved."""
 

@@ -170,6 +170,10 @@ class Lookout:
         found = {} if pages is None else {one: pages.next_ask(one) for one in self._workers}
         return {local_rank: step for local_rank, step in found.items() if step is not None}
 
+    def is_shielded(self, local_rank: int, pid: int, number: int) -> bool:
+        """Whether this signal does not end a worker, since it asks whether to save."""
+        return self._pages is not None and bool(self._pages.shielded(local_rank, pid) >> number & 1)
+
     def _running(self) -> list[Watched]:
         return [worker for worker in self._workers.values() if not worker.has_ended]
 

@@ -74,6 +74,13 @@ class RoundPages:
             step = _word(page, layout.ASKED)
         return step if step > 0 else None
 
+    def shielded(self, local_rank: int, pid: int) -> int:
+        """Signals that do not end this process, as a mask (`worker.shield`)."""
+        start = local_rank * layout.SIZE
+        with memoryview(self._memory) as memory, memory[start:][: layout.SIZE] as page:
+            is_about_it = _word(page, layout.SHIELDED_PID) == pid
+            return _word(page, layout.SHIELDED) if is_about_it else 0
+
     def expired(self, local_rank: int) -> str:
         """The scope of this worker whose deadline is over the longest, by its name; or nothing."""
         now = time.monotonic()

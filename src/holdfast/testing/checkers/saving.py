@@ -1,10 +1,12 @@
-"""Before a node leaves a round all of its workers save, at one step, if they ask and there is time.
+"""Before a round ends in order all of its workers save, at one step, if they ask and there is time.
 
-Whenever all are asked to, nobody leaving, they save at one step, too, and nobody who waited is let
-go on once another has saved: it would be missing there.
+A round ends in order for newcomers, because somebody asked for it, or so that a node can leave: no
+worker that asks has anything left to save then. Whenever all save they do so at one step, also if
+the round goes on, and nobody who waited is let go on once another has saved: it would be missing
+there. A node that has to leave does not stop a worker that saves while there is time.
 
-Whether there was time is only judged where nothing else went wrong: whoever is asked twice, or
-loses its coordinator, waits for nobody.
+Whether a node left too soon is only judged where nothing else went wrong: whoever is asked twice,
+or loses its coordinator, waits for nobody.
 """
 
 from __future__ import annotations
@@ -13,10 +15,16 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
+from holdfast.core.protocol.messages import CloseJob, StopRound
 from holdfast.testing.facts import (
+    CheckpointWritten,
+    Delivered,
+    FaultStruck,
     History,
+    LeaseRenewed,
     NodeDrained,
     RoundEnding,
+    SaveAsked,
     SteppedDown,
     Violation,
     WorkerBegan,
@@ -30,8 +38,11 @@ from holdfast.testing.plan import FaultKind, Plan
 
 NAME = "saving"
 ORDERLY: frozenset[FaultKind] = frozenset({"drain", "everybody is asked"})
+DRIFT = 1.05
 BARELY_S = 0.5
 """Whoever begins to listen so shortly before somebody is asked may not be known to."""
+IN_TIME_S = 0.05
+"""So shortly before its end a time may count as over: clocks differ."""
 
 
 class RoundSaved(Struct):
@@ -39,19 +50,35 @@ class RoundSaved(Struct):
 
     first: dict[int, WorkerSaved] = field(default_factory=dict)
     """By the number of what was to be saved."""
+    asked: dict[int, float] = field(default_factory=dict)
+    """By that number: since when."""
+    until: float = 0.0
+    """How long there is time for the last of them."""
     listens: dict[int, float] = field(default_factory=dict)
-    """By rank of those that run and have not saved: since when."""
-    asked_at: float | None = None
+    """By rank of those that run: since when."""
+    written: dict[int, float] = field(default_factory=dict)
+    """By rank: when it had last saved."""
+    drained_at: float | None = None
     nodes: set[str] = field(default_factory=set)
     ranks: set[int] = field(default_factory=set)
 
+    def unsaved(self, asked_at: float) -> list[int]:
+        """Those who listened by then, and have not saved since."""
+        return [
+            rank
+            for rank, since in self.listens.items()
+            if since < asked_at - BARELY_S and self.written.get(rank, 0.0) < asked_at
+        ]
+
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
+    yield from _stopped_while_saving(plan, history)
     rounds: dict[int, RoundSaved] = {}
     is_orderly = all(fault.kind in ORDERLY for fault in plan.faults) and plan.strike is None
-    asked: set[str] = set()
+    drained: set[str] = set()
     of_workers = (WorkerBegan, WorkerEnded, WorkerListened, WorkerReleased, WorkerSaved)
-    for fact in only(history, *of_workers, NodeDrained, RoundEnding, SteppedDown):
+    of_rounds = (CheckpointWritten, NodeDrained, RoundEnding, SaveAsked, SteppedDown)
+    for fact in only(history, *of_workers, *of_rounds):
         match fact:
             case WorkerBegan():
                 known = rounds.setdefault(fact.round, RoundSaved())
@@ -61,23 +88,39 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                 known.ranks.add(fact.rank)
             case WorkerListened():
                 rounds[fact.round].listens[fact.rank] = fact.at
+            case SaveAsked() if fact.round in rounds:
+                rounds[fact.round].asked.setdefault(fact.number, fact.at)
+                rounds[fact.round].until = fact.until
             case WorkerSaved():
-                rounds[fact.round].listens.pop(fact.rank, None)
                 yield from _one_step(rounds[fact.round], fact)
+            case CheckpointWritten():
+                rounds[fact.round].written[fact.rank] = fact.at
             case WorkerReleased():
                 yield from _left_behind(rounds[fact.round], fact)
             case WorkerEnded():
                 rounds[fact.round].listens.pop(fact.rank, None)
             case NodeDrained():
-                is_orderly &= fact.node not in asked
-                asked.add(fact.node)
+                is_orderly &= fact.node not in drained
+                drained.add(fact.node)
                 for known in rounds.values():
-                    if fact.node in known.nodes and known.asked_at is None:
-                        known.asked_at = fact.at
+                    if fact.node in known.nodes and known.drained_at is None:
+                        known.drained_at = fact.at
             case SteppedDown():
                 is_orderly = False
-            case RoundEnding(kind="drain") if is_orderly and fact.round in rounds:
-                yield from _too_soon(plan, rounds[fact.round], fact)
+            case RoundEnding() if fact.round in rounds:
+                if fact.kind in ("newcomers", "asked"):
+                    yield from _thrown_away(rounds[fact.round], fact)
+                elif fact.kind == "drain" and is_orderly:
+                    yield from _left_too_soon(plan, rounds[fact.round], fact)
+
+
+def _thrown_away(known: RoundSaved, fact: RoundEnding) -> Iterator[Violation]:
+    asked_at = known.asked[max(known.asked)] if known.asked else fact.at
+    is_over = bool(known.asked) and fact.at >= known.until - IN_TIME_S
+    unsaved = [] if is_over else known.unsaved(asked_at)
+    if unsaved:
+        text = f"round {fact.round} was ended ({fact.kind}) before rank {unsaved[0]} had saved"
+        yield Violation(NAME, fact.at, text)
 
 
 def _one_step(known: RoundSaved, fact: WorkerSaved) -> Iterator[Violation]:
@@ -96,11 +139,47 @@ def _left_behind(known: RoundSaved, fact: WorkerReleased) -> Iterator[Violation]
         yield Violation(NAME, fact.at, text)
 
 
-def _too_soon(plan: Plan, known: RoundSaved, fact: RoundEnding) -> Iterator[Violation]:
-    asked_at = known.asked_at
-    if asked_at is None or fact.at >= asked_at + plan.config.timeouts.save_s / 1.05:
+def _left_too_soon(plan: Plan, known: RoundSaved, fact: RoundEnding) -> Iterator[Violation]:
+    drained_at = known.drained_at
+    if drained_at is None or fact.at >= drained_at + plan.config.timeouts.save_s / DRIFT:
         return
-    unsaved = [rank for rank, since in known.listens.items() if since < asked_at - BARELY_S]
+    unsaved = known.unsaved(drained_at)
     if unsaved:
         text = f"round {fact.round} was ended for a drain before rank {unsaved[0]} had saved"
         yield Violation(NAME, fact.at, text)
+
+
+def _stopped_while_saving(plan: Plan, history: History) -> Iterator[Violation]:
+    """A node that has to leave stops its workers when it is told to, or has no time left."""
+    drained: dict[str, list[float]] = {}
+    leases: dict[str, float] = {}
+    listens: dict[tuple[str, int, int], float] = {}
+    told: set[str] = set()
+    of_nodes = (Delivered, FaultStruck, LeaseRenewed, NodeDrained)
+    of_workers = (WorkerListened, CheckpointWritten, WorkerEnded)
+    for fact in only(history, *of_nodes, *of_workers):
+        match fact:
+            case NodeDrained():
+                drained.setdefault(fact.node, []).append(fact.at)
+            case FaultStruck() if fact.kind == "whole tree is asked":
+                told.add(fact.node)  # A worker that does not ask yet dies of it.
+            case LeaseRenewed():
+                leases[fact.node] = fact.until
+            case Delivered() if isinstance(fact.message, StopRound | CloseJob) and fact.obeyed:
+                told.add(fact.node)
+            case Delivered():
+                told.discard(fact.node)
+            case WorkerListened():
+                listens[fact.node, fact.round, fact.rank] = fact.at
+            case CheckpointWritten():
+                listens.pop((fact.node, fact.round, fact.rank), None)
+            case WorkerEnded():
+                since = listens.pop((fact.node, fact.round, fact.rank), None)
+                asked = drained.get(fact.node, [])
+                if since is None or fact.how != "stopped" or len(asked) != 1 or fact.node in told:
+                    continue
+                until = asked[0] + plan.config.timeouts.save_s / DRIFT
+                lease_until = leases.get(fact.node, 0.0) - plan.config.leases.stop_reserve_s
+                if since < asked[0] - BARELY_S and fact.at < min(until, lease_until):
+                    text = f"rank {fact.rank} was stopped while it saved, so that its node leaves"
+                    yield Violation(NAME, fact.at, text)
