@@ -35,6 +35,7 @@ from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
+from holdfast.transport import descriptors
 
 if TYPE_CHECKING:
     from holdfast.node.dashboard import AgentDashboard
@@ -120,6 +121,7 @@ class Agent:
     def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
         """Live through the job. Whatever happens, nothing is left behind."""
         linux.set_subreaper()
+        descriptors.provide(self.config.slots, self.config.max_nodes)
         self.workplace.open(spawner, self._loop)
         if self.config.max_nodes > 1:  # Else nobody goes on without it.
             self.workplace.keep_note(self._disk, self.node)

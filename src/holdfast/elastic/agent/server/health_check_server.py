@@ -83,7 +83,9 @@ class _Serving:
 
     def __init__(self, port: int, answer: Callable[[PageRequest], HttpResponse]) -> None:
         self._loop = EventLoop()
-        self._server = HttpServer(self._loop, {"/*": Route(get=at_once(answer))}, _nobody_cares)
+        self._server = HttpServer(
+            self._loop, {"/*": Route(get=at_once(answer))}, _nobody_cares, "health"
+        )
         try:
             self.port = self._server.listen("", port)[1]
         except OSError:
