@@ -251,10 +251,17 @@ class Scene:
         """When all have gone, nothing of them is left, and a newcomer is answered."""
         for client in list(self._owed):
             self._forget(client)
+        try:
+            self._stage.until(lambda: not any(self._left().values()))
+        except AssertionError:
+            raise Broken(f"all have gone, and there is left: {self._left()}") from None
+        self._stage.assert_undisturbed()
+        self._check()
+
+    def _left(self) -> dict[str, int]:
         stage, server = self._stage, self._stage.server
-        stage.until(lambda: server.connections == 0)
-        self._turns(3)
-        left = {
+        return {
+            "connections": server.connections,
             "unfinished": server.buffers.unfinished_bytes,
             "unread": server.buffers.unread_bytes,
             "begun": len(server.buffers._begun),
@@ -267,7 +274,3 @@ class Scene:
             "in line": len(server._wanting) + bool(server._probes) + bool(server._others),
             "open streams": sum(one is not None and one.is_open for one in stage.streams),
         }
-        if any(left.values()):
-            raise Broken(f"all have gone, and there is left: {left}")
-        stage.assert_undisturbed()
-        self._check()

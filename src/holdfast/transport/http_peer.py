@@ -120,6 +120,14 @@ class HttpPeer:
         """What was received and not taken yet."""
         return self._http.trailing_data[0]
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether it has said something that was not received yet."""
+        try:
+            return bool(self._socket.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
+
     def _note_unfinished(self) -> None:
         """Tell how much of a request is held that is not whole."""
         size = len(self._waiting)

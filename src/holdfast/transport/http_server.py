@@ -26,7 +26,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.transport import descriptors
@@ -101,22 +101,25 @@ class HttpServer:
         return len(self._peers)
 
     def _has_room(self) -> bool:
-        return len(self._peers) < self._limit or any(self.idle)
+        return len(self._peers) < self._limit or self._dispensable() is not None
 
-    def _make_room(self, idle: Iterable[HttpPeer]) -> None:
-        """Hang up on the oldest of those who have not asked, from where most of them come."""
-        oldest_first = list(idle)
-        if oldest_first:
-            by_address = Counter(peer.address for peer in oldest_first)
-            ((address, _),) = by_address.most_common(1)
-            next(peer for peer in oldest_first if peer.address == address).close()
+    def _dispensable(self, address: str | None = None) -> HttpPeer | None:
+        """The oldest of those who were told the last word, or have not asked; from that address, or
+        from where most of them are."""
+        silent = [*self.lingering, *(peer for peer in self.idle if not peer.has_unread)]
+        if address is None and silent:
+            address = Counter(peer.address for peer in silent).most_common(1)[0][0]
+        return next((peer for peer in silent if peer.address == address), None)
 
     def _on_accepted(self, sock: socket.socket) -> None:
         address = peer_of(sock)
-        if len(self._peers) >= self._limit:
-            self._make_room(self.idle)
+        older = None
         if not self._crowd.has_room_for(address, self._limit):
-            self._make_room(peer for peer in self.idle if peer.address == address)
+            older = self._dispensable(address)
+        elif len(self._peers) >= self._limit:
+            older = self._dispensable()
+        if older is not None:
+            older.close()
         if not self._crowd.has_room_for(address, self._limit):
             sock.close()
             return
