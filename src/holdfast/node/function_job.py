@@ -7,6 +7,7 @@ import shutil
 import sys
 
 from holdfast.processes.spawner_process import fill_standard_streams, start_spawner
+from holdfast.runtime.failing import status_of
 
 
 def main(folder: str, lifeline: int) -> int:
@@ -45,4 +46,4 @@ def main(folder: str, lifeline: int) -> int:
 
 
 if __name__ == "__main__":
-    os._exit(main(sys.argv[1], int(sys.argv[2])))
+    os._exit(status_of(lambda: main(sys.argv[1], int(sys.argv[2]))))
