@@ -21,12 +21,13 @@ def main(folder: str, lifeline: int) -> int:
     from holdfast.core.policy.config import JobConfig
     from holdfast.node.agent import Agent
     from holdfast.node.launch import CONFIG, OUTCOME
+    from holdfast.processes.bare import linux
     from holdfast.processes.commands import how_to_start
     from holdfast.runtime.loop import EventLoop
 
     with open(os.path.join(folder, CONFIG), "rb") as file:
         config = msgspec.json.decode(file.read(), type=JobConfig)
-    loop = EventLoop()
+    loop = EventLoop(linux.boot_timer())
     agent = Agent(config, loop, print_report=False)  # The caller raises it.
     lost = []
 

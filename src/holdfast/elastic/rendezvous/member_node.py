@@ -50,6 +50,7 @@ from holdfast.node.engine import Engine
 from holdfast.node.meeting import Means, add_network
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
+from holdfast.processes.bare import linux
 from holdfast.processes.host.reserved_ports import ReservedPort
 from holdfast.registers.register import Register
 from holdfast.runtime.disk import Disk
@@ -87,7 +88,7 @@ class MemberNode:
         self._go_by = 0.0
         self._level = logging.INFO
         self._engine: Engine | None = None
-        self._loop = EventLoop()
+        self._loop = EventLoop(linux.boot_timer())
         self.calls = ThreadCalls(self._loop)
         self._disk = Disk(self._loop, self._say)
 
