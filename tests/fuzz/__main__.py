@@ -2,12 +2,13 @@
 
     python -m tests.fuzz --minutes 60 --seed 1
 
-Four targets take turns:
+Five targets take turns:
 
     full      a job whose seats are all taken: nothing that a stranger says may touch it
     open      a job with free seats: a stranger may take part, and may end it, but not crash it
     record    the coordinator's record on disk, as it is found at the start
     document  the document in a register, under a running job
+    http      a server of health or of pages, and clients that send anything
 
 Whatever must never happen ends the run with what was said, and status 1. New kinds of answers are
 added to the corpus, which `tests/fuzz/test_corpus.py` says again.
@@ -25,6 +26,7 @@ from pathlib import Path
 
 from .corpus import Corpus
 from .documents import fuzz_document, fuzz_record
+from .http_requests import fuzz_http
 from .jobs import Broken
 from .messages import fuzz_messages
 
@@ -33,6 +35,7 @@ TARGETS = {
     "open": fuzz_messages(False),
     "record": fuzz_record,
     "document": fuzz_document,
+    "http": fuzz_http,
 }
 
 

@@ -69,6 +69,8 @@ class Corpus:
             self._kept[kind] = text
 
     def save(self) -> None:
+        if not self._kept:
+            return
         FOLDER.mkdir(exist_ok=True)
         lines = [f"{kind}\t{text}\n" for kind, text in sorted(self._kept.items())]
         self.path.write_text("".join(lines))

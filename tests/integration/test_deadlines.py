@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+
+from ..timers_of_processes import timers_of
 
 # Rank 1 is late as the test says; rank 0 is not, and waits.
 LATE = """
@@ -59,3 +62,10 @@ def test_a_timer_of_pytorchs_file_timer_ends_its_worker_with_the_scope_named(run
     path = Path(job.read("path.1"))
     assert path == Path(job.read("path.0"))
     assert not path.exists(), "the pipe is left"
+
+
+def test_an_agent_waits_on_the_clock_of_leases(start_job) -> None:
+    """With timeouts alone nobody would see, after a suspend, that a lease is over."""
+    job = start_job("--no-warm", script="open('began', 'w'); import signal; signal.pause()")
+    job.until_files("began")
+    assert [timer.clock for timer in timers_of(job.process.pid)] == [time.CLOCK_BOOTTIME]

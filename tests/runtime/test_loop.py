@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
 
 import pytest
 
+from holdfast.processes.bare import linux
 from holdfast.runtime.loop import EventLoop, Inbox
 
 
@@ -63,13 +63,60 @@ def test_a_call_made_by_a_call_comes_in_the_next_turn(loop) -> None:
 def test_timers_go_off_in_order_and_equal_ones_as_they_were_set(loop, monkeypatch) -> None:
     calls: list[str] = []
     with monkeypatch.context() as patch:
-        now = time.monotonic()
-        patch.setattr(time, "monotonic", lambda: now)  # However long it takes to set them.
+        now = loop.now()
+        patch.setattr(loop, "now", lambda: now)  # However long it takes to set them.
         loop.call_later(0.02, calls.append, "third")
         loop.call_later(0.01, calls.append, "first")
         loop.call_later(0.01, calls.append, "second")
     run(loop, lambda: len(calls) == 3)
     assert calls == ["first", "second", "third"]
+
+
+class EventWaker:
+    """Readable when the test says so, whatever the time is."""
+
+    def __init__(self) -> None:
+        self.number = os.eventfd(0)
+        self.moments: list[float | None] = []
+
+    def fileno(self) -> int:
+        return self.number
+
+    def set(self, at: float | None) -> None:
+        self.moments.append(at)
+
+    def close(self) -> None:
+        os.close(self.number)
+
+
+def test_a_waker_ends_the_wait_and_no_timeout_does(monkeypatch) -> None:
+    """As after a suspend: the clock has gone on, and no timeout knows of it."""
+    waker = EventWaker()
+    loop = EventLoop(waker)
+    calls: list[str] = []
+    before = loop.now()
+    loop.call_later(100, calls.append, "due")
+    assert loop._time_to_wait() is None
+    (moment,) = waker.moments
+    assert moment is not None
+    assert moment >= before + 100
+    monkeypatch.setattr(loop, "now", lambda: moment)
+    os.eventfd_write(waker.number, 1)
+    loop.run_until(lambda: bool(calls))
+    assert loop._time_to_wait() is None
+    assert waker.moments[-1] is None, "nothing is left to be woken for"
+    loop.close()
+
+
+def test_timers_go_off_by_a_waker_of_the_kernel() -> None:
+    loop = EventLoop(linux.BootTimer())
+    calls: list[int] = []
+    for number in (3, 1, 2):
+        loop.call_later(number * 0.01, calls.append, number)
+    loop.call_later(600, calls.append, 4)
+    loop.run_until(lambda: len(calls) == 3)
+    assert calls == [1, 2, 3]
+    loop.close()
 
 
 def test_what_is_cancelled_is_not_called(loop) -> None:

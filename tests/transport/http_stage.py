@@ -100,6 +100,7 @@ class HttpStage:
             "/slow": Route(get=at_once(self._slow)),
             "/echo": Route(post=at_once(lambda request: HttpResponse(request.body)), body_most=100),
             "/large": Route(get=at_once(lambda request: HttpResponse(b"x" * (16 << 20)))),
+            "/livez": Route(get=at_once(self._live_probe), comes_first=True),
             "/later": Route(get=lambda request, reply: self.replies.append(reply)),
             "/live": Route(get=self._live),
             "/broken": Route(get=at_once(self._broken)),
@@ -112,6 +113,10 @@ class HttpStage:
     def _hello(self, request: PageRequest) -> HttpResponse:
         self.requests.append(request)
         return HttpResponse(b"hello\n")
+
+    def _live_probe(self, request: PageRequest) -> HttpResponse:
+        self.requests.append(request)
+        return HttpResponse(b"alive\n")
 
     def _slow(self, request: PageRequest) -> HttpResponse:
         time.sleep(2 * TURN_S)  # Of the kind that is not waited for, but worked on.

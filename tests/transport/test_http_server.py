@@ -278,6 +278,61 @@ def test_a_head_of_a_stream_is_only_its_head(stage: HttpStage) -> None:
     client.get("/hello").until_answers(2)
 
 
+# What one request leaves behind for the next.
+
+HEAD = "HEAD /hello HTTP/1.1\nHost: here\n\n"
+
+
+def after_a_head(stage: HttpStage) -> HttpClient:
+    client = stage.connect().send(HEAD)
+    stage.until(lambda: client.text.endswith("\n\n"))
+    return client
+
+
+def test_after_a_head_what_is_not_http_is_told_so(stage: HttpStage) -> None:
+    client = after_a_head(stage).send("this is not HTTP\n\n")
+    answer = client.until_ended()
+    assert " 400 " in answer
+    assert answer.endswith("this is not a request of HTTP/1.1\n")
+    stage.assert_undisturbed()
+
+
+def test_half_a_request_after_a_head_is_given_up(
+    stage: HttpStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buffers, "FRAME_TIMEOUT_S", 0.2)
+    client = after_a_head(stage).send("GET /hel")
+    assert " 408 " in client.until_ended()
+    stage.assert_undisturbed()
+
+
+def test_a_body_that_breaks_off_after_a_head_is_told_so(stage: HttpStage) -> None:
+    client = after_a_head(stage)
+    client.send("POST /echo HTTP/1.1\nHost: h\nTransfer-Encoding: chunked\n\nnothing\n")
+    assert " 400 " in client.until_ended()
+    stage.assert_undisturbed()
+
+
+def test_half_a_request_that_came_with_a_whole_one_is_given_up(
+    stage: HttpStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if it had come alone: not only when an idle connection would be."""
+    monkeypatch.setattr(buffers, "FRAME_TIMEOUT_S", 0.2)
+    client = stage.connect().send("GET /hello HTTP/1.1\nHost: h\n\nGET /hel")
+    answer = client.until_ended()
+    assert answer.count("hello\n") == 1
+    assert " 408 " in answer
+
+
+def test_an_answer_that_http_does_not_allow_ends_its_client_alone(stage: HttpStage) -> None:
+    client = stage.connect().get("/later")
+    stage.until(lambda: stage.replies)
+    stage.replies[0](HttpResponse(b"", headers=(("X", "two\nlines"),)))
+    client.until_ended()
+    assert len(stage.problems) == 1
+    stage.assert_undisturbed()
+
+
 # Slow and hostile ones.
 
 
@@ -351,11 +406,44 @@ def test_when_all_places_are_taken_the_idle_make_room(
     stage: HttpStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stage.server, "_limit", 8)
-    monkeypatch.setattr(http_server, "PATIENCE_WHEN_FULL_S", 0.0)
     monkeypatch.setattr(listener, "PAUSE_S", 0.01)
     idle = [stage.connect(f"127.0.0.{number + 1}") for number in range(8)]
     stage.assert_undisturbed()
     stage.until(lambda: any(client.is_ended for client in idle))
+
+
+def test_idle_ones_of_the_same_address_make_room(
+    stage: HttpStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage.server, "_limit", 8)
+    idle = [stage.connect() for _ in range(7)]
+    stage.until(lambda: stage.server.connections == 7)
+    page = stage.connect()
+    assert page.get("/hello").until_answers().endswith(HELLO)
+    stage.until(lambda: idle[0].is_ended)
+    assert not any(client.is_ended for client in idle[1:])
+
+
+def test_where_most_are_idle_the_oldest_makes_room(
+    stage: HttpStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage.server, "_limit", 8)
+    few = [stage.connect("127.0.0.2") for _ in range(3)]
+    many = [stage.connect("127.0.0.3") for _ in range(5)]
+    stage.until(lambda: stage.server.connections == 8)
+    assert stage.connect("127.0.0.9").get("/hello").until_answers().endswith(HELLO)
+    stage.until(lambda: many[0].is_ended)
+    assert not any(client.is_ended for client in (*few, *many[1:]))
+
+
+def test_halves_of_requests_keep_nobody_out(
+    stage: HttpStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage.server, "_limit", 8)
+    halves = [stage.connect("127.0.0.3").send("GET /hel") for _ in range(7)]
+    stage.until(lambda: sum(bool(peer._waiting) for peer in stage.server._peers) == 7)
+    assert stage.connect("127.0.0.3").get("/hello").until_answers().endswith(HELLO)
+    stage.until(lambda: sum(client.is_ended for client in halves) == 1)
 
 
 def test_one_address_leaves_room_for_others(
@@ -381,9 +469,56 @@ def test_a_flood_of_requests_holds_no_turn_of_the_loop_up(stage: HttpStage) -> N
 
     before = 0
     stage.until(one_turn)
-    assert most <= http_server.EVENTS_A_TURN
+    assert most <= http_server.REQUESTS_A_TURN
     for client in floods:
         assert client.until_answers(200).count("hello\n") == 200
+
+
+def test_who_asks_much_at_once_has_one_request_in_a_turn(stage: HttpStage) -> None:
+    flood = stage.connect().send("GET /hello HTTP/1.1\nHost: h\n\n" * 200)
+    turns: list[int] = []
+
+    def one_turn() -> bool:
+        turns.append(len(stage.requests))
+        return turns[-1] == 200
+
+    stage.until(one_turn)
+    assert {later - before for before, later in itertools.pairwise(turns)} <= {0, 1}
+    assert flood.until_answers(200).count("hello\n") == 200
+
+
+def test_addresses_take_turns_however_many_clients_they_have(stage: HttpStage) -> None:
+    """All of them ask for pages that fill a turn each; so does the one that is alone."""
+    crowd = [stage.connect() for _ in range(12)]
+    for client in crowd:
+        client.send("GET /slow HTTP/1.1\nHost: h\n\n" * 3)
+    stage.until(lambda: stage.requests)
+    alone = stage.connect("127.0.0.9").get("/slow")
+    asked_before = len(stage.requests)
+    stage.until(lambda: any(request.address == "127.0.0.9" for request in stage.requests))
+    assert len(stage.requests) - asked_before <= 4
+    assert alone.until_answers().endswith(HELLO)
+
+
+def test_a_probe_comes_first_also_from_an_address_that_floods(stage: HttpStage) -> None:
+    crowd = [stage.connect() for _ in range(12)]
+    for client in crowd:
+        client.send("GET /slow HTTP/1.1\nHost: h\n\n" * 3)
+    stage.until(lambda: stage.requests)
+    probe = stage.connect().get("/livez?verbose")
+    asked_before = len(stage.requests)
+    stage.until(lambda: any(request.path == "/livez" for request in stage.requests))
+    assert len(stage.requests) - asked_before <= 4
+    assert probe.until_answers().endswith("alive\n")
+
+
+def test_a_flood_of_probes_leaves_others_their_turns(stage: HttpStage) -> None:
+    floods = [stage.connect() for _ in range(40)]
+    for client in floods:
+        client.send("GET /livez HTTP/1.1\nHost: h\n\n" * 30)
+    stage.until(lambda: stage.requests)
+    stage.connect("127.0.0.9").get("/hello").until_answers()
+    assert len(stage.requests) < 40 * 30
 
 
 def test_pages_that_take_long_to_make_come_one_in_a_turn(stage: HttpStage) -> None:

@@ -73,10 +73,11 @@ def main(argv: list[str] | None = None) -> int:
             _die_of_an_interrupt()
         from holdfast.cli.run import run
 
-        status = run(words[1:])
-        if argv is None:
-            _leave(status)
-        return status
+        if argv is not None:
+            return run(words[1:])
+        from holdfast.runtime.failing import status_of
+
+        _leave(status_of(lambda: run(words[1:])))
     if verb in VERBS:
         from importlib import import_module
 

@@ -78,6 +78,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     if config.max_nodes > 1:
         _print_about_several_nodes(config, secret)
     from holdfast.node.agent import Agent
+    from holdfast.processes.bare import linux
     from holdfast.processes.commands import how_to_start
     from holdfast.runtime.loop import EventLoop
 
@@ -92,7 +93,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
             print(f"holdfast: this node stays out: {unfit}", file=sys.stderr)
             return exit_status.UNFIT
         config, started = _staying_out(config, unfit)
-    loop, secrets = EventLoop(), secrets_of(config, secret)
+    loop, secrets = EventLoop(linux.boot_timer()), secrets_of(config, secret)
     agent = Agent(config, loop, secrets=secrets, print_report=not unfit, echo=echo)
     gc.freeze()
     gc.enable()

@@ -34,8 +34,10 @@ from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_layout import JobLogs, create_job_logs
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.workplace import Workplace
+from holdfast.runtime import failing
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
+from holdfast.transport import descriptors
 
 if TYPE_CHECKING:
     from holdfast.node.dashboard import AgentDashboard
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 CONSOLE_PATIENCE_S = 10.0
 """How long the end waits for a reader of our output that does not read."""
+JOURNAL_LAST_S = 2.0
+"""How long a node that has failed waits for its journal."""
 JOURNAL_WAITING_BYTES = 32 << 20
 """How much of the journal waits in memory for its disk; then it ends."""
 
@@ -122,8 +126,36 @@ class Agent:
         return ports
 
     def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
-        """Live through the job. Whatever happens, nothing is left behind."""
+        """Live through the job. Whatever happens, nothing is left behind.
+
+        What is raised here has ended this node: the process must end, too (`runtime.failing`).
+        """
+        try:
+            return self._live(spawner, started)
+        except BaseException as error:
+            self._break_off(error, spawner)
+            raise
+
+    def _break_off(self, error: BaseException, spawner: SpawnerProcess) -> None:
+        """The loop does not turn any more. Say why in the journal, and end all that is below."""
+        failing.end_within(failing.LAST_S)
+        let_go = (
+            partial(self._journal.agent_failed, self._loop.now(), failing.words_of(error)),
+            partial(self._journal_lane.flush, JOURNAL_LAST_S),
+            self.workplace.close,
+            self._close_live_line,
+            spawner.drop,  # It kills them, and ends when nothing is left.
+        )
+        failing.attempt(error, let_go)
+        failing.go_on()
+
+    def _close_live_line(self) -> None:
+        if self._live_line is not None:
+            self._live_line.close()
+
+    def _live(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
         linux.set_subreaper()
+        descriptors.provide(self.config.slots, self.config.max_nodes)
         self.workplace.open(spawner, self._loop)
         if self.config.max_nodes > 1:  # Else nobody goes on without it.
             self.workplace.keep_note(self._disk, self.node)
@@ -135,15 +167,12 @@ class Agent:
             self._loop.add_signal_handler(number, self.post, SignalReceived(number))
         if self.config.dashboard.port is not None:
             self._open_dashboard()
-        try:
-            self._open_health_port()
-            self._open_traces()
-            self.post(started)
-            self._loop.run_until(lambda: self._engine.outcome is not None)
-        finally:
-            self.workplace.close()
-            if self._live_line is not None:
-                self._live_line.close()
+        self._open_health_port()
+        self._open_traces()
+        self.post(started)
+        self._loop.run_until(lambda: self._engine.outcome is not None)
+        self.workplace.close()
+        self._close_live_line()
         outcome = self._engine.outcome
         assert outcome is not None, "the loop ended before the job"
         self._engine.leave()

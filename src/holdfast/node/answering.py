@@ -53,7 +53,6 @@ from holdfast.core.protocol.questions import (
 )
 from holdfast.node.engine import Engine
 from holdfast.node.event_feed import EventFeed, read_steps
-from holdfast.node.network import allow_many_connections
 from holdfast.observe.goodput import RunningLedger
 from holdfast.observe.journal import Journal
 from holdfast.observe.story import StoryEvent
@@ -66,6 +65,7 @@ from holdfast.processes.lookout.usage import (
 from holdfast.processes.output.recent import OutputBlock, OutputWanted
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime.disk import DiskLane
+from holdfast.transport import descriptors
 
 if TYPE_CHECKING:
     from holdfast.core.policy.standings import WorkerStanding
@@ -147,7 +147,7 @@ class Answering:
         limits = NodeLimits(wanted.least, wanted.most, by)
         answer = self._operate(OperatorAsked("scale", by, limits))
         if isinstance(answer, UnderWay):
-            allow_many_connections(wanted.most)
+            descriptors.expect_nodes(wanted.most)
         return answer
 
     def _operate(self, event: OperatorAsked) -> Answer:

@@ -7,6 +7,7 @@ import shutil
 import sys
 
 from holdfast.processes.spawner_process import fill_standard_streams, start_spawner
+from holdfast.runtime.failing import status_of
 
 
 def main(folder: str, lifeline: int) -> int:
@@ -20,12 +21,13 @@ def main(folder: str, lifeline: int) -> int:
     from holdfast.core.policy.config import JobConfig
     from holdfast.node.agent import Agent
     from holdfast.node.launch import CONFIG, OUTCOME
+    from holdfast.processes.bare import linux
     from holdfast.processes.commands import how_to_start
     from holdfast.runtime.loop import EventLoop
 
     with open(os.path.join(folder, CONFIG), "rb") as file:
         config = msgspec.json.decode(file.read(), type=JobConfig)
-    loop = EventLoop()
+    loop = EventLoop(linux.boot_timer())
     agent = Agent(config, loop, print_report=False)  # The caller raises it.
     lost = []
 
@@ -45,4 +47,4 @@ def main(folder: str, lifeline: int) -> int:
 
 
 if __name__ == "__main__":
-    os._exit(main(sys.argv[1], int(sys.argv[2])))
+    os._exit(status_of(lambda: main(sys.argv[1], int(sys.argv[2]))))

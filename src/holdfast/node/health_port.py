@@ -50,13 +50,14 @@ class HealthPort:
         self._told: set[str] = set()
         self._lag_timer: Cancellable | None = None
         self._due = 0.0
-        self._server = HttpServer(loop, self._routes(), self._on_problem)
+        self._server = HttpServer(loop, self._routes(), self._on_problem, "health")
 
     def _routes(self) -> dict[str, Route]:
         verdicts = {"/livez": self._live, "/readyz": self._ready, "/progressz": self._progress}
         routes = {"/": Route(get=at_once(lambda request: HttpResponse(INDEX.encode())))}
         for path, verdict in verdicts.items():
-            routes[path] = routes[f"{path}.json"] = Route(get=at_once(self._answering(verdict)))
+            answer = at_once(self._answering(verdict))
+            routes[path] = routes[f"{path}.json"] = Route(get=answer, comes_first=True)
         return routes | {"/metrics": Route(get=at_once(self._metrics_page))}
 
     def open(self, settings: HealthSettings, journal: Journal) -> None:

@@ -12,12 +12,13 @@ from functools import partial
 from msgspec import Struct
 
 from holdfast.core.policy.config import JobConfig
-from holdfast.node.network import RealNetwork, allow_many_connections
+from holdfast.node.network import RealNetwork
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets, security_of
 from holdfast.registers.register import Register, RegisterSettings
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
+from holdfast.transport import descriptors
 from holdfast.transport.server import VisitService
 
 CALL_SHARE, ENDPOINT_SHARE = 0.85, 0.27
@@ -57,7 +58,7 @@ def add_network(
     from holdfast.registers.opening import open_register
     from holdfast.registers.register_thread import RegisterThread
 
-    allow_many_connections(config.max_nodes)  # Every node may have to lead.
+    descriptors.expect_nodes(config.max_nodes)  # Every node may have to lead.
     make: Callable[[], Register] = partial(open_register, settings_of(config, means.secrets))
     if means.register is not None:
         given = means.register

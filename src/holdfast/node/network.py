@@ -13,15 +13,13 @@ from holdfast.node.ports import Closable, Exchange
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
 from holdfast.store.key_spaces import KeySpaces
+from holdfast.transport import descriptors
 from holdfast.transport.addresses import address_towards
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.client import Client, LineHandlers
 from holdfast.transport.dialling import Identity
 from holdfast.transport.server import ExchangeHandlers, Server, VisitService
 from holdfast.transport.tether_end import TetherEnd
-
-DESCRIPTORS_PER_NODE, DESCRIPTORS_BESIDES = 3, 256
-"""A connection, a tether and the keys of each node; and what a program has open anyway."""
 
 
 class RealExchange(Server):
@@ -48,7 +46,7 @@ class RealNetwork:
         return Client(self._loop, self._who, self._disk, handlers)
 
     def exchange(self, handlers: ExchangeHandlers) -> RealExchange:
-        allow_many_connections(self._config.max_nodes)
+        descriptors.expect_nodes(self._config.max_nodes)
         exchange = RealExchange(self._loop, self._who, handlers)
         exchange.visits = self.visits
         return exchange
@@ -79,16 +77,3 @@ def _places(config: JobConfig) -> Iterator[Endpoint]:
     for word in config.rendezvous.endpoint.split(","):
         with contextlib.suppress(UsageError, ValueError):
             yield Endpoint.parse(word)
-
-
-def allow_many_connections(nodes: int) -> None:
-    """Raise the limit of open files where so many nodes, and as many to stand by, may need it.
-
-    The spawner of `holdfast run`, and so its workers, keep the usual limit; the process of a
-    program that meets through `holdfast.elastic` has it only if the job is a large one.
-    """
-    import resource
-
-    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 2 * nodes * DESCRIPTORS_PER_NODE + DESCRIPTORS_BESIDES > usual:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

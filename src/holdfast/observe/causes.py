@@ -28,6 +28,7 @@ from holdfast.core.node import io as happened
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.model import Tenure
 from holdfast.observe.journal import (
+    AgentFailed,
     AgentStep,
     ClockRead,
     CoordinatorBegan,
@@ -193,7 +194,7 @@ def _offered(step: Step) -> Iterator[Key]:
     if isinstance(step, CoordinatorBegan):
         yield ("coordinator timer", "look")
         return
-    if isinstance(step, Gap | ClockRead):
+    if isinstance(step, Gap | ClockRead | AgentFailed):
         return
     if isinstance(step, ElectionStep):
         for effect in step.effects:
@@ -278,6 +279,8 @@ def in_words(step: Step) -> str:
             return f"{step.missing} lines were left out"
         case ClockRead():
             return "the clock for people was set, or has drifted"
+        case AgentFailed():
+            return f"the agent ended because of an error in Holdfast: {step.reason}"
         case CoordinatorBegan():
             return f"it is the coordinator, under tenure {step.beginning.tenure}"
         case ElectionStep():

@@ -14,6 +14,7 @@ Schema (one object a line):
     {"seq", "at", "machine": "coordinator began", "beginning": {"tenure", "ledger", …}}
     {"seq", "at", "machine": "election", "before": {…}, "event": {"type", …}, "effects": […]}
     {"seq", "at", "machine": "clock", "wall": seconds since 1970}
+    {"seq", "at", "machine": "failure", "reason"}
 
 The fields of events and effects are those of the types in `core.node.io`,
 `core.protocol.messages` and `core.coordinator.io`; one that has its default may be missing. The
@@ -167,6 +168,14 @@ class ClockRead(msgspec.Struct, frozen=True, tag="clock", tag_field="machine"):
     wall: float
 
 
+class AgentFailed(msgspec.Struct, frozen=True, tag="failure", tag_field="machine"):
+    """The agent ends here, because of an error in Holdfast; and all of its workers with it."""
+
+    seq: int
+    at: float
+    reason: str
+
+
 class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
     """Steps that were left out of a long journal. Never written: a reader puts it where they were.
 
@@ -177,7 +186,9 @@ class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="machine"):
     missing: int
 
 
-WrittenStep = AgentStep | CoordinatorStep | CoordinatorBegan | ElectionStep | ClockRead
+WrittenStep = (
+    AgentStep | CoordinatorStep | CoordinatorBegan | ElectionStep | ClockRead | AgentFailed
+)
 Step = WrittenStep | Gap
 Do = Callable[[Callable[[], str | None], Callable[[str], None], int], None]
 """Has something done that may wait for a disk, after all that was put in before: the work, who is
@@ -270,6 +281,13 @@ class Journal:
             step = ElectionStep(seq=0, at=at, before=before, event=event, effects=effects)
             self._tell(step)
             self._add(step)
+
+    def agent_failed(self, at: float, reason: str) -> None:
+        """Nothing comes after this."""
+        step = AgentFailed(0, at, reason)
+        self._add(step)
+        self.close()
+        self._tell(step)
 
     def taken(self, at: float, liveness: Liveness) -> None:
         """All steps that this coordinator has taken since it was last asked."""
@@ -507,7 +525,7 @@ def replay(header: JournalHeader, steps: list[Step]) -> Iterator[Divergence]:
         recorded: list[Any] = []
         decided: list[Any] = []
         match step:
-            case ClockRead():
+            case ClockRead() | AgentFailed():
                 pass
             case Gap():
                 return  # What became of the machines meanwhile is not known.

@@ -30,6 +30,7 @@ from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Assignment, Failure, NodeInfo, Outcome
 from holdfast.core.protocol.naming import host_of
 from holdfast.observe.journal import (
+    AgentFailed,
     AgentStep,
     ClockPair,
     ClockRead,
@@ -208,6 +209,9 @@ class Storyteller:
                 yield from self._began(step)
             case ElectionStep():
                 yield from self._of_election(step)
+            case AgentFailed():
+                words = f"this node ended because of an error in Holdfast: {step.reason}"
+                yield self._event(step, "said", words)
 
     # The node itself.
 

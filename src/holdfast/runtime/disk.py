@@ -123,6 +123,15 @@ class DiskLane:
         for callback in waiters:
             callback()
 
+    def flush(self, patience_s: float) -> None:
+        """Wait here until all is done that was put in: for a loop that will not turn again."""
+        done = _thread.allocate_lock()
+        done.acquire()
+        self._put += 1
+        self._work.append((done.release, None, 0))
+        self._call()
+        done.acquire(timeout=patience_s)
+
     def close(self) -> None:
         """Do nothing more. The thread ends after what it is doing."""
         if self._timer is not None:

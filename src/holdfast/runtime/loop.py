@@ -1,10 +1,11 @@
 """The loop that an agent runs on: descriptors, timers and signals, one call after the other.
 
-It waits in one `select` for descriptors, timers and signals, and calls back. The methods
-are the ones of asyncio's loop, by name and meaning, so whatever takes a `Loop` runs on
-either. Importing asyncio costs a third of the time in which a whole job starts and ends,
-and one node needs none of what it adds (streams, tasks, TLS); jobs that speak over a
-network can afford it.
+It waits in one `select` for descriptors, timers and signals, and calls back. Timers are on the
+clock of leases, which counts on while the machine is suspended; a `Waker` ends the wait then, where
+a timeout would not. The methods are the ones of asyncio's loop, by name and meaning, so whatever
+takes a `Loop` runs on either. Importing asyncio costs a third of the time in which a whole job
+starts and ends, and one node needs none of what it adds (streams, tasks, TLS); jobs that speak over
+a network can afford it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,14 @@ class Loop(Clock, Protocol):
     def add_writer(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None: ...
     def remove_writer(self, fd: Any) -> bool: ...
     def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None: ...
+
+
+class Waker(Protocol):
+    """A descriptor that can be read from a moment on, on the clock of `Clock.now`."""
+
+    def fileno(self) -> int: ...
+    def set(self, at: float | None) -> None: ...
+    def close(self) -> None: ...
 
 
 class Inbox(Generic[T]):
@@ -94,8 +103,12 @@ class ScheduledCall:
 class EventLoop:
     """A `Loop` of our own. Use it from one thread, the main one where signals matter."""
 
-    def __init__(self) -> None:
+    def __init__(self, waker: Waker | None = None) -> None:
+        """With a waker, which is the loop's from now on, timers are in time after a suspend."""
         self._selector = selectors.DefaultSelector()
+        self._waker = waker
+        if waker is not None:
+            self._selector.register(waker.fileno(), selectors.EVENT_READ, {})
         self._soon: deque[ScheduledCall] = deque()
         self._timers: list[tuple[float, int, ScheduledCall]] = []
         self._order = itertools.count()
@@ -147,7 +160,7 @@ class EventLoop:
 
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> ScheduledCall:
         call = ScheduledCall(callback, args)
-        heapq.heappush(self._timers, (time.monotonic() + delay, next(self._order), call))
+        heapq.heappush(self._timers, (self.now() + delay, next(self._order), call))
         return call
 
     # Signals.
@@ -183,7 +196,7 @@ class EventLoop:
             for event, call in list(key.data.items()):
                 if mask & event:
                     self._soon.append(call)
-        now = time.monotonic()
+        now = self.now()
         while self._timers and self._timers[0][0] <= now:
             self._soon.append(heapq.heappop(self._timers)[2])
         for _ in range(len(self._soon)):
@@ -192,9 +205,11 @@ class EventLoop:
     def _time_to_wait(self) -> float | None:
         if self._soon:
             return 0.0
-        if not self._timers:
+        first = self._timers[0][0] if self._timers else None
+        if self._waker is not None:
+            self._waker.set(first)
             return None
-        return max(0.0, self._timers[0][0] - time.monotonic())
+        return None if first is None else max(0.0, first - self.now())
 
     def close(self, then: signal.Handlers = signal.SIG_DFL) -> None:
         """Stop handling signals and release the selector; `then` is what they do from now on."""
@@ -205,3 +220,5 @@ class EventLoop:
             self._wakeup.close()
             self._wakeup_writer.close()
         self._selector.close()
+        if self._waker is not None:
+            self._waker.close()

@@ -128,6 +128,8 @@ class Route(Struct, frozen=True):
     get: Handler | None = None
     post: Handler | None = None
     body_most: int = BODY_MOST
+    comes_first: bool = False
+    """A probe's: others may take half of the time at the most while it waits."""
 
     @property
     def methods(self) -> tuple[str, ...]:

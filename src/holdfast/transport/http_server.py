@@ -1,16 +1,17 @@
 """An HTTP/1.1 server on the loop: health, metrics, and the dashboard with its live stream.
 
 Rules
-1. It is a guest on the loop on which heartbeats go out. Nothing waits, and one turn of the loop
-   takes at most `EVENTS_A_TURN` of what all clients together have said, and begins nothing more
-   after `TURN_S`; the rest has the next.
+1. It is a guest on the loop on which heartbeats go out. Nothing waits. In one turn of the loop each
+   client has one request at most, addresses take turns (`fair_turns`), routes that `comes_first`
+   have every other request, and nothing more is begun after `REQUESTS_A_TURN` or `TURN_S`.
 2. Nobody is waited for without bound. A request that has begun is whole within
-   `buffers.FRAME_TIMEOUT_S`; who says nothing is let go after `IDLE_S`, sooner where others need
-   its place; an answer is there and read within `ANSWER_S` each; a stream's client that takes
-   nothing for `ANSWER_S` is dropped.
+   `buffers.FRAME_TIMEOUT_S`; who says nothing is let go after `IDLE_S`; an answer is there and
+   read within `ANSWER_S` each; a stream's client that takes nothing for `ANSWER_S` is dropped.
 3. Nobody takes all. Heads end at `http_peer.HEAD_MOST`, bodies where their route says; what is
-   held for all clients has the bounds of `transport.buffers`; there are at most
-   `CONNECTIONS_MOST`, of one address only its share (`peers.Crowd`), and streams are half of them.
+   held for all clients has the bounds of `transport.buffers`. How many clients there may be is the
+   process's budget (`transport.descriptors`); of one address only its share (`peers.Crowd`), and
+   streams are half of them. When places run out, the address with the most clients that have not
+   asked anything yet loses the oldest of those: a newcomer is let in, whatever the others do.
 4. Who breaks HTTP's rules is told so (400, 408, 413, 431) and disconnected. A handler that fails
    is answered for with 500, and told to `on_problem`: no page is worth a job.
 5. Nobody but this machine is listened to unless `listen` is given another address.
@@ -24,27 +25,21 @@ from __future__ import annotations
 
 import socket
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from holdfast.runtime.loop import Cancellable, Loop
+from holdfast.transport import descriptors
 from holdfast.transport.buffers import PeerBuffers
+from holdfast.transport.fair_turns import FairTurns
 from holdfast.transport.frames import ProtocolError
 from holdfast.transport.http_model import HttpResponse, Route, said
 from holdfast.transport.http_peer import HttpPeer
-from holdfast.transport.listener import (
-    PATIENCE_WHEN_FULL_S,
-    Listener,
-    Overdue,
-    connection_limit,
-    listening_socket,
-)
+from holdfast.transport.listener import Listener, Overdue, listening_socket
 from holdfast.transport.peers import Crowd, peer_of
 
-CONNECTIONS_MOST = 256
-SHARE_OF_DESCRIPTORS = 1 / 4
 SHARE_OF_STREAMS = 1 / 2
-EVENTS_A_TURN = 64
+REQUESTS_A_TURN = 64
 TURN_S = 0.02
 IDLE_S = 75.0
 ANSWER_S = 60.0
@@ -66,6 +61,7 @@ class HttpServer:
         loop: Loop,
         routes: Mapping[str, Route],
         on_problem: Callable[[str], None],
+        kind: descriptors.Kind = "dashboard",
     ) -> None:
         """`on_problem` is told of handlers that failed; `routes` may be added to at any time."""
         self.routes, self.on_problem = routes, on_problem
@@ -74,14 +70,17 @@ class HttpServer:
         self._peers: dict[HttpPeer, None] = {}
         self._streams: set[HttpPeer] = set()
         self._crowd = Crowd()
-        self._limit = max(min(CONNECTIONS_MOST, int(connection_limit() * SHARE_OF_DESCRIPTORS)), 8)
+        self._limit = descriptors.most(kind)
         self.buffers = PeerBuffers(loop)
-        self.idle = Overdue(loop, lambda: IDLE_S, _IDLE)
-        self.unanswered = Overdue(loop, lambda: ANSWER_S, _UNANSWERED)
-        self.unread = Overdue(loop, lambda: ANSWER_S, _UNREAD)
-        self.lingering = Overdue(loop, lambda: LINGER_S, _LINGERING)
-        self._left_this_turn, self._turn_until = EVENTS_A_TURN, 0.0
-        self._deferred: deque[HttpPeer] = deque()
+        self.idle: Overdue[HttpPeer] = Overdue(loop, lambda: IDLE_S, _IDLE)
+        """Who has not asked anything yet, or not anything more."""
+        self.unanswered: Overdue[HttpPeer] = Overdue(loop, lambda: ANSWER_S, _UNANSWERED)
+        self.unread: Overdue[HttpPeer] = Overdue(loop, lambda: ANSWER_S, _UNREAD)
+        self.lingering: Overdue[HttpPeer] = Overdue(loop, lambda: LINGER_S, _LINGERING)
+        self._probes: FairTurns[HttpPeer] = FairTurns()
+        self._others: FairTurns[HttpPeer] = FairTurns()
+        self._wanting: dict[HttpPeer, None] = {}
+        """Who wants a turn and is not in line yet: never twice in the same turn of the loop."""
         self._next_turn: Cancellable | None = None
 
     # Connections.
@@ -102,15 +101,26 @@ class HttpServer:
         return len(self._peers)
 
     def _has_room(self) -> bool:
-        if len(self._peers) >= self._limit:
-            self.idle.give_up_older_than(PATIENCE_WHEN_FULL_S)
-        return len(self._peers) < self._limit
+        return len(self._peers) < self._limit or self._dispensable() is not None
+
+    def _dispensable(self, address: str | None = None) -> HttpPeer | None:
+        """The oldest of those who were told the last word, or have not asked; from that address, or
+        from where most of them are."""
+        silent = [*self.lingering, *(peer for peer in self.idle if not peer.has_unread)]
+        if address is None and silent:
+            address = Counter(peer.address for peer in silent).most_common(1)[0][0]
+        return next((peer for peer in silent if peer.address == address), None)
 
     def _on_accepted(self, sock: socket.socket) -> None:
         address = peer_of(sock)
-        try:
-            self._crowd.require_room_for(address, self._limit)
-        except ProtocolError:
+        older = None
+        if not self._crowd.has_room_for(address, self._limit):
+            older = self._dispensable(address)
+        elif len(self._peers) >= self._limit:
+            older = self._dispensable()
+        if older is not None:
+            older.close()
+        if not self._crowd.has_room_for(address, self._limit):
             sock.close()
             return
         self._crowd.add(address)
@@ -136,7 +146,6 @@ class HttpServer:
         self.buffers.close()
         if self._next_turn is not None:
             self._next_turn.cancel()
-        self._deferred.clear()
 
     # What peers ask.
 
@@ -165,21 +174,38 @@ class HttpServer:
         """Its connection may go on to other things."""
         self._streams.discard(peer)
 
-    def has_turn(self) -> bool:
-        """Whether there is time left, in this turn of the loop, for one more thing to be taken."""
+    # Turns.
+
+    def wants_turn(self, peer: HttpPeer) -> None:
+        """It has said something that was not heard yet."""
+        self._wanting[peer] = None
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self._next_turn is None:
-            self._next_turn = self._loop.call_soon(self._begin_turn)
-            self._turn_until = time.monotonic() + TURN_S
-        self._left_this_turn -= 1
-        return self._left_this_turn >= 0 and time.monotonic() < self._turn_until
+            self._next_turn = self._loop.call_soon(self._take_turn)
 
-    def defer(self, peer: HttpPeer) -> None:
-        """It goes on when it is its turn."""
-        self._deferred.append(peer)
-
-    def _begin_turn(self) -> None:
+    def _take_turn(self) -> None:
         self._next_turn = None
-        self._left_this_turn = EVENTS_A_TURN
-        waiting, self._deferred = self._deferred, deque()
-        for peer in waiting:
-            peer.go_on()
+        wanting, self._wanting = self._wanting, {}
+        for peer in wanting:
+            line = self._probes if peer.asks_first else self._others
+            line.add(peer, peer.address)
+        until = time.monotonic() + TURN_S
+        first, second = self._probes, self._others
+        for _ in range(REQUESTS_A_TURN):
+            next_peer = first.take() or second.take()
+            if next_peer is None:
+                return
+            self._let_ask(next_peer)
+            if time.monotonic() >= until:
+                break
+            first, second = second, first
+        self._go_on()
+
+    def _let_ask(self, peer: HttpPeer) -> None:
+        try:
+            peer.take_request()
+        except Exception as error:  # noqa: BLE001 - no client is worth a job
+            self.on_problem(f"a client over HTTP failed: {type(error).__name__}: {error}")
+            peer.close()

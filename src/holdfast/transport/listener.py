@@ -2,9 +2,9 @@
 
 Rules
 - Accepting goes in batches, so that a flood of newcomers delays nobody who is connected.
-- Some descriptors are left to the rest of the process. When those for connections are used
-  up, accepting pauses, the oldest that have not come as far as their first word make room, and it
-  resumes.
+- How many there may be is the process's budget (`descriptors`). When those are used up, or no
+  descriptor is left at all, accepting pauses, the oldest that have not come as far as their first
+  word make room, and it resumes.
 - A handshake has `HANDSHAKE_TIMEOUT_S`, however slowly its bytes drip in, and after it the first
   word has `GREETING_TIMEOUT_S`.
 - A process that is forked from this one does not listen: nobody there would accept, and the port
@@ -18,8 +18,8 @@ import os
 import socket
 import time
 import weakref
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
 
 from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.transport.connection import configure
@@ -32,7 +32,6 @@ HANDSHAKE_TIMEOUT_S = 10.0
 GREETING_TIMEOUT_S = 10.0
 PATIENCE_WHEN_FULL_S = 1.0
 """How long one that has not got further must have been there to be given up for a newcomer."""
-DESCRIPTORS_FOR_OTHERS = 64
 NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL)
 """What is said of an address that this machine does not have."""
 
@@ -77,16 +76,6 @@ def listening_socket(host: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-def connection_limit() -> int:
-    """How many connections this process may hold and still have descriptors for the rest."""
-    import resource
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return 1 << 20
-    return max(soft - DESCRIPTORS_FOR_OTHERS, soft // 2)
 
 
 class Listener:
@@ -156,23 +145,30 @@ class Refusable(Protocol):
     def refuse(self, error: ProtocolError) -> None: ...
 
 
-class Overdue:
+R = TypeVar("R", bound=Refusable)
+
+
+class Overdue(Generic[R]):
     """Who owes us something, oldest first, and one timer for all of them."""
 
     def __init__(self, loop: Loop, timeout_s: Callable[[], float], error: ProtocolError) -> None:
         self._loop, self._timeout_s, self._error = loop, timeout_s, error
-        self._owing: dict[Refusable, float] = {}
+        self._owing: dict[R, float] = {}
         self._timer: Cancellable | None = None
 
-    def watch(self, connection: Refusable) -> None:
+    def watch(self, connection: R) -> None:
         """Refuse it in time, unless it is settled by then."""
         self._owing[connection] = time.monotonic()
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s(), self._on_timer)
 
-    def settled(self, connection: Refusable) -> None:
+    def settled(self, connection: R) -> None:
         """It has paid, or has gone."""
         self._owing.pop(connection, None)
+
+    def __iter__(self) -> Iterator[R]:
+        """Oldest first."""
+        return iter(self._owing)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -196,11 +192,11 @@ class Overdue:
         self._owing.clear()
 
 
-def handshakes(loop: Loop) -> Overdue:
+def handshakes(loop: Loop) -> Overdue[Refusable]:
     """Who has not said yet what kind it is, and proved it."""
     return Overdue(loop, lambda: HANDSHAKE_TIMEOUT_S, _SLOW)
 
 
-def greetings(loop: Loop) -> Overdue:
+def greetings(loop: Loop) -> Overdue[Refusable]:
     """Who was let in and has not said what for: its first word follows the welcome at once."""
     return Overdue(loop, lambda: GREETING_TIMEOUT_S, _MUTE)

@@ -46,9 +46,13 @@ class Crowd:
     def __init__(self) -> None:
         self._connections: Counter[str] = Counter()
 
+    def has_room_for(self, address: str, limit: int) -> bool:
+        """Whether it has not its share of `limit` yet."""
+        return self._connections[address] < limit * SHARE_OF_ONE_ADDRESS
+
     def require_room_for(self, address: str, limit: int) -> None:
         """Raise `ProtocolError` where it has its share of `limit`."""
-        if self._connections[address] >= limit * SHARE_OF_ONE_ADDRESS:
+        if not self.has_room_for(address, limit):
             reason = f"{self._connections[address]} connections come from {address} already"
             raise ProtocolError("no room", reason, permanent=False)
 

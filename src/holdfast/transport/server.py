@@ -39,6 +39,7 @@ from msgspec.structs import replace
 from holdfast.core.protocol.messages import FromNode, NodeGreeted, ToNode
 from holdfast.core.protocol.model import Endpoint, Tenure
 from holdfast.runtime.loop import Loop
+from holdfast.transport import descriptors
 from holdfast.transport.auth import ConnectionSecurity, Proven, is_same
 from holdfast.transport.buffers import PeerBuffers
 from holdfast.transport.connection import Ending, FramedConnection, Stream
@@ -47,7 +48,6 @@ from holdfast.transport.handshake import NONCE_BYTES, Opening, ServerSide, job_o
 from holdfast.transport.listener import (
     PATIENCE_WHEN_FULL_S,
     Listener,
-    connection_limit,
     greetings,
     handshakes,
     listening_socket,
@@ -124,7 +124,7 @@ class Server:
             self._tls = server_context(security.tls)
         self._listeners: list[Listener] = []
         self._handshakes, self._greetings = handshakes(loop), greetings(loop)
-        self._limit = connection_limit()
+        self._limit = descriptors.most("control")
         self.buffers = PeerBuffers(loop)
         self._crowd, self._brake = Crowd(), Brake()
         self._connections: set[FramedConnection] = set()
@@ -307,7 +307,10 @@ class Server:
     def _is_handed_over(self, connection: FramedConnection, payload: bytes | bytearray) -> bool:
         if self.neighbours is None or (job := job_of(payload)) in ("", self._job):
             return False
-        descriptor = connection.duplicate()
+        try:
+            descriptor = connection.duplicate()
+        except OSError:
+            raise ProtocolError("no room", "no descriptor is left", permanent=False) from None
         try:
             is_taken = self.neighbours.hand_over(job, descriptor, bytes(payload))
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from holdfast.processes.bare import linux
 
+from ...timers_of_processes import timers_of
 from ...waiting import DEADLINE_S, until
 
 
@@ -339,3 +341,41 @@ def test_who_asks_for_a_subreaper_stays_what_it_was(start) -> None:
     process.stdin.write("x")
     process.stdin.flush()
     assert process.stdout.readline() == "7\n"
+
+
+# The clock of leases.
+
+BOOTTIME_ID = 7
+"""In `<time.h>`, and in what the kernel shows of a timer."""
+
+
+def test_a_timer_counts_on_the_clock_of_leases_and_is_set_for_its_moment() -> None:
+    timer = linux.BootTimer()
+    at = linux.now() + 1000
+    timer.set(at)
+    (shown,) = timers_of(os.getpid(), timer.fileno())
+    assert shown.clock == BOOTTIME_ID
+    assert at - 100 < linux.now() + shown.left_s <= at + 1
+    assert not is_readable(timer)
+    timer.set(None)
+    (shown,) = timers_of(os.getpid(), timer.fileno())
+    assert shown.left_s == 0
+    assert not is_readable(timer)
+    timer.close()
+
+
+def test_a_timer_can_be_read_from_its_moment_on_until_it_is_set_again() -> None:
+    timer = linux.BootTimer()
+    at = linux.now() + 0.02
+    timer.set(at)
+    until(lambda: is_readable(timer), "the moment")
+    assert linux.now() >= at
+    timer.set(linux.now() + 1000)
+    assert not is_readable(timer)
+    timer.set(linux.now() - 1000)
+    until(lambda: is_readable(timer), "a moment that is over")
+    timer.close()
+
+
+def is_readable(timer: linux.BootTimer) -> bool:
+    return bool(select.select([timer], [], [], 0)[0])

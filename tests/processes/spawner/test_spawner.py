@@ -24,6 +24,7 @@ from holdfast.processes.bare.private_messages import (
     Fork,
     InCommon,
     Kill,
+    LeaseOver,
     Message,
     NameStuck,
     Preload,
@@ -39,9 +40,12 @@ from holdfast.processes.bare.private_messages import (
 from holdfast.processes.bare.wire import PrivateConnection
 from holdfast.processes.spawner_process import start_spawner
 
+from ...timers_of_processes import timers_of
 from ...waiting import DEADLINE_S, until
 
 Kind = TypeVar("Kind", bound=Message)
+BOOTTIME_ID = 7
+"""In what the kernel shows of a timer."""
 
 
 class Spawner:
@@ -254,6 +258,27 @@ def test_who_only_pretends_to_clean_up_is_killed_too(spawner, tmp_path, how) -> 
         spawner.ask(EndYourself() if how == "end" else Kill())
         assert spawner.end_of_stream() if how == "end" else spawner.next(EverythingGone)
     assert linux.read_process(pretender) is None
+
+
+def test_a_lease_is_waited_for_on_its_own_clock(spawner) -> None:
+    """With a timeout workers would run on after the machine was suspended."""
+    spawner.run("one", *SLEEP)
+    assert timers_of(spawner.pid) == [], "who has no lease needs no timer"
+    stop_at = linux.now() + 1000
+    spawner.ask(StopAndKillAt(stop_at=stop_at, kill_at=stop_at + 1000))
+
+    def left_s() -> float:
+        return sum(timer.left_s for timer in timers_of(spawner.pid) if timer.clock == BOOTTIME_ID)
+
+    until(lambda: left_s() > 0, "the timer")
+    assert stop_at - 100 < linux.now() + left_s() <= stop_at + 1
+    spawner.ask(StopAndKillAt(stop_at=linux.now(), kill_at=stop_at))
+    spawner.next(LeaseOver)
+    until(lambda: left_s() > 0, "the timer of the kill")
+    assert stop_at - 100 < linux.now() + left_s() <= stop_at + 1
+    spawner.ask(StopAndKillAt(stop_at=linux.now(), kill_at=linux.now()))
+    spawner.next(EverythingGone)
+    until(lambda: not left_s(), "the end of the lease")
 
 
 def test_a_kill_of_nothing_is_done_at_once(spawner) -> None:

@@ -171,11 +171,13 @@ class StartedProcesses:
             self._problem = error
             logger.exception("the processes are ended, since they can no longer be watched")
         finally:
-            self._let_spawner_go()
-            if not self._is_gone:
-                self.spawner_ended(self._crew.reap())
-            self._is_over = True
-            self._news.tell()
+            try:
+                self._let_spawner_go()
+                if not self._is_gone:
+                    self.spawner_ended(self._crew.reap())
+            finally:
+                self._is_over = True
+                self._news.tell()
 
     def _prepare(self, opened: contextlib.ExitStack) -> None:
         """Open what they are watched with; it is closed in the reverse order."""

@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -49,6 +50,7 @@ from holdfast.node.engine import Engine
 from holdfast.node.meeting import Means, add_network
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
+from holdfast.processes.bare import linux
 from holdfast.processes.host.reserved_ports import ReservedPort
 from holdfast.registers.register import Register
 from holdfast.runtime.disk import Disk
@@ -86,7 +88,7 @@ class MemberNode:
         self._go_by = 0.0
         self._level = logging.INFO
         self._engine: Engine | None = None
-        self._loop = EventLoop()
+        self._loop = EventLoop(linux.boot_timer())
         self.calls = ThreadCalls(self._loop)
         self._disk = Disk(self._loop, self._say)
 
@@ -146,18 +148,20 @@ class MemberNode:
         self._loop.call_later(max(deadline - time.monotonic(), 0.0), lambda: None)
 
     def _close(self) -> None:
-        if self._lease is not None:
-            self._lease.cancel()
-        if self._engine is not None:
-            self._engine.close()
-        if self._port is not None:
-            self._port.release()
-        if self._tether is not None:
-            os.close(self._tether)
-        self._loop.run_until(self._disk.all_done())
-        self._disk.close()
-        self.calls.close()
-        self._loop.close()
+        """All of it, whatever goes wrong with a part: others see by it that this node is gone."""
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._loop.close)
+            closing.callback(self.calls.close)
+            closing.callback(self._disk.close)
+            closing.callback(lambda: self._loop.run_until(self._disk.all_done()))
+            if self._tether is not None:
+                closing.callback(os.close, self._tether)
+            if self._port is not None:
+                closing.callback(self._port.release)
+            if self._engine is not None:
+                closing.callback(self._engine.close)
+            if self._lease is not None:
+                closing.callback(self._lease.cancel)
 
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it."""

@@ -29,8 +29,12 @@ PR_SET_MM_MAP = 14
 PR_SET_CHILD_SUBREAPER = 36
 PR_GET_CHILD_SUBREAPER = 37
 PR_SET_PTRACER = 0x59616D61
+TFD_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+TFD_TIMER_ABSTIME = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_quick = ctypes.PyDLL(None)
+"""For calls that return at once: no other thread takes its turn meanwhile."""
 _plain = private_names.plain_signals()
 FOR_THE_AGENT = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
@@ -169,6 +173,45 @@ def reset_signals() -> None:
 def now() -> float:
     """The clock of leases: it does not stand still while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class BootTimer:
+    """A descriptor that can be read once `now` has come to a set moment.
+
+    What waits with a timeout is late by as long as the machine was suspended; what waits for this
+    wakes as soon as it goes on.
+    """
+
+    def __init__(self) -> None:
+        """Raises OSError where the kernel has none."""
+        self._number: int = _libc.timerfd_create(time.CLOCK_BOOTTIME, TFD_FLAGS)
+        if self._number < 0:
+            raise OSError(ctypes.get_errno(), "no timer")
+        self._set_for: float | None = None
+
+    def fileno(self) -> int:
+        return self._number
+
+    def set(self, at: float | None) -> None:
+        """Until when to wait; None: for ever. It is not readable before that, nor after None."""
+        if at == self._set_for:
+            return
+        self._set_for = at
+        # An interval of nothing, and the moment: a moment of nothing would be none.
+        seconds, nanoseconds = divmod(0 if at is None else max(int(at * 1e9) + 1, 1), 10**9)
+        moment = (ctypes.c_long * 4)(0, 0, seconds, nanoseconds)
+        _quick.timerfd_settime(self._number, TFD_TIMER_ABSTIME, moment, None)
+
+    def close(self) -> None:
+        os.close(self._number)
+
+
+def boot_timer() -> BootTimer | None:
+    """One, where the kernel has them; else timeouts have to do."""
+    try:
+        return BootTimer()
+    except OSError:
+        return None
 
 
 def readable(sock: socket.socket) -> bool:

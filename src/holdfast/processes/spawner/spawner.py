@@ -80,6 +80,7 @@ class Spawner:
         self.stop_at: float | None = None
         self.kill_at = 0.0
         self.lease_ends = False
+        self.lease_timer: linux.BootTimer | None = None
         self.tether: list[int] = []
         self.selector = selectors.DefaultSelector()
 
@@ -153,8 +154,7 @@ class Spawner:
             case messages.EndYourself():
                 self.end_when_all_is_gone()
             case messages.StopAndKillAt():
-                self.stop_at, self.kill_at = request.stop_at, request.kill_at
-                self.lease_ends = False
+                self.begin_lease(request)
             case messages.HoldTethers():
                 close_all(self.tether)
                 self.tether = descriptors
@@ -298,11 +298,21 @@ class Spawner:
 
     # The lease.
 
+    def begin_lease(self, request: messages.StopAndKillAt) -> None:
+        if self.lease_timer is None:
+            self.lease_timer = linux.boot_timer()
+            if self.lease_timer is not None:
+                self.selector.register(self.lease_timer, selectors.EVENT_READ, lambda: None)
+        self.stop_at, self.kill_at = request.stop_at, request.kill_at
+        self.lease_ends = False
+
     def lease_left(self) -> float | None:
-        """How long to wait at most, for the lease's sake."""
-        if self.stop_at is None:
+        """How long to wait at most, for the lease's sake. A timer wakes us also after a suspend."""
+        due = None if self.stop_at is None else self.kill_at if self.lease_ends else self.stop_at
+        if self.lease_timer is not None:
+            self.lease_timer.set(due)
             return None
-        return max(0.0, (self.kill_at if self.lease_ends else self.stop_at) - linux.now())
+        return None if due is None else max(0.0, due - linux.now())
 
     def keep_lease(self) -> None:
         if self.stop_at is None or linux.now() < self.stop_at:

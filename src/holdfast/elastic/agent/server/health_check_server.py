@@ -83,7 +83,9 @@ class _Serving:
 
     def __init__(self, port: int, answer: Callable[[PageRequest], HttpResponse]) -> None:
         self._loop = EventLoop()
-        self._server = HttpServer(self._loop, {"/*": Route(get=at_once(answer))}, _nobody_cares)
+        self._server = HttpServer(
+            self._loop, {"/*": Route(get=at_once(answer))}, _nobody_cares, "health"
+        )
         try:
             self.port = self._server.listen("", port)[1]
         except OSError:
@@ -95,10 +97,12 @@ class _Serving:
         self._thread.start()
 
     def _run(self) -> None:
-        self._loop.run_until(lambda: self._is_ending)
-        self._server.close()
-        self._calls.close()
-        self._loop.close()
+        try:
+            self._loop.run_until(lambda: self._is_ending)
+        finally:  # Else a probe would find a port, and nobody there to answer.
+            self._server.close()
+            self._calls.close()
+            self._loop.close()
 
     def end(self) -> None:
         self._calls.put(self._stop)
