@@ -7,6 +7,7 @@ nodes, they meet just as for a job, and a small program takes the workers' place
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -184,4 +185,6 @@ def _run(job: JobConfig) -> str:
         outcome = agent.run(spawner, started)
     finally:
         spawner.socket.close()
+    if outcome.exit_status == exit_status.BY_SIGNAL + signal.SIGINT:
+        raise KeyboardInterrupt
     return "" if outcome.verdict == "succeeded" else outcome.reason

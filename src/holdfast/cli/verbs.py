@@ -36,8 +36,6 @@ def verb(help_text: str) -> Callable[[Callable[[list[str]], int | None]], Verb]:
                 # Whoever was reading has seen enough; nor may the interpreter's own flush complain.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
                 return exit_status.SUCCEEDED
-            except KeyboardInterrupt:
-                return exit_status.SUCCEEDED
 
         return run
 
