@@ -27,6 +27,7 @@ from holdfast.core.policy.config import (
     WarmStart,
 )
 from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.bounds import one_line_each
 from holdfast.core.protocol.errors import UsageError
 from holdfast.doctor import group, machine, page, reading
 from holdfast.doctor.facts import Wanted
@@ -121,7 +122,7 @@ def _show(found: page.DoctorPage, as_json: bool, whole: bool = True) -> int:
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     elif whole:
-        print("\n".join(page.lines(found)))
+        print(one_line_each(page.lines(found)), end="")
     else:
         print(f"{page.verdict(found)}; the first node has the page")
     return exit_status.SUCCEEDED if found.well else exit_status.FAILED
