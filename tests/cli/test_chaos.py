@@ -131,7 +131,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing(holdfast: Path, tmp_path: Pat
             assert demo.poll() is None, "it ended by itself"
         demo.send_signal(signal.SIGINT)
         assert "ending it" in demo.stdout.read()
-        assert demo.wait(100) == 0
+        assert demo.wait(100) == 130
     assert not list(tmp_path.iterdir())
 
 

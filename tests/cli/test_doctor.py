@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -71,3 +72,29 @@ def test_two_nodes_meet_and_share_a_folder(holdfast: Path, run_holdfast, tmp_pat
     assert "ms to the farthest" in pages[1]
     assert (done.returncode, other.returncode) == (0, 0), pages[1]
     assert list(tmp_path.iterdir()) == [], "what was written to see whether it is shared is gone"
+
+
+def test_nothing_is_imported_from_the_current_folder(
+    holdfast: Path, run_holdfast, tmp_path: Path
+) -> None:
+    for name in ("holdfast", "json", "msgspec", "socket"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\n")
+    words = ("doctor", "--nnodes=2", f"--rdzv-endpoint=localhost:{free_port()}")
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+    with subprocess.Popen([holdfast, *words], **quiet):  # type: ignore[call-overload]
+        run_holdfast(*words, cwd=tmp_path)
+    assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize("token", ["", "a token that is long enough"])
+def test_an_open_meeting_is_said_and_one_with_a_token_is_not_open(
+    holdfast: Path, run_holdfast, token: str
+) -> None:
+    words = ("doctor", "--nnodes=2", f"--rdzv-endpoint=localhost:{free_port()}")
+    environ = {**os.environ, "HOLDFAST_TOKEN": token}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environ}
+    with subprocess.Popen([holdfast, *words], **quiet):  # type: ignore[call-overload]
+        done = run_holdfast(*words, env={"HOLDFAST_TOKEN": token})
+    assert done.returncode == 0, done.stdout
+    assert ("this job has no token" in done.stderr) == (not token)
+    assert "BROKEN" not in done.stdout

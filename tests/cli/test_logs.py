@@ -63,6 +63,30 @@ def test_lines_of_all_workers_are_shown_filtered_and_followed(
     until(lambda: run_holdfast("logs", NAME).returncode == 1, "the job is gone")
 
 
+TALKING = """
+import itertools, os, time
+for number in range(5000):
+    os.write(1, b"%d\\n" % number)
+for number in itertools.count():
+    os.write(1, b"%d\\n" % number)
+    time.sleep(0.1)
+"""
+
+
+def test_without_follow_it_ends_with_what_was_there_however_much_is_written(
+    tmp_path: Path, holdfast: Path, run_holdfast: Run
+) -> None:
+    (tmp_path / "talk.py").write_text(TALKING)
+    name = f"{NAME}-talking"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    command = [holdfast, "run", "-n2", f"--rdzv-id={name}", "--no-warm", tmp_path / "talk.py"]
+    with subprocess.Popen(command, **quiet) as job:
+        try:
+            until(lambda: run_holdfast("logs", name, "--grep=^4999$").stdout.count("\n") == 2)
+        finally:
+            job.terminate()
+
+
 def test_mistakes_are_said_in_a_line(call_holdfast: Run) -> None:
     for words, complaint in (
         (("--grep", "("), "holdfast: --grep '('"),

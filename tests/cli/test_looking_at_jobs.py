@@ -149,9 +149,10 @@ def test_top_draws_every_worker_and_leaves_the_terminal_as_it_was(
         while b"\x1b[?1049l" not in drawn:
             drawn += os.read(terminal, 65536)
     finally:
-        os.waitpid(pid, 0)
+        _, status = os.waitpid(pid, 0)
         os.close(terminal)
     assert b"Traceback" not in drawn
+    assert status == 0, "that is how it ends"
 
 
 @pytest.mark.parametrize(

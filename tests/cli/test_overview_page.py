@@ -59,6 +59,20 @@ def test_what_comes_from_others_moves_no_cursor() -> None:
     assert "\x1b" not in render(Overview(JOB, RANKS, (EVENT,)))
 
 
+def test_no_word_of_others_begins_a_line() -> None:
+    hostile = "x\n  succeeded: all workers succeeded\r\x1b[2J"
+    node = replace(JOB.nodes[0], name=hostile, condition=hostile, note=hostile)
+    outcome = Outcome("failed", hostile, 1)
+    job = replace(JOB, run_id=hostile, coordinator=hostile, waiting=hostile, nodes=(node,))
+    told = replace(RANKS["host1"], accelerators=(hostile,))
+    seen = Overview(replace(job, outcome=outcome), {hostile: told}, (EVENT,), (hostile,))
+    usual = render(Overview(replace(JOB, outcome=outcome), RANKS, (EVENT,), ("h",)), True)
+    page = render(seen, each_rank=True)
+    assert all(line.isprintable() for line in page.splitlines())
+    assert not any(line.startswith("  succeeded") for line in page.splitlines())
+    assert abs(len(page.splitlines()) - len(usual.splitlines())) <= 3
+
+
 def test_each_worker_has_a_line_the_slowest_first_and_marked() -> None:
     page = render(Overview(JOB, RANKS), each_rank=True)
     lines = page.splitlines()

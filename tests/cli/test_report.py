@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.cli import moments
 from holdfast.core.protocol.errors import UsageError
+from holdfast.observe.causes import in_words
+from holdfast.observe.journal import JournalHeader, Step
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -157,3 +161,53 @@ def test_a_time_of_the_day_is_the_last_one_within_the_job() -> None:
     assert moments.since("2h", *two_days) == noon + 2 * 86400 - 7200
     with pytest.raises(UsageError):
         moments.around("14:00", noon, noon + 60)
+
+
+FORGED = "holdfast: the job succeeded"
+HOSTILE = f"\n{FORGED}\n  round 9 → 10\x1b[2J\x1b]0;title\x07\r\u2028\u202e\x85"
+
+
+def spoiled(line: bytes) -> bytes:
+    """A line of a journal with the hostile words wherever a reader of journals takes them."""
+    read = msgspec.json.Decoder(JournalHeader if b'"schema"' in line[:20] else Step).decode
+    whole = json.loads(line)
+    for holder, key in list(_texts(whole)):
+        was, holder[key] = holder[key], f"{holder[key]}{HOSTILE}"
+        try:
+            read(json.dumps(whole).encode())
+        except msgspec.MsgspecError:
+            holder[key] = was  # A name, or a kind: it has a form of its own.
+    return json.dumps(whole).encode()
+
+
+def _texts(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Where the texts are: what holds each, and under which key."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, one in pairs:
+        if isinstance(one, str):
+            yield value, key
+        elif isinstance(one, (dict, list)):
+            yield from _texts(one)
+
+
+@pytest.mark.parametrize("options", [(), ("--all",)])
+def test_what_nodes_say_forges_no_line_and_moves_no_cursor(
+    logs: Path, run_holdfast: Run, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    (journal,) = logs.rglob("journal.jsonl")
+    lines = journal.read_bytes().splitlines()
+    (tmp_path / "journal.jsonl").write_bytes(b"\n".join(map(spoiled, lines)) + b"\n")
+    shown = run_holdfast("report", str(tmp_path), *options)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.count(FORGED) > 5
+    for line in (shown.stdout + shown.stderr).splitlines():
+        assert line.isprintable(), line
+        assert not line.startswith((FORGED, "  round 9"))
+    assert len(shown.stdout.splitlines()) == len(shown.stdout.split("\n")) - 1
+
+
+def test_the_way_to_a_cause_is_one_line_for_each_step(logs: Path) -> None:
+    (journal,) = logs.rglob("journal.jsonl")
+    for line in journal.read_bytes().splitlines()[1:]:
+        step: Step = msgspec.json.decode(spoiled(line), type=Step)  # type: ignore[arg-type]
+        assert in_words(step).isprintable()

@@ -42,6 +42,15 @@ MUTANTS = (
         (30, 25, 16),
     ),
     Mutant(
+        "the same signal at once again is a second one",
+        "§8.8",
+        "core.node.draining:signalled",
+        "is_repeat(number, now, state.last_signal)",
+        "False",
+        "asked",
+        (31, 16, 21),
+    ),
+    Mutant(
         "a worker that dies of the signal before its node hears it has failed",
         "§8.5",
         "core.node.draining:worker_failed",

@@ -38,7 +38,7 @@ MUTANTS = (
         "core.coordinator.ending:left_by_workers",
         "not (current.saving.leaves and saving.is_over(current, now))",
         "True",
-        "",
-        (4063576,),
+        "endings",
+        (957, 1519),
     ),
 )

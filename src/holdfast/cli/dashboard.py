@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from holdfast.cli.verbs import verb
+from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _serve(places: list[str], port: int) -> None:
     if found is None:
         print("holdfast: no job has left a journal here: drop some onto the page", file=sys.stderr)
     for note in found.notes if found else ():
-        print(f"holdfast: {note}", file=sys.stderr)
+        print(f"holdfast: {clean(note)}", file=sys.stderr)
     journals = [read(path) for path in found.journals] if found else []
 
     def say(link: str) -> None:

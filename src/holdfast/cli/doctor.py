@@ -7,6 +7,7 @@ nodes, they meet just as for a job, and a small program takes the workers' place
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -26,11 +27,13 @@ from holdfast.core.policy.config import (
     WarmStart,
 )
 from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.bounds import one_line_each
 from holdfast.core.protocol.errors import UsageError
-from holdfast.doctor import machine, page, reading
+from holdfast.doctor import group, machine, page, reading
 from holdfast.doctor.facts import Wanted
 from holdfast.doctor.findings import Finding, most_serious_first
 from holdfast.doctor.group import Examined
+from holdfast.node.secrets import Secrets
 
 USAGE = """\
 Usage: holdfast doctor [--json] [--shared DIR] [options of holdfast run]
@@ -47,7 +50,11 @@ get. They meet as for the job, each dials each other one, and what differs betwe
 
 For example: holdfast doctor --nnodes 2 --rdzv-endpoint node1:29400 --shared /data
 """
-PROBE = "holdfast.doctor.probe"
+PROBE = Path(group.__file__).with_name("probe.py")
+OPEN = (
+    "this job has no token, so whoever reaches its nodes can take part in the doctor's meeting; "
+    "HOLDFAST_TOKEN or --token-file keeps strangers out"
+)
 
 
 def doctor(words: list[str]) -> int:
@@ -86,7 +93,8 @@ def _examine(
     detected = options.listen(given, os.environ, words)
     values = saying.parse(detected.said)
     wanted = Wanted(per_accelerator=values.get("nproc-per-node") in ("gpu", "xpu"))
-    program = Program("module", PROBE, interpreter=sys.executable)
+    # By its path, and with nothing of the current folder: no foreign `json.py` is imported.
+    program = Program("command", sys.executable, arguments=("-P", str(PROBE)))
     try:
         parsed = options.configure(detected, values, program, os.environ)
     except UsageError as error:  # What cannot work together: that is what was asked for.
@@ -114,7 +122,7 @@ def _show(found: page.DoctorPage, as_json: bool, whole: bool = True) -> int:
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     elif whole:
-        print("\n".join(page.lines(found)))
+        print(one_line_each(page.lines(found)), end="")
     else:
         print(f"{page.verdict(found)}; the first node has the page")
     return exit_status.SUCCEEDED if found.well else exit_status.FAILED
@@ -125,26 +133,34 @@ def _show(found: page.DoctorPage, as_json: bool, whole: bool = True) -> int:
 
 def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> int:
     """Meet as the job would, run the probe on each node, and show what came of it."""
+    from holdfast.cli.run import secrets_of
+    from holdfast.doctor.lines import key_of
     from holdfast.doctor.probe import Task
+    from holdfast.processes.own_environment import take_secrets
 
     found = _before_meeting(config, wanted)
     if found is not None:
         return _show(found, as_json)
+    secrets = secrets_of(config, take_secrets()) or Secrets()
+    if secrets.token is None:
+        print(f"holdfast: {OPEN}", file=sys.stderr)
+    run_id = f"{config.run_id}-doctor"
     with tempfile.TemporaryDirectory(prefix="holdfast_doctor_") as folder:
         answer, task_file = os.path.join(folder, "page"), os.path.join(folder, "task")
         environ = {**reading.telling_variables(os.environ)}
-        task = Task(answer, wanted, environ, config.output.log_dir, shared)
+        key = key_of(secrets.token, run_id)
+        task = Task(answer, wanted, environ, config.output.log_dir, shared, run_id, key)
         Path(task_file).write_bytes(msgspec.json.encode(task))
         job = replace(
             config,
-            run_id=f"{config.run_id}-doctor",
+            run_id=run_id,
             slots=1,
-            program=replace(config.program, arguments=(task_file,)),
+            program=replace(config.program, arguments=(*config.program.arguments, task_file)),
             restarts=RestartPolicy(),
             warm=WarmStart(enabled=False),
             output=Output(),
         )
-        reason = _run(job)
+        reason = _run(job, secrets)
         try:
             shown = msgspec.json.decode(Path(answer).read_bytes(), type=page.DoctorPage)
         except (OSError, msgspec.DecodeError):
@@ -166,22 +182,21 @@ def _before_meeting(config: JobConfig, wanted: Wanted) -> page.DoctorPage | None
     return page.page_of((Examined(0, facts),), found)
 
 
-def _run(job: JobConfig) -> str:
+def _run(job: JobConfig, secrets: Secrets) -> str:
     """Live through the job; why it did not end well, if it did not."""
-    from holdfast.cli.run import secrets_of
     from holdfast.node.agent import Agent
     from holdfast.processes.commands import how_to_start
-    from holdfast.processes.own_environment import take_secrets
     from holdfast.processes.spawner_process import fill_standard_streams, start_spawner
     from holdfast.runtime.loop import EventLoop
 
     fill_standard_streams()
-    secret = take_secrets()
     spawner = start_spawner(zygote=False)
     try:
         started = how_to_start(job)
-        agent = Agent(job, EventLoop(), secrets=secrets_of(job, secret), print_report=False)
+        agent = Agent(job, EventLoop(), secrets=secrets, print_report=False)
         outcome = agent.run(spawner, started)
     finally:
         spawner.socket.close()
+    if outcome.exit_status == exit_status.BY_SIGNAL + signal.SIGINT:
+        raise KeyboardInterrupt
     return "" if outcome.verdict == "succeeded" else outcome.reason

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from holdfast.cli.verbs import verb
 from holdfast.cli.visit import FINDING, sort, take_values, visit
 from holdfast.core.policy.texts import whole_number
+from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.questions import LogsAsked, LogsTold
 from holdfast.node.visiting import Visit, VisitError
@@ -70,37 +72,61 @@ def _pattern(texts: list[str]) -> re.Pattern[str] | None:
 
 
 def _show(job: Visit, wanted: LogsWanted, follow: bool) -> None:
-    lines, last = LineMaker(), dict[str, int]()
-    said: set[str] = set()
+    shown = ShownLogs(job, wanted)
     try:
-        while _show_news(job, wanted, lines, last, said) or follow:
-            pass
+        shown.show_what_is_there()
+        while follow:
+            shown.show_news(wanted.nodes, FOLLOW_S)
     except VisitError:
-        if not (follow and last):
+        if not (follow and shown.last):
             raise
         # The job is over: that is where following ends.
-    for rank, text in lines.rest():
-        _print(wanted, time.time(), rank, text)
+    shown.show_the_rest()
 
 
-def _show_news(
-    job: Visit, wanted: LogsWanted, lines: LineMaker, last: dict[str, int], said: set[str]
-) -> bool:
-    """Show what was written since; whether there was anything."""
-    question = LogsAsked(last, wanted.ranks, FOLLOW_S if last else 0.0)
-    found: list[tuple[float, int, str]] = []
-    for node, told in job.ask(question, "some" if wanted.nodes else "all", wanted.nodes):
-        if not isinstance(told, LogsTold):
-            continue
+class ShownLogs:
+    """What was shown so far of a job's output."""
+
+    def __init__(self, job: Visit, wanted: LogsWanted) -> None:
+        self._job, self._wanted = job, wanted
+        self._lines = LineMaker()
+        self._files: set[str] = set()
+        self.last: dict[str, int] = {}
+        """By the name of each node, the number of its last block that was shown."""
+
+    def show_what_is_there(self) -> None:
+        """Show all that was written when it was asked first, however long that takes."""
+        there = self.show_news(self._wanted.nodes)
+        while behind := [node for node, newest in there.items() if self.last[node] < newest]:
+            before = dict(self.last)
+            self.show_news(behind)
+            # Who has nothing more to tell, or has gone, is not asked again.
+            there = {node: there[node] for node in behind if self.last[node] > before[node]}
+
+    def show_news(self, nodes: Sequence[str], wait_s: float = 0.0) -> dict[str, int]:
+        """Show what was written since; the number of the newest block of each node that answers."""
+        question = LogsAsked(self.last, self._wanted.ranks, wait_s)
+        found: list[tuple[float, int, str]] = []
+        newest: dict[str, int] = {}
+        for node, told in self._job.ask(question, "some" if nodes else "all", nodes):
+            if isinstance(told, LogsTold):
+                self._name_files(node, told)
+                found += [line for block in told.blocks for line in self._lines.take(node, block)]
+                self.last[node], newest[node] = told.last, told.newest
+        for at, rank, text in sorted(found, key=lambda line: line[0]):
+            _print(self._wanted, at, rank, text)
+        return newest
+
+    def show_the_rest(self) -> None:
+        """Show lines that have not ended."""
+        for rank, text in self._lines.rest():
+            _print(self._wanted, time.time(), rank, text)
+
+    def _name_files(self, node: str, told: LogsTold) -> None:
         for file in told.files:
-            if file not in said:
-                said.add(file)
-                print(f"holdfast: {node}: {file}", file=sys.stderr)
-        found += [line for block in told.blocks for line in lines.take(node, block)]
-        last[node] = told.last
-    for at, rank, text in sorted(found, key=lambda line: line[0]):
-        _print(wanted, at, rank, text)
-    return bool(found)
+            if file not in self._files:
+                self._files.add(file)
+                print(f"holdfast: {clean(node)}: {clean(file)}", file=sys.stderr)
 
 
 def _print(wanted: LogsWanted, at: float, rank: int, text: str) -> None:

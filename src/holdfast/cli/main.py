@@ -79,11 +79,7 @@ def main(argv: list[str] | None = None) -> int:
 
         _leave(status_of(lambda: run(words[1:])))
     if verb in VERBS:
-        from importlib import import_module
-
-        module = import_module(f"holdfast.cli.{VERBS[verb]}")
-        status = getattr(module, verb)(words[1:])
-        return int(status)
+        return _call(verb, words[1:])
     if verb in ("--version", "-V"):
         from holdfast import __version__
 
@@ -94,6 +90,18 @@ def main(argv: list[str] | None = None) -> int:
         return exit_status.SUCCEEDED
     print(f"holdfast: {_unknown(verb)}" if verb else USAGE, end="", file=sys.stderr)
     return exit_status.USAGE
+
+
+def _call(verb: str, words: list[str]) -> int:
+    """One of `VERBS`. What was interrupted has not succeeded: `holdfast save && scancel …`."""
+    from importlib import import_module
+    from signal import SIGINT
+
+    try:
+        module = import_module(f"holdfast.cli.{VERBS[verb]}")
+        return int(getattr(module, verb)(words))
+    except KeyboardInterrupt:
+        return exit_status.BY_SIGNAL + SIGINT
 
 
 def _unknown(verb: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.core.protocol.bounds import clean
+from holdfast.core.protocol.bounds import clean, one_line_each
 from holdfast.core.protocol.questions import (
     GoodputTold,
     JobTold,
@@ -39,15 +39,15 @@ class Overview(Struct, frozen=True):
 
 def render(seen: Overview, each_rank: bool = False) -> str:
     """The whole page."""
-    parts = [_head(seen), _nodes(seen)]
+    lines = [*_head(seen), "", *_nodes(seen)]
     if each_rank:
-        parts.append(_ranks(seen))
+        lines += ["", *_ranks(seen)]
     if seen.events:
-        parts.append(_events(seen.events))
-    return "\n\n".join(part for part in parts if part) + "\n"
+        lines += ["", "what happened last", *(f"  {line(event)}" for event in seen.events)]
+    return one_line_each(lines)
 
 
-def _head(seen: Overview) -> str:
+def _head(seen: Overview) -> list[str]:
     job = seen.job
     lines = [f"{clean(job.run_id)}: {_stage(job)}"]
     if job.world_size or job.round:
@@ -67,7 +67,7 @@ def _head(seen: Overview) -> str:
         lines.append(f"  {job.outcome.verdict}: {clean(job.outcome.reason)}")
     if seen.missing:
         lines.append(f"  no answer from {', '.join(seen.missing)}")
-    return "\n".join(lines)
+    return lines
 
 
 def _stage(job: JobTold) -> str:
@@ -102,7 +102,7 @@ def _pace(seen: Overview) -> str:
     return ", ".join(words)
 
 
-def _nodes(seen: Overview) -> str:
+def _nodes(seen: Overview) -> list[str]:
     rows: list[tuple[str, ...]] = [
         ("node", "ranks", "is", "step", "steps/s", "cpu", "memory", "heard")
     ]
@@ -113,7 +113,7 @@ def _nodes(seen: Overview) -> str:
     notes = [f"  {node.name}: {clean(node.note)}" for node in seen.job.nodes if node.note]
     if more > 0:
         notes.append(f"  and {_counted(more, 'node')} more")
-    return "\n".join([table, *notes])
+    return [*table, *notes]
 
 
 def _node_row(node: NodeOverview, told: RanksTold | None) -> Row:
@@ -147,7 +147,7 @@ def _span(ranks: list[int]) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def _ranks(seen: Overview) -> str:
+def _ranks(seen: Overview) -> list[str]:
     """Every worker, the slowest first."""
     workers = [(node, one) for node, told in seen.ranks.items() for one in told.ranks]
     paces = sorted(one.steps_per_s for _, one in workers if one.steps_per_s is not None)
@@ -159,7 +159,7 @@ def _ranks(seen: Overview) -> str:
     rows += [_rank_row(node, one, middle) for node, one in workers]
     devices = [f"  {node}: {line}" for node, told in seen.ranks.items()
                for line in told.accelerators]  # fmt: skip
-    return "\n".join([_table(rows), *devices])
+    return [*_table(rows), *devices]
 
 
 def _rank_row(node: str, one: RankOverview, middle: float | None) -> Row:
@@ -182,21 +182,15 @@ def _rank_row(node: str, one: RankOverview, middle: float | None) -> Row:
     )
 
 
-def _events(events: Sequence[StoryEvent]) -> str:
-    return "\n".join(["what happened last", *(f"  {line(event)}" for event in events)])
-
-
 def line(event: StoryEvent) -> str:
     """One event on one line, with the time of day here."""
     return f"{time.strftime('%H:%M:%S', time.localtime(event.at))}  {clean(event.words)}"
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[Row]) -> list[str]:
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     shown = [k for k, _ in enumerate(widths) if any(row[k] for row in rows[1:]) or k == 0]
-    return "\n".join(
-        "  " + "  ".join(row[k].ljust(widths[k]) for k in shown).rstrip() for row in rows
-    )
+    return ["  " + "  ".join(row[k].ljust(widths[k]) for k in shown).rstrip() for row in rows]
 
 
 def _counted(number: int, what: str) -> str:

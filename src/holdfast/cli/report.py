@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from holdfast.cli.verbs import verb
+from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _show(asked: _ReportWanted) -> None:
 
     found = find_run(asked.places)
     for note in found.notes:
-        print(f"holdfast: {note}", file=sys.stderr)
+        print(f"holdfast: {clean(note)}", file=sys.stderr)
     whole = job_report.report([read(path) for path in found.journals])
     shown, about = _within(whole, asked)
     if asked.json:

@@ -21,6 +21,7 @@ from pathlib import Path
 from holdfast.cli import slurm_commands
 from holdfast.cli.slurm_roll import Roll
 from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.bounds import clean
 from holdfast.placement import slurm_queue
 from holdfast.placement.slurm_batch import LOGS
 from holdfast.runtime.file_news import FileNews
@@ -203,4 +204,4 @@ def follow_job(number: str, folder: str, from_the_start: bool = True) -> int:
 
 
 def say(line: str) -> None:
-    print(f"holdfast: {line}", file=sys.stderr, flush=True)
+    print(f"holdfast: {clean(line)}", file=sys.stderr, flush=True)

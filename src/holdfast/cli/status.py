@@ -131,9 +131,12 @@ def top(words: list[str]) -> None:
     if not sys.stdout.isatty():
         raise UsageError("`holdfast top` needs a terminal", "`holdfast status` prints it once")
     with visit(request) as job, Screen() as screen:
-        while True:
-            screen.draw(render(look(job), each_rank=True))
-            job.pause(REDRAW_S)
+        try:
+            while True:
+                screen.draw(render(look(job), each_rank=True))
+                job.pause(REDRAW_S)
+        except KeyboardInterrupt:
+            pass  # That is how it ends.
 
 
 class Screen:

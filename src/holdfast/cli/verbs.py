@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 
 from holdfast.core.protocol import exit_status
+from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import HoldfastError, UsageError
 
 Verb = Callable[[list[str]], int]
@@ -30,13 +31,11 @@ def verb(help_text: str) -> Callable[[Callable[[list[str]], int | None]], Verb]:
             except UsageError as error:
                 return say_mistake(error)
             except HoldfastError as error:
-                print(f"holdfast: {error}", file=sys.stderr)
+                print(f"holdfast: {clean(str(error))}", file=sys.stderr)
                 return exit_status.FAILED
             except BrokenPipeError:
                 # Whoever was reading has seen enough; nor may the interpreter's own flush complain.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-                return exit_status.SUCCEEDED
-            except KeyboardInterrupt:
                 return exit_status.SUCCEEDED
 
         return run

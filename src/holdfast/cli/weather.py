@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from holdfast.cli.status import events_after
 from holdfast.core.policy.storms import Stroke
+from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.questions import (
     Harm,
     HarmWanted,
@@ -139,7 +140,7 @@ class Weather:
         self._view.refresh(self._job)
 
     def _say(self, text: str) -> None:
-        self._view.say(f"{time.strftime('%H:%M:%S')}  {text}")
+        self._view.say(f"{time.strftime('%H:%M:%S')}  {clean(text)}")
 
     def _settle(self) -> bool:
         """Wait until the job runs again; whether it does."""

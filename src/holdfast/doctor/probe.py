@@ -7,8 +7,10 @@ master address alone, as PyTorch would. All go through the first one:
 
 Rules
 1. Every wait has an end: a node that does not answer is a finding.
-2. What others send is bounded and typed.
-3. It ends with 0 whatever it found: what is wrong is in the page, and a worker that fails would be
+2. What others send is bounded and typed, and counts only if they know the job's token
+   (`doctor.lines`).
+3. It is started with a path and `-P`: nothing is imported from the current folder.
+4. It ends with 0 whatever it found: what is wrong is in the page, and a worker that fails would be
    reported as one.
 """
 
@@ -22,17 +24,18 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from holdfast.core.protocol.bounds import cut
-from holdfast.doctor import group, page, reading
-from holdfast.doctor.facts import Wanted
+from holdfast.core.protocol.bounds import Count, Host, Port, clean, cut
+from holdfast.doctor import group, lines, page, reading
+from holdfast.doctor.facts import Short, Wanted
 from holdfast.doctor.findings import Finding
 from holdfast.doctor.group import DialResult, Examined
-from holdfast.transport.listener import listening_socket
+from holdfast.doctor.lines import Line
+from holdfast.transport.frames import ProtocolError
 
 MEETING_S = 45.0
 DIAL_S = 3.0
@@ -40,7 +43,7 @@ SHARED_S = 10.0
 PINGS = 5
 PEERS_MOST = 64
 """Each dials so many others, those that come after it: in a job of thousands not all do."""
-FRAME_MOST = 64 << 20
+LAST_WORD_S = 10.0
 _PONG = struct.Struct("!d")
 _PULSE_S = 0.05
 
@@ -55,13 +58,16 @@ class Task(Struct, frozen=True):
     """Of whoever asked: a worker's own is made for it."""
     log_dir: str | None = None
     shared: str = ""
+    job: str = ""
+    key: bytes = b""
+    """Made of the job's token (`lines.key_of`); empty where it has none."""
 
 
 class Peer(Struct, frozen=True):
-    rank: int
-    host: str
-    addresses: tuple[str, ...]
-    port: int
+    rank: Count
+    host: Host
+    addresses: Annotated[tuple[Short, ...], Meta(max_length=8)]
+    port: Port
 
 
 class Introduced(Struct, frozen=True):
@@ -83,9 +89,11 @@ def main(task_file: str) -> None:
     task = msgspec.json.decode(Path(task_file).read_bytes(), type=Task)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     facts = reading.read(task.environ, log_dir=task.log_dir)
-    with PingAnswers() as port:
-        mine = Introduced(Peer(rank, facts.names.host, _addresses(), port), Examined(rank, facts))
-        found = _first(task, mine, size) if rank == 0 else _other(mine)
+    pings = lines.Door(0, _answer_pings)
+    me = Peer(rank, facts.names.host, _addresses(), pings.port)
+    mine = Introduced(me, Examined(rank, facts))
+    found = _first(task, mine, size) if rank == 0 else _other(task, mine)
+    pings.close()
     if rank == 0:
         Path(f"{task.answer}.first").touch()
     Path(task.answer).write_bytes(msgspec.json.encode(found))
@@ -101,36 +109,57 @@ def _addresses() -> tuple[str, ...]:
 
 
 def _first(task: Task, mine: Introduced, size: int) -> page.DoctorPage:
-    place = int(os.environ["MASTER_PORT"])
-    deadline = time.monotonic() + MEETING_S
-    lines: list[socket.socket] = []
-    came: list[Introduced] = [mine]
-    with listening_socket("", place) as server:
-        while len(came) < size and (left := deadline - time.monotonic()) > 0:
-            server.settimeout(left)
-            with contextlib.suppress(OSError, msgspec.DecodeError):
-                line = server.accept()[0]
-                line.settimeout(MEETING_S)
-                came.append(_receive(line, Introduced))
-                lines.append(line)
-        shared_file, nonce, problem = _share(task.shared)
-        known = Introductions(tuple(one.peer for one in came), shared_file, nonce)
-        for line in lines:
-            with contextlib.suppress(OSError):
-                _send(line, known)
-        reports = [_look(mine, known, problem)]
-        for line in lines:
-            with contextlib.suppress(OSError, msgspec.DecodeError):
-                reports.append(_receive(line, Examined))
+    came = _gather(task, size)
+    shared_file, nonce, problem = _share(task.shared)
+    peers = (mine.peer, *(introduced.peer for _, introduced in came.values()))
+    known = Introductions(peers, shared_file, nonce)
+    theirs: list[Examined] = []
+    hearing = threading.Thread(target=lambda: theirs.extend(_hear(came, known)))
+    hearing.start()
+    reports = [_look(mine, known, problem)]
+    hearing.join()
     if shared_file:
         with contextlib.suppress(OSError):
             os.unlink(shared_file)
-    reports.sort(key=lambda report: report.rank)
+    reports = sorted([*reports, *theirs], key=lambda report: report.rank)
     found = page.page_of(reports, group.judge(reports, task.wanted, size))
-    for line in lines:
-        with contextlib.suppress(OSError), line:
-            _send(line, found)
+    others = [line for line, _ in came.values()]
+    lines.side_by_side(lambda line: line.send(found, LAST_WORD_S), others, LAST_WORD_S)
     return found
+
+
+def _gather(task: Task, size: int) -> dict[int, tuple[Line, Introduced]]:
+    """The others, by rank, as far as they come."""
+    side = lines.side_of_first(task.job, task.key)
+    gathering = lines.Gathering(int(os.environ["MASTER_PORT"]), side, Introduced)
+    came: dict[int, tuple[Line, Introduced]] = {}
+    deadline = time.monotonic() + MEETING_S
+    while len(came) < size - 1:
+        one = gathering.next(deadline)
+        if one is None:
+            break
+        line, introduced = one
+        rank = introduced.peer.rank
+        if 0 < rank < size and rank not in came and introduced.report.rank == rank:
+            came[rank] = line, introduced
+        else:
+            line.close()
+    gathering.close()
+    return came
+
+
+def _hear(came: dict[int, tuple[Line, Introduced]], known: Introductions) -> list[Examined]:
+    """What the others find out, once they know of each other."""
+    rank_of = {id(line): rank for rank, (line, _) in came.items()}
+
+    def ask(line: Line) -> Examined:
+        line.send(known, MEETING_S)
+        report = line.receive(Examined, lines.REPORT_MOST, MEETING_S)
+        if report.rank != rank_of[id(line)]:
+            raise ProtocolError("garbage", "a node speaks for another")
+        return report
+
+    return lines.side_by_side(ask, [line for line, _ in came.values()], MEETING_S)
 
 
 def _share(folder: str) -> tuple[str, str, str]:
@@ -152,17 +181,18 @@ def _share(folder: str) -> tuple[str, str, str]:
 # The others.
 
 
-def _other(mine: Introduced) -> page.DoctorPage:
+def _other(task: Task, mine: Introduced) -> page.DoctorPage:
     place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     try:
-        with _reached(place) as line:
-            line.settimeout(2 * MEETING_S)
-            _send(line, mine)
-            known = _receive(line, Introductions)
-            _send(line, _look(mine, known, ""))
-            found: page.DoctorPage = _receive(line, page.DoctorPage)
-            return found
-    except (OSError, msgspec.DecodeError) as error:
+        with _reached(place) as connected:
+            line = Line(connected)
+            node = clean(f"{mine.peer.host or 'node'}-{mine.peer.rank}")
+            line.greet(lines.side_of_other(task.job, node, task.key))
+            line.send(mine, MEETING_S)
+            known = line.receive(Introductions, lines.FRAME_MOST, 2 * MEETING_S)
+            line.send(_look(mine, known, ""), MEETING_S)
+            return line.receive(page.DoctorPage, lines.FRAME_MOST, 2 * MEETING_S)
+    except (OSError, ProtocolError) as error:
         problem = cut(getattr(error, "strerror", None) or str(error))
     cut_off = Finding(
         "broken",
@@ -215,7 +245,7 @@ def _dial(peer: Peer, address: str) -> DialResult:
             for _ in range(PINGS):
                 sent, began = time.time(), time.perf_counter()
                 line.sendall(b"p")
-                theirs = _PONG.unpack(_exactly(line, _PONG.size))[0]
+                theirs = _PONG.unpack(line.recv(_PONG.size, socket.MSG_WAITALL))[0]
                 took = time.perf_counter() - began
                 if took < best:
                     best, ahead = took, theirs - (sent + took / 2)
@@ -250,57 +280,17 @@ def _find(known: Introductions) -> str:
         threading.Event().wait(_PULSE_S)
 
 
-# Frames, and the answers to those who dial.
+# The answers to those who dial.
 
 
-def _send(line: socket.socket, said: Struct) -> None:
-    content = msgspec.json.encode(said)
-    line.sendall(struct.pack("!I", len(content)) + content)
-
-
-def _receive(line: socket.socket, kind: type[Any]) -> Any:
-    (length,) = struct.unpack("!I", _exactly(line, 4))
-    if length > FRAME_MOST:
-        raise msgspec.DecodeError("too much was sent")
-    return msgspec.json.decode(_exactly(line, length), type=kind)
-
-
-def _exactly(line: socket.socket, size: int) -> bytes:
-    received = bytearray()
-    while len(received) < size:
-        more = line.recv(min(1 << 20, size - len(received)))
-        if not more:
-            raise ConnectionError(0, "the other side hung up")
-        received += more
-    return bytes(received)
-
-
-class PingAnswers:
-    """Answers whoever dials this node, until it is left; gives the port."""
-
-    def __enter__(self) -> int:
-        self._server = listening_socket("", 0)
-        threading.Thread(target=self._serve, daemon=True).start()
-        return int(self._server.getsockname()[1])
-
-    def __exit__(self, *_: object) -> None:
-        self._server.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                line = self._server.accept()[0]
-            except OSError:
+def _answer_pings(dialled: socket.socket) -> None:
+    with contextlib.suppress(OSError), dialled:
+        dialled.settimeout(DIAL_S)
+        dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(PINGS):
+            if not dialled.recv(1):
                 return
-            threading.Thread(target=_answer, args=(line,), daemon=True).start()
-
-
-def _answer(line: socket.socket) -> None:
-    with contextlib.suppress(OSError), line:
-        line.settimeout(MEETING_S)
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while line.recv(1):
-            line.sendall(_PONG.pack(time.time()))
+            dialled.sendall(_PONG.pack(time.time()))
 
 
 if __name__ == "__main__":

@@ -214,7 +214,7 @@ class Answering:
             packed = tuple(
                 LogBlock(b.at, b.rank, 2 if b.stream == 2 else 1, b.text) for b in blocks
             )
-            tell(LogsTold(packed, last, files))
+            tell(LogsTold(packed, last, files, recent.last))
 
         recent.after(OutputWanted(after, ranks, LOGS_TOLD_BYTES, question.wait_s), told)
 

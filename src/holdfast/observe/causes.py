@@ -26,6 +26,7 @@ from holdfast.core.coordinator import io as decided
 from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.node import io as happened
 from holdfast.core.protocol import messages as said
+from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Tenure
 from holdfast.observe.journal import (
     AgentFailed,
@@ -273,7 +274,11 @@ def _stopped_by(asked: dict[Key, StepId]) -> StepId | None:
 
 
 def in_words(step: Step) -> str:
-    """What happened, and what was said of it."""
+    """What happened, and what was said of it, on one line."""
+    return clean(_in_words(step))
+
+
+def _in_words(step: Step) -> str:
     match step:
         case Gap():
             return f"{step.missing} lines were left out"

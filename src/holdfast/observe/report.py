@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 
 from holdfast.core.policy.root_cause import early_ends, lost_a_peer, shortened
-from holdfast.core.protocol.bounds import clean, clean_lines
+from holdfast.core.protocol.bounds import clean, clean_lines, one_line_each
 from holdfast.core.protocol.model import Blame, Failure, Outcome
 from holdfast.observe.recoveries import Recovery
 
@@ -46,7 +46,7 @@ def render(
         lines += ["", *history]
     if journal is not None and (history or outcome.verdict != "succeeded"):
         lines += ["", f"  journal: {journal}"]
-    return "\n".join(lines) + "\n"
+    return one_line_each(lines)
 
 
 def _history(recovered: list[Recovery], has_lasted: bool) -> list[str]:

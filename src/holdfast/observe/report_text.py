@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+from holdfast.core.protocol.bounds import one_line_each
 from holdfast.observe.goodput import PARTS, Incident, TimeLedger
 from holdfast.observe.job_report import JobReport
 from holdfast.observe.story import Kind, StoryEvent
@@ -36,17 +37,17 @@ ALIKE_SHOWN = 3
 
 def render_text(report: JobReport, *, all_events: bool = False) -> str:
     """The whole report, ending in a newline."""
-    lines = [_headline(report), *_window(report), ""]
+    lines = [*_headline(report), *_window(report), ""]
     lines += ["What happened", *_story(report, all_events), ""]
     lines += ["Where the time went", *render_time(report.ledger)]
     if report.ledger.incidents:
         lines += ["", "Incidents", *_incidents(report.ledger.incidents, all_events)]
     if report.unknowns:
         lines += ["", "What is not known", *(f"  {each}" for each in report.unknowns)]
-    return "\n".join(lines) + "\n"
+    return one_line_each(lines)
 
 
-def _headline(report: JobReport) -> str:
+def _headline(report: JobReport) -> list[str]:
     hosts = sorted({node.host for node in report.nodes})
     where = f"on {hosts[0]}" if len(report.nodes) == 1 else f"on {len(report.nodes)} nodes"
     took = duration(report.end - report.start)
@@ -54,7 +55,7 @@ def _headline(report: JobReport) -> str:
     again = report.restarts
     counted = "" if not again else f", after {again} restart{'s' if again > 1 else ''}"
     when = f"{moment(report.start, date=True)} to {moment(report.end)} ({took}{counted})"
-    return f"{report.job} {where}, {when}\n{how}"
+    return [f"{report.job} {where}, {when}", how]
 
 
 def _window(report: JobReport) -> list[str]:

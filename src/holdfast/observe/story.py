@@ -190,8 +190,8 @@ class Storyteller:
         at = 0.0 if isinstance(step, Gap) else step.at
         node = fields.get("node", "")
         host = self.name_of(node) if node else ""
-        words = clean(words)
-        fields = {"round": self._round, "host": host, **fields}
+        words, reason = clean(words), clean(fields.pop("reason", ""))
+        fields = {"round": self._round, "host": host, "reason": reason, **fields}
         return StoryEvent(self.time_of(at), kind, words, self._header.node, step.seq, **fields)
 
     def _gap(self, step: Gap) -> StoryEvent:
@@ -330,7 +330,7 @@ class Storyteller:
             root_cause.describe(failure),
             node=failure.node,
             rank=failure.rank,
-            reason=clean(first_line) or str(failure.status),
+            reason=first_line or str(failure.status),
         )
 
     # The coordinator.
@@ -460,7 +460,7 @@ class Storyteller:
     def _about(self, step: Step, kind: Kind, node: str, what: str, reason: str) -> StoryEvent:
         name = self.name_of(node)
         words = f"{name} {what}: {reason.removeprefix(f'{name}: ')}"
-        return self._event(step, kind, words, node=node, reason=clean(reason))
+        return self._event(step, kind, words, node=node, reason=reason)
 
     def _of_election(self, step: ElectionStep) -> Iterator[StoryEvent]:
         own = self._header.node

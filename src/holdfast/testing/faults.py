@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 RELEASE_EVERY_S = 0.5
 STANDS_APART_S = 8.0
+SENT_AGAIN, SENT_AGAIN_AFTER_S = 0.5, 0.002
+"""How often the signal that asks a node to leave comes again, and how soon: as Slurm sends it at a
+time limit."""
 UNHEARD_S = 0.003
 """How long before its word a connection breaks: too short to have another one by then."""
 SHORT_STANDS = 0.3
@@ -131,6 +134,8 @@ def _drain(cluster: Cluster, machine: Machine, fault: Fault) -> None:
     if process is not None:
         cluster.note(NodeDrained(cluster.timeline.now, machine.number, process.node))
         process.signal(signal.SIGTERM)
+        if Random(f"double {cluster.plan.seed} {fault.at}").random() < SENT_AGAIN:
+            cluster.timeline.after(SENT_AGAIN_AFTER_S, process.signal, signal.SIGTERM)
         _start_again(cluster, machine, fault)
 
 

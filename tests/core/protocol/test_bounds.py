@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from holdfast.core.node.reports import within_bounds
 from holdfast.core.protocol import bounds
-from holdfast.core.protocol.bounds import LINE_MOST, TEXT_MOST, clean, clean_lines, cut
+from holdfast.core.protocol.bounds import (
+    LINE_MOST,
+    TEXT_MOST,
+    clean,
+    clean_lines,
+    cut,
+    one_line_each,
+)
 from holdfast.core.protocol.model import ErrorDetail
 
 
@@ -47,6 +54,17 @@ def test_what_is_clean_is_one_line_that_moves_no_cursor(text: str) -> None:
     assert clean(text).isprintable()
     assert all(line.isprintable() for line in clean_lines(text).split("\n"))
     assert is_taken(bounds.Host, clean(text)[:255])
+
+
+@given(st.lists(st.text()))
+def test_a_page_has_as_many_lines_as_were_meant(lines: list[str]) -> None:
+    page = one_line_each(lines)
+    assert page.count("\n") == len(lines)
+    assert all(line.isprintable() for line in page.split("\n"))
+
+
+def test_a_line_of_a_page_keeps_its_indentation() -> None:
+    assert one_line_each(["  as it is", "  a\nb"]) == "  as it is\n  a b\n"
 
 
 @given(st.text(st.characters(categories=["L", "N", "P"]) | st.sampled_from(" ")))

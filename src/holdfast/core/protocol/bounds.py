@@ -7,12 +7,14 @@ Rules
 2. A float within bounds is finite: no comparison with NaN is true.
 3. A bound is far above what an honest sender needs. What can grow beyond it by itself (a text) is
    cut by whoever makes it (`cut`), so that no honest word is ever garbage.
-4. Text may hold anything but length; `clean` and `clean_lines` make it fit to be shown.
+4. Text may hold anything but length; `clean` and `clean_lines` make it fit to be shown. A page that
+   is made of it goes out through `one_line_each`, so that no part that was forgotten forges a line.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated
 
 from msgspec import Meta
@@ -85,6 +87,18 @@ def clean_lines(text: str) -> str:
     """The same for many lines: each stays one, with its indentation."""
     lines = text.expandtabs().splitlines()
     return "\n".join(line if line.isprintable() else _shown(line) for line in lines)
+
+
+def one_line_each(lines: Iterable[str]) -> str:
+    """A page of these lines, each one of which stays one, with its indentation."""
+    return "".join(f"{_kept_on_its_line(line)}\n" for line in lines)
+
+
+def _kept_on_its_line(line: str) -> str:
+    if line.isprintable():
+        return line
+    indent = len(line) - len(line.lstrip(" "))
+    return f"{' ' * indent}{clean(line)}"
 
 
 def _shown(line: str) -> str:

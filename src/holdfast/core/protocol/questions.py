@@ -209,6 +209,8 @@ class LogsTold(Record, frozen=True):
     """The number to go on from."""
     files: Annotated[tuple[Line, ...], Meta(max_length=2 * SLOTS_MOST)] = ()
     """Of workers that write straight into a file: "rank 3: /logs/…/stdout.log"."""
+    newest: Number = 0
+    """The number of the last block there is: where it is above `last`, there is more to ask for."""
 
 
 class EventsAsked(Record, frozen=True):

@@ -68,16 +68,17 @@ class RecentOutput:
         self._streams: dict[tuple[int, int], KeptStream] = {}
         self.files: dict[tuple[int, int], str] = {}
         """By rank and stream, the files that workers write into themselves (rule 2)."""
-        self._last = 0
+        self.last = 0
+        """The number of the newest block."""
         self._waiting: list[WaitingForOutput] = []
 
     def take(self, rank: int, stream: int, block: bytes) -> None:
         """A worker wrote this."""
-        self._last += 1
+        self.last += 1
         kept = self._streams.get((rank, stream))
         if kept is None:
             kept = self._streams[rank, stream] = KeptStream()
-        kept.blocks.append(OutputBlock(self._last, time.time(), rank, stream, block))
+        kept.blocks.append(OutputBlock(self.last, time.time(), rank, stream, block))
         kept.size += len(block)
         while kept.size > KEPT_BYTES and len(kept.blocks) > 1:
             kept.size -= len(kept.blocks.popleft().text)
@@ -110,7 +111,7 @@ class RecentOutput:
             size += len(block.text)
             if index and size > wanted.most_bytes:
                 return found[:index], found[index - 1].number
-        return found, self._last
+        return found, self.last
 
     def _tell(self, rank: int) -> None:
         for waiting in list(self._waiting):
