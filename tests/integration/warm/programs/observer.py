@@ -173,7 +173,8 @@ def standard_error():
 
 def open_descriptors():
     """Which are open, and what kind of thing each is."""
-    return {number: _kind(target) for number, target in OPEN.items()}
+    # `ctypes`, which a zygote has loaded, may keep its library open.
+    return {number: _kind(target) for number, target in OPEN.items() if "/libffi" not in target}
 
 
 def _kind(target):
@@ -313,7 +314,13 @@ def modules_of_holdfast():
 
 def modules_not_of_the_library():
     outside = {name for name in LOADED if name.partition(".")[0] not in sys.stdlib_module_names}
-    return sorted(outside - {"__main__", "__mp_main__"})
+    beside_os = {name for name in outside if _folder_of(name) == os.path.dirname(os.__file__)}
+    return sorted(outside - beside_os - {"__main__", "__mp_main__"})
+
+
+def _folder_of(name):
+    """Of a module's file: not all of the library are on its list."""
+    return os.path.dirname(getattr(sys.modules.get(name), "__file__", None) or "")
 
 
 def exit_handlers():
