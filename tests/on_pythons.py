@@ -117,12 +117,14 @@ def prepare(python: Python, installation: Installation) -> Path:
     inside = environment / "bin" / "python"
     stamp, project = environment / ".ready", ROOT / "pyproject.toml"
     made_of = f"{python.path} {python.version}"
-    is_new = stamp.exists() and stamp.stat().st_mtime > project.stat().st_mtime
-    if not is_new or stamp.read_text() != made_of:
+    is_made = stamp.exists() and stamp.read_text() == made_of
+    if not is_made or stamp.stat().st_mtime < project.stat().st_mtime:
         say(f"Installing Holdfast and what its tests need into {environment.name} ...")
-        subprocess.run([python.path, "-m", "venv", "--clear", environment], check=True)
+        if not is_made:
+            subprocess.run([python.path, "-m", "venv", "--clear", environment], check=True)
         if installation.torch:
-            install(inside, f"torch=={installation.torch}")
+            # Not kept a second time: it may be gigabytes.
+            install(inside, "--no-cache-dir", f"torch=={installation.torch}")
         install(inside, "--editable", f"{ROOT}[{EXTRA}]")
         stamp.write_text(made_of)
     if installation.is_wheel:

@@ -133,6 +133,26 @@ def test_a_virtual_local_rank_comes_with_a_device_of_its_own(look, visible, own)
     assert [worker["argv"][1] for worker in found] == ["0", "1"]
 
 
+def test_the_list_of_devices_of_hip_comes_first(look, run_job) -> None:
+    env = {"HIP_VISIBLE_DEVICES": "4,5", "CUDA_VISIBLE_DEVICES": "0"}
+    _, found = look(2, "--virtual-local-rank", env=env)
+    for name in env:
+        assert [worker["env"][name] for worker in found] == ["4", "5"]
+    empty = {"HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "6,7"}
+    _, found = look(2, "--virtual-local-rank", env=empty)
+    assert [worker["env"]["CUDA_VISIBLE_DEVICES"] for worker in found] == ["6", "7"]
+    assert [worker["env"]["HIP_VISIBLE_DEVICES"] for worker in found] == ["", ""]
+    job = run_job("--virtual-local-rank", "--nproc-per-node=3", script=LOOK, env=env)
+    assert "HIP_VISIBLE_DEVICES=4,5 has fewer devices" in job.stderr
+
+
+@pytest.mark.parametrize("names", ["", "SIGTERM,SIGUSR1"])
+def test_workers_know_which_signals_are_handled(look, names) -> None:
+    _, (found,) = look(1, *([f"--signals-to-handle={names}"] if names else []))
+    told = found["env"]["TORCHELASTIC_SIGNALS_TO_HANDLE"]
+    assert told == (names or "SIGTERM,SIGINT,SIGHUP,SIGQUIT")
+
+
 def test_a_virtual_local_rank_without_a_device_is_refused(run_job) -> None:
     """Any other device belongs to somebody else."""
     words = ("--virtual-local-rank", "--nproc-per-node=3")

@@ -131,6 +131,7 @@ def test_what_is_being_written_is_not_there_yet() -> None:
     page.close()
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_speaks_for_itself(agent: Agent) -> None:
     draining(1)
     child = os.fork()

@@ -51,10 +51,6 @@ VARIABLES = (
     ("  PYTHON_EXEC", "the workers' Python [the one running this]"),
     ("  HOLDFAST_REGISTER_USER", "user name for etcd; or user= in --rdzv-conf"),
     ("  HOLDFAST_REGISTER_PASSWORD", "password for etcd; or password_file= in --rdzv-conf"),
-    (
-        "  TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
-        "starts each line on the console; may use ${role_name}, ${rank}, ${local_rank}, ${pid}",
-    ),
 )
 
 EXIT_STATUSES = (

@@ -43,8 +43,8 @@ from holdfast.core.policy.rendezvous_settings import COMMAND_LINE
 from holdfast.core.policy.texts import listed
 from holdfast.core.protocol.errors import UsageError
 
-PREFIX_TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 INTERPRETER = "PYTHON_EXEC"
+COMPLETION = "print-completion"
 _FLAG_GIVEN = "1"
 _KIND_OF_FLAG: Mapping[str, ProgramKind] = {
     "module": "module",
@@ -55,6 +55,14 @@ _KIND_OF_FLAG: Mapping[str, ProgramKind] = {
 
 class HelpRequested(Exception):
     """The user asked what there is instead of running something."""
+
+
+class CompletionRequested(HelpRequested):
+    """The user asked for the script by which a shell completes our options."""
+
+    def __init__(self, shell: str) -> None:
+        super().__init__()
+        self.shell = shell
 
 
 class ParsedRun(Struct, frozen=True):
@@ -98,8 +106,6 @@ def configure(
     )
     settings = values.get("rdzv-conf", {})
     config = rendezvous_settings.apply(config, settings, _fields_of(values), COMMAND_LINE)
-    if template := environ.get(PREFIX_TEMPLATE):
-        config = replace(config, output=replace(config.output, prefix_template=template))
     chosen = {path.removeprefix("timeouts.") for path in _fields_of(values)}
     config = replace(config, timeouts=timing.within_notice(config.timeouts, chosen))
     if not values.get("keep-engine-variables"):
@@ -108,7 +114,7 @@ def configure(
     if config.max_nodes > 1 and "rdzv-id" not in values:
         config = replace(config, run_id=_id_of_place(config))
     _check_backoff(config)
-    _check_devices(config, environ.get("CUDA_VISIBLE_DEVICES"))
+    _check_devices(config, environ)
     about = detection.line_about(detected, config)
     more += detection.doubts_about(detected, config)
     notes = (*about, *notes, *more, *_silent_console(config), *timing.notes(config))
@@ -132,6 +138,8 @@ def split(argv: Sequence[str]) -> tuple[dict[str, Statement], tuple[str, ...]]:
         if glued:
             spelled, equals, attached = word[:2], "=", glued + equals + attached
         text = attached if equals else _value_after(spelled, option, words)
+        if option.name == COMPLETION:
+            raise CompletionRequested(str(option.parse(text)))
         given[option.name] = Statement(text, spelled)
     return given, ()
 
@@ -278,14 +286,19 @@ def _check_backoff(config: JobConfig) -> None:
         )
 
 
-def _check_devices(config: JobConfig, visible: str | None) -> None:
+def _check_devices(config: JobConfig, environ: Mapping[str, str]) -> None:
     """With virtual local ranks each worker has a device of its own, of those we may use."""
-    if not config.virtual_local_rank or visible is None:
+    if not config.virtual_local_rank:
+        return
+    from holdfast.processes.environment import device_list
+
+    name, visible = device_list(environ)
+    if visible is None:
         return
     devices = len(visible.split(","))
     if config.slots > devices:
         raise UsageError(
-            f"CUDA_VISIBLE_DEVICES={visible} has fewer devices than {config.slots} workers need",
+            f"{name}={visible} has fewer devices than {config.slots} workers need",
             "with --virtual-local-rank, name as many devices as workers, or unset the variable",
         )
 

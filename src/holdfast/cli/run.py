@@ -44,6 +44,8 @@ def run(words: list[str]) -> int:
 
     try:
         return _run_job(words, spawner, secrets)
+    except options.CompletionRequested as asked:
+        return _print_completion(asked.shell)
     except options.HelpRequested:
         return _print_help()
     except UsageError as error:
@@ -191,8 +193,18 @@ def _print_help() -> int:
     from holdfast.cli.help import render_run_help
 
     width = min(shutil.get_terminal_size().columns, 100)
+    return _print(render_run_help(width, color=sys.stdout.isatty()))
+
+
+def _print_completion(shell: str) -> int:
+    from holdfast.cli.completion import script
+
+    return _print(script(shell))
+
+
+def _print(text: str) -> int:
     try:
-        print(render_run_help(width, color=sys.stdout.isatty()), end="", flush=True)
+        print(text, end="", flush=True)
     except BrokenPipeError:
         # Whoever was reading has seen enough; nor may the interpreter's own flush complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

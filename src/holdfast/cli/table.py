@@ -174,6 +174,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("tee", OUTPUT, "to files and to the console",
            values.streams, metavar="WHICH", short="t",
            fields=("output.tee_default", "output.tee")),
+    Option("log-line-prefix-template", OUTPUT, "what begins each line of --tee",
+           values.optional_text, metavar="TEXT", fields=("output.prefix_template",),
+           shown="[${role_name}${local_rank}]:",
+           also_from=("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",),
+           note="may use ${role_name}, ${local_rank}, ${rank}, ${hostname} and ${pid}"),
     Option("local-ranks-filter", OUTPUT, "the console shows only these",
            values.local_ranks, metavar="RANKS", fields=("output.local_ranks_filter",)),
     Option("duplicate-stdout-filters", OUTPUT, "also log lines that contain one of these",
@@ -311,6 +316,8 @@ OPTIONS: tuple[Option, ...] = (
            _event_handler, metavar="NAME", fields=("event_log_handler",)),
     Option("logs-specs", TORCHRUN, "a registered torchrun.logs_specs name",
            _logs_specs, metavar="NAME", fields=("logs_specs",)),
+    Option("print-completion", TORCHRUN, "for bash, zsh or tcsh; runs nothing",
+           texts.one_of("bash", "zsh", "tcsh"), metavar="SHELL"),
 )
 # fmt: on
 

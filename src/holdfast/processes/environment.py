@@ -22,7 +22,8 @@ PER_WORKER = (
 """Variables that differ between workers or rounds: a module that reads one when it is
 imported cannot be imported ahead."""
 
-SAME_IN_ALL = ("ROLE_NAME", "LOCAL_WORLD_SIZE")
+SIGNALS = "TORCHELASTIC_SIGNALS_TO_HANDLE"
+SAME_IN_ALL = ("ROLE_NAME", "LOCAL_WORLD_SIZE", SIGNALS)
 """Variables that all workers of a node have alike, in every round."""
 
 NOT_ALWAYS_SET = frozenset({"TORCHELASTIC_ERROR_FILE", "HOLDFAST_PAGE", "HOLDFAST_STACKS"})
@@ -31,6 +32,9 @@ NOT_ALWAYS_SET = frozenset({"TORCHELASTIC_ERROR_FILE", "HOLDFAST_PAGE", "HOLDFAS
 OF_ONE_NODE = ("GROUP_RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE")
 """Those of them that are the same in all workers and rounds, where there is only one node."""
 
+DEVICE_LISTS = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+"""What says which devices may be used. On AMD's both may be set, and the first one counts."""
+
 NO_WARM = "HOLDFAST_NO_WARM"
 """Turns warm starts off, also where there is no command line."""
 _NO = frozenset({"", "0", "false", "f", "no", "n", "off"})
@@ -38,7 +42,7 @@ _NO = frozenset({"", "0", "false", "f", "no", "n", "off"})
 
 def per_worker(config: JobConfig) -> tuple[str, ...]:
     """The variables that no module may have read before a worker has its own."""
-    names = [*PER_WORKER, *(["CUDA_VISIBLE_DEVICES"] if config.virtual_local_rank else [])]
+    names = [*PER_WORKER, *(DEVICE_LISTS if config.virtual_local_rank else [])]
     known = OF_ONE_NODE if config.max_nodes == 1 else ()
     return tuple(name for name in names if name not in known)
 
@@ -93,13 +97,22 @@ def of_worker(
     )
     if config.virtual_local_rank:
         environment["LOCAL_RANK"] = "0"
-        environment["CUDA_VISIBLE_DEVICES"] = _own_device(common, ranks.local_rank)
+        own = _own_device(common, ranks.local_rank)
+        environment["CUDA_VISIBLE_DEVICES"] = own
+        if common.get("HIP_VISIBLE_DEVICES"):
+            environment["HIP_VISIBLE_DEVICES"] = own
     return environment
+
+
+def device_list(variables: Mapping[str, str]) -> tuple[str, str | None]:
+    """The variable that says which devices there are, and its value; None where all are."""
+    name = next((name for name in DEVICE_LISTS if variables.get(name)), "CUDA_VISIBLE_DEVICES")
+    return name, variables.get(name)
 
 
 def _own_device(common: Mapping[str, str], local_rank: int) -> str:
     """The one device that a worker with a virtual local rank sees: of those that we see."""
-    visible = common.get("CUDA_VISIBLE_DEVICES")
+    _, visible = device_list(common)
     if visible is None:
         return str(local_rank)
     devices = [entry.strip() for entry in visible.split(",")]

@@ -151,6 +151,7 @@ class Workplace:
         self._launch: Launch = launch_form(config.program)
         self._program_folder = program_folder(config.program)
         self._shared_environment = environment.shared(config, os.environ)
+        self._shared_environment[environment.SIGNALS] = ",".join(config.signals)
         self._workers: dict[str, Running] = {}
         self._by_pid: dict[int, Running] = {}
         self.layout: Layout = partial(layout_by_options, config.output)

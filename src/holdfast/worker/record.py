@@ -32,15 +32,21 @@ def record(function: Callable[P, R]) -> Callable[P, R | None]:
 
 
 def recorded(
-    function: Callable[P, R], prepare: Callable[[], None], leave: Callable[[Exception], None]
+    function: Callable[P, R],
+    prepare: Callable[[], None],
+    leave: Callable[[Exception], None],
+    succeeded: Callable[[], None] = lambda: None,
 ) -> Callable[P, R | None]:
-    """Wrap a function: `prepare` runs before it, and `leave` writes down what it raises."""
+    """Wrap a function: `prepare` runs before it, `leave` writes down what it raises.
+
+    `succeeded` runs once it has returned; what that raises is no error of the function.
+    """
 
     @functools.wraps(function)
     def recording(*args: P.args, **kwargs: P.kwargs) -> R | None:
         prepare()
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
         except SystemExit as request:
             if request.code == 0:
                 return None
@@ -48,6 +54,8 @@ def recorded(
         except Exception as error:
             leave(error)
             raise
+        succeeded()
+        return result
 
     return recording
 

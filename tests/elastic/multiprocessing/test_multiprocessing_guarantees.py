@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -388,7 +389,9 @@ def test_a_fork_that_another_thread_makes_meanwhile_is_not_waited_for(
     forks: list[int] = []
 
     def fork() -> None:
-        pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # That there are threads.
+            pid = os.fork()
         if pid == 0:
             try:
                 entrypoints.stay()
@@ -552,3 +555,26 @@ def test_what_is_given_to_a_process_by_name_is_its_own(tmp_path: Path, method: s
     result = context.wait()
     assert result is not None
     assert result.return_values == {0: ("its own",)}
+
+
+def test_a_fork_beside_threads_is_made_where_warnings_are_errors(tmp_path: Path) -> None:
+    """Python 3.12 and later warns of it; 3.15 raises, with the fork made and its number lost."""
+
+    def filters() -> list[str]:
+        return [repr(each[:3]) for each in warnings.filters]
+
+    done = threading.Event()
+    beside = threading.Thread(target=done.wait)
+    beside.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            expected = filters()
+            context = functions(tmp_path, filters, (), start_method="fork")
+            result = context.wait(DEADLINE_S)
+            assert result is not None
+            assert result.return_values == {0: expected}
+            assert filters() == expected
+    finally:
+        done.set()
+        beside.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,8 @@ def test_an_endpoint_is_the_same_place(backend: str, endpoint: str, expected: st
         ("protocol", "gopher"),
         ("store_type", "ram"),
         ("lease", "nan"),
+        ("cas_backoff_max_seconds", "nan"),
+        ("cas_backoff_max_seconds", "-1"),
         ("jion_timeout", "3"),
     ],
 )
@@ -114,3 +117,20 @@ def test_a_word_may_be_in_capitals() -> None:
 def test_every_setting_refuses_what_is_empty(key: str) -> None:
     with pytest.raises(UsageError):
         SETTINGS[key].parse(" ")
+
+
+@pytest.mark.parametrize(("given", "known"), [({}, 0.0), ({"cas_backoff_max_seconds": "0.5"}, 0.5)])
+def test_the_backoff_of_writers_is_known_and_changes_nothing(
+    given: dict[str, str], known: float
+) -> None:
+    handler = by_api("holdfast", "node0", **given)
+    assert handler.settings.cas_backoff_max_seconds == known
+    assert by_command("holdfast", "node0", **given).leases == by_command("holdfast", "node0").leases
+
+
+@pytest.mark.parametrize("seconds", [-0.1, float("inf"), float("nan")])
+def test_a_backoff_that_cannot_be_is_refused(seconds: float) -> None:
+    one = by_api("holdfast", "node0")
+    settings = dataclasses.replace(one.settings, cas_backoff_max_seconds=seconds)
+    with pytest.raises(ValueError, match="cas_backoff_max_seconds"):
+        type(one).from_config(settings, "holdfast", one._config)

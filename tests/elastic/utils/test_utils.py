@@ -21,6 +21,7 @@ from holdfast.elastic.utils import distributed
 from holdfast.elastic.utils.data import CyclingIterator
 from holdfast.elastic.utils.process_state import is_uninterruptible_state, read_proc_state
 
+from ... import torch_versions
 from ...free_ports import free_port
 
 Module = Any
@@ -69,9 +70,15 @@ def test_a_variable_is_had_or_named(utils: Utils, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", ["api", "distributed"])
-def test_a_socket_listens_on_localhost(utils: Utils, name: str) -> None:
+def test_a_port_is_held_at_every_address_and_nobody_listens(utils: Utils, name: str) -> None:
+    torch_versions.needs((2, 15), utils(name))
     with utils(name).get_socket_with_port() as sock:
-        socket.create_connection(sock.getsockname()[:2], timeout=60).close()
+        port = sock.getsockname()[1]
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=60)
+        for address in ("127.0.0.1", "0.0.0.0"):
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind((address, port))
 
 
 def test_a_free_port_can_be_bound(utils: Utils) -> None:
@@ -81,10 +88,26 @@ def test_a_free_port_can_be_bound(utils: Utils) -> None:
         sock.bind(("127.0.0.1", port))
 
 
-def test_a_machine_without_localhost_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("203.0.113.1", 0))
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [elsewhere])
-    with pytest.raises(RuntimeError, match="localhost"):
+def test_a_machine_without_ipv6_has_ports_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = socket.socket
+
+    def made(family: int = socket.AF_INET, *more: Any) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError("Address family not supported by protocol")
+        return plain(family, *more)
+
+    monkeypatch.setattr(socket, "socket", made)
+    with distributed.get_socket_with_port() as sock:
+        assert sock.family == socket.AF_INET
+
+
+def test_a_machine_without_ports_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Exhausted(socket.socket):
+        def bind(self, address: Any) -> None:
+            raise OSError("Address already in use")
+
+    monkeypatch.setattr(socket, "socket", Exhausted)
+    with pytest.raises(RuntimeError, match="no port"):
         distributed.get_socket_with_port()
 
 

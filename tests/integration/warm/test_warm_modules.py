@@ -46,11 +46,11 @@ def test_modules_named_like_ours_do_not_keep_a_program_cold(same) -> None:
 
 
 def test_a_module_that_hides_one_that_is_loaded_already_is_a_reason_to_start_cold(program) -> None:
-    program.write({"program.py": "import selectors", "selectors.py": ""})
+    program.write({"program.py": "import socket", "socket.py": ""})
     run = program.run("cold all the same", "program.py")
     assert run.starts == [False]
     (lost,) = run.events("ZygoteLost")
-    assert lost["reason"] == "selectors beside the program hides the installed module of that name"
+    assert lost["reason"] == "socket beside the program hides the installed module of that name"
 
 
 def test_the_tree_of_the_program_is_never_run_by_the_zygote(program) -> None:

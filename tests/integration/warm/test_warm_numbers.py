@@ -89,6 +89,43 @@ def test_generators_that_a_package_makes_without_a_seed_are_each_workers_own(pro
     assert loaders[0] == loaders[1] == loaders[2]
 
 
+OTHER_NUMPY = {
+    "numpy/__init__.py": "",
+    "numpy/random/__init__.py": """
+        from numpy.random.bit_generator import SeedSequence
+        class Generator:
+            def __init__(self):
+                self.entropy = SeedSequence().entropy
+        """,
+    "numpy/random/bit_generator.py": """
+        import os
+        class SeedSequence:
+            def __init__(self):
+                self.entropy = int.from_bytes(os.urandom(16))
+        """,
+    "package.py": """
+        import numpy.random
+        OWN = numpy.random.Generator()
+        """,
+}
+
+
+def test_a_numpy_whose_seeds_cannot_be_seen_is_imported_by_each_worker(program) -> None:
+    library = program.folder.parent / "library" / "site-packages"
+    program._replace(folder=library).write(OTHER_NUMPY)
+    text = """
+        import os
+        import package
+        with open(f"{os.environ['SAW']}.{os.environ['RANK']}", "w") as file:
+            file.write(str(package.OWN.entropy))
+        """
+    program.write({"program.py": text})
+    options, env = ("--nproc-per-node=2",), {"PYTHONPATH": str(library)}
+    run = program.run("warm", "program.py", options=options, env=env)
+    assert run.events("ZygoteReady")[0]["stopped_in"] == ["numpy.random", "package"]
+    assert len(set(run.saw)) == 2
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(
     "what",

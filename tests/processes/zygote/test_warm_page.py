@@ -102,7 +102,7 @@ SCRIPTS = {
     ),
     "`gc.get_freeze_count()`": f"{DIFFERENCES}::test_what_was_preloaded_is_frozen",
     "`sitecustomize`": f"{DIFFERENCES}::test_what_sets_up_an_interpreter_ran_once_without_a_rank",
-    "`sys.meta_path` begins": (
+    "A second finder of ours": (
         f"{DIFFERENCES}::test_a_finder_of_ours_is_there_while_something_is_on_the_shelf"
     ),
     "What is on the shelf": (
@@ -113,8 +113,8 @@ SCRIPTS = {
     ),
     "One descriptor between 960": STACKS,
     "`faulthandler` is enabled": STACKS,
-    "`importlib._bootstrap._ModuleLockManager`": (
-        "processes/bare/test_private_names.py::"
+    "`sys.meta_path` begins": (
+        "processes/zygote/test_import_reports.py::"
         "test_every_import_that_loads_something_is_seen_and_leaves_no_frame"
     ),
     "While importing, stdout is no terminal": (

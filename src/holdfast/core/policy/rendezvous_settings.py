@@ -6,6 +6,8 @@ Rules
 - A row with a field goes there, a path into `JobConfig`; of two for one field the upper one wins.
   Others are asked for (`read`) by whoever needs them: a register, the port of a coordinator.
 - What somebody said as an option of its own is stronger than a setting.
+- `cas_backoff_max_seconds` spreads out nodes that all write to the backend. Here the one that
+  coordinates writes, and there is nobody to spread out: it is checked, and has no effect.
 - PyTorch's words for heartbeat and silence are wishes: PyTorch lets them be anything, so none of
   them may make a job fail that torchrun would run.
 """
@@ -51,6 +53,7 @@ SETTINGS: Mapping[str, Setting] = {
     "heartbeat_timeout": Setting(texts.positive_seconds),
     "keep_alive_interval": Setting(texts.positive_seconds),
     "keep_alive_max_attempt": Setting(texts.whole_number(1)),
+    "cas_backoff_max_seconds": Setting(texts.seconds),
     "read_timeout": Setting(texts.positive_seconds),
     "is_host": Setting(texts.flag, "is_host"),
     "store_type": Setting(texts.one_of("tcp", "file")),

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 import weakref
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -65,7 +66,7 @@ def fork_spawner(calls: dict[str, BaseProcess]) -> SpawnerProcess:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         pid = -1
         try:
-            pid = os.fork()
+            pid = _fork()
             if pid == 0:
                 _become_spawner(theirs, calls)
         finally:
@@ -76,6 +77,16 @@ def fork_spawner(calls: dict[str, BaseProcess]) -> SpawnerProcess:
                 if pid < 0:
                     ours.close()
     return SpawnerProcess(pid, ours)
+
+
+def _fork() -> int:
+    """As `os.fork`, without its warning of threads, for which the copy is made.
+
+    Where warnings are errors, Python 3.15 raises it once there is a copy, whose number is lost.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()  # The copy leaves the block, too, and has the filters of the caller.
 
 
 def _let_go() -> None:

@@ -18,6 +18,7 @@ Rules
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -110,8 +111,12 @@ class DynamicRendezvousHandler(RendezvousHandler):
         timeout: RendezvousTimeout | None = None,
         keep_alive_interval: int = KEEP_ALIVE_S,
         keep_alive_max_attempt: int = KEEP_ALIVE_ATTEMPTS,
+        cas_backoff_max_seconds: float = 0.0,
     ) -> DynamicRendezvousHandler:
-        """A handler over any backend. Without a store, the keys are kept by the coordinator."""
+        """A handler over any backend. Without a store, the keys are kept by the coordinator.
+
+        `cas_backoff_max_seconds` is checked and has no effect: one node writes for all.
+        """
         settings = RendezvousSettings(
             run_id,
             min_nodes,
@@ -119,6 +124,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
             timeout or RendezvousTimeout(),
             timedelta(seconds=keep_alive_interval),
             keep_alive_max_attempt,
+            cas_backoff_max_seconds,
         )
         config = replace(
             job_config(settings, local_addr), rendezvous=Rendezvous(f"given: {backend.name}")
@@ -153,6 +159,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if settings.max_nodes < settings.min_nodes:
             least, most = settings.min_nodes, settings.max_nodes
             raise ValueError(f"max_nodes ({most}) is below min_nodes ({least})")
+        backoff_s = settings.cas_backoff_max_seconds
+        if not math.isfinite(backoff_s) or backoff_s < 0:
+            raise ValueError(f"cas_backoff_max_seconds is {backoff_s}, and has to be 0 or above")
         self._settings, self._backend_name = settings, backend_name
         self._config, self._secrets = config.validate(), secrets or Secrets()
         self._store, self._register = store, register
@@ -357,7 +366,8 @@ def create_handler(
     """A handler over this backend, with the settings that the parameters name.
 
     Those are `join_timeout`, `last_call_timeout`, `close_timeout`, `heartbeat_timeout`,
-    `keep_alive_interval` and `keep_alive_max_attempt`, in seconds or numbers.
+    `keep_alive_interval`, `keep_alive_max_attempt` and `cas_backoff_max_seconds`, in seconds or
+    numbers.
     """
     try:
         settings = settings_from(params)
@@ -371,6 +381,7 @@ def create_handler(
             settings.timeout,
             keep_alive_interval=int(settings.keep_alive_interval.total_seconds()),
             keep_alive_max_attempt=settings.keep_alive_max_attempt,
+            cas_backoff_max_seconds=settings.cas_backoff_max_seconds,
         )
     except Exception as error:
         said = f"{type(error).__name__}: {error}"

@@ -79,6 +79,7 @@ class RendezvousSettings:
     timeout: RendezvousTimeout
     keep_alive_interval: timedelta
     keep_alive_max_attempt: int
+    cas_backoff_max_seconds: float = 0.0
 
 
 def job_config(settings: RendezvousSettings, local_addr: str | None = None) -> JobConfig:
@@ -133,4 +134,5 @@ def settings_from(params: RendezvousParameters) -> RendezvousSettings:
             ),
             span("keep_alive_interval") or timedelta(seconds=KEEP_ALIVE_S),
             read(given, "keep_alive_max_attempt") or KEEP_ALIVE_ATTEMPTS,
+            read(given, "cas_backoff_max_seconds") or 0.0,
         )

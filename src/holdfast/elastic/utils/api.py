@@ -20,21 +20,25 @@ def get_env_variable_or_raise(env_name: str) -> str:
 
 
 def get_socket_with_port() -> socket.socket:
-    """A socket that listens on a free port of localhost, for as long as it is not closed.
+    """A socket that holds a port which is free at every address, for as long as it is not closed.
 
-    Raises `RuntimeError` where no address of localhost can be bound.
+    It does not listen: nobody may connect to it in place of the server that is to be there.
+    Raises `RuntimeError` where no port can be bound.
     """
-    found = socket.getaddrinfo("localhost", None, type=socket.SOCK_STREAM)
-    for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind, protocol)
+    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
         try:
-            sock.bind((address[0], 0))
-            sock.listen()
+            sock = socket.socket(family, socket.SOCK_STREAM)
         except OSError:
-            sock.close()  # this family is switched off; another may not be
+            continue  # this family is switched off
+        try:
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            sock.bind((address, 0))
+        except OSError:
+            sock.close()
         else:
             return sock
-    raise RuntimeError("no address of localhost can be bound")
+    raise RuntimeError("no port can be bound")
 
 
 class macros:  # noqa: N801 - the name that callers know

@@ -20,7 +20,7 @@ logger = get_logger(__name__)
 
 
 def get_free_port() -> int:
-    """A port of localhost that was free just now. Nobody holds it: another may take it."""
+    """A port that was free at every address just now. Nobody holds it: another may take it."""
     with get_socket_with_port() as sock:
         port: int = sock.getsockname()[1]
         return port

@@ -196,34 +196,6 @@ def set_warning_filters(filters: list[Any]) -> None:
     module._filters_mutated()
 
 
-@uses(SPEED, "_frozen_importlib", "_ModuleLockManager")
-def watch_imports(begins: Callable[[str], None], ends: Callable[[str], None]) -> None:
-    """Have these called before a module is loaded, wherever it is imported, and after that.
-
-    Python makes a manager for the lock of each module that it loads, and for nothing else. So no
-    frame of ours stands between a module and who imports it, and what imports nothing pays nothing:
-    an audit hook is called at every `id()`, which takes it twenty times as long. Where the name is
-    gone nobody is told.
-    """
-    import _frozen_importlib as importing
-
-    manager: Any = getattr(importing, "_ModuleLockManager", None)
-    if manager is None:
-        return
-
-    class Watched(manager):  # type: ignore[misc]  # Its class is only known now.
-        def __init__(self, name: str) -> None:
-            self.watched = name
-            begins(name)
-            super().__init__(name)
-
-        def __exit__(self, *exception: object) -> None:
-            super().__exit__(*exception)
-            ends(self.watched)
-
-    vars(importing)["_ModuleLockManager"] = Watched
-
-
 @uses(WARM_START, "tempfile", "_sys")
 def watch_temporary_files(tempfile: Any, asked: Callable[[str], None] | None) -> None:
     """Have this called with the event before `tempfile` makes something; None: no longer."""

@@ -83,6 +83,7 @@ class StreamPlan(Struct, frozen=True):
             "role_name": self.identity.role,
             "local_rank": self.identity.local_rank,
             "rank": self.identity.rank,
+            "hostname": os.uname().nodename,
             "pid": pid,
         }
         return os.fsencode(self._template().safe_substitute(names))

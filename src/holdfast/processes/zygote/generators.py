@@ -7,7 +7,9 @@ seed draws the same numbers in all workers anyhow, and is left alone.
 Rules
 1. Whether there was a seed shows only when it is made. So the modules that make generators are
    watched from the moment at which they are loaded: no import can come before that.
-2. Those of `random` are known wherever they are kept, those of NumPy (`Generator`) where a module
+2. Whether what they do is seen is tried out at once. Where it is not, that is said, and no
+   worker may come of what is imported then.
+3. Those of `random` are known wherever they are kept, those of NumPy (`Generator`) where a module
    has a name for them.
 
 Standard library only: loaded by path, in the zygote.
@@ -29,17 +31,19 @@ else:
     import put_right
 
 NUMPY = "numpy.random.bit_generator"
+UNSEEN = "seeds generators of random numbers where that cannot be seen"
+VERSION = "Python " + ".".join(map(str, sys.version_info[:3]))
 
 
 class Generators:
     """Watches until `end` what was `watched` when it was loaded; `renew` is for a worker."""
 
     def __init__(self) -> None:
-        self.watched: dict[str, Callable[[ModuleType], None]] = {
+        self.watched: dict[str, Callable[[ModuleType], str]] = {
             "random": self._watch_random,
             NUMPY: self._watch_numpy,
         }
-        """By name: what to do with a module as soon as it is loaded."""
+        """By name: what to do with a module as soon as it is loaded; returns why it is in vain."""
         self._undo: list[Callable[[], None]] = []
         self._of_random: weakref.WeakSet[Any] = weakref.WeakSet()
         self._drawn: set[int] = set()
@@ -71,7 +75,7 @@ class Generators:
             bits = generator.bit_generator
             bits.state = type(bits)().state
 
-    def _watch_random(self, module: Any) -> None:
+    def _watch_random(self, module: Any) -> str:
         kind, made = module.Random, self._of_random
         plain_seed, plain_setstate = kind.seed, kind.setstate
 
@@ -88,21 +92,25 @@ class Generators:
 
         kind.seed, kind.setstate = seed, setstate
         self._undo.append(undo)
+        is_seen = kind() in made
+        return "" if is_seen else f"{VERSION} {UNSEEN}"
 
-    def _watch_numpy(self, module: Any) -> None:
-        plain = getattr(module, "randbits", None)
-        if plain is None:
-            return  # Another version, which has it elsewhere.
+    def _watch_numpy(self, module: Any) -> str:
+        plain, seen = getattr(module, "randbits", None), []
 
         def randbits(bits: int) -> int:
-            value: int = plain(bits)
+            value: int = plain(bits)  # type: ignore[misc]  # else it is not called
+            seen.append(True)
             modules = put_right.modules_being_imported(sys._getframe())
             if modules and not modules[0].startswith("numpy."):
                 self._drawn.add(value)
             return value
 
-        module.randbits = randbits
-        self._undo.append(lambda: setattr(module, "randbits", plain))
+        if plain is not None:
+            module.randbits = randbits
+            self._undo.append(lambda: setattr(module, "randbits", plain))
+        getattr(module, "SeedSequence", str)()
+        return "" if seen else f"it {UNSEEN}"
 
 
 def _seed_of(generator: Any) -> Any:

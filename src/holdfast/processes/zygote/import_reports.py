@@ -1,10 +1,13 @@
 """What a worker imports after it has begun, told to its agent, which has it imported ahead.
 
-It is seen where Python takes the lock of a module that it is about to load
-(`private_names.watch_imports`), also in the middle of the work: the program does not notice, and
-what imports nothing costs nothing. In the zygote the same watch tells when a module is loaded that
-has to be watched itself: `tempfile` then says before it makes a folder or a file, which no module
-may do for all workers at once.
+It is seen by a finder of ours, the first on `sys.meta_path`, which finds nothing itself: no frame
+of it is on the stack while a module is loaded, and what imports nothing pays nothing. (An audit
+hook is called at every `id()`, which takes it twenty times as long.) In the zygote the same watch
+tells when a module is loaded that has to be watched itself: `tempfile` then says before it makes a
+folder or a file, which no module may do for all workers at once.
+
+Whether this Python asks the finder is not believed but seen, once: it imports a module that
+nobody needs. Where that does not show, `lacking` says so, and workers start cold.
 
 Told is the outermost: if `a` imports `b`, that is `a`. One packet each, as `worker.channel` has it;
 one that cannot be sent at once is not sent.
@@ -21,8 +24,11 @@ from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_SEQPACKET, socket
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
     from types import FrameType, ModuleType
     from typing import Any
+
+    WhenLoaded = dict[str, Callable[[ModuleType], str]]
 
     from holdfast.processes.bare import private_names
 else:
@@ -38,41 +44,127 @@ ASKED_OF_A_WORKER = {
     "tempfile.mkstemp": "it makes a temporary file when imported",
 }
 """What a module may do when a worker imports it, and must not do for all of them at once."""
+VERSION = ".".join(map(str, sys.version_info[:3]))
 NAMED_AFTER_ITS_PROCESS = "it makes a folder named after its process when imported"
+
+
+PROBE = "import_probe"
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+class Finder:
+    """Has `begins` called before a module is loaded, wherever it is imported; finds nothing.
+
+    What is in `when_loaded` it finds as the others do, and calls that with the module when it is
+    loaded.
+    """
+
+    def __init__(self, begins: Callable[[str], None]) -> None:
+        self.when_loaded: dict[str, Callable[[ModuleType], None]] = {}
+        self._begins = begins
+        self._import_system: dict[str, Any] | None = None
+        """The names of the module whose functions import; None until it has been seen to ask."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if not self._is_import(sys._getframe(1)):
+            return None
+        self._begins(name)
+        done = self.when_loaded.get(name)
+        return None if done is None else self._told_when_loaded(name, path, target)
+
+    def is_asked(self) -> bool:
+        """Whether this Python asks it about imports, and has loaders as it expects them."""
+        loaded: list[ModuleType] = []
+        self.when_loaded[PROBE] = loaded.append
+        try:
+            __import__(PROBE)
+        except ImportError:
+            return False
+        finally:
+            sys.modules.pop(PROBE, None)
+            self.when_loaded.pop(PROBE, None)
+        return len(loaded) == 1
+
+    def _is_import(self, asking: FrameType) -> bool:
+        """Whether it is asked in order to import, not by `importlib.util.find_spec` or others.
+
+        Then who asks was called from within the import system, too.
+        """
+        above = asking.f_back
+        if above is None or above.f_globals is not asking.f_globals:
+            return False
+        if self._import_system is None:
+            self._import_system = asking.f_globals
+        return self._import_system is asking.f_globals
+
+    def _told_when_loaded(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
+        if name == PROBE:
+            path = [FOLDER]  # It is not on the module path.
+        others = [one for one in sys.meta_path if one is not self and hasattr(one, "find_spec")]
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        loader: Any = spec.loader if spec is not None else None
+        if loader is not None and not isinstance(loader, type):
+            self._watch_loader(name, loader)
+        return spec
+
+    def _watch_loader(self, name: str, loader: Any) -> None:
+        load = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            load(module)
+            if done := self.when_loaded.get(name):
+                done(module)
+
+        loader.exec_module = exec_module
 
 
 class Watch:
     """The one watch over imports, of a zygote and of the workers that come of it."""
 
     def __init__(self) -> None:
+        self._lacking = ""
         self._ask: Callable[[str], None] | None = None
         self._tell: Callable[[str], None] | None = None
         self._tempfile: ModuleType | None = None
         """Where it is made to say what it does; it may be on the shelf later."""
-        self._when_loaded: dict[str, Callable[[ModuleType], None]] = {}
-        private_names.watch_imports(self._begins, self._ends)
+        self._finder = Finder(self._begins)
+        sys.meta_path.insert(0, self._finder)
+        if not self._finder.is_asked():
+            self._lacking = f"Python {VERSION} does not let us see what is imported"
+
+    def why_not(self) -> str:
+        """Why no worker may come of this zygote, as far as is known; usually empty."""
+        unseen = [name for name in self._finder.when_loaded if name in sys.modules]
+        return self._lacking or (f"{unseen[0]} was loaded without our seeing it" if unseen else "")
 
     def guard(
-        self,
-        ask: Callable[[str], None] | None,
-        when_loaded: dict[str, Callable[[ModuleType], None]] | None = None,
+        self, ask: Callable[[str], None] | None, when_loaded: WhenLoaded | None = None
     ) -> None:
         """In the zygote: have it asked about what a module does; None: no longer.
 
-        `when_loaded` is to be done with modules of these names, once they are there.
+        `when_loaded` is to be done with modules of these names, once they are there. It returns
+        why what they do cannot be seen; usually nothing.
         """
         self._ask = ask
         if ask is not None:
             os.mkdir = self._mkdir
-            self._when_loaded = {"tempfile": self._watch_tempfile, **(when_loaded or {})}
-            for name in list(self._when_loaded):
-                self._ends(name)
+            for name, done in {"tempfile": self._watch_tempfile, **(when_loaded or {})}.items():
+                self._watch(name, done)
             return
         os.mkdir = MKDIR
-        self._when_loaded = {}
+        self._lacking = self.why_not()
+        self._finder.when_loaded.clear()
         if self._tempfile is not None:
             private_names.watch_temporary_files(self._tempfile, None)
             self._tempfile = None
+
+    def end(self) -> None:
+        """In a worker: see nothing any more."""
+        self.guard(None)
+        # The list stays as it is: who is being asked may be on it, and the next would be left out.
+        sys.meta_path = [finder for finder in sys.meta_path if finder is not self._finder]
 
     def report(self, channel: str, passed_over: list[str]) -> None:
         """In a worker: tell what is imported from now on.
@@ -80,6 +172,8 @@ class Watch:
         `passed_over` are packages that cannot be imported ahead: told is what they import.
         """
         self.guard(None)
+        sys.meta_path.remove(self._finder)
+        sys.meta_path.insert(0, self._finder)  # Before the shelf, which finds much.
         told: set[str] = set()
         at_first = dict(private_names.variables())
         places = ("site-packages", "dist-packages")
@@ -102,13 +196,25 @@ class Watch:
         if self._tell is not None and name not in sys.modules:
             self._tell(name)
 
-    def _ends(self, name: str) -> None:
-        if name in self._when_loaded and name in sys.modules:
-            self._when_loaded.pop(name)(sys.modules[name])
+    def _watch(self, name: str, watch: Callable[[ModuleType], str]) -> None:
+        """Have a module watched as soon as it is loaded."""
 
-    def _watch_tempfile(self, module: ModuleType) -> None:
+        def done(module: ModuleType) -> None:
+            self._finder.when_loaded.pop(name, None)
+            problem = watch(module)
+            if problem and name in sys.stdlib_module_names:
+                self._lacking = problem
+            elif problem and self._ask is not None:
+                self._ask(problem)
+
+        self._finder.when_loaded[name] = done
+        if name in sys.modules:
+            done(sys.modules[name])
+
+    def _watch_tempfile(self, module: ModuleType) -> str:
         self._tempfile = module
         private_names.watch_temporary_files(module, self._makes_temporary)
+        return ""
 
     def _makes_temporary(self, event: str) -> None:
         if self._ask is not None and event in ASKED_OF_A_WORKER:

@@ -231,6 +231,8 @@ def take_identity(order: BirthOrder) -> None:
         order.printed.print_again()
     if order.worker.learns and "HOLDFAST_CHANNEL" in order.env:
         order.watch.report(order.env["HOLDFAST_CHANNEL"], order.avoided)
+    else:
+        order.watch.end()
 
 
 def take_back(order: BirthOrder) -> None:

@@ -197,7 +197,7 @@ class ZygoteServer:
         self.started = time.monotonic()
         self.avoided = list(request.avoid)
         self.preloading = preloading.Preloading(request, self.printed, self.wait_in_the_middle)
-        reason = fitness.why_only_cold(self.preloading.own_tree)
+        reason = fitness.why_only_cold(self.preloading.own_tree) or self.watch.why_not()
         if reason:
             return messages.Unsuitable(reason=reason)
         if request.sys_path is not None:
@@ -228,6 +228,8 @@ class ZygoteServer:
 
     def report(self, answer: messages.OfZygote) -> None:
         """Say how it went; from now on there may be workers."""
+        if lacking := self.watch.why_not():
+            answer = messages.Unsuitable(reason=lacking)
         self.get_ready_to_fork()
         answer.took_s = time.monotonic() - self.started
         self.spawner.queue(answer)

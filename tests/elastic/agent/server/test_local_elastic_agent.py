@@ -216,6 +216,20 @@ def test_a_virtual_local_rank_sees_one_device(
         agent(environment, tmp_path, virtual_local_rank=True, local_world_size=3).run()
 
 
+@pytest.mark.parametrize("of_cuda", [None, "0,1", "1,0"])
+def test_the_list_of_devices_of_hip_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_cuda: str | None
+) -> None:
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "4,5")
+    if of_cuda:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", of_cuda)
+    values = agent(environment, tmp_path, virtual_local_rank=True).run().return_values
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        assert [value[name] for value in values.values()] == ["4", "5"]
+    with pytest.raises(ValueError, match="rank 2: HIP_VISIBLE_DEVICES is 4,5"):
+        agent(environment, tmp_path, virtual_local_rank=True, local_world_size=3).run()
+
+
 def test_the_local_rank_is_filled_into_arguments(tmp_path: Path) -> None:
     result = agent(echo, tmp_path, ("worker ${local_rank}",)).run()
     assert result.return_values == {0: "worker 0", 1: "worker 1"}
@@ -225,7 +239,7 @@ def test_the_local_rank_is_filled_into_arguments(tmp_path: Path) -> None:
 def test_lines_have_the_prefix_of_the_template(
     tmp_path: Path, by: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    template = "[${role_name}-${local_rank}-${rank}]: "
+    template = "[${role_name}-${local_rank}-${rank}] ${hostname}: "
     settings: dict[str, Any] = {"logs_specs": DefaultLogsSpecs(str(tmp_path), tee=Std.OUT)}
     if by == "argument":
         settings["log_line_prefix_template"] = template
@@ -234,7 +248,8 @@ def test_lines_have_the_prefix_of_the_template(
     command, args = python("print('hello')")
     agent(command, tmp_path, args, settings=settings).run()
     lines = capfd.readouterr().out.splitlines()
-    assert sorted(lines) == ["[trainer-0-0]: hello", "[trainer-1-1]: hello"]
+    host = socket.gethostname()
+    assert sorted(lines) == [f"[trainer-{n}-{n}] {host}: hello" for n in (0, 1)]
 
 
 # --- the watchdog -------------------------------------------------------------------------

@@ -6,6 +6,7 @@ A test that takes `errors` runs against both; the others are about ours alone.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 import os
@@ -23,6 +24,8 @@ import pytest
 
 from holdfast.elastic.multiprocessing import errors as ours
 from holdfast.elastic.multiprocessing.errors.error_handler import ErrorHandler
+
+from .... import torch_versions
 
 VARIABLE = "TORCHELASTIC_ERROR_FILE"
 Module = Any
@@ -436,3 +439,69 @@ def test_the_modules_hold_the_names_that_callers_know(errors: Module) -> None:
     assert ours.get_error_handler().__class__ is ErrorHandler
     assert errors.handlers.get_error_handler is errors.get_error_handler
     assert errors.error_handler.ErrorHandler is errors.ErrorHandler
+
+
+# --- what a handler is told besides -------------------------------------------------------
+
+
+def telling_handler(errors: Module) -> Any:
+    """A handler that notes what it is asked to do, in order."""
+
+    class Handler(errors.ErrorHandler):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.told: list[Any] = []
+
+        def initialize(self) -> None:
+            self.told.append(("initialize", self._fn_name))
+
+        def record_exception(self, e: BaseException) -> None:
+            self.told.append(("exception", type(e).__name__))
+
+        def record_success(self) -> None:
+            self.told.append("success")
+
+    return Handler()
+
+
+def test_a_handler_knows_the_function_and_that_it_succeeded(errors: Module) -> None:
+    torch_versions.needs((2, 15), errors)
+    handler = telling_handler(errors)
+    assert errors.record(raise_it, handler).__name__ == "raise_it"
+    assert errors.record(dict, handler)(a=1) == {"a": 1}
+    with pytest.raises(ValueError, match="words"):
+        errors.record(raise_it, handler)(ValueError("words"))
+    assert errors.record(raise_it, handler)(SystemExit(0)) is None
+    partial = functools.partial(dict, a=1)
+    assert errors.record(functools.wraps(dict)(partial), handler)() == {"a": 1}
+    begins = [("initialize", name) for name in ("dict", "raise_it", "raise_it", "dict")]
+    assert handler.told == [
+        begins[0], "success", begins[1], ("exception", "ValueError"), begins[2], begins[3],
+        "success",
+    ]  # fmt: skip
+
+
+def test_what_goes_wrong_after_a_success_is_no_error_of_the_function(errors: Module) -> None:
+    torch_versions.needs((2, 15), errors)
+    handler = telling_handler(errors)
+    handler.record_success = lambda: raise_it(OSError("telemetry"))
+    with pytest.raises(OSError, match="telemetry"):
+        errors.record(list, handler)()
+    assert handler.told == [("initialize", "list")]
+
+
+def test_a_handler_may_add_to_the_message_about_a_signal(
+    errors: Module, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    torch_versions.needs((2, 15), errors)
+
+    class Handler(errors.ErrorHandler):  # type: ignore[misc]
+        def maybe_enrich_signal_failure_message(self, message: str, error_file: str) -> str:
+            return f"{message}; the device has a fault ({error_file})"
+
+    monkeypatch.setattr(errors, "get_error_handler", Handler)
+    killed = errors.ProcessFailure(0, 99, -9, str(tmp_path / "none"))
+    assert "the device has a fault (<N/A>)" in str(errors.ChildFailedError("it", {0: killed}))
+    failed = errors.ProcessFailure(0, 99, 1, str(left(tmp_path, "12")))
+    assert "fault" not in str(errors.ChildFailedError("it", {0: failed}))
+    monkeypatch.setattr(Handler, "maybe_enrich_signal_failure_message", lambda self: None)
+    assert "99" in str(errors.ChildFailedError("it", {0: killed}))

@@ -76,8 +76,8 @@ logger = get_logger(__name__)
 class LocalElasticAgent(SimpleElasticAgent):
     """An agent whose workers are processes of this machine: of a function or a command.
 
-    `log_line_prefix_template` may hold `${role_name}`, `${local_rank}`, `${rank}` and `${pid}`;
-    without it the variable `TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE` counts. A
+    `log_line_prefix_template` may hold `${role_name}`, `${local_rank}`, `${rank}`, `${hostname}`
+    and `${pid}`; without it the variable `TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE` counts. A
     `health_check_server` has been started by the caller, and is stopped at the end of the run. A
     worker that no signal can reach for `uninterruptible_state_timeout` seconds, or those of the
     variable `TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT`, ends the run; 0 is for ever.
@@ -215,6 +215,7 @@ class LocalElasticAgent(SimpleElasticAgent):
                 role_name=worker_group.spec.role,
                 rank=worker.global_rank,
                 local_rank=worker.local_rank,
+                hostname=os.uname().nodename,
                 pid=PID_TO_COME,
             )
             for worker in worker_group.workers

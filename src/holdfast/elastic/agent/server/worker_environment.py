@@ -14,7 +14,9 @@ from holdfast.core.protocol.model import Assignment, Endpoint, Ranks
 from holdfast.elastic.agent.server.worker_group import WorkerGroup
 from holdfast.processes import environment
 
-PASSED_ON = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+PASSED_ON = (
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", *environment.DEVICE_LISTS,
+)  # fmt: skip
 """What workers get as the agent has it, even if it is changed while they run."""
 
 
@@ -32,9 +34,9 @@ def of_workers(
         if round_number is None:
             del own["HOLDFAST_ROUND"]
         if config.virtual_local_rank and not own["CUDA_VISIBLE_DEVICES"]:
+            name, visible = environment.device_list(passed_on)
             raise ValueError(
-                f"there is no device for local rank {ranks.local_rank}: "
-                f"CUDA_VISIBLE_DEVICES is {passed_on['CUDA_VISIBLE_DEVICES']}"
+                f"there is no device for local rank {ranks.local_rank}: {name} is {visible}"
             )
         variables[ranks.local_rank] = own
     return variables

@@ -40,4 +40,9 @@ def record(fn: Callable[P, R], error_handler: ErrorHandler | None = None) -> Cal
         else:
             handler.record_exception(error)
 
-    return recorded(fn, handler.initialize, leave)
+    def prepare() -> None:
+        # A `functools.partial`, say, has no such name.
+        handler.set_entrypoint_fn_name(getattr(fn, "__qualname__", None))
+        handler.initialize()
+
+    return recorded(fn, prepare, leave, handler.record_success)

@@ -23,13 +23,21 @@ logger = logging.getLogger(__name__)
 class ErrorHandler:
     """Leaves errors in the file that `TORCHELASTIC_ERROR_FILE` names.
 
-    Subclasses override `initialize` and `record_exception`, and `dump_error_file` where the
-    error of a child is to go elsewhere too.
+    Subclasses override `initialize`, `record_exception` and `record_success`, `dump_error_file`
+    where the error of a child is to go elsewhere too, and `maybe_enrich_signal_failure_message`
+    where more is known of a signal than its name.
     """
+
+    _fn_name: str | None = None
+    """The qualified name of the function whose errors are recorded, for subclasses."""
 
     def _get_error_file_path(self) -> str | None:
         """Where this process is to leave its error, or None when nobody asked for it."""
         return error_file.path_from_environment(os.environ)
+
+    def set_entrypoint_fn_name(self, fn_name: str | None) -> None:
+        """Called before `initialize`, with the name of the function; None where it has none."""
+        self._fn_name = fn_name
 
     def initialize(self) -> None:
         """Called before the function runs whose errors are recorded.
@@ -44,6 +52,16 @@ class ErrorHandler:
         path = self._get_error_file_path()
         if path:
             error_file.save(path, document_for(e))
+
+    def record_success(self) -> None:
+        """Called once the function has returned; does nothing."""
+
+    def maybe_enrich_signal_failure_message(self, message: str, error_file: str) -> str:
+        """The message about a process that a signal ended, with what else is known of it.
+
+        `error_file` is where the process would have left its error, or `<N/A>`.
+        """
+        return message
 
     def override_error_code_in_rootcause_data(
         self, rootcause_error_file: str, rootcause_error: dict[str, Any], error_code: int = 0

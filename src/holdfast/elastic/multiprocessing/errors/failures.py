@@ -198,11 +198,26 @@ def _detail(failure: ProcessFailure) -> ErrorDetail:
     from holdfast.core.protocol.model import ErrorDetail
 
     if not isinstance(failure.message, dict):
-        return ErrorDetail(message=_printable(failure.message))
+        return ErrorDetail(message=_printable(_enriched(str(failure.message), failure)))
     extra = failure.message.get("extraInfo")
     stack = extra.get("py_callstack") if isinstance(extra, dict) else None
     text = failure.message.get("message", NOT_AVAILABLE)
+    text = _enriched(str(text), failure)
     return ErrorDetail(message=_printable(text), traceback=_printable(stack or ""))
+
+
+def _enriched(message: str, failure: ProcessFailure) -> str:
+    """The message, with what the handler of errors adds to it where a signal ended the process."""
+    if failure.exitcode >= 0:
+        return message
+    from holdfast.elastic.multiprocessing import errors
+
+    try:
+        handler = errors.get_error_handler()
+        return handler.maybe_enrich_signal_failure_message(message, failure.error_file)
+    except Exception:
+        logger.warning("nothing could be added to the message of a signal", exc_info=True)
+        return message
 
 
 def _printable(value: object) -> str:

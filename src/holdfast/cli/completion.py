@@ -1,0 +1,68 @@
+"""The scripts by which a shell completes `holdfast`: the commands, and the options of `run`.
+
+They are made from the table of options, so that they have all of them, and name no file of ours.
+"""
+
+from __future__ import annotations
+
+from holdfast.cli.main import VERBS
+from holdfast.cli.table import OPTIONS
+
+BASH = """\
+_holdfast() {
+  local word=${COMP_WORDS[COMP_CWORD]}
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W "COMMANDS" -- "$word"))
+  elif [[ ${COMP_WORDS[1]} == run && $word == -* ]]; then
+    COMPREPLY=($(compgen -W "OPTIONS" -- "$word"))
+  fi
+}
+complete -o bashdefault -o default -F _holdfast holdfast
+"""
+ZSH = """\
+#compdef holdfast
+_holdfast() {
+  local -a options
+  if (( CURRENT == 2 )); then
+    compadd COMMANDS
+  elif [[ $words[2] == run && $words[CURRENT] == -* ]]; then
+    options=(
+DESCRIBED
+    )
+    _describe -o option options
+  else
+    _files
+  fi
+}
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+  _holdfast "$@"
+else
+  compdef _holdfast holdfast
+fi
+"""
+TCSH = """\
+complete holdfast 'p/1/(COMMANDS)/' 'c/--/(NAMES)/' 'p/*/f/'
+"""
+SCRIPTS = {"bash": BASH, "zsh": ZSH, "tcsh": TCSH}
+
+
+def script(shell: str) -> str:
+    """The script for a shell, to be read by it at its start."""
+    names = [option.name for option in OPTIONS] + ["help"]
+    short = [f"-{option.short}" for option in OPTIONS if option.short] + ["-h"]
+    words = {
+        "COMMANDS": " ".join(["run", *VERBS]),
+        "OPTIONS": " ".join([*(f"--{name}" for name in names), *short]),
+        "DESCRIBED": "\n".join(_described(option.name, option.help) for option in OPTIONS),
+        "NAMES": " ".join(names),
+    }
+    text = SCRIPTS[shell]
+    for word, meant in words.items():
+        text = text.replace(word, meant)
+    return text
+
+
+def _described(name: str, words: str) -> str:
+    """An option and what it is for, as zsh takes it, within single quotes."""
+    quoted = words.replace("'", "'\\''")
+    return f"      '--{name}:{quoted}'"
