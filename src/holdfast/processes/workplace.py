@@ -505,7 +505,8 @@ class Workplace:
                 self._starts.withdraw()
                 self._post(LeaseRanOut())
             case messages.Stuck():
-                self._post(ProcessesStuck(tuple(message.processes)))
+                named = tuple(message.processes), tuple(message.forbidden)
+                self._post(ProcessesStuck(*named))
             case _:
                 raise AssertionError(f"nothing that a workplace is told: {message}")
 
@@ -574,9 +575,10 @@ class Workplace:
     def spawner_ended(self, how: str) -> None:
         # Also when it was asked to: it may have been killed before it had done all of it. What it
         # leaves comes up to this process, a subreaper too.
-        linux.kill_all_below(os.getpid())
+        left = linux.kill_all_below(os.getpid())
         self._close_round()
-        self._post(SpawnerEnded() if self._ending else SpawnerLost(how))
+        lost = SpawnerLost(how, tuple(map(linux.described, left)))
+        self._post(SpawnerEnded() if self._ending else lost)
 
     def _on_channel(self, pid: int, message: dict[str, Any]) -> bytes | Answer | Later | None:
         """Take what a worker says; what it, or another program of this user, asks is answered."""
