@@ -575,7 +575,13 @@ class Workplace:
     def spawner_ended(self, how: str) -> None:
         # Also when it was asked to: it may have been killed before it had done all of it. What it
         # leaves comes up to this process, a subreaper too.
-        left = linux.kill_all_below(os.getpid())
+        then = partial(self._on_nothing_left, how)
+        if linux.has_children():
+            self._look_lane.do(partial(linux.kill_all_below, os.getpid()), then)
+        else:
+            then([])
+
+    def _on_nothing_left(self, how: str, left: list[linux.ProcessEntry]) -> None:
         self._close_round()
         lost = SpawnerLost(how, tuple(map(linux.described, left)))
         self._post(SpawnerEnded() if self._ending else lost)
