@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from holdfast.processes.bare.private_messages import Message, NameStuck
 from holdfast.processes.crew import Crew, CrewMember
-from holdfast.processes.spawner_process import start_spawner
+from holdfast.processes.spawner_process import SpawnerProcess, start_spawner
 from holdfast.runtime.loop import EventLoop
 
 from ..waiting import loop_until
@@ -112,6 +113,38 @@ def test_what_cannot_be_sent_now_is_sent_later() -> None:
         [sys.executable, "-c", CROWDED], capture_output=True, text=True, check=False
     )
     assert done.stdout.splitlines() == [os.strerror(errno.ETOOMANYREFS), "NameStuck()"], done
+
+
+# Ends by itself, should nobody let it: then the test has failed, and does not wait for ever.
+HUNG_UP = """
+import os, signal, sys
+signal.alarm(20)
+os.close(int(sys.argv[1]))
+os.read(int(sys.argv[2]), 1)
+sys.exit(7)
+"""
+
+
+def test_a_spawner_that_has_hung_up_and_is_slow_to_end_holds_up_nobody(stage: Stage) -> None:
+    ours, theirs = socket.socketpair()
+    reading, writing = os.pipe()
+    with theirs:
+        numbers = (theirs.fileno(), reading)
+        command = [sys.executable, "-c", HUNG_UP, *map(str, numbers)]
+        slow = subprocess.Popen(command, pass_fds=numbers)
+    crew = Crew(SpawnerProcess(slow.pid, ours), stage)
+    crew.attach(stage.loop)
+    loop_until(stage.loop, lambda: ours.fileno() < 0)  # It was seen to hang up.
+    assert stage.ended == []
+    os.write(writing, b"x")
+    loop_until(stage.loop, lambda: stage.ended)
+    assert stage.ended == ["ended with exit code 7"]
+    slow.returncode = 7  # It was reaped.
+    crew.close()
+    stage.crew.close()
+    stage.crew.reap()
+    os.close(reading)
+    os.close(writing)
 
 
 def test_the_end_of_a_spawner_is_told_with_how_it_came(stage: Stage) -> None:

@@ -5,8 +5,8 @@ names the pid, reading begins when that is known; at its end all that it wrote i
 before anybody hears of it. What follows from a start or an end is for the listener to say.
 
 Requests are queued and never block the loop. The end of the socket, for whatever reason, arrives
-once, as `spawner_ended` with the reason in words. What the kernel does not take now is tried again;
-what it never takes ends the spawner, with the reason.
+once, as `spawner_ended` with the reason in words, when the process has ended too. What the kernel
+does not take now is tried again; what it never takes ends the spawner, with the reason.
 Not thread-safe: all of it happens on one loop.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -36,6 +37,8 @@ from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.runtime.loop import Loop
 
 TRY_AGAIN_S = 0.05
+ENDS_WITHIN_S = 20.0
+"""How long a spawner that has hung up may take to end: a guardian kills what it left first."""
 _FOR_NOW = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
 """The kernel takes nothing now: too many descriptors of this user are on their way, say."""
 
@@ -84,6 +87,7 @@ class Crew:
         self._loop: Loop | None = None
         self._problem = ""
         """Why the spawner could not be asked for something, and was killed for that."""
+        self._ending: SpawnerEnding | None = None
 
     # The members.
 
@@ -156,6 +160,8 @@ class Crew:
         self._stop_serving()
 
     def _stop_serving(self) -> None:
+        if self._ending is not None:
+            self._ending.stop()
         loop, self._loop = self._loop, None
         if loop is not None and self._is_open:
             loop.remove_reader(self._connection.socket)
@@ -218,10 +224,42 @@ class Crew:
         except BlockingIOError:
             return
         except (EOFError, OSError):
+            loop = self._loop
             self._stop_serving()
             self._connection.close()
-            how = self.reap()
-            self._listener.spawner_ended(self._problem or how)
+            assert loop is not None, "a socket is only read while it is served"
+            self._ending = SpawnerEnding(loop, self.spawner_pid, self._on_end)
             return
         for message, _ in messages:
             self._on_message(message)
+
+    def _on_end(self, has_ended: bool) -> None:
+        how = self.reap() if has_ended else "hung up, and does not end"
+        self._listener.spawner_ended(self._problem or how)
+
+
+class SpawnerEnding:
+    """The wait for the end of a spawner that has hung up; `then` is told whether it has ended."""
+
+    def __init__(self, loop: Loop, pid: int, then: Callable[[bool], None]) -> None:
+        self._loop, self._then = loop, then
+        try:
+            self._pinned: int | None = os.pidfd_open(pid)
+        except OSError:  # It was reaped by somebody else, or this kernel has none.
+            self._pinned = None
+            self._timer = loop.call_soon(then, True)
+            return
+        loop.add_reader(self._pinned, self._tell, True)
+        self._timer = loop.call_later(ENDS_WITHIN_S, self._tell, False)
+
+    def _tell(self, has_ended: bool) -> None:
+        self.stop()
+        self._then(has_ended)
+
+    def stop(self) -> None:
+        """Wait no more, and tell nobody."""
+        self._timer.cancel()
+        pinned, self._pinned = self._pinned, None
+        if pinned is not None:
+            self._loop.remove_reader(pinned)
+            os.close(pinned)

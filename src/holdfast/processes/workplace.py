@@ -540,7 +540,8 @@ class Workplace:
                 self._crew.signal(signal.SIGKILL, shielded)
                 self._post(LeaseRanOut())
             case messages.Stuck():
-                self._post(ProcessesStuck(tuple(message.processes)))
+                named = tuple(message.processes), tuple(message.forbidden)
+                self._post(ProcessesStuck(*named))
             case _:
                 raise AssertionError(f"nothing that a workplace is told: {message}")
 
@@ -609,9 +610,16 @@ class Workplace:
     def spawner_ended(self, how: str) -> None:
         # Also when it was asked to: it may have been killed before it had done all of it. What it
         # leaves comes up to this process, a subreaper too.
-        linux.kill_all_below(os.getpid())
+        then = partial(self._on_nothing_left, how)
+        if linux.has_children():
+            self._look_lane.do(partial(linux.kill_all_below, os.getpid()), then)
+        else:
+            then([])
+
+    def _on_nothing_left(self, how: str, left: list[linux.ProcessEntry]) -> None:
         self._close_round()
-        self._post(SpawnerEnded() if self._ending else SpawnerLost(how))
+        lost = SpawnerLost(how, tuple(map(linux.described, left)))
+        self._post(SpawnerEnded() if self._ending else lost)
 
     def _on_channel(self, pid: int, message: dict[str, Any]) -> bytes | Answer | Later | None:
         """Take what a worker says; what it, or another program of this user, asks is answered."""

@@ -262,12 +262,16 @@ class ProcessesStuck(Record, frozen=True):
     """These were sent SIGKILL and are still there."""
 
     processes: tuple[str, ...]
+    forbidden: tuple[str, ...] = ()
+    """These belong to another user, so that not even SIGKILL could be sent to them."""
 
 
 class SpawnerLost(Record, frozen=True):
     """The spawner ended without being asked to; the kernel has killed its workers."""
 
     reason: str
+    left: tuple[str, ...] = ()
+    """Processes that could not be ended."""
 
 
 class SpawnerEnded(Record, frozen=True):

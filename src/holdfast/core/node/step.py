@@ -197,11 +197,11 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
         case LauncherLost():
             return launcher_lost(state)
         case SpawnerLost():
-            return spawner_lost(state, event.reason)
+            return spawner_lost(state, event.reason, event.left)
         case SpawnerEnded():
             return finish(state)
         case ProcessesStuck():
-            return stuck(state, event.processes)
+            return stuck(state, event.processes, event.forbidden)
         case _:
             return prepare(state, event)
 

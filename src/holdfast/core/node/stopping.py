@@ -80,27 +80,46 @@ def not_gone(state: AgentState) -> list[AgentEffect]:
     return stuck(state, ("the spawner",))
 
 
-def stuck(state: AgentState, processes: tuple[str, ...]) -> list[AgentEffect]:
-    """SIGKILL was sent, so they execute nothing more; but what they hold is not free."""
+def stuck(
+    state: AgentState, processes: tuple[str, ...], forbidden: tuple[str, ...] = ()
+) -> list[AgentEffect]:
+    """SIGKILL was sent, so they execute nothing more; but what they hold is not free.
+
+    Those that are `forbidden` to us may well go on.
+    """
     if not state.killing or state.given_up:
         return []
-    named = ", ".join(processes) or "a process"
-    said = Say(f"{named} did not die from SIGKILL (stuck in the kernel?); going on without it")
+    said = _left_behind(processes, forbidden)
     if state.phase is Phase.CLOSING:
-        return [said, *finish(state)]
+        return [*said, *finish(state)]
     state.phase = Phase.CLOSING
     state.given_up = True
+    named = ", ".join((*processes, *forbidden)) or "a process"
     reason = f"{named} on {state.name} cannot be killed, so what it holds cannot be reused"
-    from holdfast.core.policy.kinds import STUCK
+    from holdfast.core.policy.kinds import FORBIDDEN, STUCK
 
+    kind = FORBIDDEN if forbidden else STUCK
     failures = in_full(state, state.failures.values())
-    left = Report(NodeLeft(cut(reason), failures=failures, kind=STUCK))
+    left = Report(NodeLeft(cut(reason), failures=failures, kind=kind))
     if state.lease is None:
-        return [said, left]
+        return [*said, left]
     # The others go on; nobody will tell us of an end that is ours alone.
-    found = Blame(STUCK, state.name, "surely", cut(reason))
+    found = Blame(kind, state.name, "surely", cut(reason))
     state.outcome = Outcome("failed", reason, 1, blame=found)
-    return [said, left, *finish(state)]
+    return [*said, left, *finish(state)]
+
+
+def _left_behind(processes: tuple[str, ...], forbidden: tuple[str, ...]) -> list[AgentEffect]:
+    """Name what outlives us."""
+    said: list[AgentEffect] = []
+    if processes or not forbidden:
+        named = ", ".join(processes) or "a process"
+        words = "did not die from SIGKILL (stuck in the kernel?)"
+        said.append(Say(f"{named} {words}; going on without it"))
+    if forbidden:
+        words = "belongs to another user: it could not be ended, and may still run"
+        said.append(Say(f"{', '.join(forbidden)} {words}; going on without it"))
+    return said
 
 
 # Ending.
@@ -229,9 +248,11 @@ def launcher_lost(state: AgentState) -> list[AgentEffect]:
     return kill(state)
 
 
-def spawner_lost(state: AgentState, reason: str) -> list[AgentEffect]:
+def spawner_lost(state: AgentState, reason: str, left: tuple[str, ...] = ()) -> list[AgentEffect]:
     if state.outcome is None:
         text = f"the spawner on {state.name} {reason}; its workers were killed with it"
+        if left:
+            text += f", but {', '.join(left)} could not be ended"
         from holdfast.core.policy.kinds import SPAWNER_ENDED
 
         found = Blame(SPAWNER_ENDED, state.name, "surely", cut(text))

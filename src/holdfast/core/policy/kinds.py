@@ -39,6 +39,7 @@ TIMED_OUT = "collective timed out"
 DEADLINE = "deadline"
 RUN_TIME = "run time used up"
 STUCK = "stuck in the kernel"
+FORBIDDEN = "process of another user"
 AGENT_ENDED = "killed agent"
 SPAWNER_ENDED = "killed spawner"
 LOST_NODE = "lost host or network"
@@ -164,6 +165,7 @@ ADVICE = {
     RUN_TIME: "give it more time with --run-timeout, or let it do less",
     DEADLINE: "the file of stacks says where it was",
     STUCK: "a disk or a device does not answer: look at that machine's kernel log",
+    FORBIDDEN: "let no worker start a process as another user (sudo), or end it from the worker",
     AGENT_ENDED: "somebody killed `holdfast run` there, or the machine started anew",
     SPAWNER_ENDED: "somebody killed a process of Holdfast's there, or memory ran out",
     LOST_NODE: "is that machine up, and can it be reached from the coordinator's?",

@@ -312,7 +312,10 @@ def has_pidfd() -> bool:
 
 
 def kill_if_below(process: ProcessEntry, root: int) -> None:
-    """SIGKILL, unless the pid has meanwhile come to mean a process that is not ours."""
+    """SIGKILL, unless the pid has meanwhile come to mean a process that is not ours.
+
+    Nor is one ours that may not be signalled (`is_forbidden`): it stays.
+    """
     try:
         pinned = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -320,15 +323,41 @@ def kill_if_below(process: ProcessEntry, root: int) -> None:
     except OSError:
         # No pidfd on this kernel: the look and the kill are as close as they can be.
         if is_below(process.pid, root):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
+            send_signal(process.pid, signal.SIGKILL)
         return
     try:
         if is_below(process.pid, root):
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(pinned, signal.SIGKILL)
     finally:
         os.close(pinned)
+
+
+def send_signal(target: int, number: int) -> None:
+    """Signal a process or, below zero, a group, if it is there and this process may do so."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(target, number)
+
+
+def is_forbidden(pid: int) -> bool:
+    """Whether this process may not signal that one: after `sudo`, it is another user's."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return False
+
+
+def described(process: ProcessEntry) -> str:
+    """A process as a user may look for it; whose it is, if it may not be signalled."""
+    owner = ""
+    if is_forbidden(process.pid):
+        with contextlib.suppress(OSError), open(f"/proc/{process.pid}/status", "rb") as file:
+            (line,) = [line for line in file if line.startswith(b"Uid:")]
+            owner = f", of uid {int(line.split()[1])}"
+    return f"pid {process.pid} ({process.name}, state {process.state}{owner})"
 
 
 class Patience:
@@ -395,12 +424,13 @@ class Patience:
         return is_tracker or os.path.basename(words[0]) == self.COMMAND
 
 
-def kill_all_below(root: int, give_up_after_s: float = 5.0) -> None:
+def kill_all_below(root: int, give_up_after_s: float = 5.0) -> list[ProcessEntry]:
     """SIGKILL and reap everything below this process, a subreaper, until nothing is left.
 
     Whoever forked between the look and the kill comes up to us and is caught the next time
     round. Processes that are stuck in the kernel are left to it when the time is over, which
-    begins when nobody is spared any more.
+    begins when nobody is spared any more. Returns those that are left: also such that this process
+    may not signal, which are not waited for.
     """
     patience = Patience()
     child_ended = {signal.SIGCHLD}
@@ -409,9 +439,10 @@ def kill_all_below(root: int, give_up_after_s: float = 5.0) -> None:
     reap()
     # A subreaper without children has nothing below it: most often that ends the matter.
     while has_children() and time.monotonic() < deadline:
-        for process in descendants(root):
-            if process.state == "Z":
-                continue
+        left = _running_below(root)
+        if left and all(is_forbidden(process.pid) for process in left):
+            break
+        for process in left:
             if patience.spares(process):
                 deadline = time.monotonic() + give_up_after_s
             else:
@@ -419,6 +450,11 @@ def kill_all_below(root: int, give_up_after_s: float = 5.0) -> None:
         signal.sigtimedwait(child_ended, max(0.0, min(0.2, deadline - time.monotonic())))
         reap()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return _running_below(root) if has_children() else []
+
+
+def _running_below(root: int) -> list[ProcessEntry]:
+    return [process for process in descendants(root) if process.state != "Z"]
 
 
 class _MemoryMap(ctypes.Structure):

@@ -254,6 +254,8 @@ class GroupsGone(Message):
 
 class Stuck(Message):
     processes: list[str]
+    forbidden: list[str]
+    """Others, that the spawner may not signal."""
 
 
 class LeaseOver(Message):

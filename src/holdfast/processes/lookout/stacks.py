@@ -14,6 +14,7 @@ What touches /proc is done in a lane: a process that is stuck may hold up whoeve
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -223,7 +224,8 @@ def _ask_one(pid: int, spawner: int) -> kernel.KernelView | None:
         if process is None or view is None or process.parent != spawner:
             return None
         if _answers(view):
-            signal.pidfd_send_signal(pinned, SIGNAL)
+            with contextlib.suppress(PermissionError):  # It has become another user's.
+                signal.pidfd_send_signal(pinned, SIGNAL)
         return view
     except ProcessLookupError:
         return None

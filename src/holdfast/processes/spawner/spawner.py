@@ -13,7 +13,8 @@ Rules
    told, everything gets SIGKILL at the other, and nothing starts between, whether or not the
    agent is awake. It also holds the node's tether, so that this ends when all of it has.
 5. Exits are seen through SIGCHLD. A pid is only signalled while it cannot have been reused:
-   it is our own unreaped child, or pinned by a pidfd and seen below us while pinned.
+   it is our own unreaped child, or pinned by a pidfd and seen below us while pinned. A process
+   of another user (after `sudo`) may not be signalled at all: it is named, and left.
 
 It is started as a script (`spawner_entry.py`), so it imports nothing of Holdfast but its
 neighbours in this folder, by path.
@@ -267,10 +268,9 @@ class Spawner:
         for pid in chosen:
             # Its group has its number, once it leads a session of its own.
             target = -pid if request.group and os.getpgid(pid) == pid else pid
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(target, request.number)
-                if request.wakes:
-                    os.kill(target, signal.SIGCONT)
+            linux.send_signal(target, request.number)
+            if request.wakes:
+                linux.send_signal(target, signal.SIGCONT)
         if request.group:
             self.groups = {*(self.groups or ()), *chosen}
             self.tell_of_groups()
@@ -285,9 +285,12 @@ class Spawner:
             self.say(messages.GroupsGone())
 
     def list_stuck(self) -> None:
-        alive = linux.descendants(os.getpid(), without=self.zygote_pids())
-        named = [f"pid {p.pid} ({p.name}, state {p.state})" for p in alive if p.state != "Z"]
-        self.say(messages.Stuck(processes=named))
+        below = linux.descendants(os.getpid(), without=self.zygote_pids())
+        named: dict[bool, list[str]] = {False: [], True: []}
+        for process in below:
+            if process.state != "Z":
+                named[linux.is_forbidden(process.pid)].append(linux.described(process))
+        self.say(messages.Stuck(processes=named[False], forbidden=named[True]))
 
     def end_when_all_is_gone(self) -> None:
         """Kill all of it, the zygote too, and go when nothing is left; listen meanwhile."""
@@ -428,7 +431,7 @@ class Spawner:
             del self.workers[pid]
             self.report_exit(worker, pid, self.unclaimed_exits.pop(pid))
         elif worker in self.signals_pending:
-            os.kill(pid, self.signals_pending.pop(worker))  # Our child, not reaped yet.
+            linux.send_signal(pid, self.signals_pending.pop(worker))  # Not reaped yet.
         if not self.forks_pending:
             self.unclaimed_exits.clear()  # They were nobody's, and a pid may come again.
             self.signals_pending.clear()
