@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.runtime.local_peer import peer_of
 from holdfast.worker.channel import PACKET_LIMIT, address_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ PACKETS_AT_THE_END = 1024
 """More than a socket holds: a process that has ended says nothing more."""
 BACKLOG = 128
 PAUSE_S = 1.0
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -116,13 +115,13 @@ class ChannelServer:
             self._loop.remove_reader(self._listener)
             self._pause = self._loop.call_later(PAUSE_S, self._listen)
             return False
-        pid, uid = _peer(client)
-        if uid not in (0, os.geteuid()):
+        peer = peer_of(client)
+        if not (peer.is_of_this_user or peer.is_of_root):
             client.close()
             return True
         client.setblocking(False)
-        self._clients[client] = pid
-        self._loop.add_reader(client, self._read, client, pid)
+        self._clients[client] = peer.pid
+        self._loop.add_reader(client, self._read, client, peer.pid)
         return True
 
     def _read(self, client: socket.socket, pid: int, packets: int = PACKETS_PER_TURN) -> None:
@@ -167,12 +166,6 @@ class ChannelServer:
         self._subscribed.discard(client)
         self._loop.remove_reader(client)
         client.close()
-
-
-def _peer(client: socket.socket) -> tuple[int, int]:
-    raw = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(raw)
-    return pid, uid
 
 
 def _decode(packet: bytes) -> dict[str, Any] | None:
