@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,7 @@ from holdfast.core.protocol.questions import (
     StacksTold,
 )
 from holdfast.node.visiting import Visit, VisitError, doors_here, enter, visit_at, visit_here
+from holdfast.node.visits import VISITORS_MOST
 from holdfast.observe.story import StoryEvent
 from holdfast.transport.auth import ConnectionSecurity
 
@@ -162,6 +164,26 @@ def test_the_end_of_a_job_ends_the_visit_in_words(start: Start, job: str) -> Non
             visit.ask_coordinator(JobAsked())
     with pytest.raises(VisitError, match=r"no job called|no job of yours"):
         visit_here(job)
+
+
+def test_visitors_are_so_many_at_most_and_the_job_goes_on(start: Start, job: str) -> None:
+    start("--nproc-per-node=1")
+    with ExitStack() as stack:
+        first = stack.enter_context(visit_when_there(job))
+        others = [stack.enter_context(visit_here(job)) for _ in range(VISITORS_MOST - 1)]
+        with pytest.raises(VisitError, match="64 others look at this job already: try again later"):
+            visit_here(job)
+        assert running(first, workers=1).run_id == job
+        others[0].close()
+        with once(lambda: visit_if_there_is_room(job)) as visit:
+            assert running(visit, workers=1).run_id == job
+
+
+def visit_if_there_is_room(job: str) -> Visit | None:
+    try:
+        return visit_here(job)
+    except VisitError:
+        return None
 
 
 def test_every_agent_answers_for_all_nodes(start: Start, job: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -291,6 +292,26 @@ def test_running_out_of_descriptors_is_survived(monkeypatch: pytest.MonkeyPatch)
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             assert await heard.until(1) == [(os.getpid(), {"n": 1})]
+
+    serve(test)
+
+
+def test_one_process_gets_its_share_of_the_room_and_others_are_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.processes.channel_server.CLIENTS_MOST", 8)
+
+    async def test(heard: Heard) -> None:
+        with ExitStack() as stack:
+            own = [stack.enter_context(heard.connect()) for _ in range(3)]
+            assert await asyncio.to_thread(own[2].recv, 1) == b"", "a share is two of eight"
+            workers = [heard.start(f"{SAY}say({{}})\ninput()", rank) for rank in range(7)]
+            await heard.until(6)
+            await send(own[0], {"n": 1})
+            assert (await heard.until(7))[-1] == (os.getpid(), {"n": 1})
+            for worker in workers:
+                worker.kill()
+                worker.wait()
 
     serve(test)
 

@@ -49,12 +49,15 @@ class FrontDoor:
 
     def _open(self, message: dict[str, Any]) -> bytes | Answer:
         run_id = self.engine.config.run_id
-        is_meant = message.get(VISIT) == run_id
-        answer = {"run_id": run_id, "node": self.engine.node, "is_open": is_meant}
-        packet = msgspec.json.encode(answer)
-        if not is_meant or self._visits is None:
-            return packet
-        return Answer(packet, self._visits.admit_here(), is_handed_over=True)
+        answer = {"run_id": run_id, "node": self.engine.node, "is_open": False}
+        if message.get(VISIT) != run_id or self._visits is None:
+            return msgspec.json.encode(answer)
+        try:
+            descriptor = self._visits.admit_here()
+        except OSError as error:
+            return msgspec.json.encode({**answer, "problem": error.strerror})
+        packet = msgspec.json.encode({**answer, "is_open": True})
+        return Answer(packet, descriptor, is_handed_over=True)
 
     def admit(self, connection: FramedConnection) -> None:
         """Somebody came over the network, and proved that it may."""

@@ -33,6 +33,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.document import decode
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.messages import PassAnswer, QuestionAsked, SettleQuestion
@@ -74,6 +75,8 @@ class AgentDoor(Struct):
     node: str = ""
     is_open: bool = False
     """Whether its job is the one that was asked for; a descriptor comes along then."""
+    problem: str = ""
+    """Why not, though the job was meant."""
     pid: int = 0
     channel: str = ""
     uid: int = -1
@@ -206,10 +209,12 @@ def visit_here(wanted: str = "") -> Visit:
 def enter(door: AgentDoor) -> Visit:
     """Visit a job through this agent of it. Raises `VisitError`."""
     listening = Listening(door.channel, door.pid, 0)
-    for _, _, connected in _knock([listening], door.run_id, door.uid):
+    for _, answer, connected in _knock([listening], door.run_id, door.uid):
         if connected is not None:
             return _begun(connected, door.run_id)
-    raise VisitError(f"{door.run_id} has just ended, or has no room for another visitor")
+        if answer.problem:
+            raise VisitError(f"{clean(answer.problem)}: try again later")
+    raise VisitError(f"{door.run_id} has just ended")
 
 
 def _begun(connected: socket.socket, run_id: str) -> Visit:

@@ -11,11 +11,13 @@ connection on which questions come in, and answers go out as they become known.
 Rules
 1. A visitor that is gone is forgotten, with its questions.
 2. What a visitor does not read is bounded (`transport.connection`); then it is hung up on.
-3. Nothing here wakes an agent that nobody visits, and nothing is loaded in it.
+3. There are at most `VISITORS_MOST` that came through the channel.
+4. Nothing here wakes an agent that nobody visits, and nothing is loaded in it.
 """
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from holdfast.core.protocol.messages import PassAnswer, QuestionAsked, SettleQuestion
@@ -24,6 +26,8 @@ from holdfast.runtime.loop import Loop
 from holdfast.transport.connection import Ending, FramedConnection
 from holdfast.transport.frames import FRAME_LIMIT, Decoder, encode
 
+VISITORS_MOST = 64
+"""As many as come over the network (`transport.server`)."""
 _asked: Decoder[QuestionAsked] = Decoder(QuestionAsked)
 
 
@@ -33,12 +37,20 @@ class Visits:
     def __init__(self, loop: Loop, questions: Questions) -> None:
         self._loop, self._questions = loop, questions
         self._visitors: dict[FramedConnection, Visitor] = {}
+        self._came_here: set[FramedConnection] = set()
+        """Those that came through the channel."""
 
     def admit_here(self) -> int:
-        """A visitor came through the channel. Returns the descriptor that it is to have."""
+        """A visitor came through the channel. Returns the descriptor that it is to have.
+
+        Raises `OSError` where there is no room for it.
+        """
+        if len(self._came_here) >= VISITORS_MOST:
+            raise OSError(errno.EUSERS, f"{VISITORS_MOST} others look at this job already")
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         connection = FramedConnection(self._loop, ours, _not_yet, self._on_ended)
+        self._came_here.add(connection)
         connection.allow_frames_up_to(FRAME_LIMIT)
         self.admit(connection)
         return theirs.detach()
@@ -49,6 +61,7 @@ class Visits:
         connection.on_frame = visitor.on_frame
 
     def ended(self, connection: FramedConnection) -> None:
+        self._came_here.discard(connection)
         visitor = self._visitors.pop(connection, None)
         if visitor is not None:
             self._questions.drop(visitor)
@@ -60,6 +73,7 @@ class Visits:
         for connection in self._visitors:
             connection.close()
         self._visitors.clear()
+        self._came_here.clear()
 
 
 class Visitor:

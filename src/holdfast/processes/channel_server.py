@@ -7,7 +7,9 @@ Rules
 4. What `on_message` returns is the answer, or will give it when it is known. Nobody waits for a
    client that does not take it, and one that has gone meanwhile gets none. One whose answer carries
    a descriptor is told news from then on (`tell_news`), unless the descriptor was made for it.
-5. What a process said before its end can be had before that end is told (`take_all`): the news of
+5. There is room for `clients_most` of them, and for a share of that of one process; whoever comes
+   then is hung up on, so that no program can use up what the agent needs for itself.
+6. What a process said before its end can be had before that end is told (`take_all`): the news of
    it comes by another way, and may overtake.
 
 The listener has a random name in the abstract namespace: no file to clean up, and none
@@ -17,6 +19,7 @@ that another user could have put there first.
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from contextlib import suppress
 from functools import partial
@@ -38,6 +41,15 @@ PACKETS_AT_THE_END = 1024
 """More than a socket holds: a process that has ended says nothing more."""
 BACKLOG = 128
 PAUSE_S = 1.0
+CLIENTS_MOST = 4096
+SHARE_OF_DESCRIPTORS = 1 / 2
+SHARE_OF_ONE_PROCESS = 1 / 4
+
+
+def clients_most() -> int:
+    """How many connections all programs on this machine together may have to one agent."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CLIENTS_MOST if soft < 0 else min(int(soft * SHARE_OF_DESCRIPTORS), CLIENTS_MOST)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -116,13 +128,20 @@ class ChannelServer:
             self._pause = self._loop.call_later(PAUSE_S, self._listen)
             return False
         peer = peer_of(client)
-        if not (peer.is_of_this_user or peer.is_of_root):
+        if not (peer.is_of_this_user or peer.is_of_root) or not self._has_room_for(peer.pid):
             client.close()
             return True
         client.setblocking(False)
         self._clients[client] = peer.pid
         self._loop.add_reader(client, self._read, client, peer.pid)
         return True
+
+    def _has_room_for(self, pid: int) -> bool:
+        most = clients_most()
+        if len(self._clients) < most * SHARE_OF_ONE_PROCESS:
+            return True
+        of_it = sum(one == pid for one in self._clients.values())
+        return len(self._clients) < most and of_it < most * SHARE_OF_ONE_PROCESS
 
     def _read(self, client: socket.socket, pid: int, packets: int = PACKETS_PER_TURN) -> None:
         for _ in range(packets):

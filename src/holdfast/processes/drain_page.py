@@ -13,6 +13,7 @@ import zlib
 import msgspec
 
 from holdfast.core.node.io import ShowSaving
+from holdfast.processes.sealed_memory import sealed_memory
 from holdfast.worker.draining import BODY_AT, LENGTH_AT, PAGE_SIZE, REASON_MOST, SUM_AT
 
 
@@ -20,8 +21,7 @@ class DrainPage:
     """A page of memory that this node's workers can read."""
 
     def __init__(self) -> None:
-        self.descriptor = os.memfd_create("holdfast-drain", os.MFD_CLOEXEC)
-        os.ftruncate(self.descriptor, PAGE_SIZE)
+        self.descriptor = sealed_memory("holdfast-drain", PAGE_SIZE)
         self._page = mmap.mmap(self.descriptor, PAGE_SIZE)
 
     def show(self, effect: ShowSaving) -> None:
