@@ -57,13 +57,13 @@ def main(uid: int, job: str, names: int) -> None:
     # Unlike an agent, it hears everybody.
     channel_server.peer_of = lambda sock: Peer(0, uid)  # type: ignore[attr-defined]
 
-    def hear(pid: int, message: dict[str, object]) -> bytes | channel_server.Answer:
+    def hear(peer: Peer, message: dict[str, object]) -> bytes | channel_server.Answer:
         is_open = message["visit"] == job
         print("heard", flush=True)
         packet = msgspec.json.encode({"run_id": job, "node": "false", "is_open": is_open})
         if not is_open:
             return packet
-        return channel_server.Answer(packet, visits.admit_here(), is_handed_over=True)
+        return channel_server.Answer(packet, visits.admit_here("false"), is_handed_over=True)
 
     servers = [ChannelServer(loop, hear) for _ in range(names)]
     print("ready", flush=True)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.runtime.local_peer import peer_of
+from holdfast.runtime.local_peer import Peer, peer_of
 from holdfast.worker.channel import PACKET_LIMIT, address_of
 
 if TYPE_CHECKING:
@@ -67,17 +67,17 @@ if TYPE_CHECKING:
 
 
 class ChannelServer:
-    """Hands every message to `on_message(pid, message)`, on the loop it was given."""
+    """Hands every message to `on_message(peer, message)`, on the loop it was given."""
 
     def __init__(
         self,
         loop: Loop,
-        on_message: Callable[[int, dict[str, Any]], bytes | Answer | Later | None],
+        on_message: Callable[[Peer, dict[str, Any]], bytes | Answer | Later | None],
     ) -> None:
         self.name = f"@holdfast-{os.getpid()}-{os.urandom(8).hex()}"
         self._loop = loop
         self._on_message = on_message
-        self._clients: dict[socket.socket, int] = {}
+        self._clients: dict[socket.socket, Peer] = {}
         """With the process that each belongs to."""
         self._subscribed: set[socket.socket] = set()
         self._pause: Cancellable | None = None
@@ -101,8 +101,8 @@ class ChannelServer:
         """Hand over whatever has been said by now."""
         while self._pause is None and self._accept():
             pass
-        for client, pid in list(self._clients.items()):
-            self._read(client, pid, PACKETS_AT_THE_END)
+        for client, peer in list(self._clients.items()):
+            self._read(client, peer, PACKETS_AT_THE_END)
 
     def tell_news(self, packet: bytes) -> None:
         """To all clients that have got a descriptor."""
@@ -132,18 +132,18 @@ class ChannelServer:
             client.close()
             return True
         client.setblocking(False)
-        self._clients[client] = peer.pid
-        self._loop.add_reader(client, self._read, client, peer.pid)
+        self._clients[client] = peer
+        self._loop.add_reader(client, self._read, client, peer)
         return True
 
     def _has_room_for(self, pid: int) -> bool:
         most = clients_most()
         if len(self._clients) < most * SHARE_OF_ONE_PROCESS:
             return True
-        of_it = sum(one == pid for one in self._clients.values())
+        of_it = sum(one.pid == pid for one in self._clients.values())
         return len(self._clients) < most and of_it < most * SHARE_OF_ONE_PROCESS
 
-    def _read(self, client: socket.socket, pid: int, packets: int = PACKETS_PER_TURN) -> None:
+    def _read(self, client: socket.socket, peer: Peer, packets: int = PACKETS_PER_TURN) -> None:
         for _ in range(packets):
             if client not in self._clients:
                 return  # a message made the agent close the channel
@@ -157,7 +157,7 @@ class ChannelServer:
                 self._drop(client)
                 return
             message = _decode(packet)
-            answer = self._on_message(pid, message) if message is not None else None
+            answer = self._on_message(peer, message) if message is not None else None
             if isinstance(answer, bytes | Answer):
                 self._answer(client, answer)
             elif answer is not None:
