@@ -44,3 +44,16 @@ def another_user(code: str, *words: str, uid: int = STRANGER) -> Iterator[subpro
             yield process
         finally:
             process.kill()
+
+
+HOLDS_PORT = """
+listening = socket.socket()
+listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listening.bind((sys.argv[1], int(sys.argv[2])))
+listening.listen()
+tell("ready")
+while True:
+    listening.accept()
+    tell("dialled")
+"""
+"""Listens on a port, and says so when somebody comes."""

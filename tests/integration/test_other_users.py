@@ -19,7 +19,7 @@ from holdfast.transport import sharing
 from holdfast.worker.channel import address_of
 
 from .. import false_agent
-from ..another_user import HOLDS_NAMES, STRANGER, another_user
+from ..another_user import HOLDS_NAMES, HOLDS_PORT, STRANGER, another_user
 from ..free_ports import free_port
 from ..waiting import DEADLINE_S, once
 from .conftest import Job, StartJob
@@ -106,6 +106,23 @@ def test_a_start_does_without_a_name_that_another_user_has(
         running = start_job(*meet, *more, script="print('trained')")
         assert running.process.wait(DEADLINE_S) == 0, running.stderr
     assert f"another user (uid {STRANGER}) has the name" in running.stderr
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("place", ["127.0.0.1", "0.0.0.0"])
+def test_a_job_without_a_token_does_not_dial_another_user_who_has_its_port(
+    start_job: StartJob, job: str, tmp_path: Path, place: str
+) -> None:
+    port = free_port()
+    meet = (f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={job}", "--nnodes=1:2")
+    more = (f"--snapshot-dir={tmp_path}", "--no-warm")
+    with another_user(HOLDS_PORT, place, str(port)) as stranger:
+        running = start_job(*meet, *more, script="print('trained')")
+        assert running.process.wait(DEADLINE_S) == 2, running.stderr
+        stranger.kill()
+        assert stranger.stdout is not None
+        assert stranger.stdout.read() == "", "it was not dialled"
+    assert f"another user of this machine (uid {STRANGER}) has the port" in running.stderr
 
 
 @pytest.mark.root
