@@ -67,6 +67,9 @@ _told: Decoder[PassAnswer | SettleQuestion] = Decoder(PassAnswer | SettleQuestio
 class VisitError(HoldfastError):
     """The job cannot be asked, or does not answer; why, in words."""
 
+    def __init__(self, reason: str) -> None:
+        super().__init__(clean(reason))  # It may be the job's own words.
+
 
 class AgentDoor(Struct):
     """An agent on this machine that would answer, as it says itself."""
@@ -213,7 +216,7 @@ def enter(door: AgentDoor) -> Visit:
         if connected is not None:
             return _begun(connected, door.run_id)
         if answer.problem:
-            raise VisitError(f"{clean(answer.problem)}: try again later")
+            raise VisitError(f"{answer.problem}: try again later")
     raise VisitError(f"{door.run_id} has just ended")
 
 
