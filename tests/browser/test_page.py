@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from tests.browser.made_up_site import MadeUpSite
 from tests.dashboard.made_up import MadeUpJob
 from tests.waiting import until
 
+from holdfast.core.protocol.questions import DashboardTold
 from holdfast.observe.story import StoryEvent
 
 Serve = Callable[[MadeUpJob], MadeUpSite]
@@ -128,6 +130,34 @@ def test_a_line_that_is_lost_is_said_and_found_again(browser: Browser, made_up: 
         found.set()
     browser.until_text("[data-test=line]", "live")
     until(lambda: not browser.find("[data-test=lost]"), "the line is found again")
+
+
+def test_a_page_whose_agent_is_gone_offers_others_and_goes_nowhere_by_itself(
+    browser: Browser, made_up: Serve
+) -> None:
+    """Where another dashboard is, an admitted node says, and it may lie."""
+    job = MadeUpJob()
+    job.coordinator, job.dashboards["n1"] = "n1", DashboardTold("http://127.0.0.1:9/", "k")
+    site = made_up(job)
+    browser.open(site.link)
+    browser.until_text("[data-test=line]", "live")
+    until(lambda: browser.find("[data-test=line][title='Also served by n1']"), "it is told all")
+    found = threading.Event()
+    site.call(found.wait)
+    try:
+        browser.until_text("[data-test=lost] a", "Go to n1 at 127.0.0.1:9")
+        until(lambda: seconds_of(browser.text("[data-test=lost]")) > 6, "it is gone for a while")
+        assert browser.run("return location.href").startswith(site.url)
+        (link,) = browser.find("[data-test=lost] a")
+        assert link.get_attribute("href") == "http://127.0.0.1:9/#key=k"
+    finally:
+        found.set()
+    browser.until_text("[data-test=line]", "live")
+
+
+def seconds_of(words: str) -> float:
+    found = re.search(r"for ([0-9.]+) s", words)
+    return float(found[1]) if found is not None else 0.0
 
 
 def test_an_incident_is_told_with_its_cause_and_how_it_ended(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.options import parse_run
-from holdfast.cli.token_notes import token_notes
+from holdfast.cli.token_notes import dashboard_notes, security_notes, token_notes
 from holdfast.core.protocol.errors import UsageError
 from holdfast.node.secret_sources import LENGTH_MAX, read_token
 
@@ -27,10 +27,65 @@ def token_file(directory: Path, content: str, mode: int = 0o600) -> Path:
     return path
 
 
-@pytest.mark.parametrize("environ", [{}, {"HOLDFAST_TOKEN": ""}, {"HOLDFAST_TOKEN": " "}])
-def test_a_job_may_have_no_token(environ: dict[str, str]) -> None:
-    assert read_token(named(), environ) is None
-    assert token_notes(named(), environ) == ()
+def test_a_job_may_have_no_token() -> None:
+    assert read_token(named(), {}) is None
+    assert token_notes(named(), {}) == ()
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n"])
+def test_a_blank_token_is_a_mistake(tmp_path: Path, blank: str) -> None:
+    """As of `$(cat FILE)` where there is no such file: nobody means to have an open job by that."""
+    for path in (named(), named(token_file(tmp_path, LONG))):
+        with pytest.raises(UsageError, match="HOLDFAST_TOKEN is set, and blank"):
+            read_token(path, {"HOLDFAST_TOKEN": blank})
+
+
+TOKEN = {"HOLDFAST_TOKEN": LONG}
+
+
+def notes(*words: str, environ: dict[str, str] | None = None) -> tuple[str, ...]:
+    several = ("--nnodes=2", "--rdzv-endpoint=10.0.0.1:29400")
+    return security_notes(parse_run((*several, *words, "train.py"), {}).config, environ or {})
+
+
+def test_a_job_that_others_reach_and_that_has_no_token_is_mentioned() -> None:
+    (note,) = notes()
+    assert "this job has no token: whoever reaches its port can join it" in note
+    assert "in HOLDFAST_TOKEN or with --token-file FILE" in note
+    (note,) = notes("--rdzv-endpoint=127.0.0.1:29400")
+    assert "every user of this machine can join it" in note
+    (note,) = notes("--rdzv-backend=file", "--rdzv-id=a", "--rdzv-endpoint=/shared/meet")
+    assert "whoever reaches its port" in note
+    assert notes(environ=TOKEN) == ()
+
+
+def test_nodes_that_show_certificates_to_each_other_need_no_token(tmp_path: Path) -> None:
+    key = token_file(tmp_path, "a key")
+    files = ("--tls-cert=c.pem", f"--tls-key={key}")
+    assert "no token" in notes(*files)[0]
+    assert notes(*files, "--tls-ca=a.pem") == ()
+
+
+def test_a_key_that_others_can_read_is_mentioned(tmp_path: Path) -> None:
+    key = token_file(tmp_path, "a key", 0o644)
+    (note,) = notes("--tls-cert=c.pem", f"--tls-key={key}", environ=TOKEN)
+    assert note == f"others on this machine can read the TLS key in {key}; chmod 600 {key}"
+    key.chmod(0o600)
+    assert notes("--tls-cert=c.pem", f"--tls-key={key}", environ=TOKEN) == ()
+    assert notes("--tls-cert=c.pem", "--tls-key=missing.pem", environ=TOKEN) == ()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.5"])
+def test_a_dashboard_that_other_hosts_can_open_is_mentioned(host: str) -> None:
+    words = ("--dashboard=0", f"--dashboard-host={host}", "train.py")
+    (note,) = dashboard_notes(parse_run(words, {}).config)
+    assert "every host that reaches this one can open the dashboard" in note
+    assert "ssh -L" in note
+
+
+@pytest.mark.parametrize("words", [(), ("--dashboard=0",), ("--dashboard-host=0.0.0.0",)])
+def test_a_dashboard_of_this_machine_alone_needs_no_words(words: tuple[str, ...]) -> None:
+    assert dashboard_notes(parse_run((*words, "train.py"), {}).config) == ()
 
 
 def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
@@ -79,6 +134,11 @@ def test_a_file_that_others_can_read_is_mentioned(tmp_path: Path, mode: int) -> 
     path = named(token_file(tmp_path, LONG, mode))
     assert "others on this machine can read" in token_notes(path, {})[0]
     assert token_notes(path, {"HOLDFAST_TOKEN": LONG}) == ()
+
+
+def test_a_file_that_others_can_change_is_mentioned(tmp_path: Path) -> None:
+    path = named(token_file(tmp_path, LONG, 0o622))
+    assert "others on this machine can change the token" in token_notes(path, {})[0]
 
 
 def test_a_private_file_needs_no_words(tmp_path: Path) -> None:

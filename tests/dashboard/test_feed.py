@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from tests.dashboard.made_up import MadeUpJob
 from tests.dashboard.served import Served
 
@@ -151,6 +152,26 @@ def test_a_page_learns_where_else_it_can_go(serve: Serve) -> None:
     job.dashboards["n1"] = DashboardTold("http://10.0.0.2:8470/", "its-key")
     told = serve(job).ask("/api/stream").until_told("dashboards")
     assert told == [{"node": "n1", "url": "http://10.0.0.2:8470/", "key": "its-key"}]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)//:1/",
+        "http://user@10.0.0.2:8470/",
+        "http://10.0.0.2:8470/elsewhere",
+        "http://10.0.0.2:8470/#key=",
+        "http://10.0.0.2/",
+        "http://n1\u202e:8470/",
+        " http://10.0.0.2:8470/",
+    ],
+)
+def test_what_is_no_address_of_a_dashboard_becomes_no_link(serve: Serve, url: str) -> None:
+    job = MadeUpJob()
+    job.dashboards["n0"] = DashboardTold(url, "its-key")
+    job.dashboards["n1"] = DashboardTold("http://[fd00::2]:8470/", "its-key")
+    told = serve(job).ask("/api/stream").until_told("dashboards")
+    assert [one["node"] for one in told] == ["n1"]
 
 
 def test_where_the_time_went_is_told_the_useful_part_first(serve: Serve) -> None:

@@ -1,170 +1,262 @@
-"""Workers that start processes as another user, as with `sudo`, which the agent may not signal.
-
-The agent is one of root's without the right to signal others (CAP_KILL); its worker may still
-become another user. To the kernel that is what a user's agent is to a child of root's.
-"""
+"""Other users of the machine take names that look like ours: nobody speaks to them by mistake."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import signal
+import socket
 import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from ..waiting import until
+from holdfast.node.visiting import AgentDoor, VisitError, doors_here, enter, visit_here
+from holdfast.transport import sharing
+from holdfast.worker.channel import address_of
+
+from .. import false_agent
+from ..another_user import HOLDS_NAMES, HOLDS_PORT, STRANGER, another_user
+from ..free_ports import free_port
+from ..waiting import DEADLINE_S, once
 from .conftest import Job, StartJob
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(not shutil.which("setpriv"), reason="needs setpriv (util-linux)"),
-]
-
-BECOME = """
-import os, signal, sys, time
-
-def become_another(name):
-    os.setgroups([])
-    os.setresgid(65534, 65534, 65534)
-    os.setresuid(65534, 65534, 65534)
-    while True:
-        signal.pause()
-
-def leave_pid(name, pid):
-    with open("new." + name, "w") as file:
-        file.write(str(pid))
-    os.replace("new." + name, name)
-
-def wait_for(name):
-    while not os.path.exists(name):
-        time.sleep(0.002)
+OWNER = STRANGER + 1
+NAMES = 8
+PROGRAM = """
+import time
+while True:
+    time.sleep(1)
 """
-CHILD = (
-    BECOME
-    + """
-child = os.fork()
-if child == 0:
-    become_another("child")
-while os.stat(f"/proc/{child}").st_uid == 0:
-    time.sleep(0.002)
-leave_pid("child", child)
-wait_for("go")
-sys.exit(int(open("go").read()))
-"""
-)
-ITSELF = (
-    BECOME
-    + """
-if os.environ["RANK"] == "0":
-    leave_pid("child", os.getpid())
-    become_another("itself")
-wait_for("go")
-sys.exit(3)
-"""
-)
-PATIENCE = ("--shutdown-timeout=0.1", "--unkillable-timeout=0.5")
 
 
 @pytest.fixture
-def start(start_program: StartJob, holdfast: Path) -> Iterator[Callable[..., Job]]:
-    """Start a job whose agent may signal its own user's processes only."""
-    jobs: list[Job] = []
-
-    def start(script: str, *words: str) -> Job:
-        powerless = ("setpriv", "--bounding-set=-kill", "--inh-caps=-kill")
-        command = (*powerless, holdfast, "run", *PATIENCE, "--log-dir=logs", *words, "program.py")
-        jobs.append(start_program(*command, files={"program.py": script}))
-        return jobs[-1]
-
-    yield start
-    for job in jobs:
-        job.clean_up()
+def job(request: pytest.FixtureRequest) -> str:
+    return f"other-users-{os.getpid()}-{request.node.name}"
 
 
-def foreign(job: Job) -> int:
-    """The process of another user, once it is that."""
-    job.until_files("child")
-    pid = int(job.read("child"))
-    status = Path(f"/proc/{pid}/status")
-    job.until(lambda: "Uid:\t65534\t" in status.read_text(), "the other user")
-    return pid
+def channel_name() -> str:
+    """One that an agent could have."""
+    return f"holdfast-{os.getpid()}-{os.urandom(8).hex()}"
 
 
-def tell(job: Job, status: int) -> None:
-    (job.folder / "new").write_text(str(status))
-    (job.folder / "new").rename(job.folder / "go")
+def false_agent_of(uid: int, job: str, names: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.false_agent", str(uid), job, str(names)]
+    folder = Path(__file__).parents[2]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
 
 
-def expect_only(job: Job, pid: int) -> None:
-    """Nothing is left but that process, which nobody else will end."""
-    until(lambda: job.running() == [pid], lambda: f"all others to end: {job.running()}")
-    os.kill(pid, signal.SIGKILL)
-    job.expect_nothing_left()
+@pytest.fixture
+def false_agents(job: str) -> Iterator[subprocess.Popen[str]]:
+    """As many that one of them is sure to be found last, in whatever order they are looked at."""
+    with false_agent_of(STRANGER, job, NAMES) as process:
+        yield process
+        process.kill()
 
 
-@pytest.mark.parametrize("warm", ["--preload=json", "--no-warm"])
-def test_a_failure_beside_a_process_of_another_user_ends_the_job_and_names_it(start, warm) -> None:
-    job = start(CHILD, warm)
-    pid = foreign(job)
-    tell(job, 3)
-    assert job.wait() == 1
-    named = f"pid {pid} (python, state S, of uid 65534)"
-    assert f"{named} belongs to another user: it could not be ended, and may still run" in (
-        job.stderr
-    )
-    assert "rank 0" in job.stderr, "the failure itself is not told"
-    assert "the spawner" not in job.stderr
-    expect_only(job, pid)
+@pytest.mark.root
+def test_stop_ends_the_job_of_its_owner_and_not_what_passes_for_it(
+    start_job: StartJob,
+    run_holdfast: Callable[..., subprocess.CompletedProcess[str]],
+    job: str,
+    false_agents: subprocess.Popen[str],
+) -> None:
+    running = start_job(f"--rdzv-id={job}", "--no-warm", script=PROGRAM)
+    once(lambda: door_of(running, job), "the job to be there")
+    stopped = run_holdfast("stop", job)
+    assert stopped.returncode == 0, stopped.stderr
+    assert "the job ends" in stopped.stdout
+    running.process.wait(DEADLINE_S)
 
 
-def test_a_success_that_leaves_a_process_of_another_user_is_one_and_names_it(start) -> None:
-    job = start(CHILD)
-    pid = foreign(job)
-    tell(job, 0)
-    assert job.wait() == 0, job.stderr
-    assert f"pid {pid} (python, state S, of uid 65534) belongs to another user" in job.stderr
-    expect_only(job, pid)
+def door_of(running: Job, job: str) -> AgentDoor | None:
+    own = (door for door in doors_here(job) if door.pid == running.process.pid)
+    return next(own, None)
 
 
-def test_a_worker_that_is_another_users_can_be_asked_to_end_in_vain(start) -> None:
-    job = start(ITSELF, "--nproc-per-node=2", "--no-warm")
-    pid = foreign(job)
-    job.send(signal.SIGTERM)
-    assert job.wait() == 128 + signal.SIGTERM
-    assert f"pid {pid} (python, state S, of uid 65534) belongs to another user" in job.stderr
-    expect_only(job, pid)
+@pytest.mark.root
+def test_dashboard_prints_no_link_of_another_user(
+    start_job: StartJob,
+    run_holdfast: Callable[..., subprocess.CompletedProcess[str]],
+    job: str,
+    false_agents: subprocess.Popen[str],
+) -> None:
+    running = start_job(f"--rdzv-id={job}", "--no-warm", "--dashboard=0", script=PROGRAM)
+    once(lambda: door_of(running, job), "the job to be there")
+    told = once(lambda: run_holdfast("dashboard", job).stdout, "the dashboard to be there")
+    assert false_agent.LINK not in told
+    assert len(told.splitlines()) == 1
 
 
-def test_a_worker_that_is_another_users_is_no_harm_to_who_asks_for_stacks(start, holdfast) -> None:
-    name = f"other-user-{os.getpid()}"
-    job = start(ITSELF, "--nproc-per-node=2", "--no-warm", f"--rdzv-id={name}")
-    pid = foreign(job)
-    asked = subprocess.run([holdfast, "stacks", name], capture_output=True, text=True, check=False)
-    assert "rank 1" in asked.stdout, asked
-    os.kill(pid, signal.SIGKILL)
-    assert job.wait() == 1
-    assert "rank 0 on vm was killed" in job.stderr.replace(os.uname().nodename, "vm")
-    job.expect_nothing_left()
+@pytest.mark.root
+def test_a_start_does_without_a_name_that_another_user_has(
+    start_job: StartJob, job: str, tmp_path: Path
+) -> None:
+    port = free_port()
+    name = sharing._claim_on(port, job).removeprefix("\0")
+    meet = (f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={job}", "--nnodes=1:2")
+    more = (f"--snapshot-dir={tmp_path}", "--rdzv-conf=last_call_timeout=0.2", "--no-warm")
+    with another_user(HOLDS_NAMES, name):
+        running = start_job(*meet, *more, script="print('trained')")
+        assert running.process.wait(DEADLINE_S) == 0, running.stderr
+    assert f"another user (uid {STRANGER}) has the name" in running.stderr
 
 
-def test_a_killed_spawner_names_what_it_leaves_of_another_user(start) -> None:
-    job = start(CHILD)
-    pid = foreign(job)
-    os.kill(job.spawner(), signal.SIGKILL)
-    assert job.wait() == 1
-    left = f"but pid {pid} (python, state S, of uid 65534) could not be ended"
-    assert f"was killed by signal 9 (SIGKILL); its workers were killed with it, {left}" in (
-        job.stderr
-    )
-    expect_only(job, pid)
+@pytest.mark.root
+@pytest.mark.parametrize("place", ["127.0.0.1", "0.0.0.0"])
+def test_a_job_without_a_token_does_not_dial_another_user_who_has_its_port(
+    start_job: StartJob, job: str, tmp_path: Path, place: str
+) -> None:
+    port = free_port()
+    meet = (f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={job}", "--nnodes=1:2")
+    more = (f"--snapshot-dir={tmp_path}", "--no-warm")
+    with another_user(HOLDS_PORT, place, str(port)) as stranger:
+        running = start_job(*meet, *more, script="print('trained')")
+        assert running.process.wait(DEADLINE_S) == 2, running.stderr
+        stranger.kill()
+        assert stranger.stdout is not None
+        assert stranger.stdout.read() == "", "it was not dialled"
+    assert f"another user of this machine (uid {STRANGER}) has the port" in running.stderr
 
 
-def test_a_killed_agent_leaves_nothing_but_what_is_another_users(start) -> None:
-    job = start(CHILD)
-    pid = foreign(job)
-    job.process.kill()
-    job.wait()
-    expect_only(job, pid)
+@pytest.mark.root
+def test_root_is_told_whose_jobs_there_are_and_does_not_take_one_for_another(
+    job: str, false_agents: subprocess.Popen[str]
+) -> None:
+    whose = {door.uid for door in doors_here(job)}
+    assert whose == {STRANGER}
+    with false_agent_of(OWNER, job, 1) as other:
+        with pytest.raises(VisitError, match=f"uid {STRANGER} and uid {OWNER} each have a job"):
+            visit_here(job)
+        other.kill()
+    with visit_here(job) as visit:
+        assert visit.run_id == job
+    (door, *_) = doors_here(job)
+    with pytest.raises(VisitError, match="has just ended"):
+        enter(msgspec.structs.replace(door, uid=OWNER))
+
+
+LOOKS = """
+import os, sys
+from holdfast.node import visiting
+from holdfast.node.visiting import *
+import concurrent.futures.thread, encodings.ascii, pwd
+os.setgroups([])
+os.setresuid(int(sys.argv[1]), int(sys.argv[1]), int(sys.argv[1]))
+print([door.run_id for door in doors_here()])
+try:
+    visit_here(sys.argv[2])
+except VisitError as error:
+    print(error)
+"""
+
+
+@pytest.mark.root
+def test_a_user_asks_nobody_elses_agents_and_is_told_whose_they_are(
+    job: str, false_agents: subprocess.Popen[str]
+) -> None:
+    """Neither those that would answer, nor those that are mute or have no room."""
+    mute = [channel_name() for _ in range(NAMES)]
+    with ExitStack() as stack:
+        stack.enter_context(another_user(HOLDS_NAMES, *mute))
+        for _ in range(200):  # More than they have room for.
+            sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            sock.setblocking(False)
+            try:
+                sock.connect(address_of("@" + mute[0]))
+            except BlockingIOError:
+                break
+        else:
+            raise AssertionError("it has room for everybody")
+        command = [sys.executable, "-c", LOOKS, str(OWNER), job]
+        told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    false_agents.kill()
+    assert false_agents.stdout is not None
+    assert false_agents.stdout.read() == "", "it was not spoken to"
+    none, words = told.splitlines()
+    assert none == "[]"
+    assert words.startswith("no job of yours runs on this machine; ")
+    assert f"uid {STRANGER}" in words
+
+
+def test_all_agents_are_asked_before_one_is_waited_for(job: str) -> None:
+    found: list[list[AgentDoor]] = []
+    with ExitStack() as stack:
+        listening = []
+        for _ in range(NAMES):
+            sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            sock.bind(address_of("@" + channel_name()))
+            sock.listen(64)
+            sock.settimeout(DEADLINE_S)
+            listening.append(sock)
+        looking = threading.Thread(target=lambda: found.append(doors_here(job)))
+        looking.start()
+        lines = [stack.enter_context(sock.accept()[0]) for sock in listening]
+        for line in lines:
+            assert b"visit" in line.recv(100)
+        for number, line in enumerate(lines):
+            door = {"run_id": job, "node": str(number), "uid": 1, "pid": 1, "channel": "a lie"}
+            line.send(msgspec.json.encode(door))
+        looking.join(DEADLINE_S)
+    assert sorted(door.node for door in found[0]) == [str(number) for number in range(NAMES)]
+    assert {(door.pid, door.uid) for door in found[0]} == {(os.getpid(), os.geteuid())}
+
+
+@pytest.mark.root
+def test_an_agent_whose_room_strangers_take_lets_its_owner_in_all_the_same(job: str) -> None:
+    """They connect again and again; whoever waits gets its turn."""
+    found: list[list[AgentDoor]] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as own, ExitStack() as stack:
+        name = channel_name()
+        own.bind(address_of("@" + name))
+        own.listen(4)
+        own.settimeout(DEADLINE_S)
+        stack.enter_context(another_user(CONNECTS_FOR_EVER, name))
+        looking = threading.Thread(target=lambda: found.append(doors_here(job)))
+        looking.start()
+        asked = False
+        while not asked:
+            line, _ = own.accept()
+            with line:
+                line.settimeout(DEADLINE_S)
+                asked = line.recv(100) != b"x"
+                if asked:
+                    line.send(msgspec.json.encode({"run_id": job}))
+        looking.join(DEADLINE_S)
+    assert [door.run_id for door in found[0]] == [job]
+
+
+CONNECTS_FOR_EVER = """
+def connect():
+    while True:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.settimeout(None)
+            try:
+                sock.connect("\\0" + sys.argv[1])
+                sock.send(b"x")
+                sock.recv(1)
+            except OSError:
+                pass
+for _ in range(16):
+    threading.Thread(target=connect, daemon=True).start()
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+    sock.setblocking(False)
+    while True:
+        try:
+            sock.connect("\\0" + sys.argv[1])
+            sock.close()
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            sock.setblocking(False)
+        except BlockingIOError:
+            break
+        except OSError:
+            os._exit(1)
+tell("ready")
+time.sleep(1000)
+"""

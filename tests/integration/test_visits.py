@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -21,11 +22,14 @@ from holdfast.core.protocol.questions import (
     NotKnown,
     RanksAsked,
     RanksTold,
+    RestartWanted,
     StacksAsked,
     StacksTold,
 )
 from holdfast.node.visiting import Visit, VisitError, doors_here, enter, visit_at, visit_here
+from holdfast.node.visits import VISITORS_MOST
 from holdfast.observe.story import StoryEvent
+from holdfast.runtime.local_peer import user_of
 from holdfast.transport.auth import ConnectionSecurity
 
 from ..free_ports import free_port
@@ -164,6 +168,26 @@ def test_the_end_of_a_job_ends_the_visit_in_words(start: Start, job: str) -> Non
         visit_here(job)
 
 
+def test_visitors_are_so_many_at_most_and_the_job_goes_on(start: Start, job: str) -> None:
+    start("--nproc-per-node=1")
+    with ExitStack() as stack:
+        first = stack.enter_context(visit_when_there(job))
+        others = [stack.enter_context(visit_here(job)) for _ in range(VISITORS_MOST - 1)]
+        with pytest.raises(VisitError, match="64 others look at this job already: try again later"):
+            visit_here(job)
+        assert running(first, workers=1).run_id == job
+        others[0].close()
+        with once(lambda: visit_if_there_is_room(job)) as visit:
+            assert running(visit, workers=1).run_id == job
+
+
+def visit_if_there_is_room(job: str) -> Visit | None:
+    try:
+        return visit_here(job)
+    except VisitError:
+        return None
+
+
 def test_every_agent_answers_for_all_nodes(start: Start, job: str, tmp_path: Path) -> None:
     meet = ("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", f"--snapshot-dir={tmp_path}")
     start(*meet)
@@ -190,6 +214,42 @@ def test_from_elsewhere_it_takes_the_token(start: Start, job: str, tmp_path: Pat
         visit_at((place,), job, ConnectionSecurity(None))
     with pytest.raises(VisitError, match="serves job"):
         visit_at((place,), "another", ConnectionSecurity(TOKEN.encode()))
+
+
+def test_whose_a_wish_is_says_the_kernel_and_not_who_wants_it(start: Start, job: str) -> None:
+    start("--nproc-per-node=1")
+    with visit_when_there(job) as visit:
+        running(visit, workers=1)
+        visit.ask_coordinator(RestartWanted("the pope"))
+        words = reason_to_restart(visit)
+    assert words.startswith(f"{user_of(os.geteuid())} on ")
+    assert "pope" not in words
+
+
+def test_what_a_visitor_from_elsewhere_says_it_is_is_shown_as_its_word(
+    start: Start, job: str, tmp_path: Path
+) -> None:
+    place = Endpoint("127.0.0.1", free_port())
+    meet = ("--nnodes=1:2", f"--rdzv-endpoint={place}", f"--snapshot-dir={tmp_path}")
+    start(*meet, "--last-call=0", token=TOKEN)
+    with visit_when_there(job) as visit:
+        running(visit, workers=1)
+    with visit_at((place,), job, ConnectionSecurity(TOKEN.encode())) as visit:
+        visit.ask_coordinator(RestartWanted("the pope"))
+        words = reason_to_restart(visit)
+    assert words.startswith("someone at 127.0.0.1 (says it is the pope) asked")
+
+
+def reason_to_restart(visit: Visit) -> str:
+    """Who asked for it, as it is told."""
+    last = 0
+    while True:
+        told = visit.ask_coordinator(EventsAsked(last, wait_s=25.0))
+        assert isinstance(told, EventsTold)
+        for event in (msgspec.msgpack.decode(one, type=StoryEvent) for one in told.events):
+            if event.kind == "round_ended":
+                return event.words.partition(": ")[2]
+        last = told.last
 
 
 def test_a_lost_coordinator_is_said_and_the_next_one_answers(

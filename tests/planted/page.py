@@ -22,7 +22,12 @@ BEGIN = "<!-- made by python -m tests.planted --page: begin -->\n"
 END = "<!-- made by python -m tests.planted --page: end -->\n"
 HEADING = "### "
 OWN = ("holdfast: ", "hint: ")
-AT_EVERY_START = ("OMP_NUM_THREADS", "holdfast: worst-case recovery", "holdfast: if 10.77.")
+AT_EVERY_START = (
+    "OMP_NUM_THREADS",
+    "holdfast: worst-case recovery",
+    "holdfast: if 10.77.",
+    "holdfast: this job has no token",
+)
 """Parts of lines that say nothing of a failure."""
 
 

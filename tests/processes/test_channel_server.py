@@ -10,11 +10,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from holdfast.processes.channel_server import ChannelServer
+from holdfast.runtime.local_peer import Peer
 from holdfast.runtime.loop import EventLoop
 from holdfast.worker.channel import PACKET_LIMIT, VARIABLE, address_of
 
@@ -30,8 +32,8 @@ class Heard:
         self.news = asyncio.Event()
         self.server = ChannelServer(loop, self.hear)
 
-    def hear(self, pid: int, message: dict[str, Any]) -> None:
-        self.messages.append((pid, message))
+    def hear(self, peer: Peer, message: dict[str, Any]) -> None:
+        self.messages.append((peer.pid, message))
         self.news.set()
 
     async def until(self, count: int) -> list[tuple[int, dict[str, Any]]]:
@@ -174,7 +176,7 @@ def test_what_a_worker_said_before_it_was_killed_is_heard() -> None:
 def test_one_that_never_stops_does_not_hold_up_the_others() -> None:
     loop, heard = EventLoop(), []
 
-    def hear(_pid: int, message: dict[str, Any]) -> None:
+    def hear(_peer: Peer, message: dict[str, Any]) -> None:
         heard.append(message)
         if message == {"again": True}:
             chatterer.send(b'{"again": true}')
@@ -194,7 +196,7 @@ def test_a_callback_that_raises_costs_one_message() -> None:
         loop.set_exception_handler(lambda _loop, context: told.append(context["exception"]))
         hear = heard.hear
 
-        def raise_once(pid: int, message: dict[str, Any]) -> None:
+        def raise_once(_peer: Peer, message: dict[str, Any]) -> None:
             heard.server._on_message = hear
             raise ValueError("no")
 
@@ -211,7 +213,7 @@ def test_a_callback_that_raises_costs_one_message() -> None:
 def test_a_message_may_make_the_agent_close_the_channel() -> None:
     loop, heard = EventLoop(), []
 
-    def hear(_pid: int, message: dict[str, Any]) -> None:
+    def hear(_peer: Peer, message: dict[str, Any]) -> None:
         heard.append(message)
         server.close()
 
@@ -291,6 +293,26 @@ def test_running_out_of_descriptors_is_survived(monkeypatch: pytest.MonkeyPatch)
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             assert await heard.until(1) == [(os.getpid(), {"n": 1})]
+
+    serve(test)
+
+
+def test_one_process_gets_its_share_of_the_room_and_others_are_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.processes.channel_server.CLIENTS_MOST", 8)
+
+    async def test(heard: Heard) -> None:
+        with ExitStack() as stack:
+            own = [stack.enter_context(heard.connect()) for _ in range(3)]
+            assert await asyncio.to_thread(own[2].recv, 1) == b"", "a share is two of eight"
+            workers = [heard.start(f"{SAY}say({{}})\ninput()", rank) for rank in range(7)]
+            await heard.until(6)
+            await send(own[0], {"n": 1})
+            assert (await heard.until(7))[-1] == (os.getpid(), {"n": 1})
+            for worker in workers:
+                worker.kill()
+                worker.wait()
 
     serve(test)
 

@@ -19,6 +19,7 @@ from holdfast.transport.handshake import ADVICE
 from holdfast.transport.server import Server
 from holdfast.transport.sharing import EndpointShare, take_share
 
+from ..another_user import HOLDS_NAMES, STRANGER, another_user
 from ..free_ports import free_port
 from .conftest import Certificates
 from .stage import DEADLINE_S, LOOPBACK, Agent, Coordinator, Stage
@@ -261,3 +262,45 @@ def test_nonsense_that_is_handed_in_disturbs_nobody(
                 socket.send_fds(line, [word], [theirs.fileno()] if has_descriptor else [])
     stage.until(lambda: second.server.rejected["garbage"] == 1 and not second.share._inlets)
     assert agent.node in second.server.nodes
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("listens", [True, False], ids=["listening", "mute"])
+@pytest.mark.parametrize("taken", ["claim", "door"])
+def test_a_name_that_another_user_has_taken_does_not_keep_a_job_from_hosting(
+    stage: Stage, place: Endpoint, carry: Carry, taken: str, listens: bool
+) -> None:
+    names = {"claim": sharing._claim_on(place.port, "job"), "door": sharing._door_of(place)}
+    code = HOLDS_NAMES if listens else HOLDS_NAMES.replace("sock.listen(64)", "pass")
+    with another_user(code, names[taken].removeprefix("\0")):
+        hosting = carry("job")
+        assert hosting.server.addresses
+        assert not hosting.share.is_lodging
+        whose = f"uid {STRANGER}" if listens else "a program that does not answer"
+        (told,) = hosting.said
+        assert whose in told
+        joined(stage, place, hosting, "node", "job")
+        assert take_share(place, "job", None, may_lodge=True) is None, "the port is taken"
+
+
+@pytest.mark.root
+def test_whose_a_taken_name_is_stands_beside_a_port_that_cannot_be_had(place: Endpoint) -> None:
+    name = sharing._claim_on(place.port, "job").removeprefix("\0")
+    with another_user(HOLDS_NAMES, name), socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind((place.address, place.port))
+        other.listen()
+        with pytest.raises(UsageError, match=f"uid {STRANGER}"):
+            take_share(place, "job", True, may_lodge=True)
+
+
+@pytest.mark.root
+def test_a_job_of_another_user_that_lodges_in_our_name_gets_no_connection(
+    stage: Stage, place: Endpoint, carry: Carry
+) -> None:
+    holder = carry("first")
+    with another_user(HOLDS_NAMES, sharing._claim_on(place.port, "second").removeprefix("\0")):
+        agent = stage.agent("node", job="second")
+        agent.client.dial((place,), DEADLINE_S)
+        stage.until(lambda: agent.lost)
+    assert holder.said == [f"a node of job second dials {place}; is its --rdzv-id right?"]

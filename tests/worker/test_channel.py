@@ -18,6 +18,8 @@ import pytest
 
 from holdfast.worker.channel import PACKET_LIMIT, VARIABLE, Channel, address_of
 
+from ..another_user import HOLDS_NAMES, another_user
+
 DEADLINE_S = 60
 
 
@@ -196,3 +198,25 @@ def test_no_child_process_inherits_the_connection(agent: Agent, channel: Channel
 def test_it_needs_nothing_but_the_standard_library() -> None:
     code = "import sys, holdfast.worker.channel; print('msgspec' in sys.modules)"
     assert run(code).stdout == "False\n"
+
+
+@pytest.mark.root
+def test_whoever_takes_the_name_of_an_agent_that_is_gone_is_told_nothing(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"@holdfast-{os.getpid()}-{secrets.token_hex(8)}"
+    monkeypatch.setenv(VARIABLE, name)
+    with another_user(HOLDS_NAMES, name):
+        assert not channel.send({"progress": 1})
+
+
+@pytest.mark.root
+def test_a_worker_of_another_user_than_its_agent_speaks_to_it(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is started with sudo: the agent's process has the number that its name says."""
+    token = secrets.token_hex(8)
+    own_name = "sys.argv[1:] = [f'holdfast-{os.getpid()}-{sys.argv[1]}']\n"
+    with another_user(own_name + HOLDS_NAMES, token) as agent:
+        monkeypatch.setenv(VARIABLE, f"@holdfast-{agent.pid}-{token}")
+        assert channel.send({"progress": 1})

@@ -1,21 +1,16 @@
-import { useEffect } from "preact/hooks";
 import { addressOf, tryNow } from "../connection";
 import { store, useSeconds, useStore } from "../store";
 import { duration } from "../words";
 
 /** The first seconds may be a hiccup of the network: then the page says what it lost, and what comes. */
 const SAID_AFTER_S = 1.5;
-const MOVED_AFTER_S = 5;
 
+/** The page never leaves by itself: where another dashboard is, that node says, and a reader can judge it. */
 export function LostLine() {
   const { connection, job, dashboards, trouble } = useStore("connection", "job");
   useSeconds(connection.state === "lost");
   const gone = connection.state === "lost" ? (Date.now() - connection.since) / 1000 : 0;
   const others = dashboards.filter((other) => other.node !== job?.served_by);
-  const next = others.find((other) => other.node === job?.coordinator) ?? others[0];
-  useEffect(() => {
-    if (gone > MOVED_AFTER_S && next) location.assign(addressOf(next));
-  }, [gone > MOVED_AFTER_S, next?.url]);
   if (connection.state === "live" && trouble) {
     return <div class="lost calm" role="status" data-test="trouble"><p><b>The job cannot be asked right now:</b> {trouble}. What you see is from before.</p></div>;
   }
@@ -24,15 +19,13 @@ export function LostLine() {
     <div class="lost" role="alert" data-test="lost">
       <p>
         <b>No contact with the agent that serves this page</b>
-        {job && ` (${job.served_by})`} for {duration(Math.floor(gone))}. What you see is from before.{" "}
-        {next
-          ? `The page moves to ${next.node} in ${duration(Math.max(0, Math.ceil(MOVED_AFTER_S - gone)))}.`
-          : "It tries again by itself."}
+        {job && ` (${job.served_by})`} for {duration(Math.floor(gone))}. What you see is from before. It tries
+        again by itself.
       </p>
       <div class="choices">
         <button class="plain" onClick={() => { store.connect({ state: "connecting" }); tryNow(); }}>Try now</button>
         {others.slice(0, 6).map((other) => (
-          <a key={other.node} class="button" href={addressOf(other)}>Go to {other.node}</a>
+          <a key={other.node} class="button" href={addressOf(other)}>Go to {other.node} at {new URL(other.url).host}</a>
         ))}
       </div>
     </div>

@@ -77,6 +77,8 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
         _check_otel()
     for note in parsed.notes:
         _print_note(config, note)
+    if config.dashboard.port is not None:
+        _print_about_dashboard(config)
     if config.max_nodes > 1:
         _print_about_several_nodes(config, secret)
     from holdfast.node.agent import Agent
@@ -170,13 +172,20 @@ def secrets_of(config: JobConfig, secret: dict[str, str]) -> Secrets | None:
 
 
 def _print_about_several_nodes(config: JobConfig, secret: dict[str, str]) -> None:
-    """How long each loss takes at worst, and what there is to know about the token."""
-    from holdfast.cli.token_notes import token_notes
+    """How long each loss takes at worst, and what there is to know about what protects the job."""
+    from holdfast.cli.token_notes import security_notes
     from holdfast.core.policy import timing
 
-    notes = token_notes(config.security.token_file, {**os.environ, **secret})
+    notes = security_notes(config, {**os.environ, **secret})
     for line in (*notes, *timing.describe(config)):
         _print_note(config, line)
+
+
+def _print_about_dashboard(config: JobConfig) -> None:
+    from holdfast.cli.token_notes import dashboard_notes
+
+    for note in dashboard_notes(config):
+        _print_note(config, note)
 
 
 def _print_note(config: JobConfig, note: str) -> None:

@@ -38,7 +38,7 @@ def _show(job: Visit) -> None:
     print(f"{job.run_id}: {in_words(grouped(found))}")
     for node, one in sorted(told.items()):
         if one.file:
-            print(f"  in full: {one.file}" if is_alone else f"  in full, on {node}: {one.file}")
+            print(f"  in full{'' if is_alone else f', on {node}'}: {clean(one.file)}")
     for node, other in sorted(answers.items()):
         if isinstance(other, NotKnown):
             print(f"  {node}: {clean(other.reason)}")

@@ -1,4 +1,4 @@
-"""What a user should know about the job's token as it is: others can read it, or guess it."""
+"""What a user should know about what protects the job as it is: who can join, and who can look."""
 
 from __future__ import annotations
 
@@ -6,21 +6,54 @@ import os
 import stat
 from collections.abc import Mapping
 
-from holdfast.node.secret_sources import MAKE_ONE, TOKEN, read_token
+from holdfast.core.policy.config import JobConfig
+from holdfast.node.secret_sources import MAKE_ONE, TOKEN, read_token, who_reaches
 
 LENGTH_ENOUGH = 16
 
 
-def token_notes(path: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+def security_notes(config: JobConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each thing that is not as it should be. Raises as `read_token`."""
+    files = config.security
+    notes = token_notes(files.token_file, environ)
+    has_token = read_token(files.token_file, environ) is not None
+    if not has_token and files.tls_authority is None:
+        hint = f"give all nodes one, in {TOKEN} or with --token-file FILE; {MAKE_ONE}"
+        notes += (f"this job has no token: {who_reaches(config)} can join it, and stop it; {hint}",)
+    if files.tls_key is not None:
+        notes += _file_notes("TLS key", files.tls_key)
+    return notes
+
+
+def token_notes(path: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The same of the token alone."""
     token = read_token(path, environ)
     if token is None:
         return ()
-    notes = []
-    if path is not None and not environ.get(TOKEN, "").strip():
-        mode = os.stat(path).st_mode
-        if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH):
-            notes.append(f"others on this machine can read the token in {path}; chmod 600 {path}")
+    notes = _file_notes("token", path) if path is not None and TOKEN not in environ else ()
     if len(token) < LENGTH_ENOUGH:
-        notes.append(f"the token is short enough to be guessed; {MAKE_ONE}")
-    return tuple(notes)
+        notes += (f"the token is short enough to be guessed; {MAKE_ONE}",)
+    return notes
+
+
+def dashboard_notes(config: JobConfig) -> tuple[str, ...]:
+    """Who can come to the dashboard, where that is not this machine alone."""
+    host = config.dashboard.host
+    if config.dashboard.port is None or host.startswith("127.") or host == "::1":
+        return ()
+    shown = f"--dashboard-host {host}: every host that reaches this one can open the dashboard"
+    key = "the key in its link protects it, and crosses the network unencrypted; prefer ssh -L"
+    return (f"{shown}; {key}",)
+
+
+def _file_notes(what: str, path: str) -> tuple[str, ...]:
+    """Whether others can read, or change, what is nobody else's business."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()  # Whoever needs it says so.
+    others = {"read": stat.S_IRGRP | stat.S_IROTH, "change": stat.S_IWGRP | stat.S_IWOTH}
+    can = " and ".join(name for name, bits in others.items() if found.st_mode & bits)
+    if can and stat.S_ISREG(found.st_mode):
+        return (f"others on this machine can {can} the {what} in {path}; chmod 600 {path}",)
+    return ()

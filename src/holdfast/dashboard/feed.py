@@ -10,6 +10,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -49,6 +50,8 @@ GOODPUT_S = 5.0
 DASHBOARDS_S = 10.0
 DASHBOARDS_MOST = 16
 """A page needs a few others, not all."""
+_PAGE = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}/")
+"""Where a dashboard can be: what a node says becomes a link, and nothing else than this may."""
 _event: msgspec.msgpack.Decoder[StoryEvent] = msgspec.msgpack.Decoder(StoryEvent)
 
 
@@ -172,7 +175,7 @@ class Feed:
         self._shown.dashboards = [
             DashboardShown(node, one.url, one.key)
             for node, one in answers.by_node.items()
-            if isinstance(one, DashboardTold)
+            if isinstance(one, DashboardTold) and _PAGE.fullmatch(one.url)
         ]
         self._tell()
         self._later("dashboards", DASHBOARDS_S, self._ask_dashboards)

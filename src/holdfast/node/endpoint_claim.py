@@ -1,7 +1,9 @@
 """Whose the place behind an endpoint is: this node's, another's on this machine, or elsewhere.
 
 Whether the endpoint is this machine's is found out once, by binding (`transport.own_endpoint`); of
-several nodes of a job on it one has the claim (`transport.sharing`). Where an endpoint's name has
+several nodes of a job on it one has the claim (`transport.sharing`). A job without token and
+certificates does not dial another user of this machine who has taken the port: it would do as that
+one says. Where an endpoint's name has
 addresses of other machines too, those are dialled first, and looked at for as long as this node
 hosts: whoever has the better claim keeps the place (`transport.looking`).
 """
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.node.network import RealExchange
 from holdfast.node.ports import Exchange
@@ -89,6 +92,13 @@ class EndpointClaim:
             self._share = take_share(
                 self._endpoint, config.run_id, config.is_host, has_no_tls, addresses
             )
+            if self._share is None and not self._knows_a_stranger():
+                _require_no_stranger(self._endpoint, addresses)
+
+    def _knows_a_stranger(self) -> bool:
+        """Whether another user cannot pass for a coordinator of this job."""
+        tls = self._who.security.tls
+        return self._who.security.token is not None or (tls is not None and bool(tls.authority))
 
     def serve(self, exchange: Exchange, on_another: Callable[[str], None]) -> None:
         from holdfast.transport.own_endpoint import is_loopback
@@ -127,3 +137,15 @@ class EndpointClaim:
         if self._lookup is not None:
             self._lookup.close()
             self._lookup = None
+
+
+def _require_no_stranger(endpoint: Endpoint, addresses: list[Address]) -> None:
+    from holdfast.transport.own_endpoint import stranger_at
+
+    uid = stranger_at(endpoint, addresses)
+    if uid is not None:
+        raise UsageError(
+            f"another user of this machine (uid {uid}) has the port of {endpoint}",
+            "choose another port with --rdzv-endpoint; if a node of this job is there, give all of "
+            "its nodes a token",
+        )

@@ -8,6 +8,7 @@ nothing of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from holdfast.processes.bare.wire import VISIT
 from holdfast.processes.channel_server import Answer
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime.disk import Disk
+from holdfast.runtime.local_peer import ROOT, Peer, user_of
 from holdfast.runtime.loop import Loop
 
 if TYPE_CHECKING:
@@ -41,20 +43,31 @@ class FrontDoor:
         self._workplace, self._journal = workplace, journal
         self._visits: Visits | None = None
         self._answering: Answering | None = None
+        self._users: dict[int, str] = {}
+        """The names of those whom the channel hears."""
         workplace.on_visit = self.knocked
 
-    def knocked(self, message: dict[str, Any], give: Callable[[bytes | Answer], None]) -> None:
+    def knocked(
+        self, peer: Peer, message: dict[str, Any], give: Callable[[bytes | Answer], None]
+    ) -> None:
         """Somebody asks on the channel: say whose job this is, and let in who means it."""
-        self._when_loaded(lambda: give(self._open(message)))
+        self._when_loaded(lambda: give(self._open(peer, message)))
 
-    def _open(self, message: dict[str, Any]) -> bytes | Answer:
+    def _open(self, peer: Peer, message: dict[str, Any]) -> bytes | Answer:
         run_id = self.engine.config.run_id
-        is_meant = message.get(VISIT) == run_id
-        answer = {"run_id": run_id, "node": self.engine.node, "is_open": is_meant}
-        packet = msgspec.json.encode(answer)
-        if not is_meant or self._visits is None:
-            return packet
-        return Answer(packet, self._visits.admit_here(), is_handed_over=True)
+        answer = {"run_id": run_id, "node": self.engine.node, "is_open": False}
+        if message.get(VISIT) != run_id or self._visits is None:
+            return msgspec.json.encode(answer)
+        try:
+            descriptor = self._visits.admit_here(self._name_of(peer))
+        except OSError as error:
+            return msgspec.json.encode({**answer, "problem": error.strerror})
+        packet = msgspec.json.encode({**answer, "is_open": True})
+        return Answer(packet, descriptor, is_handed_over=True)
+
+    def _name_of(self, peer: Peer) -> str:
+        user = self._users.get(peer.uid, f"uid {peer.uid}")
+        return f"{user} on {self.engine.state.host}"
 
     def admit(self, connection: FramedConnection) -> None:
         """Somebody came over the network, and proved that it may."""
@@ -89,12 +102,13 @@ class FrontDoor:
         if self._answering is not None:
             then()
         else:
-            self._disk.lane("questions").do(_load, lambda is_loaded: self._on_loaded(then))
+            self._disk.lane("questions").do(_load, lambda users: self._on_loaded(users, then))
 
-    def _on_loaded(self, then: Callable[[], None]) -> None:
+    def _on_loaded(self, users: dict[int, str], then: Callable[[], None]) -> None:
         from holdfast.node.answering import Answering
         from holdfast.node.visits import Visits
 
+        self._users = users
         self._answering = self._answering or Answering(
             self.engine,
             self._workplace,
@@ -106,8 +120,9 @@ class FrontDoor:
         then()
 
 
-def _load() -> bool:
+def _load() -> dict[int, str]:
+    """For a lane, also because users may be known to a name server only."""
     import holdfast.node.answering
     import holdfast.node.visits  # noqa: F401 - both, for whoever comes after
 
-    return True
+    return {uid: user_of(uid) for uid in (os.geteuid(), ROOT)}

@@ -1,8 +1,8 @@
 """Where the secrets of a job come from: for the command line and for the API the only reader.
 
 Rules
-- `HOLDFAST_TOKEN` wins over the file. An empty variable is no variable; an empty file is a
-  mistake, since somebody meant to have a secret.
+- `HOLDFAST_TOKEN` wins over the file. A variable or a file with nothing in it is a mistake:
+  somebody meant to have a secret, and the job would be open without a word.
 - White space around it does not count: editors and `echo` end files with a newline.
 - The register's user is `HOLDFAST_REGISTER_USER` or the setting `user`; the password is
   `HOLDFAST_REGISTER_PASSWORD`, or in the file that the setting `password_file` names.
@@ -14,7 +14,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import UsageError
+from holdfast.core.protocol.model import Endpoint
 from holdfast.node.secrets import Secrets
 from holdfast.processes.own_environment import SECRETS
 
@@ -45,14 +47,29 @@ def read_secrets(
 def read_token(path: str | None, environ: Mapping[str, str]) -> bytes | None:
     """The token, or None where the job has none.
 
-    Raises `UsageError` when the file that was named cannot be read or holds no token.
+    Raises `UsageError` for a variable that is blank, and when the file that was named cannot be
+    read or holds no token.
     """
-    if token := environ.get(TOKEN, "").strip():
-        return os.fsencode(token)
+    if TOKEN in environ:
+        if token := environ[TOKEN].strip():
+            return os.fsencode(token)
+        raise UsageError(
+            f"{TOKEN} is set, and blank", f"unset it for a job without a token; {MAKE_ONE}"
+        )
     if path is None:
         return None
     hint = f"--token-file names a file that holds the job's secret; {MAKE_ONE}"
     return _from_file("token", path, hint)
+
+
+def who_reaches(config: JobConfig) -> str:
+    """Who can speak to the nodes of this job, where there is no token."""
+    from holdfast.transport.own_endpoint import is_loopback
+
+    rendezvous = config.rendezvous
+    if rendezvous.is_embedded and is_loopback(Endpoint.parse(rendezvous.endpoint)):
+        return "every user of this machine"
+    return "whoever reaches its port"
 
 
 def _from_file(what: str, path: str, hint: str) -> bytes:

@@ -10,22 +10,30 @@ own parts ask through its engine instead (`node.questions`).
 Rules
 1. A visit ends with `VisitError` where the job is gone or does not answer, and says so in words.
 2. Answers are given as they come; after the last one, `missing` says who did not answer.
-3. Here, only jobs of this user (for root: all) answer; elsewhere, whoever has the token may ask.
+3. Here, only jobs of this user are asked, by root those of all users; elsewhere, whoever has the
+   token may ask. Any user can listen under a name that looks like an agent's: the kernel says whose
+   it is, before a word is said there. To root, its own jobs come before others of the same name.
+4. All agents of this machine are asked side by side, with one patience.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import selectors
 import socket
+import struct
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.document import decode
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.messages import PassAnswer, QuestionAsked, SettleQuestion
@@ -33,6 +41,7 @@ from holdfast.core.protocol.model import Endpoint
 from holdfast.core.protocol.questions import Answer, NotKnown, Question, pack, read_answer
 from holdfast.node.secrets import Secrets, security_of
 from holdfast.processes.bare.wire import VISIT
+from holdfast.runtime.local_peer import ROOT, Peer, peer_of, user_of
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.connection import Ending, FramedConnection
@@ -44,16 +53,22 @@ if TYPE_CHECKING:
     import ssl
 
 CHANNEL_PATIENCE_S = 10.0
+CROWDED_MOST = 16
+USERS_SHOWN = 4
 NO_JOB = "\0"
 """What no job is called: whoever is asked for it says which one it is, and opens no door."""
 ANSWER_PATIENCE_S = 60.0
 """More than an agent takes to give up."""
-_CHANNEL = re.compile(r" (@holdfast-(\d+)-[0-9a-f]{16})$")
+_CHANNEL = re.compile(r" 00010000 \w+ \w+ +(\d+) (@holdfast-(\d+)-[0-9a-f]{16})$")
+"""The end of a line of `/proc/net/unix` about a socket that listens."""
 _told: Decoder[PassAnswer | SettleQuestion] = Decoder(PassAnswer | SettleQuestion)
 
 
 class VisitError(HoldfastError):
     """The job cannot be asked, or does not answer; why, in words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(clean(reason))  # It may be the job's own words.
 
 
 class AgentDoor(Struct):
@@ -63,8 +78,21 @@ class AgentDoor(Struct):
     node: str = ""
     is_open: bool = False
     """Whether its job is the one that was asked for; a descriptor comes along then."""
+    problem: str = ""
+    """Why not, though the job was meant."""
     pid: int = 0
     channel: str = ""
+    uid: int = -1
+    """Whose it is, by the kernel's word."""
+
+
+class Listening(NamedTuple):
+    """A socket that is called as agents call theirs."""
+
+    channel: str
+    pid: int
+    """The agent's, as the name has it."""
+    inode: int
 
 
 class Visit:
@@ -150,17 +178,12 @@ class Visit:
 
 
 def doors_here(wanted: str = "") -> list[AgentDoor]:
-    """The agents on this machine that would answer, of one job or of all; nothing is asked yet."""
-    with open("/proc/net/unix", encoding="ascii", errors="replace") as file:
-        channels = (_CHANNEL.search(line.rstrip("\n")) for line in file)
-        found = {one[1]: int(one[2]) for one in channels if one is not None}
-    doors = []
-    for channel, pid in found.items():
-        door, _ = _knock(channel, NO_JOB)
-        if door is not None and wanted in ("", door.run_id):
-            door.channel, door.pid = channel, pid
-            doors.append(door)
-    return doors
+    """The agents on this machine that would answer, of one job or of all; nothing is asked yet.
+
+    Raises `VisitError` where root means one job, and other users have several of that name.
+    """
+    doors = [door for door in _doors(_listening()) if wanted in ("", door.run_id)]
+    return _of_one_user(wanted, doors) if wanted else doors
 
 
 def visit_here(wanted: str = "") -> Visit:
@@ -168,41 +191,215 @@ def visit_here(wanted: str = "") -> Visit:
 
     Raises `VisitError`.
     """
-    doors = {door.run_id: door for door in doors_here()}
-    running = ", ".join(sorted(doors))
-    if not doors:
-        raise VisitError("no job of yours runs on this machine")
-    if wanted and wanted not in doors:
-        raise VisitError(f"no job called {wanted!r} runs on this machine: {running}")
-    if not wanted and len(doors) > 1:
+    found, listening = [], _listening()
+    for door in _doors(listening):
+        if wanted == door.run_id and door.uid == os.geteuid():
+            return enter(door)  # Nobody has to wait for the others.
+        found.append(door)
+    if not found:
+        raise VisitError(f"no job of yours runs on this machine{_of_others(listening)}")
+    jobs = {(door.run_id, door.uid): door for door in found}
+    running = ", ".join(sorted(_called(*job) for job in jobs))
+    if wanted:
+        found = _of_one_user(wanted, [door for door in found if door.run_id == wanted])
+        if not found:
+            raise VisitError(f"no job called {wanted!r} runs on this machine: {running}")
+    elif len(jobs) > 1:
         raise VisitError(f"several jobs run on this machine, so name one: {running}")
-    return enter(doors[wanted or next(iter(doors))])
+    return enter(found[0])
 
 
 def enter(door: AgentDoor) -> Visit:
     """Visit a job through this agent of it. Raises `VisitError`."""
-    _, connected = _knock(door.channel, door.run_id)
-    if connected is None:
-        raise VisitError(f"{door.run_id} has just ended")
+    listening = Listening(door.channel, door.pid, 0)
+    for _, answer, connected in _knock([listening], door.run_id, door.uid):
+        if connected is not None:
+            return _begun(connected, door.run_id)
+        if answer.problem:
+            raise VisitError(f"{answer.problem}: try again later")
+    raise VisitError(f"{door.run_id} has just ended")
+
+
+def _begun(connected: socket.socket, run_id: str) -> Visit:
     loop = EventLoop()
     connected.setblocking(False)
     connection = FramedConnection(loop, connected, _unheard, _unheard)
     connection.allow_frames_up_to(FRAME_LIMIT)
-    return Visit(loop, connection, door.run_id)
+    return Visit(loop, connection, run_id)
 
 
-def _knock(channel: str, run_id: str) -> tuple[AgentDoor | None, socket.socket | None]:
-    """Whose door it is, and the way in if it is the one that is meant."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as knocking:
-        knocking.settimeout(CHANNEL_PATIENCE_S)
+def _of_one_user(wanted: str, doors: list[AgentDoor]) -> list[AgentDoor]:
+    """This user's, if there are any. Raises `VisitError` where root might mean one of several."""
+    own = [door for door in doors if door.uid == os.geteuid()]
+    users = {door.uid for door in doors}
+    if not own and len(users) > 1:
+        named = " and ".join(sorted(map(user_of, users)))
+        raise VisitError(f"{named} each have a job called {wanted!r}: ask as the one you mean")
+    return own or doors
+
+
+def _called(run_id: str, uid: int) -> str:
+    name = run_id if run_id.isprintable() else repr(run_id)
+    return name if uid == os.geteuid() else f"{name} (of {user_of(uid)})"
+
+
+def _of_others(listening: Sequence[Listening]) -> str:
+    """A hint for those who look for a job as another user than the one who started it."""
+    users = set()
+    for one in listening:
+        with contextlib.suppress(OSError), _connected(one.channel) as connected:
+            users.add(peer_of(connected).uid)
+    users.discard(os.geteuid())
+    named = sorted(map(user_of, sorted(users)[:USERS_SHOWN]))
+    return f"; {', '.join(named)} may have some" if named else ""
+
+
+# Knocking at agents: whose an address is, and which job is behind it.
+
+
+def _listening() -> list[Listening]:
+    """All sockets of this network namespace that are called as agents call theirs."""
+    with open("/proc/net/unix", encoding="ascii", errors="replace") as file:
+        channels = (_CHANNEL.search(line.rstrip("\n")) for line in file)
+        return [Listening(one[2], int(one[3]), int(one[1])) for one in channels if one]
+
+
+def _doors(listening: Sequence[Listening]) -> Iterator[AgentDoor]:
+    """The agents that say which job is theirs, as they say it."""
+    for one, door, connected in _knock(listening, NO_JOB):
+        if connected is not None:
+            connected.close()
+        door.channel, door.pid = one.channel, one.pid
+        yield door
+
+
+def _knock(
+    listening: Sequence[Listening], run_id: str, uid: int | None = None
+) -> Iterator[tuple[Listening, AgentDoor, socket.socket | None]]:
+    """Each agent that answers, whose it is, and the way in if that is the job that is meant.
+
+    Nobody of another user is asked, unless this is root; nor of another than `uid`, if it is given.
+    """
+    deadline = time.monotonic() + CHANNEL_PATIENCE_S
+    asked: dict[socket.socket, tuple[Listening, int]] = {}
+    try:
+        for one, connected in _connections(listening, deadline):
+            peer = peer_of(connected)
+            asked[connected] = (one, peer.uid)
+            is_meant = _may_be_asked(peer) and uid in (None, peer.uid)
+            if not is_meant or not _is_sent(connected, run_id):
+                del asked[connected]
+                connected.close()
+        while ready := _readable(asked, deadline):
+            for answering in ready:
+                one, uid = asked.pop(answering)
+                with answering:
+                    door, way_in = _answer_of(answering)
+                if door is not None:
+                    door.uid = uid
+                    yield one, door, way_in
+    finally:
+        for unanswered in asked:
+            unanswered.close()
+
+
+def _connections(
+    listening: Sequence[Listening], deadline: float
+) -> Iterator[tuple[Listening, socket.socket]]:
+    """A connection to each of those that listen; at first to those who have room for one."""
+    crowded = []
+    for one in listening:
         try:
-            knocking.connect(address_of(channel))
-            knocking.send(msgspec.json.encode({VISIT: run_id}))
-            packet, descriptors, _, _ = socket.recv_fds(knocking, PACKET_LIMIT, 1)
-            door = msgspec.json.decode(packet, type=AgentDoor) if packet else None
-        except (OSError, msgspec.DecodeError):
-            return None, None
+            yield one, _connected(one.channel)
+        except BlockingIOError:
+            crowded.append(one)
+        except OSError:
+            pass  # It has ended.
+    # Strangers can have taken all the room of an agent of ours. Names of theirs are not waited for.
+    crowded = [one for one in crowded if _is_process_of_ours(one)][:CROWDED_MOST]
+    if not crowded:
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(len(crowded)) as pool:
+        found = pool.map(lambda one: _connected_by(one.channel, deadline), crowded)
+        for one, connected in zip(crowded, found, strict=True):
+            if connected is not None:
+                yield one, connected
+
+
+def _connected(channel: str, patience_s: float = 0.0) -> socket.socket:
+    """A connection. Raises `BlockingIOError` where there is no room for it, in that time."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        if patience_s > 0.0:
+            seconds, rest = divmod(patience_s, 1.0)
+            limit = struct.pack("ll", int(seconds), int(rest * 1e6))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        else:
+            sock.setblocking(False)
+        sock.connect(address_of(channel))
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _connected_by(channel: str, deadline: float) -> socket.socket | None:
+    try:
+        return _connected(channel, max(deadline - time.monotonic(), 0.001))
+    except OSError:
+        return None
+
+
+def _is_process_of_ours(one: Listening) -> bool:
+    """Whether a process into which this one may look has that very socket."""
+    folder = f"/proc/{one.pid}/fd"
+    try:
+        for number in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):
+                if os.readlink(f"{folder}/{number}") == f"socket:[{one.inode}]":
+                    return True
+    except OSError:
+        pass  # It is another user's, or has ended.
+    return False
+
+
+def _may_be_asked(peer: Peer) -> bool:
+    return peer.is_of_this_user or os.geteuid() == ROOT
+
+
+def _is_sent(connected: socket.socket, run_id: str) -> bool:
+    try:
+        connected.send(msgspec.json.encode({VISIT: run_id}), socket.MSG_NOSIGNAL)
+    except OSError:
+        return False
+    return True
+
+
+def _readable(asked: Iterable[socket.socket], deadline: float) -> list[socket.socket]:
+    with selectors.DefaultSelector() as selector:
+        for sock in asked:
+            selector.register(sock, selectors.EVENT_READ, sock)
+        if not selector.get_map():
+            return []
+        return [key.data for key, _ in selector.select(max(0.0, deadline - time.monotonic()))]
+
+
+def _answer_of(answering: socket.socket) -> tuple[AgentDoor | None, socket.socket | None]:
+    """Which job is there, and the way in if it is the one that is meant."""
+    try:
+        packet, descriptors, _, _ = socket.recv_fds(answering, PACKET_LIMIT, 1)
+    except OSError:
+        return None, None
     given = [socket.socket(fileno=number) for number in descriptors]
+    try:
+        door = msgspec.json.decode(packet, type=AgentDoor)
+    except msgspec.DecodeError:
+        for one in given:
+            one.close()
+        return None, None
     return door, given[0] if given else None
 
 

@@ -11,19 +11,41 @@ connection on which questions come in, and answers go out as they become known.
 Rules
 1. A visitor that is gone is forgotten, with its questions.
 2. What a visitor does not read is bounded (`transport.connection`); then it is hung up on.
-3. Nothing here wakes an agent that nobody visits, and nothing is loaded in it.
+3. Whose wish something is, is what is certain: the user, by the kernel's word, of one that came
+   through the channel, and the address of one that came over the network. What such a one says of
+   itself is passed on as that.
+4. There are at most `VISITORS_MOST` that came through the channel.
+5. Nothing here wakes an agent that nobody visits, and nothing is loaded in it.
 """
 
 from __future__ import annotations
 
+import errno
 import socket
+from collections.abc import Callable
 
+from msgspec.structs import replace
+
+from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.messages import PassAnswer, QuestionAsked, SettleQuestion
+from holdfast.core.protocol.questions import (
+    DrainWanted,
+    RestartWanted,
+    SaveWanted,
+    ScaleWanted,
+    StopWanted,
+    pack,
+    read_question,
+)
 from holdfast.node.questions import Questions
 from holdfast.runtime.loop import Loop
 from holdfast.transport.connection import Ending, FramedConnection
 from holdfast.transport.frames import FRAME_LIMIT, Decoder, encode
 
+VISITORS_MOST = 64
+"""As many as come over the network (`transport.server`)."""
+WISHES = (DrainWanted, RestartWanted, StopWanted, ScaleWanted, SaveWanted)
+"""Questions that say whose they are."""
 _asked: Decoder[QuestionAsked] = Decoder(QuestionAsked)
 
 
@@ -33,22 +55,35 @@ class Visits:
     def __init__(self, loop: Loop, questions: Questions) -> None:
         self._loop, self._questions = loop, questions
         self._visitors: dict[FramedConnection, Visitor] = {}
+        self._came_here: set[FramedConnection] = set()
+        """Those that came through the channel."""
 
-    def admit_here(self) -> int:
-        """A visitor came through the channel. Returns the descriptor that it is to have."""
+    def admit_here(self, name: str) -> int:
+        """A visitor of this name came through the channel. Returns the descriptor that it gets.
+
+        Raises `OSError` where there is no room for it.
+        """
+        if len(self._came_here) >= VISITORS_MOST:
+            raise OSError(errno.EUSERS, f"{VISITORS_MOST} others look at this job already")
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         connection = FramedConnection(self._loop, ours, _not_yet, self._on_ended)
+        self._came_here.add(connection)
         connection.allow_frames_up_to(FRAME_LIMIT)
-        self.admit(connection)
+        self._admit(connection, lambda _: name)
         return theirs.detach()
 
     def admit(self, connection: FramedConnection) -> None:
         """Take a connection on which a visitor may speak now. Its owner says when it has ended."""
-        visitor = self._visitors[connection] = Visitor(connection, self._questions)
+        address = connection.address or "an address that is not known"
+        self._admit(connection, lambda claimed: f"someone at {address} (says it is {claimed})")
+
+    def _admit(self, connection: FramedConnection, name: Callable[[str], str]) -> None:
+        visitor = self._visitors[connection] = Visitor(connection, self._questions, name)
         connection.on_frame = visitor.on_frame
 
     def ended(self, connection: FramedConnection) -> None:
+        self._came_here.discard(connection)
         visitor = self._visitors.pop(connection, None)
         if visitor is not None:
             self._questions.drop(visitor)
@@ -60,16 +95,28 @@ class Visits:
         for connection in self._visitors:
             connection.close()
         self._visitors.clear()
+        self._came_here.clear()
 
 
 class Visitor:
     """One of them, as the asker of its questions."""
 
-    def __init__(self, connection: FramedConnection, questions: Questions) -> None:
-        self._connection, self._questions = connection, questions
+    def __init__(
+        self, connection: FramedConnection, questions: Questions, name: Callable[[str], str]
+    ) -> None:
+        """`name` is what it is called, given what it calls itself."""
+        self._connection, self._questions, self._name = connection, questions, name
 
     def on_frame(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
-        self._questions.ask(self, _asked.decode(payload))
+        asked = _asked.decode(payload)
+        self._questions.ask(self, replace(asked, question=self._in_its_name(asked.question)))
+
+    def _in_its_name(self, packed: bytes) -> bytes:
+        """The same question; one that wants something with the name of who wants it."""
+        question = read_question(packed)
+        if not isinstance(question, WISHES):
+            return packed
+        return pack(replace(question, by=cut(clean(self._name(question.by)), NAME_MOST)))
 
     def on_answer(self, number: int, node: str, answer: bytes) -> None:
         self._connection.send(encode(PassAnswer(number, node, answer)))

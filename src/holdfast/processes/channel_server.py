@@ -7,7 +7,9 @@ Rules
 4. What `on_message` returns is the answer, or will give it when it is known. Nobody waits for a
    client that does not take it, and one that has gone meanwhile gets none. One whose answer carries
    a descriptor is told news from then on (`tell_news`), unless the descriptor was made for it.
-5. What a process said before its end can be had before that end is told (`take_all`): the news of
+5. There is room for `clients_most` of them, and for a share of that of one process; whoever comes
+   then is hung up on, so that no program can use up what the agent needs for itself.
+6. What a process said before its end can be had before that end is told (`take_all`): the news of
    it comes by another way, and may overtake.
 
 The listener has a random name in the abstract namespace: no file to clean up, and none
@@ -17,14 +19,15 @@ that another user could have put there first.
 from __future__ import annotations
 
 import os
+import resource
 import socket
-import struct
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.runtime.local_peer import Peer, peer_of
 from holdfast.worker.channel import PACKET_LIMIT, address_of
 
 if TYPE_CHECKING:
@@ -38,7 +41,15 @@ PACKETS_AT_THE_END = 1024
 """More than a socket holds: a process that has ended says nothing more."""
 BACKLOG = 128
 PAUSE_S = 1.0
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+CLIENTS_MOST = 4096
+SHARE_OF_DESCRIPTORS = 1 / 2
+SHARE_OF_ONE_PROCESS = 1 / 4
+
+
+def clients_most() -> int:
+    """How many connections all programs on this machine together may have to one agent."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CLIENTS_MOST if soft < 0 else min(int(soft * SHARE_OF_DESCRIPTORS), CLIENTS_MOST)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -56,17 +67,17 @@ if TYPE_CHECKING:
 
 
 class ChannelServer:
-    """Hands every message to `on_message(pid, message)`, on the loop it was given."""
+    """Hands every message to `on_message(peer, message)`, on the loop it was given."""
 
     def __init__(
         self,
         loop: Loop,
-        on_message: Callable[[int, dict[str, Any]], bytes | Answer | Later | None],
+        on_message: Callable[[Peer, dict[str, Any]], bytes | Answer | Later | None],
     ) -> None:
         self.name = f"@holdfast-{os.getpid()}-{os.urandom(8).hex()}"
         self._loop = loop
         self._on_message = on_message
-        self._clients: dict[socket.socket, int] = {}
+        self._clients: dict[socket.socket, Peer] = {}
         """With the process that each belongs to."""
         self._subscribed: set[socket.socket] = set()
         self._pause: Cancellable | None = None
@@ -90,8 +101,8 @@ class ChannelServer:
         """Hand over whatever has been said by now."""
         while self._pause is None and self._accept():
             pass
-        for client, pid in list(self._clients.items()):
-            self._read(client, pid, PACKETS_AT_THE_END)
+        for client, peer in list(self._clients.items()):
+            self._read(client, peer, PACKETS_AT_THE_END)
 
     def tell_news(self, packet: bytes) -> None:
         """To all clients that have got a descriptor."""
@@ -116,16 +127,23 @@ class ChannelServer:
             self._loop.remove_reader(self._listener)
             self._pause = self._loop.call_later(PAUSE_S, self._listen)
             return False
-        pid, uid = _peer(client)
-        if uid not in (0, os.geteuid()):
+        peer = peer_of(client)
+        if not (peer.is_of_this_user or peer.is_of_root) or not self._has_room_for(peer.pid):
             client.close()
             return True
         client.setblocking(False)
-        self._clients[client] = pid
-        self._loop.add_reader(client, self._read, client, pid)
+        self._clients[client] = peer
+        self._loop.add_reader(client, self._read, client, peer)
         return True
 
-    def _read(self, client: socket.socket, pid: int, packets: int = PACKETS_PER_TURN) -> None:
+    def _has_room_for(self, pid: int) -> bool:
+        most = clients_most()
+        if len(self._clients) < most * SHARE_OF_ONE_PROCESS:
+            return True
+        of_it = sum(one.pid == pid for one in self._clients.values())
+        return len(self._clients) < most and of_it < most * SHARE_OF_ONE_PROCESS
+
+    def _read(self, client: socket.socket, peer: Peer, packets: int = PACKETS_PER_TURN) -> None:
         for _ in range(packets):
             if client not in self._clients:
                 return  # a message made the agent close the channel
@@ -139,7 +157,7 @@ class ChannelServer:
                 self._drop(client)
                 return
             message = _decode(packet)
-            answer = self._on_message(pid, message) if message is not None else None
+            answer = self._on_message(peer, message) if message is not None else None
             if isinstance(answer, bytes | Answer):
                 self._answer(client, answer)
             elif answer is not None:
@@ -167,12 +185,6 @@ class ChannelServer:
         self._subscribed.discard(client)
         self._loop.remove_reader(client)
         client.close()
-
-
-def _peer(client: socket.socket) -> tuple[int, int]:
-    raw = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(raw)
-    return pid, uid
 
 
 def _decode(packet: bytes) -> dict[str, Any] | None:

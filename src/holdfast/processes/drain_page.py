@@ -15,6 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.core.node.io import ShowSaving
+from holdfast.processes.sealed_memory import sealed_memory
 from holdfast.worker.draining import (
     BODY_AT,
     LENGTH_AT,
@@ -30,8 +31,7 @@ class DrainPage:
 
     def __init__(self, signals: Iterable[str] = ()) -> None:
         """`signals` ask a node to leave: workers that ask do not die of them (`worker.shield`)."""
-        self.descriptor = os.memfd_create("holdfast-drain", os.MFD_CLOEXEC)
-        os.ftruncate(self.descriptor, PAGE_SIZE)
+        self.descriptor = sealed_memory("holdfast-drain", PAGE_SIZE)
         self._page = mmap.mmap(self.descriptor, PAGE_SIZE)
         mask = sum(1 << signal.Signals[name] for name in signals)
         self._page[SIGNALS_AT:PAGE_SIZE] = mask.to_bytes(PAGE_SIZE - SIGNALS_AT, "little")

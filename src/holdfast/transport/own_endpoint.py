@@ -19,7 +19,9 @@ the other, and `is_host` has to say which one is meant.
 from __future__ import annotations
 
 import errno
+import os
 import socket
+import sys
 
 from msgspec import Struct
 
@@ -54,6 +56,38 @@ def try_to_host(
             "another agent or job may be there already; choose another port with --rdzv-endpoint, "
             "or with --rdzv-conf coordinator_port=PORT for static nodes",
         ) from None
+
+
+LISTENS = "0A"
+"""A state, as `/proc/net/tcp` has it."""
+ANY_ADDRESS = ("0.0.0.0", "::")
+
+
+def stranger_at(endpoint: Endpoint, addresses: list[Address]) -> int | None:
+    """The uid of another user (root is none) who listens where this machine's nodes would dial.
+
+    Asks the kernel: nobody is spoken to. None also where that cannot be known.
+    """
+    places = {str(address.sockaddr[0]) for address in addresses} | set(ANY_ADDRESS)
+    wanted = {f"{_as_the_kernel_shows(place)}:{endpoint.port:04X}" for place in places}
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as file:
+                rows = [line.split() for line in file]
+        except OSError:
+            continue  # A kernel without IPv6, or a system that hides it.
+        for _, local, _, state, _, _, _, uid, *_ in rows[1:]:
+            if local in wanted and state == LISTENS and int(uid) not in (0, os.geteuid()):
+                return int(uid)
+    return None
+
+
+def _as_the_kernel_shows(number: str) -> str:
+    """An address as in `/proc/net/tcp`: words of four bytes in the machine's own order."""
+    number = number.partition("%")[0]
+    packed = socket.inet_pton(socket.AF_INET6 if ":" in number else socket.AF_INET, number)
+    words = (packed[at : at + 4] for at in range(0, len(packed), 4))
+    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
 
 
 class EndpointPlace(Struct, frozen=True):

@@ -8,14 +8,17 @@ Rules
    between from then on.
 3. A carrier that finds the port taken lodges behind its door. When the door closes, it takes the
    port itself, or lodges with whoever was faster. Connections that it has are not affected.
-4. Only processes of the same user have to do with each other here.
+4. Only processes of the same user have to do with each other here, by the kernel's word. Where a
+   name is taken by anybody else, or by somebody who does not answer, the port alone decides who
+   hosts: names are there for sharing it, and no stranger keeps a job from hosting by them.
 5. TLS begins before the opening, and the job it is for is not known then: with it, a job needs a
    port of its own.
 6. A process that is forked from this one keeps neither claim nor door.
 
 How it works: claim and door are names of Unix sockets without a file, which the kernel gives to
 one process at a time, for as long as it lives, and which mean this machine's network, as a port
-does.
+does. (A file would be left behind by a kill, and would be another one in each container that has a
+`/tmp` of its own, where the port is the same.) Any user can take any name first; hence rule 4.
 """
 
 from __future__ import annotations
@@ -24,13 +27,13 @@ import errno
 import hashlib
 import os
 import socket
-import struct
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
+from holdfast.runtime.local_peer import peer_of
 from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.transport.frames import HANDSHAKE_LIMIT
 from holdfast.transport.own_endpoint import is_loopback, try_to_host
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 BACKLOG = 512
 TRY_AGAIN_S = 0.2
 """Between the end of a door and the next look, where another program has taken the port."""
+LOOKS_AT_A_NAME = 100
+"""At one that is taken and where nobody listens: its holder may be about to, or have just ended."""
 STRANGERS_TOLD = 4
 NAME_SHOWN = 200
 ANY, LOOPBACK = "any", "loopback"
@@ -58,6 +63,15 @@ def _let_go() -> None:
 os.register_at_fork(after_in_child=_let_go)
 
 
+class NameOfAnother(OSError):
+    """A name is taken, and not by this user as far as can be seen."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(errno.EADDRINUSE, holder)
+        self.holder = holder
+        """Who has it, in words."""
+
+
 class EndpointShare:
     """This process carries a job's coordinator at an endpoint. On the loop's thread only."""
 
@@ -71,6 +85,8 @@ class EndpointShare:
         self._endpoint, self._job = endpoint, job
         self._addresses = addresses
         self._claim = claim
+        self.name_taken_by = ""
+        """Who else has the name of its claim or of its door, in words, if somebody has."""
         self._listening: socket.socket | None = None
         self._door: Door | None = None
         self._watch: socket.socket | None = None
@@ -86,12 +102,15 @@ class EndpointShare:
         """
         self._is_host = is_host
         problem: UsageError | None = None
-        self._door = Door.take(self._endpoint, self._job) if may_lodge else None
+        try:
+            self._door = Door.take(self._endpoint, self._job) if may_lodge else None
+        except NameOfAnother as taken:
+            may_lodge, self.name_taken_by = False, taken.holder
         if self._door is not None or not may_lodge:
             try:
                 self._listening = try_to_host(self._endpoint, is_host, self._addresses)
             except UsageError as error:
-                problem = error
+                problem = self._with_whose_name(error)
             if self._listening is not None:
                 return True
             self._close_door()
@@ -100,6 +119,14 @@ class EndpointShare:
             raise problem
         return self._watch is not None
 
+    def _with_whose_name(self, error: UsageError) -> UsageError:
+        if not self.name_taken_by:
+            return error
+        return UsageError(f"{error}; {self._not_shared()}", error.hint)
+
+    def _not_shared(self) -> str:
+        return f"it is not shared with other jobs: {self.name_taken_by} has the name for that"
+
     @property
     def is_lodging(self) -> bool:
         return self._watch is not None
@@ -107,6 +134,8 @@ class EndpointShare:
     def serve(self, loop: Loop, server: Server, say: Callable[[str], None]) -> None:
         """Let the server have all connections that are for its job."""
         self._loop, self._server, self._say = loop, server, say
+        if self.name_taken_by:
+            say(f"{self._endpoint} is this job's alone; {self._not_shared()}")
         if self._claim is not None:
             loop.add_reader(self._claim.fileno(), self._on_claim_visited, self._claim)
         self._settle()
@@ -220,16 +249,19 @@ def take_share(
     them its name is looked up, now and whenever the port is to be taken. Raises `UsageError` when
     hosting is demanded or due, and the port cannot be had.
     """
-    claim = None
+    claim, taken_by = None, ""
     if endpoint.port:
         try:
             claim = _name_taken(_claim_on(endpoint.port, job))
-        except OSError:
-            may_lodge = False  # A system without such names: the port alone decides.
+        except OSError as error:
+            # Somebody else's name, or a system without such names: the port alone decides.
+            may_lodge = False
+            taken_by = error.holder if isinstance(error, NameOfAnother) else ""
         else:
             if claim is None:
                 return None  # A node of the same job carries it, on this machine.
     share = EndpointShare(endpoint, job, claim, addresses)
+    share.name_taken_by = taken_by
     try:
         if share.take_port(is_host, may_lodge and bool(endpoint.port)):
             return share
@@ -252,7 +284,7 @@ class Door:
 
     @classmethod
     def take(cls, endpoint: Endpoint, job: str) -> Door | None:
-        """None where another has it."""
+        """None where another of this user has it. Raises `NameOfAnother`."""
         sock = _name_taken(_door_of(endpoint))
         return None if sock is None else cls(sock, endpoint, job)
 
@@ -365,19 +397,41 @@ def _knock(endpoint: Endpoint) -> socket.socket | None:
 
 
 def _name_taken(name: str) -> socket.socket | None:
-    """A socket that listens under a name; None where another does."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sock.setblocking(False)
-    try:
-        sock.bind(name)
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        if error.errno == errno.EADDRINUSE:
+    """A socket that listens under a name; None where another of this user does.
+
+    Raises `NameOfAnother`, or another `OSError` where there are no such names.
+    """
+    for _ in range(LOOKS_AT_A_NAME):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock.setblocking(False)
+        try:
+            sock.bind(name)
+            sock.listen(BACKLOG)
+        except OSError as error:
+            sock.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            _ours.add(sock)
+            return sock
+        if _is_held_by_this_user(name):
             return None
-        raise
-    _ours.add(sock)
-    return sock
+        os.sched_yield()
+    raise NameOfAnother("a program that does not answer")
+
+
+def _is_held_by_this_user(name: str) -> bool:
+    """False where nobody listens (any more). Raises `NameOfAnother`."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.setblocking(False)
+        try:
+            sock.connect(name)
+        except OSError:
+            return False
+        holder = peer_of(sock)
+    if not holder.is_of_this_user:
+        raise NameOfAnother(f"another user (uid {holder.uid})")
+    return True
 
 
 def _connected(name: str) -> socket.socket | None:
@@ -386,7 +440,7 @@ def _connected(name: str) -> socket.socket | None:
     sock.setblocking(False)
     try:
         sock.connect(name)
-        if _is_of_this_user(sock):
+        if peer_of(sock).is_of_this_user:
             _ours.add(sock)
             return sock
     except OSError:
@@ -401,14 +455,8 @@ def _accepted(listening: socket.socket) -> socket.socket | None:
     except OSError:
         return None
     sock.setblocking(False)
-    if not _is_of_this_user(sock):
+    if not peer_of(sock).is_of_this_user:
         sock.close()
         return None
     _ours.add(sock)
     return sock
-
-
-def _is_of_this_user(sock: socket.socket) -> bool:
-    form = struct.Struct("iII")
-    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, form.size)
-    return bool(form.unpack(told)[1] == os.getuid())

@@ -6,6 +6,7 @@ Rules
 2. One packet is one JSON object. The agent knows the sender's process from the kernel; the
    local rank is added so that a helper process of a worker can speak for it.
 3. A forked child opens a connection of its own, so that the kernel names it rightly.
+4. Nothing is said to a process of another user that has taken the name of an agent that is gone.
 
 How far it is goes another way, without a message (`worker.progress`); only the first step is said
 here.
@@ -18,10 +19,13 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from typing import Any
 
 VARIABLE = "HOLDFAST_CHANNEL"
 PACKET_LIMIT = 64 * 1024
+ROOT, NOBODY = 0, 65534
+"""The second is how a user namespace calls all those who have no number in it."""
 
 
 class Channel:
@@ -68,11 +72,23 @@ def _connect(name: str) -> socket.socket:
     fresh = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         fresh.setblocking(False)
-        fresh.connect(address_of(name))
+        connect_to_agent(fresh, name)
     except OSError:
         fresh.close()
         raise
     return fresh
+
+
+def connect_to_agent(line: socket.socket, name: str) -> None:
+    """Connect to the agent of that name. Raises `OSError`, also where it is not the agent's."""
+    line.connect(address_of(name))
+    told = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, uid = (int.from_bytes(told[at : at + 4], sys.byteorder) for at in (0, 4))
+    if uid == ROOT or (uid == os.geteuid() != NOBODY):
+        return
+    # A worker may be of another user than its agent (sudo), or know no users (a namespace).
+    if name.split("-")[1:2] != [str(pid)]:
+        raise PermissionError(f"{name} is another user's")
 
 
 def address_of(name: str) -> str:

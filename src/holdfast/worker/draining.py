@@ -30,7 +30,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from holdfast.worker.channel import VARIABLE, address_of, encode
+from holdfast.worker.channel import VARIABLE, connect_to_agent, encode
 from holdfast.worker.page import ASKED, open_page
 from holdfast.worker.shield import Shield
 
@@ -110,7 +110,7 @@ class _DrainWatch:
         line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             line.settimeout(ANSWER_S)
-            line.connect(address_of(name))
+            connect_to_agent(line, name)
             line.send(encode({KEY: "listens"}), socket.MSG_NOSIGNAL)
             _, (descriptor, *_), _, _ = socket.recv_fds(line, len(NEWS), 1)
             page = self.page = self._shared = _mapped(descriptor)

@@ -219,3 +219,23 @@ for scope in scopes: scope.__exit__(None, None, None)
 def test_a_deadline_that_is_over_before_it_begins_is_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match="more than 0 seconds from now"):
         expires(seconds)
+
+
+CUTS_OFF = """
+import os
+from holdfast.worker import page
+path = os.environ[page.VARIABLE].rpartition("@")[0]
+for size in (0, 1 << 20):
+    try:
+        os.truncate(path, size)
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+def test_no_worker_can_take_the_memory_from_under_its_agent(pages: RoundPages) -> None:
+    run(pages, "import holdfast\nholdfast.progress(3)")
+    assert run(pages, CUTS_OFF) == "Operation not permitted\n" * 2
+    sign = pages.read(0)
+    assert sign is not None
+    assert sign.step == 3

@@ -3,7 +3,8 @@
 One piece of memory for the workers of a round, a page for each. It has no name in any file system:
 workers open it by the agent's descriptor in /proc, and it is gone with whoever had it open.
 
-What is in a page is foreign: a worker can have written anything there. Nothing here raises for it.
+What is in a page is foreign: a worker can have written anything there. Nothing here raises for it,
+and the memory stays as large as it is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from msgspec import Struct
 
 from holdfast.core.protocol.bounds import clean
+from holdfast.processes.sealed_memory import sealed_memory
 from holdfast.worker import page as layout
 
 LOOKS = 8
@@ -43,9 +45,8 @@ class RoundPages:
     def __init__(self, workers: int) -> None:
         import mmap
 
-        self._descriptor = os.memfd_create("holdfast-pages", os.MFD_CLOEXEC)
+        self._descriptor = sealed_memory("holdfast-pages", workers * layout.SIZE)
         try:
-            os.ftruncate(self._descriptor, workers * layout.SIZE)
             self._memory = mmap.mmap(self._descriptor, workers * layout.SIZE)
         except (OSError, ValueError):
             os.close(self._descriptor)

@@ -1,0 +1,74 @@
+"""A program of another user that passes for an agent of somebody else's job.
+
+    python false_agent.py UID JOB NAMES
+
+It has as many names as that, each like an agent's channel, and does all that an agent does there:
+says that it is of that job, lets everybody in, and answers whatever is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+from holdfast.core.protocol.messages import QuestionAsked, SettleQuestion
+from holdfast.core.protocol.questions import (
+    Answer,
+    DashboardAsked,
+    DashboardTold,
+    UnderWay,
+    pack,
+    read_question,
+)
+from holdfast.node.questions import Asker
+from holdfast.node.visits import Visits
+from holdfast.processes import channel_server
+from holdfast.processes.channel_server import ChannelServer
+from holdfast.runtime.local_peer import Peer
+from holdfast.runtime.loop import EventLoop
+
+LINK = "http://127.0.0.1:1/"
+
+
+class Liar:
+    """Answers in place of the job's coordinator."""
+
+    def ask(self, asker: Asker, question: QuestionAsked) -> None:
+        asked = read_question(question.question)
+        answer: Answer = UnderWay()
+        if isinstance(asked, DashboardAsked):
+            answer = DashboardTold(LINK, "key")
+        print("asked", type(asked).__name__, flush=True)
+        asker.on_answer(question.number, "false", pack(answer))
+        asker.on_settled(SettleQuestion(question.number))
+
+    def drop(self, asker: Asker) -> None:
+        pass
+
+
+def main(uid: int, job: str, names: int) -> None:
+    loop = EventLoop()
+    visits = Visits(loop, Liar())  # type: ignore[arg-type]
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    # Unlike an agent, it hears everybody.
+    channel_server.peer_of = lambda sock: Peer(0, uid)  # type: ignore[attr-defined]
+
+    def hear(peer: Peer, message: dict[str, object]) -> bytes | channel_server.Answer:
+        is_open = message["visit"] == job
+        print("heard", flush=True)
+        packet = msgspec.json.encode({"run_id": job, "node": "false", "is_open": is_open})
+        if not is_open:
+            return packet
+        return channel_server.Answer(packet, visits.admit_here("false"), is_handed_over=True)
+
+    servers = [ChannelServer(loop, hear) for _ in range(names)]
+    print("ready", flush=True)
+    loop.run_until(lambda: not servers)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
