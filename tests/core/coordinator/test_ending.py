@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from holdfast.core.coordinator import step as coordinator
-from holdfast.core.coordinator.io import Depose, HeldUp, Retire, Revoke, Tell
-from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.coordinator.io import (
+    CoordinatorEffect,
+    Depose,
+    HeldUp,
+    Resign,
+    Retire,
+    Revoke,
+    Tell,
+)
+from holdfast.core.coordinator.leases import NodeGone, NodeHeardAgain, NodeSuspected
 from holdfast.core.coordinator.state import Succession
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import (
@@ -26,6 +39,7 @@ from holdfast.core.protocol.model import ErrorDetail, Tenure
 
 from .coordinated_job import Job, explained, failure, members, outcome, running, told
 
+TraceFunction = Callable[[FrameType, str, Any], Any]
 GONE = "all its processes have ended"
 
 
@@ -145,6 +159,58 @@ def test_a_drain_is_let_out_at_once_where_the_job_can_do_without(with_spare: boo
     if not with_spare:
         assert told(job.wake(4.9)) == {}
         assert set(told(job.wake(0.2))) == {"a", "b"}
+
+
+def operations(call: Callable[[], object]) -> int:
+    """How many operations of the interpreter it takes."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> TraceFunction:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def suspicions(nodes: int) -> int:
+    """What the last of the suspicions takes when half of a round falls silent."""
+    names = [f"n{number}" for number in range(nodes)]
+    job = running(*names)
+    job.state.succession = Succession(names[0])
+    job.register_answers = False
+    *first, last = names[nodes // 2 :]
+    for name in first:
+        job.take(NodeSuspected(name, "silent"))
+    effects: list[CoordinatorEffect] = []
+    took = operations(lambda: effects.extend(job.take(NodeSuspected(last, "silent"))))
+    assert Resign(f"{nodes // 2} of {nodes} nodes of the round are out of reach") in effects
+    return took
+
+
+def test_when_half_of_a_round_falls_silent_each_suspicion_takes_as_long_in_a_larger_one() -> None:
+    assert suspicions(400) < 1.5 * suspicions(40)
+
+
+def test_who_is_heard_again_or_gone_is_out_of_reach_no_more() -> None:
+    job = running(*"abcdef")
+    job.state.succession = Succession("a")
+    for name in "bcd":
+        effects = job.take(NodeSuspected(name, "silent"))
+    assert any(isinstance(effect, Resign) for effect in effects)
+    job.take(NodeHeardAgain("b"))
+    job.take(NodeGone("c", GONE))
+    effects = job.take(NodeSuspected("e", "silent"))
+    assert not any(isinstance(effect, Resign) for effect in effects)
+    effects = job.take(NodeSuspected("f", "silent"))
+    assert Resign("3 of 6 nodes of the round are out of reach") in effects
 
 
 def test_a_drain_that_waits_goes_when_a_replacement_comes() -> None:

@@ -259,12 +259,8 @@ def has_succeeded(current: AnyRound, node: str) -> bool:
 
 def _resign(state: CoordinatorState, current: AnyRound) -> list[CoordinatorEffect]:
     """When half of a round is out of reach, it may be we who are cut off."""
-    size = len(current.seats)
-    if state.embedded or size < RESIGN_FROM:
-        return []
-    known = [state.members[name] for name in current.seats.ranks if name in state.members]
-    silent = sum(1 for member in known if member.suspected)
-    if 2 * silent < size:
+    size, silent = len(current.seats), len(current.seats.suspected)
+    if state.embedded or size < RESIGN_FROM or 2 * silent < size:
         return []
     return [Resign(f"{silent} of {size} nodes of the round are out of reach")]
 

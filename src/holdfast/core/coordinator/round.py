@@ -75,6 +75,8 @@ class RoundSeats(Struct):
     """Who the members are, as one number (`document.roll`), where that is known."""
     marks: MarkTree = ()
     """By which what is told of members that have ended is checked; where inherited, its top."""
+    suspected: set[str] = field(default_factory=set)
+    """Nodes among them that may be lost: kept up to date by `state.update_ready`."""
 
     def __len__(self) -> int:
         return len(self.by_rank)

@@ -280,12 +280,17 @@ def name_of(state: CoordinatorState, node: str) -> str:
 
 
 def update_ready(state: CoordinatorState, node: str) -> None:
-    """Keep `ready` true to what is known of a node."""
+    """Keep what is counted of nodes true to what is known of this one."""
     member = state.members.get(node)
     if member is not None and member.ready:
         state.ready.setdefault(node, None)
     else:
         state.ready.pop(node, None)
+    seats = state.round.seats if state.round is not None else None
+    if seats is not None and member is not None and member.suspected and node in seats:
+        seats.suspected.add(node)
+    elif seats is not None:
+        seats.suspected.discard(node)
 
 
 def current_round(state: CoordinatorState, number: int) -> AnyRound | None:

@@ -343,6 +343,7 @@ def _greeted(
     effects += _receive(state, member, message)
     standstill.greeted(state, node)
     effects += _take_standing(state, node, message.standing, now)
+    update_ready(state, node)
     if state.end is not None:
         return effects  # It was the last that had to succeed.
     if not member.round:

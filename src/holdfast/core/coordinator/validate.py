@@ -58,6 +58,9 @@ def _about_the_outcome(state: CoordinatorState) -> Iterator[str]:
 
 
 def _about_the_round(state: CoordinatorState, current: AnyRound) -> Iterator[str]:
+    seated = (name for name in current.seats.ranks if name in state.members)
+    if current.seats.suspected != {name for name in seated if state.members[name].suspected}:
+        yield "members that are suspected are counted wrong"
     if current.number > state.round_number:
         yield f"round {current.number} runs, above {state.round_number}"
     yield from _about_seats(current.seats)
