@@ -87,7 +87,7 @@ def _link(door: AgentDoor) -> str:
         with enter(door) as job:
             for _, told in job.ask(DashboardAsked(), of="some", nodes=[door.node]):
                 if isinstance(told, DashboardTold):
-                    return told.link
+                    return clean(told.link)
     except VisitError:
         pass  # It has just ended, or has nobody to ask: the next one may know.
     return ""

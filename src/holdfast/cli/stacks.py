@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.cli.verbs import verb
 from holdfast.cli.visit import FINDING, sort, visit
 from holdfast.core.policy.stacks import StackFrame, WorkerStack, grouped, in_words
-from holdfast.core.protocol.bounds import clean
+from holdfast.core.protocol.bounds import clean, one_line_each
 from holdfast.core.protocol.questions import NotKnown, StacksAsked, StacksTold
 from holdfast.node.visiting import Visit, VisitError
 
@@ -35,15 +35,17 @@ def _show(job: Visit) -> None:
     found = [
         stack for node, one in told.items() for stack in _stacks_of(one, "" if is_alone else node)
     ]
-    print(f"{job.run_id}: {in_words(grouped(found))}")
+    lines = [f"{job.run_id}: {in_words(grouped(found))}"]
     for node, one in sorted(told.items()):
         if one.file:
-            print(f"  in full{'' if is_alone else f', on {node}'}: {clean(one.file)}")
+            where = "" if is_alone else f", on {node}"
+            lines.append(f"  in full{where}: {one.file}")
     for node, other in sorted(answers.items()):
         if isinstance(other, NotKnown):
-            print(f"  {node}: {clean(other.reason)}")
+            lines.append(f"  {node}: {other.reason}")
     if job.missing:
-        print(f"  {_no_answer(job.missing)}")
+        lines.append(f"  {_no_answer(job.missing)}")
+    print(one_line_each(lines), end="")
 
 
 def _stacks_of(told: StacksTold, node: str) -> list[WorkerStack]:

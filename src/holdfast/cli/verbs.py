@@ -45,7 +45,7 @@ def verb(help_text: str) -> Callable[[Callable[[list[str]], int | None]], Verb]:
 
 def say_mistake(error: UsageError) -> int:
     """Say what is wrong, and what would be right. Returns the exit status."""
-    print(f"holdfast: {error.message}", file=sys.stderr)
+    print(f"holdfast: {clean(error.message)}", file=sys.stderr)
     if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
+        print(f"hint: {clean(error.hint)}", file=sys.stderr)
     return exit_status.USAGE
