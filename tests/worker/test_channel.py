@@ -10,13 +10,14 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.worker.channel import PACKET_LIMIT, VARIABLE, Channel, address_of
+from holdfast.worker.channel import PACKET_LIMIT, VARIABLE, Channel, address_of, connect_to_agent
 
 from ..another_user import HOLDS_NAMES, another_user
 
@@ -131,6 +132,30 @@ def test_an_agent_that_does_not_read_delays_nobody(agent: Agent, channel: Channe
         heard(client)
     assert channel.send({"progress": -1}), "the connection outlives a full buffer"
     assert heard(client)["progress"] == -1
+
+
+def test_a_line_with_a_timeout_waits_until_the_agent_has_room(agent: Agent) -> None:
+    agent.listener.listen(0)
+    connected: list[socket.socket] = []
+
+    def connect() -> None:
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        line.settimeout(DEADLINE_S)
+        connect_to_agent(line, agent.name)
+        connected.append(line)
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
+        first.connect(address_of(agent.name))
+        others = [threading.Thread(target=connect) for _ in range(3)]
+        for other in others:
+            other.start()
+        for _ in range(4):
+            agent.accept()
+        for other in others:
+            other.join()
+    assert [line.gettimeout() for line in connected] == [DEADLINE_S] * 3
+    for line in connected:
+        line.close()
 
 
 def test_an_agent_that_does_not_accept_delays_nobody(agent: Agent) -> None:

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 PACKETS_PER_TURN = 64
 PACKETS_AT_THE_END = 1024
 """More than a socket holds: a process that has ended says nothing more."""
-BACKLOG = 128
+BACKLOG = 1024
+ACCEPTED_AT_ONCE = 64
+"""So that who connects again and again, as any user can, does not keep others out."""
 PAUSE_S = 1.0
 CLIENTS_MOST = 4096
 SHARE_OF_DESCRIPTORS = 1 / 2
@@ -112,7 +114,12 @@ class ChannelServer:
 
     def _listen(self) -> None:
         self._pause = None
-        self._loop.add_reader(self._listener, self._accept)
+        self._loop.add_reader(self._listener, self._accept_some)
+
+    def _accept_some(self) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            if not self._accept():
+                return
 
     def _accept(self) -> bool:
         """Whether anybody was there."""

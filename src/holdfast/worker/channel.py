@@ -80,8 +80,18 @@ def _connect(name: str) -> socket.socket:
 
 
 def connect_to_agent(line: socket.socket, name: str) -> None:
-    """Connect to the agent of that name. Raises `OSError`, also where it is not the agent's."""
+    """Connect to the agent of that name. Raises `OSError`, also where it is not the agent's.
+
+    A line with a timeout waits for its turn that long, where many want to be let in.
+    """
+    patience_s = line.gettimeout()
+    if patience_s:
+        # The kernel lets those who wait in one after the other. With a timeout of its own, Python
+        # would give up at once where there is no room.
+        line.setblocking(True)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _as_timeval(patience_s))
     line.connect(address_of(name))
+    line.settimeout(patience_s)
     told = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pid, uid = (int.from_bytes(told[at : at + 4], sys.byteorder) for at in (0, 4))
     if uid == ROOT or (uid == os.geteuid() != NOBODY):
@@ -89,6 +99,12 @@ def connect_to_agent(line: socket.socket, name: str) -> None:
     # A worker may be of another user than its agent (sudo), or know no users (a namespace).
     if name.split("-")[1:2] != [str(pid)]:
         raise PermissionError(f"{name} is another user's")
+
+
+def _as_timeval(seconds: float) -> bytes:
+    import struct
+
+    return struct.pack("ll", int(seconds), int(seconds % 1.0 * 1e6))
 
 
 def address_of(name: str) -> str:
