@@ -61,6 +61,7 @@ FaultKind = Literal[
     "scaled",
     "saving wanted",
     "restart wanted",
+    "restart taken over",
 ]
 
 HARMLESS: frozenset[FaultKind] = frozenset(
