@@ -1,4 +1,4 @@
-"""Bugs in how all save on request while the round goes on (design §8)."""
+"""Bugs in how all save, before a round ends in order or while it goes on (design §8)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,57 @@ MUTANTS = (
         (63, 64, 108),
     ),
     Mutant(
-        "who saved and ended for a node that goes with its work done waits for ever",
-        "§8.5",
-        "core.coordinator.ending:left_by_workers",
-        "not (current.saving.leaves and saving.is_over(current, now))",
+        "workers that have saved and ended end the round while others save",
+        "§8.4",
+        "core.coordinator.saving:holds_up",
+        "return goes_on or not is_over(current, now)",
+        "return goes_on",
+        "orderly",
+        (6, 13, 21),
+    ),
+    Mutant(
+        "a node that joins ends the round at once",
+        "§8.8",
+        "core.coordinator.forming:_end_in_order",
+        "if saving.is_over(current, now):",
+        "if True:",
+        "orderly",
+        (4, 1, 0),
+    ),
+    Mutant(
+        "a failure waits until all have saved",
+        "§8.8",
+        "core.coordinator.ending:failed",
+        "if current is None or not message.failures:",
+        "if current is None or getattr(current, 'saving', None) or not message.failures:",
+        "orderly",
+        (104, 89),
+    ),
+    Mutant(
+        "whoever takes over while all save forgets the restart",
+        "§8.8",
+        "core.coordinator.step:take_over",
+        "state.closing = written.closing",
+        "state.closing, written = written.closing, replace(written, restart='')",
+        "restarts",
+        (16, 21, 11),
+    ),
+    Mutant(
+        "a second save is taken for the first",
+        "§8.7",
+        "core.coordinator.saving:_next_number",
+        "return known + 1",
+        "return 1",
+        "orderly",
+        (40, 66, 16),
+    ),
+    Mutant(
+        "a node that saves before it leaves stops its workers when it loses the coordinator",
+        "§8.9",
+        "core.node.contact:lost",
+        "(permanent or not can_save(state))",
         "True",
-        "endings",
-        (957, 1519),
+        "disorderly",
+        (144, 287, 93),
     ),
 )

@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "a round with more nodes than were asked for goes on",
         "§3.8",
-        "core.coordinator.forming:_fit",
+        "core.coordinator.forming:_cause_to_end",
         "len(current.seats) <= limits.most",
         "limits.most",
         "scaled",

@@ -100,6 +100,7 @@ class WorkerReleased(Fact, frozen=True):
 class SaveAsked(Fact, frozen=True):
     """A coordinator wants all workers of a round to save, until then at most if the round ends."""
 
+    by_host: int
     round: int
     instance: int
     number: int

@@ -439,12 +439,24 @@ def _saving_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
 
 
 def _restart_wanted(cluster: Cluster, machine: Machine, fault: Fault) -> None:
-    """Somebody asks whoever leads for a restart."""
+    """Somebody asks whoever leads for a restart; now and then a worker fails while all save."""
     engine = machine.process.engine if machine.process is not None else None
     coordinating = engine.place.coordinating if engine is not None else None
     if coordinating is not None and not operating.refusal(coordinating.state, "restart"):
         cluster.tell_story(machine, "*** a restart is wanted")
         coordinating.decide(OperatorAsked("restart", "somebody"))
+        if fault.other % 4 == 0:
+            other = cluster.machines[fault.other // 4 % len(cluster.machines)]
+            own = replace(fault, kind="worker fails")
+            cluster.timeline.after(0.2 * fault.lasts_s, _worker_fails, cluster, other, own)
+
+
+def _restart_taken_over(cluster: Cluster, machine: Machine, fault: Fault) -> None:
+    """Whoever was asked for a restart sleeps, while all save for it, until another one leads."""
+    _restart_wanted(cluster, machine, replace(fault, other=1))
+    delay_s = 0.3 * Random(f"restart {cluster.plan.seed} {fault.at}").random()
+    sleep = replace(fault, lasts_s=0.55 * cluster.plan.config.leases.lease_s)
+    cluster.timeline.after(delay_s, _agent_pauses, cluster, machine, sleep)
 
 
 KINDS: dict[str, Happen] = {
@@ -496,6 +508,7 @@ KINDS: dict[str, Happen] = {
     "job stopped": _job_stopped,
     "record slow": _record_slow,
     "restart wanted": _restart_wanted,
+    "restart taken over": _restart_taken_over,
 }
 
 

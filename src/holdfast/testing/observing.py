@@ -203,7 +203,9 @@ class Observer:
             self._save = save
             until = self._process.machine.clock.true_time(saving.until)
             of = current.number, current.instance, saving.number
-            self._cluster.note(SaveAsked(self._cluster.timeline.now, *of, until))
+            self._cluster.note(
+                SaveAsked(self._cluster.timeline.now, self._process.host, *of, until)
+            )
 
     def _hang_decided(self, effects: list[CoordinatorEffect]) -> None:
         for effect in effects:

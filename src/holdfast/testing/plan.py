@@ -64,6 +64,7 @@ FaultKind = Literal[
     "job stopped",
     "record slow",
     "restart wanted",
+    "restart taken over",
 ]
 
 HARMLESS: frozenset[FaultKind] = frozenset(

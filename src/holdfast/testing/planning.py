@@ -296,7 +296,8 @@ PROFILES: dict[str, Profile] = {
     ),
     "disorderly": Profile(
         (
-            *("restart wanted", "restart wanted", "restart wanted", "scaled", "saving wanted"),
+            *("restart wanted", "restart taken over", "restart taken over"),
+            *("scaled", "saving wanted"),
             *("drain", "drain", "drain", "connection reset", "connection reset"),
             *DEATHS,
             *NETWORK,
@@ -304,7 +305,7 @@ PROFILES: dict[str, Profile] = {
             "agent pauses",
         ),
         faults=(3, 9),
-        at_leader=0.6,
+        at_leader=0.7,
         late=0.6,
         spare=0.4,
         roomy=0.6,
@@ -312,6 +313,17 @@ PROFILES: dict[str, Profile] = {
         saves=1.0,
         elastic=1.0,
         breaks=0.4,
+    ),
+    "restarts": Profile(
+        ("restart wanted", "restart taken over", "restart taken over"),
+        faults=(1, 2),
+        at_leader=1.0,
+        embedded=0.1,
+        late=0.0,
+        ends_early=0.0,
+        short_s=(0.2, 1.0),
+        leases_s=(3.0,),
+        saves=1.0,
     ),
     "large": Profile(
         (*DEATHS, *NETWORK, *SLEEP, *WORKERS, "drain"), hosts=(8, 40), faults=(1, 5), late=0.1
@@ -325,7 +337,7 @@ WEIGHTS = {
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
     "closings": 0, "liars": 0, "asked": 0, "again": 0, "blamed": 0, "standstill": 0,
     "unheard": 0, "scaled": 0, "saves": 0, "woken": 0, "unwritten": 0,
-    "orderly": 0, "disorderly": 0,
+    "orderly": 0, "disorderly": 0, "restarts": 0,
 }  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 After a failure with nothing else wrong, the next round follows without waiting for latecomers;
 no round is ended for newcomers before it has lasted its least time and they have waited for
 others; and a job that cannot be formed ends when its time is over, whoever arrives meanwhile.
-A round ends as soon as a member is suspected; but not for the loss of one that had finished.
+A round ends as soon as a worker fails or a member is suspected; but not for the loss of one that
+had finished.
 All that were killed and are started again where they were go on at once: no lease is waited for.
 """
 
@@ -28,6 +29,10 @@ from holdfast.testing.plan import WAYS_TO_DIE, Plan, loses_notes
 NAME = "promptness"
 SLACK_S = 0.35
 KILLED = "all are killed"
+IN_ORDER = frozenset(
+    {"worker fails", "restart wanted", "scaled", "saving wanted", "workers finish"}
+)
+"""What happens to a job that nothing else happens to: its failures are heard of at once."""
 FOUND_S = 3.0
 """Until nodes that are started together have found the one of them that leads."""
 TOLERANCE_S = 1e-6
@@ -38,6 +43,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
     yield from _newcomers(plan, history)
     yield from _shortage(plan, history)
     yield from _silence(plan, history)
+    yield from _failures(plan, history)
     yield from _again(plan, history)
     if plan.embedded:
         yield from _finished(history)
@@ -111,6 +117,21 @@ def _silence(plan: Plan, history: History) -> Iterator[Violation]:
             running[fact.node] += 1
         elif isinstance(fact, WorkerEnded) and fact.at < crashed.at:
             running[fact.node] -= 1
+
+
+def _failures(plan: Plan, history: History) -> Iterator[Violation]:
+    """Looked at where nothing else goes wrong; also while workers save."""
+    if plan.strike is not None or any(fault.kind not in IN_ORDER for fault in plan.faults):
+        return
+    failed: dict[int, float] = {}
+    for fact in only(history, WorkerEnded, RoundEnding):
+        match fact:
+            case WorkerEnded() if fact.how == "failed":
+                failed.setdefault(fact.round, fact.at)
+            case RoundEnding() if fact.at > failed.get(fact.round, fact.at) + SLACK_S:
+                late_s = fact.at - failed[fact.round]
+                text = f"round {fact.round} ended {late_s:.1f} s after a worker had failed"
+                yield Violation(NAME, fact.at, text)
 
 
 def _again(plan: Plan, history: History) -> Iterator[Violation]:

@@ -3,7 +3,8 @@
 A round ends in order for newcomers, because somebody asked for it, or so that a node can leave: no
 worker that asks has anything left to save then. Whenever all save they do so at one step, also if
 the round goes on, and nobody who waited is let go on once another has saved: it would be missing
-there. A node that has to leave does not stop a worker that saves while there is time.
+there. A node that has to leave does not stop a worker that saves while there is time; and a restart
+that waits for this is not forgotten.
 
 Whether a node left too soon is only judged where nothing else went wrong: whoever is asked twice,
 or loses its coordinator, waits for nobody.
@@ -23,6 +24,7 @@ from holdfast.testing.facts import (
     History,
     LeaseRenewed,
     NodeDrained,
+    Recorded,
     RoundEnding,
     SaveAsked,
     SteppedDown,
@@ -38,6 +40,7 @@ from holdfast.testing.plan import FaultKind, Plan
 
 NAME = "saving"
 ORDERLY: frozenset[FaultKind] = frozenset({"drain", "everybody is asked"})
+TAKEN_OVER: frozenset[FaultKind] = frozenset({"restart wanted", "restart taken over"})
 DRIFT = 1.05
 BARELY_S = 0.5
 """Whoever begins to listen so shortly before somebody is asked may not be known to."""
@@ -52,8 +55,8 @@ class RoundSaved(Struct):
     """By the number of what was to be saved."""
     asked: dict[int, float] = field(default_factory=dict)
     """By that number: since when."""
-    until: float = 0.0
-    """How long there is time for the last of them."""
+    last: dict[int, SaveAsked] = field(default_factory=dict)
+    """By the host of the coordinator: the last of them."""
     listens: dict[int, float] = field(default_factory=dict)
     """By rank of those that run: since when."""
     written: dict[int, float] = field(default_factory=dict)
@@ -73,6 +76,7 @@ class RoundSaved(Struct):
 
 def check(plan: Plan, history: History) -> Iterator[Violation]:
     yield from _stopped_while_saving(plan, history)
+    yield from _not_restarted(plan, history)
     rounds: dict[int, RoundSaved] = {}
     is_orderly = all(fault.kind in ORDERLY for fault in plan.faults) and plan.strike is None
     drained: set[str] = set()
@@ -90,7 +94,7 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
                 rounds[fact.round].listens[fact.rank] = fact.at
             case SaveAsked() if fact.round in rounds:
                 rounds[fact.round].asked.setdefault(fact.number, fact.at)
-                rounds[fact.round].until = fact.until
+                rounds[fact.round].last[fact.by_host] = fact
             case WorkerSaved():
                 yield from _one_step(rounds[fact.round], fact)
             case CheckpointWritten():
@@ -108,15 +112,17 @@ def check(plan: Plan, history: History) -> Iterator[Violation]:
             case SteppedDown():
                 is_orderly = False
             case RoundEnding() if fact.round in rounds:
-                if fact.kind in ("newcomers", "asked"):
+                of_workers_that_ended = fact.kind == "drain" and not drained
+                if fact.kind in ("newcomers", "asked") or of_workers_that_ended:
                     yield from _thrown_away(rounds[fact.round], fact)
                 elif fact.kind == "drain" and is_orderly:
                     yield from _left_too_soon(plan, rounds[fact.round], fact)
 
 
 def _thrown_away(known: RoundSaved, fact: RoundEnding) -> Iterator[Violation]:
-    asked_at = known.asked[max(known.asked)] if known.asked else fact.at
-    is_over = bool(known.asked) and fact.at >= known.until - IN_TIME_S
+    last = known.last.get(fact.by_host)
+    is_over = last is not None and fact.at >= last.until - IN_TIME_S
+    asked_at = fact.at if last is None else known.asked[last.number]
     unsaved = [] if is_over else known.unsaved(asked_at)
     if unsaved:
         text = f"round {fact.round} was ended ({fact.kind}) before rank {unsaved[0]} had saved"
@@ -183,3 +189,28 @@ def _stopped_while_saving(plan: Plan, history: History) -> Iterator[Violation]:
                 if since < asked[0] - BARELY_S and fact.at < min(until, lease_until):
                     text = f"rank {fact.rank} was stopped while it saved, so that its node leaves"
                     yield Violation(NAME, fact.at, text)
+
+
+def _not_restarted(plan: Plan, history: History) -> Iterator[Violation]:
+    """A round ends for which a restart is written down, whoever coordinates by then.
+
+    Looked at where nothing else goes wrong than that another one takes over.
+    """
+    if plan.strike is not None or any(fault.kind not in TAKEN_OVER for fault in plan.faults):
+        return
+    leases = plan.config.leases
+    within_s = leases.lease_s + leases.gone_after_s + plan.config.timeouts.save_s
+    asked: dict[int, float] = {}
+    ended: dict[int, float] = {}
+    for fact in only(history, Recorded, RoundEnding):
+        if isinstance(fact, RoundEnding):
+            ended.setdefault(fact.round, fact.at)
+        elif fact.document.ledger.restart:
+            asked.setdefault(fact.document.ledger.round, fact.at)
+        elif fact.document.ledger.outcome is not None:
+            ended.setdefault(fact.document.ledger.round, fact.at)
+    for number, asked_at in asked.items():
+        until = ended.get(number, history[-1].at)
+        if until > asked_at + within_s * DRIFT:
+            text = f"round {number} goes on {within_s:.0f} s after a restart was written down"
+            yield Violation(NAME, until, text)
