@@ -18,6 +18,10 @@ OPTIONS: dict[str, Version] = {
 """Options of torchrun that some versions of the range do not have."""
 
 
+NAMES: dict[str, Version] = {"rendezvous.etcd_store:EtcdStore.barrier": (2, 11)}
+"""The same for names of the API that are left out here (`elastic/surface_differences.py`)."""
+
+
 def installed() -> Version:
     """Its major and minor version; (0, 0) where there is none."""
     try:
@@ -27,9 +31,9 @@ def installed() -> Version:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def to_come() -> set[str]:
-    """The options that the installed one does not have yet."""
-    return {name for name, since in OPTIONS.items() if installed() < since}
+def to_come(of: dict[str, Version] = OPTIONS) -> set[str]:
+    """Those of these that the installed one does not have yet."""
+    return {name for name, since in of.items() if installed() < since}
 
 
 def needs(since: Version, module: Any) -> None:
