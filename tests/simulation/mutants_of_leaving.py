@@ -43,7 +43,7 @@ MUTANTS = (
     ),
     Mutant(
         "the same signal at once again is a second one",
-        "§8.8",
+        "§8.10",
         "core.node.draining:signalled",
         "is_repeat(number, now, state.last_signal)",
         "False",
