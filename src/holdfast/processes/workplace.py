@@ -63,6 +63,7 @@ from holdfast.processes.commands import (
     own_folders,
     program_file,
     program_folder,
+    variables_set,
 )
 from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.host.oom import OutOfMemoryWatch
@@ -325,6 +326,7 @@ class Workplace:
                 always_set=tuple(n for n in names if n not in environment.NOT_ALWAYS_SET),
                 program_folder=folder,
                 own_folders=own_folders(effect.steps, folder),
+                sets=variables_set(self.config.program) if effect.late else (),
             )
         )
 

@@ -186,16 +186,6 @@ def variables() -> dict[bytes, bytes]:
     return os.environ._data  # type: ignore[attr-defined,no-any-return]
 
 
-@uses(WARM_START, "warnings", "_filters_mutated")
-def set_warning_filters(filters: list[Any]) -> None:
-    """Have these filters of warnings, and none that was remembered."""
-    import warnings
-
-    module: Any = warnings
-    module.filters[:] = filters
-    module._filters_mutated()
-
-
 @uses(SPEED, "_frozen_importlib", "_ModuleLockManager")
 def watch_imports(begins: Callable[[str], None], ends: Callable[[str], None]) -> None:
     """Have these called before a module is loaded, wherever it is imported, and after that.

@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.processes.bare import private_names
+    from holdfast.processes.zygote import surroundings
 else:
     import private_names
+    import surroundings
 
 MKDIR = os.mkdir
 MOST = 2000
 """How many modules a worker tells of at most."""
 MOST_CHANGED = 100
-"""And how many variables, with each."""
+"""And how much that the program has set, with each."""
 ASKED_OF_A_WORKER = {
     "tempfile.mkdtemp": "it makes a temporary folder when imported",
     "tempfile.mkstemp": "it makes a temporary file when imported",
@@ -74,14 +76,17 @@ class Watch:
             private_names.watch_temporary_files(self._tempfile, None)
             self._tempfile = None
 
-    def report(self, channel: str, passed_over: list[str]) -> None:
+    def report(
+        self, channel: str, passed_over: list[str], set_ahead: dict[str, str | None]
+    ) -> None:
         """In a worker: tell what is imported from now on.
 
         `passed_over` are packages that cannot be imported ahead: told is what they import.
+        `set_ahead` are the variables that the program is known to set; None: to remove.
         """
         self.guard(None)
         told: set[str] = set()
-        at_first = dict(private_names.variables())
+        at_first = surroundings.Settings(set_ahead)
         places = ("site-packages", "dist-packages")
         folders = tuple(entry + os.sep for entry in sys.path if entry.endswith(places))
         inside = tuple(name + "." for name in passed_over)
@@ -91,8 +96,10 @@ class Watch:
             if root in told or root.partition(".")[0] in sys.stdlib_module_names:
                 return
             told.add(root)
-            changed = ",".join(changed_since(at_first)[:MOST_CHANGED])
-            send(channel, {"imported": root, "changed": changed})
+            changed = at_first.changed()
+            if len(changed) > MOST_CHANGED:
+                changed = [surroundings.ALL]
+            send(channel, {"imported": root, "changed": ",".join(changed)})
             if len(told) == MOST:
                 self._tell = None
 
@@ -137,14 +144,6 @@ def outermost(name: str, folders: tuple[str, ...], passed_over: tuple[str, ...])
             name = name if (module + ".").startswith(passed_over) else module
         frame = frame.f_back
     return name
-
-
-def changed_since(before: dict[bytes, bytes]) -> list[str]:
-    """The names of variables that have another value now, or are there or gone."""
-    now = private_names.variables()
-    if now == before:
-        return []
-    return [os.fsdecode(n) for n in {*now, *before} if now.get(n) != before.get(n)]
 
 
 def send(channel: str, message: dict[str, str | float]) -> None:
