@@ -589,6 +589,8 @@ class Workplace:
             return YES if asking is not None and asking.told_to_stop else NO
         if "imported" in message:
             self._imports.take(message["imported"], message.get("changed"))
+        elif "imported_too_early" in message:
+            self._imports.take_too_early(message["imported_too_early"], message.get("changed"))
         elif "imported_itself_s" in message:
             self._post(ImportLeft(float(message["imported_itself_s"])))
         worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))

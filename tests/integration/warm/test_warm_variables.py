@@ -117,21 +117,31 @@ def test_a_variable_that_is_set_in_this_launch_only_counts_if_the_program_names_
 def test_a_variable_that_no_launch_has_set_before_is_known_to_the_next(runs) -> None:
     """One that comes from elsewhere: the program does not name it."""
     text = """
+    import glob
     def main():
         with open('settings.json') as file:
             os.environ.update(json.load(file))
         import reads_top_from_a_file
-        import calm
-        print(reads_top_from_a_file.FOUND)
+        print(reads_top_from_a_file.FOUND, flush=True)
+        while 'AWAITED' in os.environ and not any(
+            os.environ['AWAITED'] in open(path).read()
+            for path in glob.glob(os.environ['XDG_CACHE_HOME'] + '/holdfast/imports/[!.]*')
+        ):
+            import wave
+            time.sleep(0.01)
     main()
     """
-    runs.program.write(
-        {"program.py": BEGIN + "\n".join(text.split("\n    ")) + END, "settings.json": "{}"}
-    )
+    program = BEGIN + "\n".join(text.split("\n    ")) + END
+    runs.program.write({"program.py": program, "settings.json": "{}"})
     assert outputs(runs("warm", "program.py", WAITS="1")) == [b"old\n"] * 2
     runs.program.write({"settings.json": '{"TOP_FROM_A_FILE": "new"}'})
-    again = runs("warm", "program.py")
+    again = runs("warm", "program.py", AWAITED="uses TOP_FROM_A_FILE")
     assert outputs(again) == [b"old\n"]  # Where it is cold: new.
+    assert again.events("ImportsLearned")[0]["too_early"] == {
+        "reads_top_from_a_file": ["TOP_FROM_A_FILE"]
+    }
+    assert "each worker imports reads_top_from_a_file itself" in again.console
+    assert outputs(runs("warm", "program.py")) == [b"new\n"]
 
 
 VARIABLES = (

@@ -109,7 +109,7 @@ SCRIPTS = {
     "What a late import takes": (
         f"{LATE}::test_behind_a_setting_of_a_module_nothing_is_imported_ahead"
     ),
-    "A variable that is set from a file": (
+    "A variable that comes from a file": (
         f"{VARIABLES}::test_a_variable_that_no_launch_has_set_before_is_known_to_the_next"
     ),
     "An allocator's own thread": (

@@ -52,6 +52,10 @@ class Watch:
         self._tempfile: ModuleType | None = None
         """Where it is made to say what it does; it may be on the shelf later."""
         self._when_loaded: dict[str, Callable[[ModuleType], None]] = {}
+        self.uses: dict[str, set[str]] = {}
+        """What was imported ahead of its time, with the variables that it has used."""
+        self.look: Callable[[], None] = lambda: None
+        """In a worker: tell of such that it has changed since."""
         private_names.watch_imports(self._begins, self._ends)
 
     def guard(
@@ -104,8 +108,11 @@ class Watch:
                 self._tell = None
 
         self._tell = tell if folders else None
+        if self.uses:
+            self.look = too_early(channel, at_first, self.uses)
 
     def _begins(self, name: str) -> None:
+        self.look()
         if self._tell is not None and name not in sys.modules:
             self._tell(name)
 
@@ -144,6 +151,29 @@ def outermost(name: str, folders: tuple[str, ...], passed_over: tuple[str, ...])
             name = name if (module + ".").startswith(passed_over) else module
         frame = frame.f_back
     return name
+
+
+def too_early(
+    channel: str, at_first: surroundings.Settings, uses: dict[str, set[str]]
+) -> Callable[[], None]:
+    """Returns what tells the agent of variables that were used ahead, and have changed since."""
+    seen = dict(at_first.variables)
+    told: set[tuple[str, str]] = set()
+
+    def look() -> None:
+        now = private_names.variables()
+        if now == seen:
+            return
+        seen.clear()
+        seen.update(now)
+        changed = set(at_first.changed_variables())
+        for root, used in uses.items():
+            for name in sorted(used & changed):
+                if (root, name) not in told:
+                    told.add((root, name))
+                    send(channel, {"imported_too_early": root, "changed": name})
+
+    return look
 
 
 def send(channel: str, message: dict[str, str | float]) -> None:

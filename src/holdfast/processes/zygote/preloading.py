@@ -95,6 +95,8 @@ class Preloading:
         self._costs: dict[str, float] = {}
         self._unfit: dict[str, str] = {}
         self._late: list[str] = []
+        self.uses: dict[str, set[str]] = {}
+        """By what was imported late: what it reads and sets."""
         self._set_late: set[str] = set()
         """What modules have set that are imported late."""
         self._is_late = False
@@ -295,6 +297,7 @@ class Preloading:
         if problem:
             self._unfit.setdefault(module_of(root) or root, problem)
         self._set_late |= before.set_by()
+        self.uses[root] = uses
         self._printed.cut(printed)
         return True
 

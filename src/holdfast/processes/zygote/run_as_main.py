@@ -180,9 +180,11 @@ def run(order: BirthOrder) -> None:
         else:
             exec(code, main)
         order.leaving.status = 0
+        order.watch.look()
         order.leaving.await_end()
     except SystemExit as error:
         order.leaving.ended_by(error)
+        order.watch.look()
         order.leaving.await_end()
         raise
     except BaseException as error:

@@ -65,9 +65,7 @@ class Settings:
     def changed(self) -> list[str]:
         """What differs now: names of variables, of loggers, and what concerns all loggers."""
         now = Settings()
-        before, after = self.variables, now.variables
-        names = {*before, *after} if before != after else ()
-        found = [os.fsdecode(n) for n in names if before.get(n) != after.get(n)]
+        found = self.changed_variables()
         found += [
             LOGGER + name
             for name, one in now.loggers.items()
@@ -76,6 +74,11 @@ class Settings:
         found += [DISABLED] * (not now.disabled <= self.disabled)
         found += [FILTER + name for name in now.filters ^ self.filters]
         return found + [MODULE + name for name in now.modules ^ self.modules]
+
+    def changed_variables(self) -> list[str]:
+        before, after = self.variables, private_names.variables()
+        names = {*before, *after} if before != after else ()
+        return [os.fsdecode(n) for n in names if before.get(n) != after.get(n)]
 
 
 def _set_in_modules() -> set[str]:

@@ -289,6 +289,7 @@ class ZygoteServer:
             self.pids = cached_pids(loaded)
             self.preloading.generators.find(loaded)
             self.preloaded = frozenset(loaded)
+            self.watch.uses = self.preloading.uses
         gc.collect()
         gc.freeze()
 
