@@ -7,6 +7,7 @@ that has been learned, which shows by the memory that is written, and fails; the
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -205,6 +206,40 @@ def test_loggers_that_the_program_disables_are_made_after_that(late) -> None:
     learning = late("warm", WAITS="1")
     assert output_of(learning, 1) == [b"False\n", b""]
     assert learning.events("ZygoteReady")[-1]["late"] == ["fit"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "ahead"), [("NCCL_DEBUG", ["fit"]), ("OMP_NUM_THREADS", []), ("OTHER", None)]
+)
+def test_where_libraries_read_a_variable_unseen_they_are_loaded_after_it_is_set(
+    late, variable, ahead
+) -> None:
+    """One that may read it when it is loaded; any, if it is read at the first computation."""
+    if not can_ask_for_variables("libsqlite3"):
+        pytest.skip("needs a sqlite3 of its own, which asks for variables")
+    library = late.program.folder.parent / "library" / "site-packages"
+    late.program._replace(folder=library).write({"loads.py": "import sqlite3\n"})
+    text = f"""
+        import os, sys, time
+        def work():
+            os.environ['{variable}'] = '1'
+            import fit, loads
+            print(loads.sqlite3.connect(':memory:').execute('select 7').fetchall())
+        work()
+        """
+    late.program.write({"program.py": textwrap.dedent(text) + textwrap.dedent(WAIT)})
+    learning = late("warm", WAITS="1")
+    assert output_of(learning, 1) == [b"[(7,)]\n", b""]
+    last = learning.events("ZygoteReady")[-1].get("late", [])
+    assert last == (["fit", "loads"] if ahead is None else ahead)
+
+
+def can_ask_for_variables(library: str) -> bool:
+    import sqlite3  # noqa: F401 - so that it is loaded
+
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    paths = {line.split(None, 5)[-1] for line in maps if library in line}
+    return any(b"getenv" in Path(path).read_bytes() for path in paths)
 
 
 def test_behind_a_setting_of_a_module_nothing_is_imported_ahead(late) -> None:

@@ -284,9 +284,9 @@ class Preloading:
                 import_as_program(root if module_of(root) else f"import {root}")
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             problem = f"importing it raised {type(error).__name__}: {error}"
-        if problem and len(sys.modules) == loaded:
-            return False  # It is nowhere to be found.
         is_shown = said.is_shown or self._printed.measure() != printed
+        if problem and len(sys.modules) == loaded and not is_shown:
+            return False  # It is nowhere to be found.
         uses = self.watch.names_read | said.by | before.set_by()
         both = {n for n in uses if n in changed or n.startswith(beginnings(changed))}
         both |= before.concerned_by(changed)

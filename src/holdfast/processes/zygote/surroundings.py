@@ -37,8 +37,8 @@ FINDS_NOTHING = frozenset({"ReloadDetector"})
 LOGGER, ROOT = "logger ", "root"
 DISABLED = "loggers that were there are disabled"
 FILTER = "filter "
-"""Beside the names of variables, these tell what was set."""
 MODULE = "module "
+"""Beside the names of variables, these tell what was set."""
 ALL = "*"
 """In place of what was set, where that is too much to be told."""
 UNTOUCHED = 0, True, (), ()
@@ -76,6 +76,7 @@ class Settings:
         return found + [MODULE + name for name in now.modules ^ self.modules]
 
     def changed_variables(self) -> list[str]:
+        """The names of those that have another value now, or are there or gone."""
         before, after = self.variables, private_names.variables()
         names = {*before, *after} if before != after else ()
         return [os.fsdecode(n) for n in names if before.get(n) != after.get(n)]
