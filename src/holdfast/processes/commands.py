@@ -82,10 +82,21 @@ def how_to_start(config: JobConfig) -> AgentStarted:
     extra = config.warm.preload
     if source is None:
         return AgentStarted(preload=tuple(f"import {module}" for module in extra))
-    steps, late = preload.read_program(source, folder, extra)
+    read = preload.read_program(source, folder, extra)
     known = warm_memory.recall(source)
-    late = tuple(dict.fromkeys((*late, *known.late)))
-    return AgentStarted(steps, late=late, avoid=known.avoid, under=known.under)
+    late = tuple(dict.fromkeys((*read.late, *known.late)))
+    return AgentStarted(read.steps, late=late, avoid=known.avoid, under=known.under)
+
+
+@cache
+def variables_set(program: Program) -> tuple[str, ...]:
+    """What the program may set somewhere, by its own files."""
+    from holdfast.processes.zygote import preload
+
+    source = program_file(program)
+    if source is None:
+        return ()
+    return preload.read_program(source, program_folder(program), ()).sets
 
 
 def program_file(program: Program) -> str | None:

@@ -67,6 +67,7 @@ from holdfast.processes.commands import (
     own_folders,
     program_file,
     program_folder,
+    variables_set,
 )
 from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.host.oom import OutOfMemoryWatch
@@ -337,6 +338,7 @@ class Workplace:
                 always_set=tuple(n for n in names if n not in environment.NOT_ALWAYS_SET),
                 program_folder=folder,
                 own_folders=own_folders(effect.steps, folder),
+                sets=variables_set(self.config.program) if effect.late else (),
             )
         )
 
@@ -632,6 +634,8 @@ class Workplace:
             return YES if asking is not None and asking.told_to_stop else NO
         if "imported" in message:
             self._imports.take(message["imported"], message.get("changed"))
+        elif "imported_too_early" in message:
+            self._imports.take_too_early(message["imported_too_early"], message.get("changed"))
         elif "imported_itself_s" in message:
             self._post(ImportLeft(float(message["imported_itself_s"])))
         worker = self._by_pid.get(pid) or self._by_local_rank(message.get("local_rank"))

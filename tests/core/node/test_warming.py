@@ -49,6 +49,19 @@ def test_what_workers_import_late_is_prepared_beside_the_zygote_that_serves(life
     assert effects == [Remember((DYNAMO,), {})]
 
 
+def test_what_has_used_a_variable_too_early_is_left_to_the_workers_and_said(life: Life) -> None:
+    """The zygote that is made then finds it unfit."""
+    life.take(ImportsLearned((DYNAMO,)), SETTLED, ZygoteReady(STEPS, late=(DYNAMO,), beside=True))
+    event = ImportsLearned((), too_early={DYNAMO: ("TORCH_LOGS",)})
+    effects = life.take(event)
+    words = f"from the next round on, each worker imports {DYNAMO} itself"
+    assert said(effects) == f"{words}: the program sets TORCH_LOGS before it does so"
+    assert without_words(effects) == [WakeAgent("improve", 0.5)]
+    assert life.take(event) == []
+    under = {DYNAMO: ("TORCH_LOGS",)}
+    assert life.take(SETTLED) == [StartZygote(STEPS, late=(DYNAMO,), under=under, beside=True)]
+
+
 def test_it_is_not_begun_while_more_is_being_imported(life: Life) -> None:
     life.take(ZygoteReady(STEPS, beside=True, took_s=8.0))
     assert life.take(ImportsLearned(("pandas",))) == [WakeAgent("improve", 2.0)]

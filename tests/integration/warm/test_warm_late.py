@@ -1,4 +1,4 @@
-"""What workers import after they began: learned, laid on the shelf, remembered.
+"""What workers import after they began: learned, imported ahead, remembered.
 
 The package under test is imported inside of a function. The first round of a warm run waits until
 that has been learned, which shows by the memory that is written, and fails; the second is compared.
@@ -6,18 +6,18 @@ that has been learned, which shows by the memory that is written, and fails; the
 
 from __future__ import annotations
 
+import textwrap
+from pathlib import Path
+
 import pytest
 
 LATE = {
     "late/__init__.py": """
-        import os, sys, warnings
+        import logging, os, warnings
         from late import inner
-        print('imported late', flush=True)
-        print('warned late', file=sys.stderr)
         os.environ['SET_LATE'] = 'yes'
-        os.environ.pop('REMOVED_LATE', None)
         warnings.filterwarnings('ignore', 'late')
-        sys.path.append('/added/late')
+        logging.getLogger('late').setLevel(10)
         """,
     "late/inner.py": """
         import sys, types
@@ -31,35 +31,32 @@ LATE = {
     "asks.py": "import os\nimport fit\nRANK = os.environ['RANK']",
     "fit.py": "VALUE = 1",
     "settings.py": "import os\nLEVEL = os.environ.get('LEVEL')",
-    "uses.py": "import settings\nimport fit",
 }
-PROGRAM = """
-    import os, sys, time, warnings
-
-    def look(when):
-        names = ('late', 'late.inner', 'late.odd', 'later')
-        print(when, [name in sys.modules for name in names], os.environ.get('SET_LATE'),
-              os.environ.get('REMOVED_LATE'), '/added/late' in sys.path,
-              [f[1].pattern for f in warnings.filters if f[1] and f[1].pattern == 'late'])
-
-    def work():
-        look('before')
-        import later
-        look('after')
-        import late.odd
-        print(later.SAME, sys.modules['late'].inner is sys.modules['late.inner'])
-        print(late.__spec__.name, late.__spec__.origin, late.__loader__ is late.__spec__.loader)
-        import importlib.util
-        print(importlib.util.find_spec('later').origin, importlib.reload(later).SAME)
-
-    work()
+WAIT = """
     sys.stdout.flush()
     memory = os.path.join(os.environ['XDG_CACHE_HOME'], 'holdfast', 'imports')
-    if os.environ['HOLDFAST_ROUND'] == '1' and 'WAITS' in os.environ:
+    if os.environ.get('HOLDFAST_ROUND') == '1' and 'WAITS' in os.environ:
         while not (os.path.isdir(memory) and [n for n in os.listdir(memory) if n[0] != '.']):
             time.sleep(0.01)
         sys.exit(1)
     """
+PROGRAM = (
+    """
+    import os, sys, time, warnings
+
+    def work():
+        import later
+        import late.odd
+        print(later.SAME, sys.modules['late'].inner is sys.modules['late.inner'])
+        print(late.__spec__.name, late.__spec__.origin, late.__loader__ is late.__spec__.loader)
+        print(os.environ['SET_LATE'], [f[0] for f in warnings.filters][:1])
+        import importlib.util
+        print(importlib.util.find_spec('later').origin, importlib.reload(later).SAME)
+
+    work()
+    """
+    + WAIT
+)
 
 
 @pytest.fixture
@@ -71,7 +68,6 @@ def late(program):
     env = {
         "PYTHONPATH": str(library),
         "XDG_CACHE_HOME": str(program.folder.parent / "cache"),
-        "REMOVED_LATE": "there",
     }
 
     def run(how, *words, **more):
@@ -88,13 +84,13 @@ def output_of(run, attempt=0):
     ]
 
 
-def test_what_lies_on_the_shelf_shows_only_when_it_is_imported(late) -> None:
+def test_what_is_imported_late_is_imported_ahead_in_the_next_round(late) -> None:
     cold = late("cold")
     learning = late("warm", WAITS="1")
     assert output_of(learning, 0) == output_of(cold)
     assert output_of(learning, 1) == output_of(cold)
     (ready,) = [event for event in learning.events("ZygoteReady") if event.get("beside")]
-    assert ready["late"] == ["later", "late.odd"][: len(ready["late"])]
+    assert ready["late"] == ["later"]
     assert learning.starts == [True, True]
 
 
@@ -117,7 +113,7 @@ def test_what_a_program_imports_that_is_itself_installed_is_learned(late) -> Non
 
 def test_a_program_that_has_changed_is_learned_anew(late) -> None:
     late("warm", WAITS="1")
-    late.program.write({"program.py": PROGRAM + "\n    print('more')"})
+    late.program.write({"program.py": PROGRAM + "\n    print('more')\n"})
     assert "late" not in late("warm").events("AgentStarted")[0]
 
 
@@ -129,49 +125,152 @@ def test_of_a_package_that_asks_for_its_rank_late_only_that_is_left_out(late) ->
             import asks, settings
             print(asks.RANK, settings.LEVEL)
         work()
-        memory = os.path.join(os.environ['XDG_CACHE_HOME'], 'holdfast', 'imports')
-        if os.environ['HOLDFAST_ROUND'] == '1':
-            while not (os.path.isdir(memory) and [n for n in os.listdir(memory) if n[0] != '.']):
-                time.sleep(0.01)
-            sys.exit(1)
         """
-    late.program.write({"asking.py": text})
-    run = late("warm", "asking.py")
+    late.program.write({"asking.py": textwrap.dedent(text) + textwrap.dedent(WAIT)})
+    run = late("warm", "asking.py", WAITS="1")
     assert output_of(run, 1)[0] == b"0 3\n"
     unfit = {
         name: why for event in run.events("ModulesUnfit") for name, why in event["unfit"].items()
     }
     assert unfit["asks"] == "it reads RANK when imported"
-    assert unfit["settings"] == "it reads LEVEL when imported, which the program sets first"
+    assert unfit["settings"] == "it uses LEVEL when imported, which the program sets first"
     again = late("warm", "asking.py")
     assert set(again.events("AgentStarted")[0]["avoid"]) == {"asks", "settings"}
 
 
-def test_what_read_a_variable_that_has_changed_since_is_imported_anew(late) -> None:
-    """And so is what had it imported; what has nothing to do with it comes from the shelf."""
+SHOWS = {
+    "prints": ("print('printed')", "it prints, warns or logs when imported"),
+    "writes": (
+        "import sys; print('written', file=sys.stderr)",
+        "it prints, warns or logs when imported",
+    ),
+    "warns": ("import warnings; warnings.warn('warned')", "it prints, warns or logs when imported"),
+    "logs": (
+        "import logging; logging.getLogger('logs').warning('logged')",
+        "it prints, warns or logs when imported",
+    ),
+    "whispers": (
+        "import logging; logging.getLogger('whispers').debug('said softly')",
+        "it uses logger root when imported, which the program sets first",
+    ),
+    "adds_a_folder": ("import sys; sys.path.append('/added')", "it changes sys.path when imported"),
+    "catches": (
+        "import signal; signal.signal(40, lambda *_: None)",
+        "it changes the signal handlers when imported",
+    ),
+    "has_its_logger_set": (
+        "import logging; logging.getLogger('has.its').setLevel(10)",
+        "it uses logger has.its when imported, which the program sets first",
+    ),
+    "shows_warnings": (
+        "import warnings; warnings.filterwarnings('always', 'x')",
+        "it uses filter error Warning ",
+    ),
+}
+
+
+def test_what_would_show_before_its_time_is_left_to_the_worker(late) -> None:
+    """And what it sets holds, where the program has set the same before."""
+    library = late.program.folder.parent / "library" / "site-packages"
+    late.program._replace(folder=library).write({f"{n}.py": text for n, (text, _) in SHOWS.items()})
+    imports = "".join(f"    import {name}\n    print('{name}')\n" for name in SHOWS)
+    text = (
+        "import logging, os, sys, time, warnings\ndef work():\n"
+        "    logging.basicConfig(level=10, format='%(name)s %(message)s')\n"
+        "    logging.getLogger('has.its').setLevel(30)\n"
+        "    warnings.filterwarnings('error', 'never warned of')\n"
+        f"{imports}    import fit\n"
+        "    print(sys.path[-1], logging.getLogger('has.its').level, warnings.filters[:2])\n"
+        "work()\n"
+    )
+    late.program.write({"program.py": text + textwrap.dedent(WAIT)})
+    cold = late("cold")
+    learning = late("warm", WAITS="1")
+    assert output_of(learning, 0) == output_of(learning, 1) == output_of(cold)
+    unfit = {
+        n: why for event in learning.events("ModulesUnfit") for n, why in event["unfit"].items()
+    }
+    assert {n: why[: len(SHOWS[n][1])] for n, why in unfit.items()} == {
+        name: why for name, (_, why) in SHOWS.items()
+    }
+    assert learning.events("ZygoteReady")[-1]["late"] == ["fit"]
+
+
+def test_loggers_that_the_program_disables_are_made_after_that(late) -> None:
+    """Those that are there when it does so are disabled for good."""
+    library = late.program.folder.parent / "library" / "site-packages"
+    late.program._replace(folder=library).write(
+        {"has_logger.py": "import logging\nLOG = logging.getLogger('has_logger')"}
+    )
     text = """
+        import logging.config, os, sys, time
+        logging.getLogger('early')
+        def work():
+            logging.config.dictConfig({'version': 1, 'root': {'level': 10}})
+            import has_logger, fit
+            print(has_logger.LOG.disabled)
+        work()
+        """
+    late.program.write({"program.py": textwrap.dedent(text) + textwrap.dedent(WAIT)})
+    learning = late("warm", WAITS="1")
+    assert output_of(learning, 1) == [b"False\n", b""]
+    assert learning.events("ZygoteReady")[-1]["late"] == ["fit"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "ahead"), [("NCCL_DEBUG", ["fit"]), ("OMP_NUM_THREADS", []), ("OTHER", None)]
+)
+def test_where_libraries_read_a_variable_unseen_they_are_loaded_after_it_is_set(
+    late, variable, ahead
+) -> None:
+    """One that may read it when it is loaded; any, if it is read at the first computation."""
+    if not can_ask_for_variables("libsqlite3"):
+        pytest.skip("needs a sqlite3 of its own, which asks for variables")
+    library = late.program.folder.parent / "library" / "site-packages"
+    late.program._replace(folder=library).write({"loads.py": "import sqlite3\n"})
+    text = f"""
         import os, sys, time
         def work():
-            if 'CHANGED' in os.environ:
-                os.environ['LEVEL'] = '3'
-            import uses, settings, fit
-            print(settings.LEVEL, uses.settings is settings, uses.fit is fit)
-            print([getattr(one.__spec__, 'loader') is one.__loader__ for one in (uses, settings)])
+            os.environ['{variable}'] = '1'
+            import fit, loads
+            print(loads.sqlite3.connect(':memory:').execute('select 7').fetchall())
         work()
-        sys.stdout.flush()
-        memory = os.path.join(os.environ['XDG_CACHE_HOME'], 'holdfast', 'imports')
-        if os.environ['HOLDFAST_ROUND'] == '1' and 'WAITS' in os.environ:
-            while not (os.path.isdir(memory) and [n for n in os.listdir(memory) if n[0] != '.']):
-                time.sleep(0.01)
-            sys.exit(1)
         """
-    late.program.write({"changing.py": text})
-    learning = late("warm", "changing.py", WAITS="1")
-    assert output_of(learning, 1)[0].startswith(b"None True True\n")
-    run = late("warm", "changing.py", CHANGED="1")
-    assert "uses" in run.events("ZygoteReady")[0]["late"]
-    assert output_of(run)[0] == output_of(late("cold", "changing.py", CHANGED="1"))[0]
-    assert output_of(run)[0].startswith(b"3 True True\n")
+    late.program.write({"program.py": textwrap.dedent(text) + textwrap.dedent(WAIT)})
+    learning = late("warm", WAITS="1")
+    assert output_of(learning, 1) == [b"[(7,)]\n", b""]
+    last = learning.events("ZygoteReady")[-1].get("late", [])
+    assert last == (["fit", "loads"] if ahead is None else ahead)
+
+
+def can_ask_for_variables(library: str) -> bool:
+    import sqlite3  # noqa: F401 - so that it is loaded
+
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    paths = {line.split(None, 5)[-1] for line in maps if library in line}
+    return any(b"getenv" in Path(path).read_bytes() for path in paths)
+
+
+def test_behind_a_setting_of_a_module_nothing_is_imported_ahead(late) -> None:
+    """It may look at it: what it makes of numbers would be of another type."""
+    library = late.program.folder.parent / "library" / "site-packages"
+    torch = "TYPE = 'torch.float32'\ndef get_default_dtype():\n    return TYPE\n"
+    makes = "import torch\nMADE = torch.get_default_dtype()\n"
+    late.program._replace(folder=library).write({"torch.py": torch, "makes.py": makes})
+    text = """
+        import os, sys, time
+        import torch
+        def work():
+            import fit
+            torch.TYPE = 'torch.float64'
+            import makes
+            print(makes.MADE)
+        work()
+        """
+    late.program.write({"program.py": textwrap.dedent(text) + textwrap.dedent(WAIT)})
+    learning = late("warm", WAITS="1")
+    assert output_of(learning, 1) == [b"torch.float64\n", b""]
+    assert learning.events("ZygoteReady")[-1]["late"] == ["fit"]
 
 
 KEEPS_RANK = """
@@ -228,40 +327,29 @@ def test_the_store_is_served_from_the_middle_of_an_import_too(program) -> None:
     assert [log.read_text() for log in logs] == [".True 2 True\n"] * 2
 
 
-def test_what_is_imported_behind_an_effect_lies_ready_at_the_first_launch(program, same) -> None:
-    """Whatever comes first shows first, and once; a filter holds for warnings of a later import."""
+def test_what_is_imported_behind_an_effect_is_ahead_at_the_first_launch(program, same) -> None:
+    """Unless it shows: whatever comes first shows first, and once."""
     library = program.folder.parent / "library" / "site-packages"
-    noisy = """
-        import sys, warnings
-        print('noise', flush=True)
-        print('more', file=sys.stderr)
-        import logging
-        logging.getLogger('noisy').debug('starts %s', 'here')
-        warnings.warn('noisy thing')
-        warnings.warn('other thing')
-        class Thing: pass
-        """
-    program._replace(folder=library).write({"noisy.py": noisy, "calm.py": "import noisy\nX = 1"})
+    noisy = "import logging\nprint('noise')\nlogging.getLogger('noisy').debug('starts')\n"
+    library_files = {"noisy.py": noisy, "calm.py": "import wave\nX = 1", "mixed.py": "import noisy"}
+    program._replace(folder=library).write(library_files)
     script = """
         import logging
-        import sys
         import warnings
-        print('first', 'noisy' in sys.modules)
+        print('first')
         warnings.filterwarnings('ignore', 'noisy')
         logging.basicConfig(level=10, format='%(levelname)s %(name)s %(message)s %(funcName)s')
-        from noisy import Thing
-        print('second', Thing.__module__, 'noisy' in sys.modules)
         import calm
-        print(calm.X, [f[0] for f in warnings.filters][:2])
+        print('second', calm.X)
+        import noisy, mixed
+        print([f[0] for f in warnings.filters][:2])
         """
     env = {"PYTHONPATH": str(library), "XDG_CACHE_HOME": str(library)}
     run = same("program.py", files={"program.py": script}, env=env)
-    assert run.events("AgentStarted")[0]["late"] == ["from noisy import Thing", "calm"]
-    assert run.events("ZygoteReady")[0]["late"] == ["from noisy import Thing", "calm"]
-    assert run.stdout.startswith(b"first False\nnoise\nsecond noisy True\n")
-    assert b"DEBUG noisy starts here <module>" in run.stderr
-    assert b"other thing" in run.stderr
-    assert b"noisy thing" not in run.stderr
+    assert run.events("AgentStarted")[0]["late"] == ["calm", "noisy", "mixed"]
+    assert run.events("ZygoteReady")[0]["late"] == ["calm"]
+    assert run.stdout.startswith(b"first\nsecond 1\nnoise\n")
+    assert b"DEBUG noisy starts <module>" in run.stderr
 
 
 def test_what_comes_first_of_the_standard_library_brings_nothing_else(program, same) -> None:

@@ -1,4 +1,4 @@
-"""What an import changes outside of modules is seen; and taken back and repeated, or named.
+"""What an import changes outside of modules is seen, and so is what a program has set before.
 
 All in one interpreter of its own, which finds these files as the zygote does.
 """
@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.processes import bare, zygote
 
+FINDER = "type('Finder', (), {'find_spec': lambda *_: None})()"
 CHANGES = {
     "the signal handlers": "import signal; signal.signal(40, lambda *_: None)",
     "sys.excepthook": "sys.excepthook = print",
@@ -41,8 +42,22 @@ CHANGES = {
     "threading.excepthook": "import threading; threading.excepthook = print",
     "the locale": "locale.setlocale(locale.LC_ALL, 'C.UTF-8')",
     "the numbers of random": "random.random()",
+    "sys.path": "sys.path.append('/a')",
+    "sys.meta_path": f"sys.meta_path.insert(0, {FINDER})",
+    "the filters of warnings": "import warnings; warnings.resetwarnings()",
 }
-"""What cannot be repeated, with what changes it."""
+"""What has its time, with what changes it."""
+SETTINGS = {
+    "VARIABLE": "import os; os.environ['VARIABLE'] = 'x'",
+    "HOME": "import os; del os.environ['HOME']",
+    "logger a.b": "logging.getLogger('a.b').setLevel(10)",
+    "logger a": "logging.getLogger('a').addHandler(logging.NullHandler())",
+    "logger root": "logging.basicConfig()",
+    "loggers that were there are disabled": "logging.getLogger('a.b').disabled = True",
+    "filter error Warning (None) (None 0)": "import warnings; warnings.simplefilter('error')",
+    "": f"import warnings; warnings.simplefilter('ignore'); sys.meta_path.append({FINDER})",
+}
+"""What a program may set before an import that does so too; no name: in any order."""
 LOOK = """
 import json, locale, logging, random, sys
 sys.path[:0] = {folders!r}
@@ -50,38 +65,10 @@ from surroundings import State
 del sys.path[:{count}]
 found = []
 for statement in {statements!r}:
-    before = State({{}})
+    before = State()
     exec(statement)
-    found.append(before.unrepeatable(State({{}})))
+    found.append([before.broken(), *sorted(before.set_by())])
 sys.__stdout__.write(json.dumps(found))
-"""
-AGAIN = """
-import logging, sys
-sys.path[:0] = {folders!r}
-from surroundings import Change, State
-del sys.path[:{count}]
-log = logging.getLogger('log')
-
-def look():
-    handlers = [type(one).__name__ for one in log.handlers]
-    print(log.level, log.propagate, handlers, log.isEnabledFor(30))
-
-log.addHandler(logging.StreamHandler())
-before = State({{}})
-log.setLevel(40)
-log.propagate = False
-log.handlers[:] = [logging.NullHandler()]
-logging.getLogger('log.new').setLevel(50)
-change = Change(before, State({{}}), (b'', b''), [])
-look()
-before.restore()
-look()
-print(logging.getLogger('log.new').level)
-log.setLevel(10)
-log.addHandler(logging.Handler())
-change.repeat()
-look()
-print(logging.getLogger('log.new').level)
 """
 
 
@@ -90,7 +77,7 @@ def run(text: str, **values: object) -> str:
     text = text.format(folders=folders, count=len(folders), **values)
     done = subprocess.run(
         [sys.executable, "-c", text],
-        env={"LC_ALL": "C"},
+        env={"LC_ALL": "C", "HOME": "/"},
         capture_output=True,
         text=True,
         check=True,
@@ -99,23 +86,18 @@ def run(text: str, **values: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, str]:
+def found() -> dict[str, list[str]]:
     """What is said to have changed, by what was changed."""
-    words = json.loads(run(LOOK, statements=list(CHANGES.values())))
-    return dict(zip(CHANGES, words, strict=True))
+    statements = [*SETTINGS.values(), *CHANGES.values()]
+    words = json.loads(run(LOOK, statements=statements))
+    return dict(zip([*SETTINGS, *CHANGES], words, strict=True))
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_what_cannot_be_repeated_is_named(found: dict[str, str], what: str) -> None:
-    assert found[what] == what
+def test_what_has_its_time_is_named(found: dict[str, list[str]], what: str) -> None:
+    assert found[what][0] == what
 
 
-def test_loggers_are_set_back_and_changed_again() -> None:
-    """Whatever the program does to them in between: the import comes after it."""
-    assert run(AGAIN).splitlines() == [
-        "40 False ['NullHandler'] False",
-        "0 True ['StreamHandler'] True",
-        "0",
-        "40 False ['Handler', 'NullHandler'] False",
-        "50",
-    ]
+@pytest.mark.parametrize("what", SETTINGS)
+def test_what_may_be_set_early_is_told_by_its_name(found: dict[str, list[str]], what: str) -> None:
+    assert found[what][1:] == [what] * bool(what)

@@ -20,6 +20,7 @@ PRELOAD, WORK, ENDINGS, LIKE_COLD, MODULES, NUMBERS, STREAMS, LATE, LEAVING, DIF
         "leaving", "differences",
     )
 )  # fmt: skip
+VARIABLES = WARM.format("variables")
 FUNCTIONS, PLAN = CALLS.format("functions"), CALLS.format("plan")
 STACKS = f"{DIFFERENCES}::test_what_stacks_are_asked_by_is_in_cold_workers_too"
 IN_A_WORKER = f"{PRELOAD}::test_where_only_a_worker_can_go_on_it_is_forked_there"
@@ -102,11 +103,14 @@ SCRIPTS = {
     ),
     "`gc.get_freeze_count()`": f"{DIFFERENCES}::test_what_was_preloaded_is_frozen",
     "`sitecustomize`": f"{DIFFERENCES}::test_what_sets_up_an_interpreter_ran_once_without_a_rank",
-    "A second finder of ours": (
-        f"{DIFFERENCES}::test_a_finder_of_ours_is_there_while_something_is_on_the_shelf"
+    "What workers import late is in": (
+        f"{DIFFERENCES}::test_what_a_late_import_changed_in_other_modules_is_there_from_the_start"
     ),
-    "What is on the shelf": (
-        f"{DIFFERENCES}::test_what_the_shelf_changed_in_other_modules_is_there_from_the_start"
+    "What a late import takes": (
+        f"{LATE}::test_behind_a_setting_of_a_module_nothing_is_imported_ahead"
+    ),
+    "A variable that comes from a file": (
+        f"{VARIABLES}::test_a_variable_that_no_launch_has_set_before_is_known_to_the_next"
     ),
     "An allocator's own thread": (
         "stacks/test_stacks.py::test_the_result_is_the_same_warm_cold_and_under_torchrun"

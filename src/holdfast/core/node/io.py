@@ -122,7 +122,9 @@ class ImportsLearned(Record, frozen=True):
 
     modules: tuple[str, ...]
     under: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """For some of them, the variables that had been changed before: reading one is not the same."""
+    """For some of them, what the program had set before: using it is not the same."""
+    too_early: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of what was imported ahead, what has used a variable that the program then set, and which."""
 
 
 class ImportLeft(Record, frozen=True):

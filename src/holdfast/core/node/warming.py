@@ -83,8 +83,23 @@ def learned(state: AgentState, event: ImportsLearned) -> list[AgentEffect]:
     state.late = (*state.late, *new)[:MOST_LATE]
     for module in set(new) & event.under.keys():
         state.under[module] = event.under[module]
-    state.has_more_to_learn = state.has_more_to_learn or bool(new)
-    return improve_soon(state) if new else []
+    said = _too_early(state, event.too_early)
+    state.has_more_to_learn = state.has_more_to_learn or bool(new or said)
+    return [*said, *improve_soon(state)] if new or said else []
+
+
+def _too_early(state: AgentState, used: dict[str, tuple[str, ...]]) -> list[AgentEffect]:
+    """Note what the program sets before it comes to modules that have been imported ahead."""
+    said: list[AgentEffect] = []
+    for module in state.late:
+        known = state.under.get(module, ())
+        new = [name for name in used.get(module, ()) if name not in known]
+        if new:
+            state.under[module] = (*known, *new)
+            name = module_of(module) or module
+            words = "from the next round on, each worker imports"
+            said.append(Say(f"{words} {name} itself: the program sets {new[0]} before it does so"))
+    return said
 
 
 def improve_soon(state: AgentState) -> list[AgentEffect]:

@@ -5,7 +5,7 @@ Rules
 2. What is imported ahead is what each worker would import before it can call the function: the
    main module's imports, where `multiprocessing` has it imported again, then those of the
    function's own module. What the function names or imports when it runs is imported ahead too,
-   but is not there until a worker asks for it (`processes/zygote/shelf.py`).
+   where that makes no difference (`processes/zygote/surroundings.py`).
 3. A zygote is for functions that need more than the standard library: without that a fresh
    interpreter is there as soon.
 4. Two contexts may have the same zygote if all that a fresh interpreter would take from its
@@ -48,6 +48,8 @@ class WarmPlan(Struct, frozen=True):
     options: tuple[str, ...]
     steps: tuple[str, ...]
     late: tuple[str, ...]
+    sets: tuple[str, ...]
+    """Variables that the function may set."""
     environment: dict[str, str]
     """What all workers have in common, now and after a restart."""
     per_worker: tuple[str, ...]
@@ -62,7 +64,7 @@ class WarmPlan(Struct, frozen=True):
     def key(self) -> tuple[object, ...]:
         """The same for contexts that may share a zygote."""
         variables = tuple(sorted(self.environment.items()))
-        what = (self.interpreter, self.options, self.steps, self.late, self.per_worker)
+        what = (self.interpreter, self.options, self.steps, self.late, self.sets, self.per_worker)
         return (*what, variables, self.always_set, self.sys_path, self.argv, self.surroundings)
 
 
@@ -106,6 +108,7 @@ def _plan(
         options=options,
         steps=steps,
         late=late,
+        sets=function_imports.names_in(function, arguments) if late else (),
         environment=common | shared,
         per_worker=differing,
         always_set=tuple(n for n in differing if all(n in own for own in envs.values())),

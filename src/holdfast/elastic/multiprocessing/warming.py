@@ -136,6 +136,7 @@ def _to_prepare(nest: Nest) -> messages.Preload:
         late=plan.late,
         avoid=tuple(findings.avoid),
         under={},
+        sets=plan.sets,
         trusted=(),
         per_worker_names=plan.per_worker,
         always_set=plan.always_set,

@@ -534,6 +534,13 @@ def shared_mappings() -> set[str]:
     return found
 
 
+def mapped_libraries() -> set[str]:
+    """The files of the shared libraries that this process has loaded."""
+    with open("/proc/self/maps", "rb") as file:
+        paths = [os.fsdecode(line.rstrip(b"\n")).split(None, 5)[5:] for line in file]
+    return {path for (path,) in filter(None, paths) if ".so" in path}
+
+
 def close_all_but(kept: int) -> None:
     """Close every descriptor of this process, but for the standard streams and this one."""
     for number in open_descriptors():

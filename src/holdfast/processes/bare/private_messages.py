@@ -189,6 +189,7 @@ class Preload(Message):
     late: tuple[str, ...]
     avoid: tuple[str, ...]
     under: dict[str, tuple[str, ...]]
+    """For some of what is late: what the program was seen to set before it came to it."""
     trusted: tuple[str, ...]
     per_worker_names: tuple[str, ...]
     always_set: tuple[str, ...]
@@ -200,6 +201,8 @@ class Preload(Message):
     sys_path: tuple[str, ...] | None = None
     """For functions: the caller's."""
     not_own: tuple[str, ...] = ()
+    sets: tuple[str, ...] = ()
+    """Variables that the program may set beside the steps, by its text."""
 
 
 class CloseZygote(Message):

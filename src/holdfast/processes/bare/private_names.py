@@ -186,16 +186,6 @@ def variables() -> dict[bytes, bytes]:
     return os.environ._data  # type: ignore[attr-defined,no-any-return]
 
 
-@uses(WARM_START, "warnings", "_filters_mutated")
-def set_warning_filters(filters: list[Any]) -> None:
-    """Have these filters of warnings, and none that was remembered."""
-    import warnings
-
-    module: Any = warnings
-    module.filters[:] = filters
-    module._filters_mutated()
-
-
 @uses(WARM_START, "tempfile", "_sys")
 def watch_temporary_files(tempfile: Any, asked: Callable[[str], None] | None) -> None:
     """Have this called with the event before `tempfile` makes something; None: no longer."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -55,6 +55,21 @@ def late_imports(function: Callable[..., Any], arguments: list[tuple[Any, ...]])
     return [name for name in dict.fromkeys(named) if _is_late(name)]
 
 
+def names_in(function: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> tuple[str, ...]:
+    """What a function, or one that it calls by name, may set as a variable: its texts."""
+    found = {text for code in _codes_of(_innermost(function)) for text in _texts(code.co_consts)}
+    found.update(text for own in arguments for text in _texts(own))
+    return tuple(sorted(found))
+
+
+def _texts(constants: Iterable[Any]) -> Iterator[str]:
+    for constant in constants:
+        if isinstance(constant, str) and constant.isidentifier():
+            yield constant
+        elif isinstance(constant, tuple | list | frozenset | dict):
+            yield from _texts(constant)
+
+
 def _is_late(name: str) -> bool:
     top = name.partition(".")[0]
     return (
@@ -64,16 +79,30 @@ def _is_late(name: str) -> bool:
 
 def _named_by(function: Any) -> Iterator[str]:
     """Modules that a function, or one of those that it calls by name, names or imports."""
-    pending, seen = [function], {id(function)}
-    while pending and len(seen) < MOST_FUNCTIONS:
-        current = pending.pop()
+    for current in _called_by(function):
         for code in _codes(getattr(current, "__code__", None)):
             yield from _imports(code)
             for name in code.co_names:
                 value = current.__globals__.get(name)
                 if isinstance(value, ModuleType):
                     yield value.__name__
-                elif isinstance(value, FunctionType) and id(value) not in seen:
+
+
+def _codes_of(function: Any) -> Iterator[CodeType]:
+    for current in _called_by(function):
+        yield from _codes(getattr(current, "__code__", None))
+
+
+def _called_by(function: Any) -> Iterator[Any]:
+    """The function, and those not installed that it calls by name."""
+    pending, seen = [function], {id(function)}
+    while pending and len(seen) < MOST_FUNCTIONS:
+        current = pending.pop()
+        yield current
+        for code in _codes(getattr(current, "__code__", None)):
+            for name in code.co_names:
+                value = current.__globals__.get(name)
+                if isinstance(value, FunctionType) and id(value) not in seen:
                     seen.add(id(value))
                     if not preload.installed(value.__module__ or "", None):
                         pending.append(value)

@@ -31,14 +31,16 @@ if TYPE_CHECKING:
     WhenLoaded = dict[str, Callable[[ModuleType], str]]
 
     from holdfast.processes.bare import private_names
+    from holdfast.processes.zygote import surroundings
 else:
     import private_names
+    import surroundings
 
 MKDIR = os.mkdir
 MOST = 2000
 """How many modules a worker tells of at most."""
 MOST_CHANGED = 100
-"""And how many variables, with each."""
+"""And how much that the program has set, with each."""
 ASKED_OF_A_WORKER = {
     "tempfile.mkdtemp": "it makes a temporary folder when imported",
     "tempfile.mkstemp": "it makes a temporary file when imported",
@@ -128,7 +130,11 @@ class Watch:
         self._ask: Callable[[str], None] | None = None
         self._tell: Callable[[str], None] | None = None
         self._tempfile: ModuleType | None = None
-        """Where it is made to say what it does; it may be on the shelf later."""
+        """Where it is made to say what it does."""
+        self.uses: dict[str, set[str]] = {}
+        """What was imported ahead of its time, with the variables that it has used."""
+        self.look: Callable[[], None] = lambda: None
+        """In a worker: tell of such that it has changed since."""
         self._finder = Finder(self._begins)
         sys.meta_path.insert(0, self._finder)
         if not self._finder.is_asked():
@@ -166,16 +172,19 @@ class Watch:
         # The list stays as it is: who is being asked may be on it, and the next would be left out.
         sys.meta_path = [finder for finder in sys.meta_path if finder is not self._finder]
 
-    def report(self, channel: str, passed_over: list[str]) -> None:
+    def report(
+        self, channel: str, passed_over: list[str], set_ahead: dict[str, str | None]
+    ) -> None:
         """In a worker: tell what is imported from now on.
 
         `passed_over` are packages that cannot be imported ahead: told is what they import.
+        `set_ahead` are the variables that the program is known to set; None: to remove.
         """
         self.guard(None)
         sys.meta_path.remove(self._finder)
-        sys.meta_path.insert(0, self._finder)  # Before the shelf, which finds much.
+        sys.meta_path.insert(0, self._finder)  # Others may have put theirs before it.
         told: set[str] = set()
-        at_first = dict(private_names.variables())
+        at_first = surroundings.Settings(set_ahead)
         places = ("site-packages", "dist-packages")
         folders = tuple(entry + os.sep for entry in sys.path if entry.endswith(places))
         inside = tuple(name + "." for name in passed_over)
@@ -185,14 +194,19 @@ class Watch:
             if root in told or root.partition(".")[0] in sys.stdlib_module_names:
                 return
             told.add(root)
-            changed = ",".join(changed_since(at_first)[:MOST_CHANGED])
-            send(channel, {"imported": root, "changed": changed})
+            changed = at_first.changed()
+            if len(changed) > MOST_CHANGED:
+                changed = [surroundings.ALL]
+            send(channel, {"imported": root, "changed": ",".join(changed)})
             if len(told) == MOST:
                 self._tell = None
 
         self._tell = tell if folders else None
+        if self.uses:
+            self.look = too_early(channel, at_first, self.uses)
 
     def _begins(self, name: str) -> None:
+        self.look()
         if self._tell is not None and name not in sys.modules:
             self._tell(name)
 
@@ -249,12 +263,27 @@ def outermost(name: str, folders: tuple[str, ...], passed_over: tuple[str, ...])
     return name
 
 
-def changed_since(before: dict[bytes, bytes]) -> list[str]:
-    """The names of variables that have another value now, or are there or gone."""
-    now = private_names.variables()
-    if now == before:
-        return []
-    return [os.fsdecode(n) for n in {*now, *before} if now.get(n) != before.get(n)]
+def too_early(
+    channel: str, at_first: surroundings.Settings, uses: dict[str, set[str]]
+) -> Callable[[], None]:
+    """Returns what tells the agent of variables that were used ahead, and have changed since."""
+    seen = dict(at_first.variables)
+    told: set[tuple[str, str]] = set()
+
+    def look() -> None:
+        now = private_names.variables()
+        if now == seen:
+            return
+        seen.clear()
+        seen.update(now)
+        changed = set(at_first.changed_variables())
+        for root, used in uses.items():
+            for name in sorted(used & changed):
+                if (root, name) not in told:
+                    told.add((root, name))
+                    send(channel, {"imported_too_early": root, "changed": name})
+
+    return look
 
 
 def send(channel: str, message: dict[str, str | float]) -> None:

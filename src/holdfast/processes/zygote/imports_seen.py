@@ -50,6 +50,11 @@ class ImportsSeen:
         look = partial(self._is_installed, module)
         self._lane.do(look, lambda found: self._add(module, changed) if found else None)
 
+    def take_too_early(self, module: object, changed: object) -> None:
+        """A worker has changed a variable that this one has used, which was imported ahead."""
+        if isinstance(module, str) and isinstance(changed, str) and not self._closed:
+            self._post(ImportsLearned((), too_early={module: (changed,)}))
+
     def _add(self, module: str, changed: object) -> None:
         if self._closed:
             return

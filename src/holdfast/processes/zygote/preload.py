@@ -20,29 +20,45 @@ from __future__ import annotations
 
 import importlib
 import os
+from typing import NamedTuple
 
 from holdfast.core.protocol.preload_steps import module_of
 from holdfast.processes.zygote.reading.foreseen import foreseen
 from holdfast.processes.zygote.reading.places import ModulePath, installed_folders, packages_above
 from holdfast.processes.zygote.reading.statements import Reader
 from holdfast.processes.zygote.reading.values import Absent, Scope, Unforeseeable
+from holdfast.processes.zygote.reading.variables import variables_set
+
+ROOT_LOGGER = "logger root"
+"""As `surroundings.py` has it."""
+
+
+class Plan(NamedTuple):
+    """What a program does at first, as far as reading tells."""
+
+    steps: tuple[str, ...]
+    late: tuple[str, ...] = ()
+    """What it imports behind the steps."""
+    sets: tuple[str, ...] = ()
+    """Variables that it may set beside the steps."""
 
 
 def plan(source_path: str, program_folder: str | None, extra: tuple[str, ...]) -> tuple[str, ...]:
     """The steps to take ahead for a program, then the import of extra modules, asked by name."""
-    return read_program(source_path, program_folder, extra)[0]
+    return read_program(source_path, program_folder, extra).steps
 
 
-def read_program(
-    source_path: str, program_folder: str | None, extra: tuple[str, ...]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def read_program(source_path: str, program_folder: str | None, extra: tuple[str, ...]) -> Plan:
     """The steps as in `plan`, and what comes behind where they end."""
     reader = _read(source_path, program_folder, "__main__")
     steps = _with(reader, extra)
     late = tuple(
         each for each in reader.steps.late if module_of(each) not in extra and each not in extra
     )
-    return steps, (*late, *foreseen((*steps, *late), reader.texts, reader.is_installed))
+    texts = [file.text for file in reader.files]
+    late = (*late, *foreseen((*steps, *late), texts, reader.is_installed))
+    sets = variables_set(reader.files, steps, reader.find_own)
+    return Plan(steps, late, (*sets, ROOT_LOGGER) if reader.steps.sets_logging else sets)
 
 
 def _with(reader: Reader, extra: tuple[str, ...]) -> tuple[str, ...]:

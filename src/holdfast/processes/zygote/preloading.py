@@ -11,9 +11,12 @@ Rules
    worker (`put_right.py`); and a module that the user named (`--preload`) may read what it likes.
 4. If an import leaves behind what workers would share or lose, it is too late to stop. The step is
    rejected with the reason, and another zygote does without it.
-5. What workers are known to import late is imported too, after the steps, onto a shelf
-   (`shelf.py`). A module that cannot be, does not stop the others: it is named, with those around
-   it, and another zygote leaves them out.
+5. What workers are known to import late is imported too, after the steps, if it makes no difference
+   when it is: if nothing of it can show before its time, and if it neither reads nor sets what the
+   program sets before it comes to it (`surroundings.py`). A module that does not stop the others:
+   it is named, with those around it, and another zygote leaves them out.
+6. What was imported ahead serves as it is. Nothing is ever imported a second time: what a library
+   has registered or opened would be there twice.
 
 Standard library only: loaded by path, in the zygote.
 """
@@ -23,37 +26,45 @@ from __future__ import annotations
 import os
 import sys
 import time
-from importlib.machinery import ExtensionFileLoader, PathFinder
+from importlib.machinery import PathFinder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
+    from holdfast.processes.bare import linux
     from holdfast.processes.bare import private_messages as messages
     from holdfast.processes.zygote import (
         fitness,
         generators,
         put_right,
         run_as_main,
-        shelf,
         surroundings,
     )
     from holdfast.processes.zygote.environment_watch import EnvironmentWatch
 else:
     import fitness
     import generators
+    import linux
     import private_messages as messages
     import put_right
-    import shelf
     import surroundings
     from environment_watch import EnvironmentWatch
 
-READ_BY_LIBRARIES = (
-    "BLIS_", "CUDA_", "GLOO_", "GOMP_", "GRPC_", "JAX_", "KMP_", "LD_", "MALLOC_", "MKL_", "NCCL_",
-    "NUMEXPR_", "OMP_", "OPENBLAS_", "PYTORCH_", "TF_", "TORCH_", "VECLIB_", "XLA_",
+LOOKED_AT = "locale", "logging", "random", "warnings"
+"""Loaded first, so that it shows what an import does to them."""
+READ_WHEN_LOADED = (
+    "CUDA_", "GLOO_", "JAX_", "NCCL_", "PYTORCH_", "TORCH_",
 )  # fmt: skip
-"""Variables that libraries read by themselves when they are loaded, which cannot be seen."""
+"""Variables that libraries read by themselves when they are loaded, or when a device or a group is
+first used, which no import does."""
+READ_WHEN_COMPUTING = (
+    "BLIS_", "GOMP_", "GRPC_", "KMP_", "MKL_", "NUMEXPR_", "OMP_", "OPENBLAS_", "TF_", "VECLIB_",
+    "XLA_",
+)  # fmt: skip
+"""And those that they read when something is first computed, which any import may do."""
+USED_UNSEEN = (*READ_WHEN_COMPUTING, surroundings.MODULE, surroundings.ALL)
+"""Where the program sets one of these, no import is known to be without it."""
 
 
 class Preloading:
@@ -73,7 +84,6 @@ class Preloading:
         self.own_tree = fitness.OwnTree(request.own_folders, self.ask, request.not_own)
         self.put_right = put_right.PutRight()
         self.generators = generators.Generators()
-        self.shelf = shelf.Shelf()
         self.set: dict[str, str | None] = {}
         """Variables that were set as the program will set them; None: removed."""
         self.added_to_path: list[str] = []
@@ -84,9 +94,11 @@ class Preloading:
         self._done: list[str] = []
         self._costs: dict[str, float] = {}
         self._unfit: dict[str, str] = {}
-        self._on_shelf: list[str] = []
+        self._late: list[str] = []
+        self.uses: dict[str, set[str]] = {}
+        """By what was imported late: what it reads and sets."""
         self._set_late: set[str] = set()
-        """Variables that modules change which are imported late."""
+        """What modules have set that are imported late."""
         self._is_late = False
         self._footing = fitness.Footing()
         self._step = ""
@@ -120,7 +132,7 @@ class Preloading:
         first = steps.index(avoided[0]) if avoided else len(steps)
         reason = self._take_all(steps[:first])
         if not reason and not self.in_worker:
-            self._take_late()
+            self._take_late(steps[first:])
             reason = self._take_all(steps[first:])
         if reason:
             return self._rejected(reason)
@@ -135,8 +147,8 @@ class Preloading:
             return messages.LateUnfit(reasons=dict(self._unfit))
         return messages.Preloaded(
             steps=tuple(self._done),
-            late=tuple(self._on_shelf),
-            has_torch="torch.distributed" in {**self.shelf.modules(), **sys.modules},
+            late=tuple(self._late),
+            has_torch="torch.distributed" in sys.modules,
             stopped_in=stopped_in,
             reason=reason,
         )
@@ -241,80 +253,97 @@ class Preloading:
 
     # What is imported late.
 
-    def _take_late(self) -> None:
-        self.shelf.begin()
+    def _take_late(self, steps_after: list[str]) -> None:
+        """Import what workers import late; `steps_after` are those that are still to come."""
+        to_be_set = {variable_of(step) for step in steps_after}
         self._is_late = True
-        for module in ("locale", "logging", "random") if self._request.late else ():
-            if module not in sys.modules:
-                self._import_aside(module)  # So that it shows what logs, draws from it, or sets it.
         for root in self._request.late:
-            if not self._is_avoided(module_of(root) or root) and root not in sys.modules:
-                self._on_shelf += [root] if self._import_aside(root) else []
+            if self._is_avoided(module_of(root) or root) or root in sys.modules:
+                continue
+            changed = (self._changed_before(root) | to_be_set) - self._set_late
+            if not _any_begins(changed, USED_UNSEEN):
+                self._late += [root] if self._import_early(root, changed) else []
         self._is_late = False
-        self.shelf.is_full({*self._request.per_worker_names, *self._set_late})
-        if not self._on_shelf:
-            sys.meta_path.remove(self.shelf)
 
-    def _import_aside(self, root: str) -> bool:
-        """Returns whether anything of it is on the shelf now."""
-        footing, loaded = fitness.Footing(), set(sys.modules)
-        before = surroundings.State(self.shelf.modules())
-        printed = self._printed.measure()
+    def _changed_before(self, root: str) -> set[str]:
+        """What the program sets before it imports this, beside the steps, as far as is known."""
+        return {*self._request.sets, *self._request.under.get(root, ())}
+
+    def _import_early(self, root: str, changed: set[str]) -> bool:
+        """Returns whether anything of it was imported; it is unfit if that makes a difference."""
+        for module in LOOKED_AT:
+            import_as_program(f"import {module}")
+        footing, loaded = fitness.Footing(), len(sys.modules)
+        before, printed = surroundings.State(), self._printed.measure()
+        libraries = linux.mapped_libraries()
         self.watch.names_read = set()
         problem = ""
+        said = surroundings.Said()
         try:
-            with surroundings.Said() as said:
+            with said:
                 import_as_program(root if module_of(root) else f"import {root}")
-        except ImportError as error:
-            problem = f"importing it raised {type(error).__name__}: {error}"
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             problem = f"importing it raised {type(error).__name__}: {error}"
-            loaded.discard(root)
-        modules = {name: one for name, one in sys.modules.items() if name not in loaded}
-        if not modules:
-            self.shelf.put_back(before)  # It is nowhere to be found, or was there already.
-            return False
-        after = surroundings.State(self.shelf.modules())
-        loads_native = any(map(is_native, modules.values()))
-        problem = problem or self._late_problem(root, footing, before, after, loads_native)
+        is_shown = said.is_shown or self._printed.measure() != printed
+        if problem and len(sys.modules) == loaded and not is_shown:
+            return False  # It is nowhere to be found.
+        uses = self.watch.names_read | said.by | before.set_by()
+        both = {n for n in uses if n in changed or n.startswith(beginnings(changed))}
+        both |= before.concerned_by(changed)
+        problem = problem or self._difference(before.broken(), is_shown, both)
+        if _any_begins(changed, READ_WHEN_LOADED):
+            problem = problem or reads_unseen(linux.mapped_libraries() - libraries)
+        problem = problem or footing.reason()
         if problem:
             self._unfit.setdefault(module_of(root) or root, problem)
-        change = surroundings.Change(before, after, self._printed.since(printed), said.words)
-        self._set_late.update(map(os.fsdecode, (*change.set, *change.removed)))
+        self._set_late |= before.set_by()
+        self.uses[root] = uses
         self._printed.cut(printed)
-        taken = {n: m for n, m in modules.items() if not self.shelf.has_handed_out(n)}
-        asked = shelf.Asked(self.watch.names_read, READ_BY_LIBRARIES if loads_native else ())
-        self.shelf.put(shelf.Group(root, taken, change, asked), before)
         return True
 
-    def _late_problem(
-        self,
-        root: str,
-        footing: fitness.Footing,
-        before: surroundings.State,
-        after: surroundings.State,
-        loads_native: bool,
-    ) -> str:
-        what = before.unrepeatable(after)
-        if what:
-            return f"it changes {what} when imported"
-        changed = self._request.under.get(root, ())
-        changed_by_program = set(changed).difference(self.set, self._set_late)
-        read = self.watch.names_read & changed_by_program
-        if read:
-            return f"it reads {min(read)} when imported, which the program sets first"
+    def _difference(self, broken: str, is_shown: bool, both: set[str]) -> str:
+        """Why it is not the same when it is imported early; else empty."""
+        if broken:
+            return f"it changes {broken} when imported"
+        if is_shown:
+            return "it prints, warns or logs when imported"
+        if both:
+            return f"it uses {min(both)} when imported, which the program sets first"
         if self.watch.kept_elsewhere():
             return "it keeps a copy of the environment when imported"
-        if loads_native and any(name.startswith(READ_BY_LIBRARIES) for name in changed_by_program):
-            return "it loads a library that may read a variable which the program sets first"
-        return footing.reason()
+        return ""
 
     def _is_avoided(self, module: str) -> bool:
         return any(is_inside(module, name) for name in self._request.avoid)
 
 
-def is_native(module: Any) -> bool:
-    return isinstance(getattr(module, "__loader__", None), ExtensionFileLoader)
+def _any_begins(names: set[str], beginnings: tuple[str, ...]) -> bool:
+    return any(name.startswith(beginnings) for name in names)
+
+
+def beginnings(names: set[str]) -> tuple[str, ...]:
+    """Those of which the rest is put together: `f"NCCL_{name}"`."""
+    return tuple(name for name in names if name.endswith("_"))
+
+
+def reads_unseen(libraries: set[str]) -> str:
+    """Say so if one of these files may ask for variables by itself."""
+    for path in sorted(libraries):
+        try:
+            with open(path, "rb") as file:
+                if b"getenv" in file.read():
+                    return (
+                        f"it loads {os.path.basename(path)}, which may read what the program sets"
+                    )
+        except OSError:
+            return f"it loads {path} when imported, which is gone"
+    return ""
+
+
+def variable_of(step: str) -> str:
+    """The variable that a step sets or removes; empty if it does neither."""
+    verb, _, rest = step.partition(" ")
+    return rest.partition("=")[0].strip("-?") if verb == "environ" else ""
 
 
 def is_inside(module: str, package: str) -> bool:

@@ -48,7 +48,7 @@ else:
 
 OWN_MODULES = (
     "wire", "linux", "private_names", "fitness", "zygote_server", "run_as_main", "preloading",
-    "environment_watch", "put_right", "shelf", "surroundings", "import_reports", "private_messages",
+    "environment_watch", "put_right", "surroundings", "import_reports", "private_messages",
     "leaving", "stack_handler", "generators",
 )  # fmt: skip
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -180,9 +180,11 @@ def run(order: BirthOrder) -> None:
         else:
             exec(code, main)
         order.leaving.status = 0
+        order.watch.look()
         order.leaving.await_end()
     except SystemExit as error:
         order.leaving.ended_by(error)
+        order.watch.look()
         order.leaving.await_end()
         raise
     except BaseException as error:
@@ -230,7 +232,7 @@ def take_identity(order: BirthOrder) -> None:
     if order.stopped:
         order.printed.print_again()
     if order.worker.learns and "HOLDFAST_CHANNEL" in order.env:
-        order.watch.report(order.env["HOLDFAST_CHANNEL"], order.avoided)
+        order.watch.report(order.env["HOLDFAST_CHANNEL"], order.avoided, order.set_ahead)
     else:
         order.watch.end()
 

@@ -1,10 +1,15 @@
-"""What lies outside of modules, how an import changes it, and how that is done again.
+"""What lies outside of modules, and what importing one changes there.
 
-An import fills modules; it may also set variables, filters and loggers, print, warn. What is laid
-on the shelf has done so too early: it is taken back (`State.restore`), kept (`Change`), and done
-again when a worker comes to that import. What cannot be is named (`State.unrepeatable`).
+An import fills modules; it may also set variables, filters and loggers, print, warn. What is
+imported ahead of its time does so too early. Where that can show, the worker imports it by itself.
 
-Standard library only: loaded by path, in the zygote.
+Rules
+1. What belongs to the whole process (`State.fixed`) and what is printed, warned of or logged has
+   its time: an import that changes or says any of it is not done early.
+2. Variables, loggers and filters of warnings (`Settings`) may be set early, as long as the program
+   has not set the same before: then the later one of the two would not be the one that holds.
+
+Standard library only: loaded by path, in the zygote, and used in workers.
 """
 
 from __future__ import annotations
@@ -17,59 +22,130 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
+    from collections.abc import Mapping
     from typing import Any
 
     from holdfast.processes.bare import private_names
-
-    Logger = tuple[tuple[Any, ...], list[Any], list[Any]]
-    """Level and switches of a logger, its handlers and its filters."""
 else:
     import private_names
 
 EVERY_LEVEL = 1
 DECIMAL = 28, "ROUND_HALF_EVEN"
 """How `decimal` counts when it is loaded."""
+FINDS_NOTHING = frozenset({"ReloadDetector"})
+"""Finders that only look on: absl's."""
+LOGGER, ROOT = "logger ", "root"
+DISABLED = "loggers that were there are disabled"
+FILTER = "filter "
+MODULE = "module "
+"""Beside the names of variables, these tell what was set."""
+ALL = "*"
+"""In place of what was set, where that is too much to be told."""
+UNTOUCHED = 0, True, (), ()
+SHOWN_AT_FIRST = 30
+"""The level from which on a record is shown that nobody has asked for."""
+
+
+class Settings:
+    """What a program sets, and imports set too, at one moment."""
+
+    def __init__(self, ahead: Mapping[str, str | None] | None = None) -> None:
+        """`ahead` are variables as the program is going to set them; None: removed."""
+        self.variables = dict(private_names.variables())
+        for name, value in (ahead or {}).items():
+            self.variables.pop(os.fsencode(name), None)
+            if value is not None:
+                self.variables[os.fsencode(name)] = os.fsencode(value)
+        self.loggers, self.disabled = _loggers()
+        filters = getattr(sys.modules.get("warnings"), "filters", ())
+        self.filters = {_name_of(one) for one in filters if one[0] != "ignore"}
+        """Of two that ignore, it makes no difference which one comes first."""
+        self.modules = _set_in_modules()
+
+    def changed(self) -> list[str]:
+        """What differs now: names of variables, of loggers, and what concerns all loggers."""
+        now = Settings()
+        found = self.changed_variables()
+        found += [
+            LOGGER + name
+            for name, one in now.loggers.items()
+            if one != self.loggers.get(name, UNTOUCHED)
+        ]
+        found += [DISABLED] * (not now.disabled <= self.disabled)
+        found += [FILTER + name for name in now.filters ^ self.filters]
+        return found + [MODULE + name for name in now.modules ^ self.modules]
+
+    def changed_variables(self) -> list[str]:
+        """The names of those that have another value now, or are there or gone."""
+        before, after = self.variables, private_names.variables()
+        names = {*before, *after} if before != after else ()
+        return [os.fsdecode(n) for n in names if before.get(n) != after.get(n)]
+
+
+def _set_in_modules() -> set[str]:
+    """What modules make of numbers by now, where that is not what it is at first."""
+    torch: Any = sys.modules.get("torch")
+    found = {
+        f"torch.{name}"
+        for name, at_first in (
+            ("get_default_dtype", "torch.float32"),
+            ("get_default_device", "cpu"),
+        )
+        if hasattr(torch, name) and str(getattr(torch, name)()) != at_first
+    }
+    jax = getattr(sys.modules.get("jax"), "config", None)
+    return found | {"jax.config.jax_enable_x64"} if getattr(jax, "jax_enable_x64", 0) else found
+
+
+def _name_of(one: tuple[Any, ...]) -> str:
+    return f"{one[0]} {one[2].__name__} {one[1:2]} {one[3:]}".replace(",", "")
+
+
+def _loggers() -> tuple[dict[str, tuple[Any, ...]], set[str]]:
+    """Level, switches, handlers and filters of each; and those that are disabled."""
+    logging: Any = sys.modules.get("logging")
+    known = [*logging.root.manager.loggerDict.items(), (ROOT, logging.root)] if logging else []
+    found = [(name, one) for name, one in known if isinstance(one, logging.Logger)]
+    return (
+        {n: (one.level, one.propagate, (*one.handlers,), (*one.filters,)) for n, one in found},
+        {name for name, one in found if one.disabled},
+    )
 
 
 class State:
-    """What lies outside of modules, at one moment. Some modules are loaded, but hidden."""
+    """What lies outside of modules, at one moment."""
 
-    def __init__(self, hidden: dict[str, ModuleType]) -> None:
-        warnings: Any = sys.modules.get("warnings")
-        modules = {**hidden, **sys.modules}
-        self.logging: Any = modules.get("logging")
-        self.environ = dict(private_names.variables())
-        self.filters = list(warnings.filters) if warnings else []
-        self.format = getattr(warnings, "formatwarning", None)
-        self.path = list(sys.path)
-        self.finders = list(sys.meta_path)
-        self.loggers = _loggers(self.logging)
-        self.fixed = {**_of_interpreter(), **_of_library(modules), **_random_numbers(modules)}
-        """What cannot be repeated, as far as what it belongs to is loaded."""
+    def __init__(self) -> None:
+        self.settings = Settings()
+        self.filters = list(getattr(sys.modules.get("warnings"), "filters", ()))
+        self.finders = [f for f in sys.meta_path if type(f).__name__ not in FINDS_NOTHING]
+        self.fixed = {**_of_interpreter(), **_of_library(), **_random_numbers()}
+        """What has its time, as far as what it belongs to is loaded."""
 
-    def unrepeatable(self, later: State) -> str:
-        """What was changed between the two and cannot be done again; else empty."""
+    def broken(self) -> str:
+        """What was changed since then and has its time; else empty."""
+        later = State()
         for what, value in self.fixed.items():
             if value != later.fixed.get(what, value):
                 return what
+        if later.finders[: len(self.finders)] != self.finders:
+            return "sys.meta_path"  # Behind those that are there, one finds only what is its own.
+        if any(one not in later.filters for one in self.filters):
+            return "the filters of warnings"
         return ""
 
-    def restore(self) -> None:
-        """Set everything that can be repeated back to how it was."""
-        for name in private_names.variables().keys() - self.environ.keys():
-            del os.environ[os.fsdecode(name)]
-        for name, value in self.environ.items():
-            if private_names.variables().get(name) != value:
-                os.environ[os.fsdecode(name)] = os.fsdecode(value)
-        sys.path[:] = self.path
-        sys.meta_path[:] = self.finders
-        _set_filters(self.filters)
-        _set_format(self.format)
-        for logger, now in _loggers(self.logging).items():
-            before = self.loggers.get(logger, UNTOUCHED)
-            if now != before:
-                _change_logger(self.logging, logger, now, before)
+    def set_by(self) -> set[str]:
+        """What was set since then, in the words of `Settings.changed`."""
+        return set(self.settings.changed())
+
+    def concerned_by(self, changed: set[str]) -> set[str]:
+        """What of this would have made a difference to what was set since then."""
+        found, now = set(), State()
+        if now.settings.loggers.keys() != self.settings.loggers.keys():
+            found.add(DISABLED)
+        if now.filters != self.filters:
+            found |= {name for name in changed if name.startswith(FILTER)}
+        return found & changed
 
 
 def _of_interpreter() -> dict[str, Any]:
@@ -82,6 +158,7 @@ def _of_interpreter() -> dict[str, Any]:
         "sys.displayhook": sys.displayhook,
         "sys.unraisablehook": sys.unraisablehook,
         "sys.breakpointhook": sys.breakpointhook,
+        "sys.path": list(sys.path),
         "sys.path_hooks": list(sys.path_hooks),
         "the standard streams": (sys.stdin, sys.stdout, sys.stderr),
         "who traces or profiles": (sys.gettrace(), sys.getprofile()),
@@ -97,9 +174,9 @@ def _of_interpreter() -> dict[str, Any]:
     }
 
 
-def _of_library(modules: dict[str, Any]) -> dict[str, Any]:
+def _of_library() -> dict[str, Any]:
     """Of what the standard library keeps for the whole process."""
-    of = modules.get
+    of: Any = sys.modules.get
     logging, warnings, threading, locale = map(of, ("logging", "warnings", "threading", "locale"))
     sockets, processes, decimal = map(of, ("socket", "multiprocessing", "decimal"))
     numbers = decimal.getcontext() if decimal else None
@@ -113,7 +190,7 @@ def _of_library(modules: dict[str, Any]) -> dict[str, Any]:
         found["how loggers are made"] = logging.getLoggerClass(), logging.getLogRecordFactory()
         found["what is logged at all"] = logging.root.manager.disable
     if warnings:
-        found["how warnings are shown"] = warnings.showwarning
+        found["how warnings are shown"] = warnings.showwarning, warnings.formatwarning
     if threading:
         found["threading.excepthook"] = threading.excepthook
     if locale:
@@ -121,9 +198,10 @@ def _of_library(modules: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _random_numbers(modules: dict[str, Any]) -> dict[str, int]:
+def _random_numbers() -> dict[str, int]:
     """How far each generator is that is loaded: an import may draw from it, or seed it."""
-    plain, numpy, torch = map(modules.get, ("random", "numpy.random", "torch.random"))
+    of: Any = sys.modules.get
+    plain, numpy, torch = map(of, ("random", "numpy.random", "torch.random"))
     states = {
         "random": plain and plain.getstate(),
         "numpy.random": numpy and (numpy.get_state()[1].tobytes(), numpy.get_state()[2]),
@@ -132,36 +210,13 @@ def _random_numbers(modules: dict[str, Any]) -> dict[str, int]:
     return {f"the numbers of {name}": hash(state) for name, state in states.items() if state}
 
 
-UNTOUCHED: Logger = (0, True, False), [], []
-
-
-def _loggers(logging: Any) -> dict[str, Logger]:
-    """All but the root, which is not set back."""
-    known = logging.root.manager.loggerDict.items() if logging else ()
-    return {
-        name: ((one.level, one.propagate, one.disabled), list(one.handlers), list(one.filters))
-        for name, one in known
-        if isinstance(one, logging.Logger)
-    }
-
-
-def _change_logger(logging: Any, name: str, before: Logger, after: Logger) -> None:
-    """Do to it what led from one to the other, whatever else was done to it."""
-    logger = logging.getLogger(name)
-    if before[0] != after[0]:
-        level, logger.propagate, logger.disabled = after[0]
-        logging.Logger.setLevel(logger, level)  # Not what a class of its own makes of it.
-    for own, old, new in zip((logger.handlers, logger.filters), before[1:], after[1:], strict=True):
-        own[:] = [one for one in own if one not in old or one in new]
-        own.extend(one for one in new if one not in old and one not in own)
-
-
 class Said:
-    """Keeps what would be shown of warnings, and what is logged at any level."""
+    """Notices what would be shown of warnings, and who logs."""
 
     def __init__(self) -> None:
-        self.words: list[Any] = []
-        """In their order: records of logging, and the arguments of warnings."""
+        self.is_shown = False
+        self.by: set[str] = set()
+        """Loggers whose records show only where the program has set one of these."""
 
     def __enter__(self) -> Said:
         logging, warnings = _loggers_and_warnings()
@@ -169,22 +224,25 @@ class Said:
             warnings.showwarning, logging.Logger.handle, logging.root.level,
         )  # fmt: skip
 
-        def keep_warning(message: Any, category: Any, file: str, line: int, *_: Any) -> None:
-            self.words.append((message, category, file, line))
+        def notice_warning(*_: Any, **__: Any) -> None:
+            self.is_shown = True
 
-        def keep_record(_: Any, record: Any) -> None:
-            self.words.append(record)
+        def notice_record(logger: Any, record: Any) -> None:
+            self.is_shown = self.is_shown or record.levelno >= SHOWN_AT_FIRST
+            while logger is not None:
+                self.by.add(LOGGER + logger.name)
+                logger = logger.parent
 
-        warnings.showwarning = self._keep_warning = keep_warning
-        logging.Logger.handle = self._keep_record = keep_record
+        warnings.showwarning = self._notice_warning = notice_warning
+        logging.Logger.handle = self._notice_record = notice_record
         logging.root.setLevel(EVERY_LEVEL)
         return self
 
     def __exit__(self, *_: object) -> None:
         logging, warnings = _loggers_and_warnings()
-        if warnings.showwarning is self._keep_warning:
+        if warnings.showwarning is self._notice_warning:
             warnings.showwarning = self._shows
-        if logging.Logger.handle is self._keep_record:
+        if logging.Logger.handle is self._notice_record:
             logging.Logger.handle = self._handles
         if logging.root.level == EVERY_LEVEL:
             logging.root.setLevel(self._level)
@@ -195,92 +253,3 @@ def _loggers_and_warnings() -> tuple[Any, Any]:
     import warnings
 
     return logging, warnings
-
-
-def _say(word: Any) -> None:
-    """Show or log it now, as the program's filters, levels and handlers have it."""
-    if isinstance(word, tuple):
-        sys.modules["warnings"].warn_explicit(*word)
-        return
-    logger = sys.modules["logging"].getLogger(word.name)
-    if logger.isEnabledFor(word.levelno):
-        what = (word.msg, word.args, word.exc_info, word.funcName)
-        place = (word.name, word.levelno, word.pathname, word.lineno)
-        logger.handle(logger.makeRecord(*place, *what, None, word.stack_info))
-
-
-class Change:
-    """What an import changed outside of modules, to be done again."""
-
-    def __init__(
-        self, before: State, after: State, printed: tuple[bytes, bytes], said: list[Any]
-    ) -> None:
-        self.printed = printed
-        self.said = said
-        self.set = {k: v for k, v in after.environ.items() if before.environ.get(k) != v}
-        self.removed = [name for name in before.environ if name not in after.environ]
-        self.filters = _added(before.filters, after.filters)
-        self.format = after.format if after.format is not before.format else None
-        self.path = _added(before.path, after.path)
-        self.finders = _added(before.finders, after.finders)
-        self.logging = after.logging
-        self.loggers = {
-            name: (before.loggers.get(name, UNTOUCHED), logger)
-            for name, logger in after.loggers.items()
-            if logger != before.loggers.get(name, UNTOUCHED)
-        }
-
-    def repeat(self, *, in_silence: bool = False) -> None:
-        """Do it again; what was shown is left out where nobody is to see it twice."""
-        for name, value in self.set.items():
-            os.environ[os.fsdecode(name)] = os.fsdecode(value)
-        for name in self.removed:
-            os.environ.pop(os.fsdecode(name), None)
-        _add(sys.path, self.path)
-        _add(sys.meta_path, self.finders)
-        if any(self.filters):
-            warnings: Any = sys.modules["warnings"]
-            filters = list(warnings.filters)
-            _add(filters, self.filters)
-            _set_filters(filters)
-        _set_format(self.format)
-        for logger, change in self.loggers.items():
-            _change_logger(self.logging, logger, *change)
-        if not in_silence:
-            self._show()
-
-    def _show(self) -> None:
-        for descriptor, text in enumerate(self.printed, start=1):
-            written = 0
-            while written < len(text):
-                written += os.write(descriptor, text[written:])
-        for word in self.said:
-            _say(word)
-
-
-def _added(before: list[Any], after: list[Any]) -> tuple[list[Any], list[Any]]:
-    """What is new: before the first of those that were there, and behind it."""
-    new = [entry for entry in after if entry not in before]
-    firsts = [after.index(entry) for entry in before if entry in after]
-    first = min(firsts, default=len(after))
-    front = [entry for entry in new if after.index(entry) < first]
-    return front, [entry for entry in new if entry not in front]
-
-
-def _add(target: list[Any], added: tuple[list[Any], list[Any]]) -> None:
-    front, back = added
-    target[:0] = [entry for entry in front if entry not in target]
-    target.extend(entry for entry in back if entry not in target)
-
-
-def _set_filters(filters: list[Any]) -> None:
-    warnings: Any = sys.modules.get("warnings")
-    if warnings and warnings.filters != filters:
-        private_names.set_warning_filters(filters)
-
-
-def _set_format(function: Any) -> None:
-    """Have warnings written like this; None: as they are."""
-    warnings: Any = sys.modules.get("warnings")
-    if function is not None and warnings:
-        warnings.formatwarning = function

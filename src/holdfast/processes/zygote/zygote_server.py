@@ -145,7 +145,7 @@ class ZygoteServer:
         self.copies: list[tuple[dict[Any, Any], Any, str]] = []
         self.pids: list[tuple[dict[str, Any], str]] = []
         self.preloaded: frozenset[str] = frozenset()
-        """All modules that are loaded, on the shelf or not, when workers are forked."""
+        """All modules that are loaded when workers are forked."""
 
     def serve(self) -> run_as_main.BirthOrder | None:
         """Do as asked until the spawner hangs up; returns an order in each worker."""
@@ -286,18 +286,18 @@ class ZygoteServer:
     def get_ready_to_fork(self) -> None:
         """Find what has to be put right in each worker, while it can still be looked for."""
         if self.preloading is not None:
-            loaded = {**self.preloading.shelf.modules(), **sys.modules}
+            loaded = dict(sys.modules)
             self.copies = self.preloading.watch.copies()
             self.pids = cached_pids(loaded)
             self.preloading.generators.find(loaded)
             self.preloaded = frozenset(loaded)
+            self.watch.uses = self.preloading.uses
         gc.collect()
         gc.freeze()
 
     def put_right(self) -> None:
         """In a worker, whose environment is its own by now."""
-        shelved = self.preloading.shelf.modules() if self.preloading is not None else {}
-        loaded = {**shelved, **sys.modules}
+        loaded = dict(sys.modules)
         run_as_main.renew_memories(loaded)
         environment_watch.fill_in(self.copies)
         for names, name in self.pids:

@@ -63,7 +63,9 @@ class CallReader:
         if name in ("builtins.hasattr", "builtins.getattr"):
             return self._named_attribute(given)
         if name in harmless.LATER and name not in harmless.CALL:
-            self._steps.go_on_later()
+            if name in harmless.FILTERS and given.arguments[:1] != [Known("ignore")]:
+                raise Unforeseeable("a warning may be shown, or raise")
+            self._steps.go_on_later(sets_logging=name.startswith("logging."))
             return Plain()
         if name not in harmless.CALL or (name == "hydra.main" and _hydra_warns(given)):
             raise Unforeseeable(f"{name} is called")
@@ -87,7 +89,7 @@ class CallReader:
         unlikely = self._steps.certainty is Certainty.UNLIKELY
         if unlikely and kind == "logger" and name in harmless.SAYS_OF_LOGGER:
             return BUILT_IN
-        if kind == "logger" and name in harmless.LATER_OF_LOGGER:
+        if kind == "logger" and name in harmless.SAYS_OF_LOGGER:
             self._steps.go_on_later()
             return Plain()
         if (kind, name) not in harmless.METHODS:

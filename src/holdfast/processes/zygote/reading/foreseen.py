@@ -1,12 +1,12 @@
 """What installed packages import once a program uses something of them: known beforehand.
 
 Workers tell what they import late, and later rounds and launches have it ready. What nearly every
-program of a kind comes to is known without that, so that it lies on the shelf at the first launch.
+program of a kind comes to is known without that, so that it is there at the first launch.
 
 Rules
 1. A row counts where the program takes the package, and names what brings the module along.
-2. It lies on the shelf like what was learned: it shows when the program comes to it, and is
-   imported anew where the program has changed what it read. A row that is wrong costs time only.
+2. It is imported ahead like what was learned, under the same conditions. A row that is wrong costs
+   time only.
 """
 
 from __future__ import annotations

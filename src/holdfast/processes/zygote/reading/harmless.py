@@ -173,14 +173,14 @@ LATER = frozenset({
     "logging.disable", "matplotlib.use", "multiprocessing.set_start_method", "numpy.random.seed",
     "os.makedirs", "os.mkdir", "random.seed", "signal.signal", "torch.cuda.manual_seed",
     "torch.cuda.manual_seed_all", "torch.manual_seed", "torch.multiprocessing.set_sharing_strategy",
-    "torch.multiprocessing.set_start_method", "torch.set_default_dtype",
+    "torch.multiprocessing.set_start_method",
     "torch.set_float32_matmul_precision", "torch.set_num_threads",
-    "torch.use_deterministic_algorithms", "warnings.filterwarnings", "warnings.resetwarnings",
+    "torch.use_deterministic_algorithms", "warnings.filterwarnings",
     "warnings.simplefilter", *SAYS,
 })  # fmt: skip
 """What an import behind it may notice, or show, but what sets no variable and no module path. What
-is imported from there on can lie ready, as what workers import late does: it shows in its place."""
-LATER_OF_LOGGER = frozenset({*SAYS_OF_LOGGER, "addHandler", "setLevel"})
+is imported from there on is imported ahead where it makes no difference (`surroundings.py`)."""
+FILTERS = frozenset({"warnings.filterwarnings", "warnings.simplefilter"})
 
 LEAVES = frozenset({"builtins.exit", "builtins.quit", "os._exit", "os.abort", "sys.exit"})
 """What ends the program."""

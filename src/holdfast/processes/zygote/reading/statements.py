@@ -40,6 +40,7 @@ from holdfast.processes.zygote.reading.values import (
     Value,
     is_foreign,
 )
+from holdfast.processes.zygote.reading.variables import OwnFile
 
 SOURCE_LIMIT = 512 * 1024
 """Bytes of a program that is still read."""
@@ -64,8 +65,8 @@ class Reader:
         places = ModulePath(program_folder)
         self.steps = Steps(places)
         self.imports = Imports(places, self.steps, self.read)
-        self.texts: list[bytes] = []
-        """Of the program's own files, as far as they were read."""
+        self.files: list[OwnFile] = []
+        """The program's own, as far as they were read."""
         self._places = places
         self._expressions = Expressions(self.steps, self.imports)
         self._file = FileBeingRead("")
@@ -74,6 +75,19 @@ class Reader:
     def is_installed(self, module: str) -> bool:
         return self._places.top_is_installed(module) and self._places.find(module) is not None
 
+    def find_own(self, module: str) -> OwnFile | None:
+        """A module of the program, which need not have been read."""
+        try:
+            if self._places.top_is_installed(module) or self._places.owner(module) != "own":
+                return None
+            spec = self._places.find(module)
+            if spec is None or not (spec.origin or "").endswith(".py"):
+                return None
+            with open(spec.origin or "", "rb") as file:
+                return OwnFile(spec.parent or "", file.read(SOURCE_LIMIT))
+        except (OSError, ValueError):
+            return None
+
     def read(self, path: str, name: str, package: str, scope: Scope) -> None:
         """Read one file. Raises `Unforeseeable` where the reading ends."""
         try:
@@ -81,8 +95,8 @@ class Reader:
                 raise Unforeseeable("not a file that is read")
             with open(path, "rb") as file, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self.texts.append(file.read())
-                tree = ast.parse(self.texts[-1], path)
+                self.files.append(OwnFile(package, file.read()))
+                tree = ast.parse(self.files[-1].text, path)
         except (OSError, SyntaxError, ValueError, MemoryError) as error:
             raise Unforeseeable from error  # The worker itself will say what is wrong with it.
         scope.names.update(__name__=Known(name), __file__=Known(path), __package__=Known(package))

@@ -47,10 +47,13 @@ class Steps:
         self._taken: set[tuple[str, str]] = set()
         self._environment: dict[str, Value | None] = {}
         self._is_later = False
+        self.sets_logging = False
+        """Whether records of later imports may be shown that would not be otherwise."""
 
-    def go_on_later(self) -> None:
+    def go_on_later(self, *, sets_logging: bool = False) -> None:
         """From here on, imports are no steps: before them lies what they may notice."""
         self._is_later = True
+        self.sets_logging = self.sets_logging or sets_logging
 
     def has(self, module: str) -> bool:
         """Whether a module is loaded by what was found so far."""
