@@ -98,7 +98,7 @@ def test_a_verb_that_reads_journals_ends_with_130(
 
 
 def test_following_a_job_of_slurm_ends_with_130(holdfast: Path, tmp_path: Path) -> None:
-    for name, text in (("squeue", ""), ("scontrol", "touch asked; exec sleep 600")):
+    for name, text in (("squeue", ""), ("scontrol", ": > asked; exec sleep 600")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     words = (holdfast, "slurm", "follow", "7")

@@ -13,6 +13,8 @@ from .slurm_cluster import SlurmCluster
 from .test_slurm_submit import number_of, submit
 
 SAVING = Path(__file__).with_name("saving_job.py")
+FREEZER = Path("/sys/fs/cgroup/freezer")
+"""What `proctrack/cgroup` needs of this machine."""
 
 
 def folder_of(job: PlacedJob, number: str) -> Path:
@@ -88,11 +90,16 @@ def with_cgroups(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, holdfast: Path
 ) -> Iterator[PlacedJob]:
     """A cluster of one node whose tasks alone are signalled."""
+    if not FREEZER.is_dir():
+        pytest.skip(f"needs {FREEZER}")
     cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"), 1, proctrack="proctrack/cgroup")
     try:
         yield PlacedJob(cluster, tmp_path, holdfast)
     finally:
         cluster.close()
+        for node in cluster.nodes:  # What its daemon makes for itself, and leaves.
+            for folder in sorted(FREEZER.glob(f"slurm_{node.name}/**/"), reverse=True):
+                folder.rmdir()
 
 
 def test_at_the_time_limit_there_is_time_to_save(with_cgroups: PlacedJob) -> None:

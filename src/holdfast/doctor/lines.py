@@ -112,7 +112,7 @@ class Line:
         return bytes(received)
 
 
-class Door:
+class ThreadedServer:
     """Where others dial: each who does is served in a thread of its own, until it is closed."""
 
     def __init__(self, port: int, serve: Callable[[socket.socket], None]) -> None:
@@ -151,7 +151,7 @@ class Gathering:
     def __init__(self, port: int, side: ServerSide, kind: type[Any]) -> None:
         self._side, self._kind = side, kind
         self._came: SimpleQueue[tuple[Line, Any]] = SimpleQueue()
-        self._door = Door(port, self._take_in)
+        self._server = ThreadedServer(port, self._take_in)
 
     def next(self, deadline: float) -> tuple[Line, Any] | None:
         """The next who came, with its first word; None when the time is over."""
@@ -161,7 +161,7 @@ class Gathering:
             return None
 
     def close(self) -> None:
-        self._door.close()
+        self._server.close()
 
     def _take_in(self, accepted: socket.socket) -> None:
         line = Line(accepted)

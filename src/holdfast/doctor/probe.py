@@ -89,7 +89,7 @@ def main(task_file: str) -> None:
     task = msgspec.json.decode(Path(task_file).read_bytes(), type=Task)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     facts = reading.read(task.environ, log_dir=task.log_dir)
-    pings = lines.Door(0, _answer_pings)
+    pings = lines.ThreadedServer(0, _answer_pings)
     me = Peer(rank, facts.names.host, _addresses(), pings.port)
     mine = Introduced(me, Examined(rank, facts))
     found = _first(task, mine, size) if rank == 0 else _other(task, mine)
