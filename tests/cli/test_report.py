@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from holdfast.cli import moments
 from holdfast.core.protocol.errors import UsageError
 from holdfast.observe.causes import in_words
 from holdfast.observe.journal import JournalHeader, Step
+
+from ..another_user import STRANGER
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -118,6 +121,32 @@ def test_a_run_is_found_by_its_name_where_logs_go_by_default(
     assert unknown.returncode == 2
     assert "no run called 'third'" in unknown.stderr
     assert "second, first" in unknown.stderr
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", ["story", "pipe", "link"])
+def test_what_another_user_leaves_where_logs_go_is_not_looked_at(
+    tmp_path: Path, logs: Path, run_holdfast: Run, kind: str
+) -> None:
+    """Its story would be shown as the last of this user's jobs; its pipe would be waited for."""
+    place = tmp_path / "tmp"
+    folder = place / "holdfast_false"
+    place.mkdir()
+    theirs = shutil.copytree(logs, tmp_path / "theirs")
+    if kind == "link":
+        folder.symlink_to(theirs)
+    else:
+        shutil.move(theirs, folder)
+    if kind == "pipe":
+        (journal,) = folder.rglob("journal.jsonl")
+        journal.unlink()
+        os.mkfifo(journal)
+    os.chown(folder, STRANGER, STRANGER, follow_symlinks=False)
+    (journal,) = logs.rglob("journal.jsonl")
+    job = json.loads(journal.read_text().partition("\n")[0])["job"]
+    told = run_holdfast("report", job, env={**os.environ, "TMPDIR": str(place)})
+    assert told.returncode == 2
+    assert f"no run called {job!r}" in told.stderr
 
 
 @pytest.mark.parametrize(

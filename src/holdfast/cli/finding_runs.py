@@ -2,7 +2,9 @@
 
 Rules
 1. A file is a journal. A folder stands for the journals below it. Anything else is the name of a
-   run, and is looked for where logs go when nobody says where (`processes.output.log_layout`).
+   run, and is looked for where logs go when nobody says where (`processes.output.log_layout`): in
+   folders of this user alone. Anybody can leave a folder there, with a story that is not true, or
+   with a pipe in place of a journal.
 2. Journals of one run id belong together if their times overlap: a name may be used again.
 3. Where several jobs are found, the last one is meant, and the others are named.
 """
@@ -10,6 +12,7 @@ Rules
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from msgspec import Struct
 
 from holdfast.core.protocol.errors import UsageError
 from holdfast.processes.output.log_layout import temporary_folders
+from holdfast.runtime.private_folder import is_ours
 
 DEPTH = 4
 """How far below a folder journals are looked for: --log-dir, the run, what a user put around it."""
@@ -94,8 +98,16 @@ def _default_places() -> list[Path]:
         folder
         for parent in temporary_folders()
         for folder in sorted(parent.glob("holdfast_*"))
-        if folder.is_dir() and os.access(folder, os.R_OK | os.X_OK)
+        if _is_own(folder)
     ]
+
+
+def _is_own(folder: Path) -> bool:
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False  # It has just been removed.
+    return stat.S_ISDIR(found.st_mode) and is_ours(found)
 
 
 def _candidates(folders: Iterable[Path]) -> Iterator[_Candidate]:

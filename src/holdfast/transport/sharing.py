@@ -134,8 +134,6 @@ class EndpointShare:
     def serve(self, loop: Loop, server: Server, say: Callable[[str], None]) -> None:
         """Let the server have all connections that are for its job."""
         self._loop, self._server, self._say = loop, server, say
-        if self.name_taken_by:
-            say(f"{self._endpoint} is this job's alone; {self._not_shared()}")
         if self._claim is not None:
             loop.add_reader(self._claim.fileno(), self._on_claim_visited, self._claim)
         self._settle()
@@ -145,6 +143,8 @@ class EndpointShare:
         if self._listening is not None:
             self._server.listen(self._listening)
             self._listening = None
+            if self.name_taken_by:
+                self._say(f"{self._endpoint} is this job's alone; {self._not_shared()}")
             if self._door is not None:
                 self._door.open(self._loop, self._say)
                 self._server.neighbours = self._door
