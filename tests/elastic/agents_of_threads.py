@@ -14,6 +14,7 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
+from .. import torch_versions
 from ..waiting import DEADLINE_S
 
 """PyTorch may load hundreds of modules meanwhile: its first line in a log takes them."""
@@ -148,7 +149,8 @@ class Place:
 
 
 def agent(of: Library, program: Callable[[Place], Any], meeting: Meeting, **settings: Any) -> Any:
-    """An agent over threads that each call `program`, with the four hooks and nothing else."""
+    api = of.agent
+    torch_versions.needs((2, 11), api)  # Which takes a time for the shutdown.
     api = of.agent
 
     class ThreadAgent(api.SimpleElasticAgent):  # type: ignore[misc, name-defined]

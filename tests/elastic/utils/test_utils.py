@@ -164,6 +164,7 @@ def test_who_sets_the_level_sees_what_is_said(
 
 
 def test_the_state_of_a_process_is_a_letter(utils: Utils) -> None:
+    torch_versions.needs((2, 11), utils(""))
     states = utils("process_state")
     assert states.read_proc_state(os.getpid()) in ("R", "S")
     assert states.read_proc_state(2**22 + 1) is None

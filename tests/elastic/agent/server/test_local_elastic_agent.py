@@ -33,6 +33,7 @@ from holdfast.elastic.multiprocessing import DefaultLogsSpecs, RunProcsResult, S
 from holdfast.elastic.multiprocessing.errors import ChildFailedError
 from holdfast.elastic.rendezvous import RendezvousGracefulExitError, rendezvous_handler_registry
 
+from .... import torch_versions
 from ....free_ports import free_port
 from ....waiting import DEADLINE_S, until
 from ...agents_of_threads import OURS, THEIRS, Meeting, handler, library
@@ -684,6 +685,7 @@ class TestBoth:
 
     def test_a_configuration_has_the_same_fields(self, prefix: str, tmp_path: Path) -> None:
         api = importlib.import_module(f"{prefix}.launcher.api")
+        torch_versions.needs((2, 11), api)
         made = vars(api.LaunchConfig(1, 2, 3))
         assert made.pop("logs_specs") is not None
         assert made == {
@@ -713,6 +715,7 @@ class TestBoth:
 
     def test_timeouts(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
         api = importlib.import_module(f"{prefix}.launcher.api")
+        torch_versions.needs((2, 11), api)
         assert api.LaunchConfig(1, 1, 1, rdzv_timeout=5).rdzv_configs == {"timeout": 5}
         kept = api.LaunchConfig(1, 1, 1, rdzv_configs={"timeout": 6})
         assert kept.rdzv_configs == {"timeout": 6}

@@ -213,6 +213,7 @@ def test_the_summary_tells_who_failed_first_and_why(errors: Module, tmp_path: Pa
 
 
 def test_a_reader_of_logs_finds_exit_codes_and_signals_in_the_summary(errors: Module) -> None:
+    torch_versions.needs((2, 11), errors)  # Which names the signal.
     codes = {0: -9, 1: 3, 2: -15, 3: -64, 4: 130}
     failures = {
         rank: errors.ProcessFailure(rank, 100 + rank, code, "none") for rank, code in codes.items()

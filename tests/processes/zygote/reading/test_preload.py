@@ -220,10 +220,11 @@ def test_a_name_that_is_loaded_when_it_is_used_is_a_step(tmp_path: Path, monkeyp
         if os.x:
             x = lazy_x.Base
         """
-    assert steps_of(tmp_path, text) == (
-        "import lazy_x", "import eager_x", "import os", "from lazy_x import Base",
-        "from lazy_x import DEFAULT", "from lazy_x import Other",
-    )  # fmt: skip
+    steps = ["import lazy_x", "import eager_x", "import os", "from lazy_x import Base"]
+    steps.append("from lazy_x import DEFAULT")
+    if sys.version_info < (3, 14):  # From then on annotations are worked out when asked for.
+        steps.append("from lazy_x import Other")
+    assert steps_of(tmp_path, text) == tuple(steps)
     depends = "import lazy_x, os\nif os.x:\n    x = lazy_x.Base\nimport json"
     assert steps_of(tmp_path, depends) == ("import lazy_x", "import os")
     asks = "import lazy_x\nx = hasattr(lazy_x, 'Base')\nimport json"
