@@ -26,6 +26,7 @@ from holdfast.elastic.multiprocessing import (
     forking,
     start_processes,
 )
+from holdfast.elastic.multiprocessing.started_processes import StartedProcesses
 from holdfast.processes.bare import linux
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -272,6 +273,25 @@ def test_nothing_is_left_when_no_thread_can_be_started(
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="no more threads"):
         one_that_stays(tmp_path, kind)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_whoever_waits_is_told_of_the_end_though_the_clean_up_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go = StartedProcesses._let_spawner_go
+
+    def fail(processes: StartedProcesses) -> None:
+        let_go(processes)
+        raise LookupError("planted")
+
+    monkeypatch.setattr(StartedProcesses, "_let_spawner_go", fail)
+    context = one_that_stays(tmp_path, "command")
+    closing = threading.Thread(target=context.close, daemon=True)
+    closing.start()
+    closing.join(DEADLINE_S)
+    assert not closing.is_alive()
+    assert context._processes is None or context._processes._is_over
 
 
 @contextlib.contextmanager

@@ -148,6 +148,22 @@ def test_a_node_that_breaks_off_is_told_before_others_take_its_place(
     assert "ended with an error" in caplog.text
 
 
+def test_an_error_in_the_clean_up_leaves_nothing_behind(
+    join: Callable[[JobConfig], Membership], caplog: pytest.LogCaptureFixture
+) -> None:
+    node = join(config_of(free_place(), uuid.uuid4().hex, 1, 2))
+    wait_until(lambda: node.is_in_touch)
+    engine = node._node._engine
+    assert engine is not None
+    close = engine.close
+    engine.close = lambda: (close(), int("planted"))  # type: ignore[method-assign]
+    node._node.calls.put(int, "no number")
+    wait_until(lambda: not node._thread.is_alive())
+    assert node.has_ended
+    assert not node._node.calls._is_open
+    assert "'planted'" in caplog.text
+
+
 def test_a_port_that_cannot_be_had_is_told(join: Callable[[JobConfig], Membership]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

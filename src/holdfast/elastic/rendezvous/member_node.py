@@ -115,7 +115,10 @@ class MemberNode:
         if breaks_off and self._tether is not None:
             reset_tether(self._tether)  # Its end would say that no worker is left here.
             self._tether = None
-        self._close()
+        try:
+            self._close()
+        except Exception:
+            log.exception("holdfast: the end of this node's part in the job went wrong")
 
     def _make_engine(self) -> Engine:
         ports = Ports(

@@ -56,6 +56,18 @@ def test_a_sign_of_life_in_time_is_200() -> None:
     server.stop()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_after_an_error_no_probe_is_left_waiting() -> None:
+    server = started(now)
+    port = server.port
+    assert server._serving is not None
+    server._serving._calls.put(int, "planted")
+    server._serving._thread.join(DEADLINE_S)
+    with pytest.raises(ConnectionRefusedError):
+        probe(port)
+    server.stop()
+
+
 def test_it_listens_on_both_families() -> None:
     if not socket.has_dualstack_ipv6():
         pytest.skip("this machine has no IPv6")
