@@ -59,8 +59,8 @@ Usage: holdfast scale MIN:MAX [JOB]
 Change between how many nodes a job may have while it runs, in place of its --nnodes. Where
 more run than MAX, the round ends, uncounted, and the next has MAX nodes; the surplus stands
 by. Workers that ask `holdfast.draining()` save first, for up to --save-timeout. Where fewer
-run than MIN, the round goes on; the next one waits for MIN, up to --join-timeout. Nodes are not started or ended by this: those that are there get a seat or
-stand by.
+run than MIN, the round goes on; the next one waits for MIN, up to --join-timeout. Nodes are
+not started or ended by this: those that are there get a seat or stand by.
 
 {FINDING}"""
 SAVE_HELP = f"""\
