@@ -187,9 +187,12 @@ CHILDREN = f"""
 import os, signal, subprocess, sys
 import holdfast
 holdfast.draining(0)
+is_there, says = os.pipe()
 child = os.fork()
 if child == 0:
+    os.write(says, b"1")
     signal.pause()
+os.read(is_there, 1)
 executed = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
 for pid in (child, executed.pid):
     os.kill(pid, signal.SIGTERM)

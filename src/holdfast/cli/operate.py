@@ -47,8 +47,9 @@ goes on without the node if it can, or waits a while for another. NODE is a name
 RESTART_HELP = f"""\
 Usage: holdfast restart [JOB]
 
-End the present round and begin the next, with all workers started again. It is not counted
-against --max-restarts.
+End the present round and begin the next, with all workers started again. Workers that ask
+`holdfast.draining()` save first, for up to --save-timeout. It is not counted against
+--max-restarts.
 
 {FINDING}"""
 SCALE_HELP = f"""\
@@ -57,9 +58,9 @@ Usage: holdfast scale MIN:MAX [JOB]
 
 Change between how many nodes a job may have while it runs, in place of its --nnodes. Where
 more run than MAX, the round ends, uncounted, and the next has MAX nodes; the surplus stands
-by. Where fewer run than MIN, the round goes on; the next one waits for MIN, up to
---join-timeout. Nodes are not started or ended by this: those that are there get a seat or
-stand by.
+by. Workers that ask `holdfast.draining()` save first, for up to --save-timeout. Where fewer
+run than MIN, the round goes on; the next one waits for MIN, up to --join-timeout. Nodes are
+not started or ended by this: those that are there get a seat or stand by.
 
 {FINDING}"""
 SAVE_HELP = f"""\

@@ -108,7 +108,7 @@ class Timeouts(Struct, frozen=True):
     drain_s: float = 5.0
     """How long a leaving node, when too few would be left, waits for a replacement."""
     save_s: float = 20.0
-    """How long workers that listen (`holdfast.draining`) have to save when a node has to leave."""
+    """How long workers that listen (`holdfast.draining`) have to save before their round ends."""
     notice_s: float | None = None
     """How long after it was asked to leave this node is killed, where that is known; saving,
     waiting for a replacement and stopping then fit into it (`core.policy.timing`)."""

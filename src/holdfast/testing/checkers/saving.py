@@ -203,12 +203,13 @@ def _not_restarted(plan: Plan, history: History) -> Iterator[Violation]:
     asked: dict[int, float] = {}
     ended: dict[int, float] = {}
     for fact in only(history, Recorded, RoundEnding):
-        if isinstance(fact, RoundEnding):
-            ended.setdefault(fact.round, fact.at)
-        elif fact.document.ledger.restart:
-            asked.setdefault(fact.document.ledger.round, fact.at)
-        elif fact.document.ledger.outcome is not None:
-            ended.setdefault(fact.document.ledger.round, fact.at)
+        match fact:
+            case RoundEnding():
+                ended.setdefault(fact.round, fact.at)
+            case Recorded() if fact.document.ledger.outcome is not None:
+                ended.setdefault(fact.document.ledger.round, fact.at)
+            case Recorded() if fact.document.ledger.restart:
+                asked.setdefault(fact.document.ledger.round, fact.at)
     for number, asked_at in asked.items():
         until = ended.get(number, history[-1].at)
         if until > asked_at + within_s * DRIFT:
