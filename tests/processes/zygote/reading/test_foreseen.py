@@ -54,7 +54,7 @@ def test_the_programs_own_modules_are_looked_at_too(
     monkeypatch.setattr(foreseen, "FORESEEN", (row,))
     (tmp_path / "program.py").write_text("import msgspec\nimport training\n")
     (tmp_path / "training.py").write_text("def train():\n    return msgspec.optim\n")
-    steps, late, _ = preload.read_program(str(tmp_path / "program.py"), str(tmp_path), ())
+    steps, late, *_ = preload.read_program(str(tmp_path / "program.py"), str(tmp_path), ())
     assert (steps, late) == (("import msgspec",), ("msgspec.yaml",))
 
 
