@@ -1,4 +1,4 @@
-"""What a package is known to import once a program uses it lies ready at the first launch."""
+"""What a package is known to import once a program uses it: imported ahead at the first launch."""
 
 from __future__ import annotations
 
