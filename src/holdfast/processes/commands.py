@@ -89,14 +89,15 @@ def how_to_start(config: JobConfig) -> AgentStarted:
 
 
 @cache
-def variables_set(program: Program) -> tuple[str, ...]:
-    """What the program may set somewhere, by its own files."""
+def variables_set(program: Program) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the program may set somewhere, by its own files, and what it imports before that."""
     from holdfast.processes.zygote import preload
 
     source = program_file(program)
     if source is None:
-        return ()
-    return preload.read_program(source, program_folder(program), ()).sets
+        return (), ()
+    read = preload.read_program(source, program_folder(program), ())
+    return read.sets, read.in_order
 
 
 def program_file(program: Program) -> str | None:

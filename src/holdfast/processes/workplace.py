@@ -324,6 +324,7 @@ class Workplace:
     def _start_zygote(self, effect: StartZygote) -> None:
         names = environment.per_worker(self.config)
         folder = self._program_folder
+        sets, in_order = variables_set(self.config.program) if effect.late else ((), ())
         self._crew.request(
             messages.Preload(
                 interpreter=self._launch.interpreter[0],
@@ -338,7 +339,8 @@ class Workplace:
                 always_set=tuple(n for n in names if n not in environment.NOT_ALWAYS_SET),
                 program_folder=folder,
                 own_folders=own_folders(effect.steps, folder),
-                sets=variables_set(self.config.program) if effect.late else (),
+                sets=sets,
+                in_order=in_order,
             )
         )
 

@@ -254,14 +254,18 @@ def can_ask_for_variables(library: str) -> bool:
 def test_behind_a_setting_of_a_module_nothing_is_imported_ahead(late) -> None:
     """It may look at it: what it makes of numbers would be of another type."""
     library = late.program.folder.parent / "library" / "site-packages"
-    torch = "TYPE = 'torch.float32'\ndef get_default_dtype():\n    return TYPE\n"
+    torch = (
+        "TYPE = None\ndef get_default_dtype():\n    assert TYPE, 'too soon'\n    return TYPE\n"
+        "print('left to the worker')\nimport inside\nTYPE = 'torch.float32'\n"
+    )
     makes = "import torch\nMADE = torch.get_default_dtype()\n"
     late.program._replace(folder=library).write({"torch.py": torch, "makes.py": makes})
+    late.program._replace(folder=library).write({"inside.py": ""})
     text = """
         import os, sys, time
-        import torch
         def work():
             import fit
+            import torch
             torch.TYPE = 'torch.float64'
             import makes
             print(makes.MADE)
@@ -269,7 +273,8 @@ def test_behind_a_setting_of_a_module_nothing_is_imported_ahead(late) -> None:
         """
     late.program.write({"program.py": textwrap.dedent(text) + textwrap.dedent(WAIT)})
     learning = late("warm", WAITS="1")
-    assert output_of(learning, 1) == [b"torch.float64\n", b""]
+    printed = b"left to the worker\ntorch.float64\n"
+    assert output_of(learning, 0) == output_of(learning, 1) == [printed, b""]
     assert learning.events("ZygoteReady")[-1]["late"] == ["fit"]
 
 

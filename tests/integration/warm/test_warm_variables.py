@@ -114,6 +114,25 @@ def test_a_variable_that_is_set_in_this_launch_only_counts_if_the_program_names_
     assert again.events("ZygoteReady")[0]["late"] == ["reads_main_never"]
 
 
+def test_what_is_imported_at_the_top_is_so_before_a_function_sets_anything(runs) -> None:
+    """Also behind a filter, where it is no step any more."""
+    text = """
+    import warnings
+    warnings.filterwarnings('ignore')
+    import reads_top_never
+    def main():
+        os.environ['TOP_NEVER'] = os.environ['OMP_NUM_THREADS'] = 'new'
+        import reads_main_never
+        print(reads_top_never.FOUND, os.environ['TOP_NEVER'])
+    main()
+    """
+    program = "import os\n" + "\n".join(text.split("\n    "))
+    runs.program.write({"program.py": program})
+    run = runs("warm", "program.py")
+    assert outputs(run) == [b"old new\n"]
+    assert run.events("ZygoteReady")[0]["late"] == ["reads_top_never"]
+
+
 def test_a_variable_that_no_launch_has_set_before_is_known_to_the_next(runs) -> None:
     """One that comes from elsewhere: the program does not name it."""
     text = """

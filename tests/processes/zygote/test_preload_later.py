@@ -1,4 +1,4 @@
-"""What a program imports behind a statement that the import may notice: it can lie ready."""
+"""What a program imports behind a statement that the import may notice: it is late."""
 
 from __future__ import annotations
 

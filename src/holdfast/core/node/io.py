@@ -392,15 +392,15 @@ class ReserveEndpoint(Record, frozen=True):
 class StartZygote(Record, frozen=True):
     """Start a process that does these steps; it replaces any older one.
 
-    With `beside`, the older one serves until this one is ready. `late` is imported too, but shows
-    only in a worker that imports it; what is to be avoided is imported by workers only.
+    With `beside`, the older one serves until this one is ready. `late` is imported too, where
+    that makes no difference; what is to be avoided is imported by workers only.
     """
 
     steps: tuple[str, ...]
     late: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
     under: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """For some of what is late, the variables that the program has changed by then."""
+    """For some of what is late, what the program has set by then."""
     beside: bool = False
 
 

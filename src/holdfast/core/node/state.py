@@ -133,7 +133,7 @@ class AgentState(Struct):
     avoid: dict[str, str] = field(default_factory=dict)
     """Modules that cannot be imported ahead, and why."""
     under: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """For some of what is late, the variables that the program has changed by then."""
+    """For some of what is late, what the program has set by then."""
     has_torch: bool = False
     """The zygote has PyTorch, and can serve its store."""
     recalled: frozenset[str] = frozenset()

@@ -203,6 +203,8 @@ class Preload(Message):
     not_own: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
     """Variables that the program may set beside the steps, by its text."""
+    in_order: tuple[str, ...] = ()
+    """Of what is late: what it imports before it sets any of them."""
 
 
 class CloseZygote(Message):

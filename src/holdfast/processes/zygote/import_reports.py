@@ -194,7 +194,10 @@ class Watch:
             if root in told or root.partition(".")[0] in sys.stdlib_module_names:
                 return
             told.add(root)
-            changed = at_first.changed()
+            try:
+                changed = at_first.changed()
+            except Exception:  # noqa: BLE001 - nothing of ours may show in the program
+                changed = [surroundings.ALL]
             if len(changed) > MOST_CHANGED:
                 changed = [surroundings.ALL]
             send(channel, {"imported": root, "changed": ",".join(changed)})

@@ -41,6 +41,8 @@ class Plan(NamedTuple):
     """What it imports behind the steps."""
     sets: tuple[str, ...] = ()
     """Variables that it may set beside the steps."""
+    in_order: tuple[str, ...] = ()
+    """Of `late`, what it imports before it may set any of them."""
 
 
 def plan(source_path: str, program_folder: str | None, extra: tuple[str, ...]) -> tuple[str, ...]:
@@ -56,9 +58,10 @@ def read_program(source_path: str, program_folder: str | None, extra: tuple[str,
         each for each in reader.steps.late if module_of(each) not in extra and each not in extra
     )
     texts = [file.text for file in reader.files]
-    late = (*late, *foreseen((*steps, *late), texts, reader.is_installed))
+    known = foreseen((*steps, *late), texts, reader.is_installed)
     sets = variables_set(reader.files, steps, reader.find_own)
-    return Plan(steps, late, (*sets, ROOT_LOGGER) if reader.steps.sets_logging else sets)
+    sets = (*sets, ROOT_LOGGER) if reader.steps.sets_logging else sets
+    return Plan(steps, (*late, *known), sets, in_order=late)
 
 
 def _with(reader: Reader, extra: tuple[str, ...]) -> tuple[str, ...]:

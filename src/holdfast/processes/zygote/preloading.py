@@ -267,7 +267,10 @@ class Preloading:
 
     def _changed_before(self, root: str) -> set[str]:
         """What the program sets before it imports this, beside the steps, as far as is known."""
-        return {*self._request.sets, *self._request.under.get(root, ())}
+        sets = set(self._request.sets)
+        if root in self._request.in_order:
+            sets = {name for name in sets if name.startswith(surroundings.LOGGER)}
+        return sets.union(self._request.under.get(root, ()))
 
     def _import_early(self, root: str, changed: set[str]) -> bool:
         """Returns whether anything of it was imported; it is unfit if that makes a difference."""

@@ -84,17 +84,25 @@ class Settings:
 
 def _set_in_modules() -> set[str]:
     """What modules make of numbers by now, where that is not what it is at first."""
-    torch: Any = sys.modules.get("torch")
+    loaded = {name: sys.modules.get(name) for name in {"torch", "jax"} - _being_imported()}
+    torch, jax = loaded.get("torch"), getattr(loaded.get("jax"), "config", None)
+    at_first = {"get_default_dtype": "torch.float32", "get_default_device": "cpu"}
     found = {
         f"torch.{name}"
-        for name, at_first in (
-            ("get_default_dtype", "torch.float32"),
-            ("get_default_device", "cpu"),
-        )
-        if hasattr(torch, name) and str(getattr(torch, name)()) != at_first
+        for name, value in at_first.items()
+        if hasattr(torch, name) and str(getattr(torch, name)()) != value
     }
-    jax = getattr(sys.modules.get("jax"), "config", None)
     return found | {"jax.config.jax_enable_x64"} if getattr(jax, "jax_enable_x64", 0) else found
+
+
+def _being_imported() -> set[str]:
+    """Modules in whose import we are: they can be asked nothing yet."""
+    found, frame = set(), sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_name == "<module>":
+            found.add(frame.f_globals.get("__name__", ""))
+    return found
 
 
 def _name_of(one: tuple[Any, ...]) -> str:

@@ -1,4 +1,4 @@
-"""What a package is known to import once a program uses it lies ready at the first launch."""
+"""What a package is known to import once a program uses it: imported ahead at the first launch."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_programs_own_modules_are_looked_at_too(
     monkeypatch.setattr(foreseen, "FORESEEN", (row,))
     (tmp_path / "program.py").write_text("import msgspec\nimport training\n")
     (tmp_path / "training.py").write_text("def train():\n    return msgspec.optim\n")
-    steps, late, _ = preload.read_program(str(tmp_path / "program.py"), str(tmp_path), ())
+    steps, late, *_ = preload.read_program(str(tmp_path / "program.py"), str(tmp_path), ())
     assert (steps, late) == (("import msgspec",), ("msgspec.yaml",))
 
 

@@ -49,7 +49,7 @@ def test_is_passed_over(tmp_path: Path, code: str) -> None:
 @pytest.mark.parametrize("code", rows("from here on, only what makes no difference"))
 def test_is_done_ahead_only_under_conditions_from_there(tmp_path: Path, code: str) -> None:
     write(tmp_path, {"program.py": f"{OPENING}{code}\nimport msgspec"})
-    steps, late, _ = preload.read_program(str(tmp_path / "program.py"), str(tmp_path), ())
+    steps, late, *_ = preload.read_program(str(tmp_path / "program.py"), str(tmp_path), ())
     assert "import msgspec" not in steps
     assert late == ("msgspec",)
 
@@ -57,7 +57,7 @@ def test_is_done_ahead_only_under_conditions_from_there(tmp_path: Path, code: st
 @pytest.mark.parametrize("code", rows("ends the reading"))
 def test_ends_the_reading(tmp_path: Path, code: str) -> None:
     write(tmp_path, {"program.py": f"{OPENING}{code}\nimport msgspec"})
-    steps, late, _ = preload.read_program(str(tmp_path / "program.py"), str(tmp_path), ())
+    steps, late, *_ = preload.read_program(str(tmp_path / "program.py"), str(tmp_path), ())
     assert "import random" in steps
     assert not late
     assert "import msgspec" not in steps

@@ -5,6 +5,7 @@ values       what is known of the value of a name
 working_out  constants made of constants
 harmless     the tables: calls and decorators that no later import can notice
 foreseen     what packages import once something of them is used
+variables    what the program may set anywhere, by its text
 steps        what was found: imports, and what the program sets before them
 imports      what an import statement brings
 expressions  what an expression does, and what it gives

@@ -9,8 +9,8 @@ path 0 /folder            a folder is put before all others on the module path
 path -1 /folder           a folder is put behind all others
 
 Behind a statement that a later import may notice, imports of installed packages are no steps any
-more, but `late`: modules, or `from a import b`, which can lie ready until the program comes to
-them. What the program sets ends the reading there.
+more, but `late`: modules, or `from a import b`, which are done ahead where that makes no
+difference. What the program sets ends the reading there.
 """
 
 from __future__ import annotations
