@@ -345,7 +345,7 @@ def _greeted(
     standstill.greeted(state, node)
     effects += _take_standing(state, node, message.standing, now)
     update_ready(state, node)
-    if state.end is not None:
+    if state.outcome is not None:
         return effects  # It was the last that had to succeed.
     if not member.round:
         effects += ending.reinstate(state, node)
