@@ -66,6 +66,15 @@ def test_a_document_with_everything_at_its_longest_is_measured() -> None:
     assert 0 < figure.samples[HOLDFAST][0] < register_load.LIMIT_BYTES
 
 
+@pytest.mark.slow
+def test_a_job_of_which_a_worker_is_paused_goes_on_and_ends_well(tmp_path: Path) -> None:
+    asked = ["--count=1", "--jobs=1", "--seconds=0.5:1", "--what=worker", "--backends=holdfast"]
+    command = [sys.executable, "-m", "benchmarks.pauses", *asked, f"--out={tmp_path}"]
+    ran = subprocess.run(command, check=False, cwd=REPOSITORY, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 pauses, 0 bad ends" in ran.stdout
+
+
 @pytest.mark.thorough(but=("launch", "memory", "crowd"))
 @pytest.mark.parametrize(
     "name",

@@ -7,11 +7,14 @@ of this costs a restart, and there is none to spend.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 
 import pytest
 
+from ..conftest import name_of
+from .hosts import Host
 from .nodes_job import (
     CONF,
     PATIENT_CONF,
@@ -25,6 +28,8 @@ from .nodes_job import (
 pytestmark = pytest.mark.root
 
 COORDINATOR, OTHER = 0, 2
+DIALS = 4
+"""After so many in vain the lease of the one that sleeps is over: its spawner has killed all."""
 # Each takes about half a second when packets have to be sent again.
 SLOW_STEPS = 8
 
@@ -107,6 +112,31 @@ def comes_back(job: NodesJob, go: Callable[[], None], come: Callable[[], None]) 
 def test_a_job_survives_a_long_pause_of_its_coordinator(job) -> None:
     agent = job.agents[COORDINATOR]
     all_come_back(job, lambda: agent.send(signal.SIGSTOP), lambda: agent.send(signal.SIGCONT))
+
+
+def test_an_agent_that_slept_through_its_lease_waits_for_the_answer_to_its_own_kill(job) -> None:
+    """Its spawner has killed all for the lease, and says so; it answers the agent only later."""
+    agent, number = job.agents[COORDINATOR], job.newest()
+    spawner = next(pid for pid in agent.host.processes() if name_of(pid) == "holdfast-spawn")
+    agent.send(signal.SIGSTOP)
+    job.until_gone(job.workers(number))
+    others = [host for host in job.hosts if host is not agent.host]
+    job.until(lambda: all(dials_in_vain(job, host) >= DIALS for host in others), "many dials")
+    os.kill(spawner, signal.SIGSTOP)
+    agent.send(signal.SIGCONT)
+    job.until(
+        lambda: job.has_noted(agent.host, '"ListStuck"') or agent.stderr.count(": node 1") > 1,
+        "the agent to miss its answer, or to begin another round without it",
+    )
+    os.kill(spawner, signal.SIGCONT)
+    job.until_stepping(world=3, after=number)
+    job.finish(*job.agents)
+
+
+def dials_in_vain(job: NodesJob, host: Host) -> int:
+    """How often a host has not reached the coordinator, as its journal has it."""
+    journals = job.home_of(host).glob("logs/*/journal.jsonl")
+    return sum(path.read_text().count('"CoordinatorLost"') for path in journals)
 
 
 @pytest.mark.thorough
