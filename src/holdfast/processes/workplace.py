@@ -31,6 +31,7 @@ from holdfast.core.node.io import (
     KillZygote,
     LeaseRanOut,
     ListStuck,
+    LookAtUnexited,
     NoteSeat,
     ProcessesStuck,
     Remember,
@@ -257,6 +258,9 @@ class Workplace:
                 self._saving.hide(self._channel)
             case KillEverything():
                 self._kill_everything()
+            case LookAtUnexited():
+                if self._lookout is not None:
+                    self._lookout.find_unexited(ends=effect.ends)
             case ListStuck():
                 self._crew.request(messages.NameStuck())
             case EndSpawner():
@@ -403,6 +407,7 @@ class Workplace:
             self._crew.spawner_pid,
             environ=self._shared_environment,
             debugs=self.config.oversight.stacks,
+            is_python=self._launch.kind != "command",
         )
         return Lookout(watched, means, self._post)
 

@@ -26,6 +26,7 @@ from holdfast.core.node.io import (
     KillZygote,
     LeaseRanOut,
     ListStuck,
+    LookAtUnexited,
     NoteSeat,
     ProcessesStuck,
     Remember,
@@ -41,6 +42,8 @@ from holdfast.core.node.io import (
     StartWorkers,
     StartZygote,
     StepReported,
+    Unexited,
+    UnexitedFound,
     WorkerExited,
     WorkerStarted,
     ZygoteLost,
@@ -203,6 +206,9 @@ class SimulatedSpawner:
             case ListStuck():
                 left = tuple(f"pid {worker.pid}" for worker in self.workers)
                 self._tell(ProcessesStuck(left))
+            case LookAtUnexited():
+                running = tuple(Unexited(worker.local_rank) for worker in self.workers)
+                self._tell(UnexitedFound(request.round, running, ends=request.ends))
             case _:
                 raise AssertionError(f"nothing for a spawner: {request}")
 

@@ -242,6 +242,26 @@ class DeadlineMissed(Record, frozen=True):
     """It is the whole job's: another round would miss it, too."""
 
 
+class Unexited(Record, frozen=True):
+    """A worker that has not exited."""
+
+    local_rank: int
+    place: str = ""
+    """Where it is, in words; empty where that is not known."""
+    is_finalizing: bool = False
+    """Its main thread was past the end of the program."""
+
+
+class UnexitedFound(Record, frozen=True):
+    """Where the workers are that have not exited, though others have finished."""
+
+    round: int
+    workers: tuple[Unexited, ...]
+    file: str = ""
+    """Of their stacks."""
+    ends: bool = False
+
+
 class AllGone(Record, frozen=True):
     """No process of any round is left on this node."""
 
@@ -343,6 +363,7 @@ AgentEvent = (
     | StragglerFound
     | WorkerHeld
     | DeadlineMissed
+    | UnexitedFound
     | SaveAnswered
     | AllGone
     | ProcessesStuck
@@ -464,6 +485,14 @@ class KillEverything(Record, frozen=True):
     """SIGKILL to every process of the round and all its descendants, then say `AllGone`."""
 
 
+class LookAtUnexited(Record, frozen=True):
+    """Say where the workers are that have not exited, as `UnexitedFound`."""
+
+    round: int
+    ends: bool
+    """Whether they are then ended."""
+
+
 class ListStuck(Record, frozen=True):
     """Say which processes are still there, as `ProcessesStuck`."""
 
@@ -534,6 +563,7 @@ AgentEffect = (
     | HideSaving
     | KillEverything
     | ListStuck
+    | LookAtUnexited
     | EndSpawner
     | KillSpawner
     | Dial
