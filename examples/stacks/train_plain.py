@@ -98,12 +98,21 @@ def main() -> None:
     options = parser.parse_args()
     os.makedirs(options.folder, exist_ok=True)
     dist.init_process_group("gloo")
+    train(options)
+    dist.barrier()  # Else gloo may still hold the last step's work when its group is torn down.
+    dist.destroy_process_group()
+
+
+def train(options: argparse.Namespace) -> None:
+    """In a function of its own: the model goes with it, and with the model DDP's hold on the group.
+
+    Were that the last one, the group's threads would be waited for while this one keeps Python's
+    lock, which they may need to end.
+    """
     training = Training(options)
     first = training.step
     training.run()
     stepping.finished(digest(training.model), first_step=first, steps=training.step)
-    dist.barrier()  # Else gloo may still hold the last step's work when its group is torn down.
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ SAMPLES: dict[str, tuple[str, tuple[object, ...]]] = {
     "hang-after": ("90", (90.0,)),
     "start-timeout": ("300", (300.0,)),
     "first-step-timeout": ("600", (600.0,)),
+    "exit-timeout": ("90", (90.0,)),
     "straggler-after": ("30", (30.0,)),
     "run-timeout": ("86400", (86400.0,)),
     "file-timer": ("1", (True,)),

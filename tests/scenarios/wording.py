@@ -28,6 +28,7 @@ from holdfast.core.node.io import (
     KillSpawner,
     KillZygote,
     ListStuck,
+    LookAtUnexited,
     Remember,
     Report,
     ReserveEndpoint,
@@ -113,6 +114,8 @@ def _request(effect: AgentEffect) -> str:
             return "sends SIGKILL to everything that is left"
         case ListStuck():
             return "asks what is still there"
+        case LookAtUnexited():
+            return "looks where those are that have not exited"
         case EndSpawner():
             return "has the spawner kill everything and end"
         case KillZygote():

@@ -232,6 +232,8 @@ OPTIONS: tuple[Option, ...] = (
            texts.positive_seconds, metavar="S", fields=("oversight.start_s",), ours=True),
     Option("first-step-timeout", HANGS, "end a worker that has made no step by then",
            texts.positive_seconds, metavar="S", fields=("oversight.first_step_s",), ours=True),
+    Option("exit-timeout", HANGS, "end a worker that exits so much later than others",
+           texts.positive_seconds, metavar="S", fields=("oversight.exit_s",), ours=True),
     Option("straggler-after", HANGS, "tell of one that is slow for this long",
            texts.positive_seconds, metavar="S", fields=("oversight.straggler_after_s",), ours=True),
     Option("run-timeout", HANGS, "end the job if it runs longer",

@@ -87,6 +87,7 @@ SAYING: dict[type, Kind] = {
     happened.GroupMoved: "moving_again",
     happened.StragglerFound: "straggler",
     happened.DeadlineMissed: "hang",
+    happened.UnexitedFound: "hang",
     happened.CoordinatorLost: "contact_lost",
     happened.CoordinatorReached: "contact_back",
     happened.LeaseRanOut: "lease_ended",

@@ -34,6 +34,7 @@ from holdfast.core.node.io import (
     LeaseRanOut,
     ListStuck,
     LocateWorkers,
+    LookAtUnexited,
     NoteSeat,
     ProcessesStuck,
     Remember,
@@ -270,6 +271,9 @@ class Workplace:
             case CloseRound():
                 self._killing = False
                 self._close_round()
+            case LookAtUnexited():
+                if self._lookout is not None:
+                    self._lookout.find_unexited(ends=effect.ends)
             case ListStuck():
                 self._crew.request(messages.NameStuck())
             case EndSpawner():
@@ -434,6 +438,7 @@ class Workplace:
             self._crew.spawner_pid,
             environ=self._shared_environment,
             debugs=self.config.oversight.stacks,
+            is_python=self._launch.kind != "command",
         )
         return Lookout(watched, means, self._post)
 

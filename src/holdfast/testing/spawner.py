@@ -29,6 +29,7 @@ from holdfast.core.node.io import (
     LeaseRanOut,
     ListStuck,
     LocateWorkers,
+    LookAtUnexited,
     NoteSeat,
     ProcessesStuck,
     Remember,
@@ -44,6 +45,8 @@ from holdfast.core.node.io import (
     StartWorkers,
     StartZygote,
     StepReported,
+    Unexited,
+    UnexitedFound,
     WorkerExited,
     WorkersLocated,
     WorkerStarted,
@@ -231,6 +234,9 @@ class SimulatedSpawner:
             case ListStuck():
                 left = tuple(f"pid {worker.pid}" for worker in self.workers)
                 self._tell(ProcessesStuck(left))
+            case LookAtUnexited():
+                running = tuple(Unexited(worker.local_rank) for worker in self.workers)
+                self._tell(UnexitedFound(request.round, running, ends=request.ends))
             case _:
                 raise AssertionError(f"nothing for a spawner: {request}")
 

@@ -24,6 +24,7 @@ from holdfast.core.coordinator.state import Succession
 from holdfast.core.protocol.document import Ledger
 from holdfast.core.protocol.messages import (
     DescribeFailures,
+    ExpectExits,
     FailuresDescribed,
     NodeDraining,
     NodeLeft,
@@ -412,3 +413,14 @@ def test_a_node_that_still_runs_an_old_round_is_told_to_stop_it() -> None:
     effects = job.greet("z", Standing(9, 0, 1, "running"))
     assert Tell("z", StopRound(9, "that round is over")) in effects
     assert not job.state.members["z"].ready
+
+
+def test_nodes_that_are_left_are_told_once_that_half_of_all_have_finished() -> None:
+    job = running("a", "b", "c")
+    assert job.hear("a", WorkersSucceeded(1)) == []
+    assert job.hear("b", WorkersSucceeded(1)) == [Tell("c", ExpectExits(1))]
+    job = running("a", "b", "c", "d", "e")
+    assert [bool(job.hear(node, WorkersSucceeded(1))) for node in "abcd"] == [
+        *(False, False),
+        *(True, False),
+    ]

@@ -16,6 +16,7 @@ from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.document import Document, Ledger
 from holdfast.core.protocol.messages import (
     CloseJob,
+    ExpectExits,
     FromNode,
     NodeGreeted,
     NodeLeft,
@@ -85,7 +86,7 @@ def test_the_first_failure_stops_the_round_everywhere() -> None:
 def test_success_needs_every_node() -> None:
     job = Job(nodes=2)
     job.join("a", "b")
-    assert job.hear("a", WorkersSucceeded(1)) == []
+    assert job.hear("a", WorkersSucceeded(1)) == [Tell("b", ExpectExits(1))]
     effects = job.hear("b", WorkersSucceeded(1))
     assert outcome(effects, "a") == outcome(effects, "b")
     assert outcome(effects) == Outcome("succeeded", "all workers succeeded", 0)

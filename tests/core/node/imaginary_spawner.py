@@ -22,12 +22,15 @@ from holdfast.core.node.io import (
     KillEverything,
     KillZygote,
     ListStuck,
+    LookAtUnexited,
     ModuleRejected,
     ProcessesStuck,
     SignalWorkers,
     SpawnerEnded,
     StartWorkers,
     StartZygote,
+    Unexited,
+    UnexitedFound,
     WorkerExited,
     WorkerStarted,
     ZygoteLost,
@@ -107,6 +110,9 @@ class Spawner(Struct):
             case ListStuck():
                 names = tuple(f"pid {process.pid}" for process in self.alive.values())
                 self.answers.append(ProcessesStuck(names))
+            case LookAtUnexited():
+                running = tuple(Unexited(worker.local_rank) for worker in self.alive)
+                self.answers.append(UnexitedFound(request.round, running, ends=request.ends))
             case EndSpawner():
                 self.zygote, self.zygote_ready = None, False
                 self.unforked.clear()

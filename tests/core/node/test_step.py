@@ -64,7 +64,7 @@ def test_a_round_starts_only_on_a_node_that_waits_for_one(life: Life) -> None:
 
 def test_success_is_told_when_the_last_worker_has_ended_well() -> None:
     life = running()
-    assert life.take(exited(1, ExitStatus(code=0))) == []
+    assert life.take(exited(1, ExitStatus(code=0))) == [WakeAgent("exit", 30.0)]
     assert life.take(exited(0, ExitStatus(code=0))) == [Report(WorkersSucceeded(1))]
 
 

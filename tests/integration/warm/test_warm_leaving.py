@@ -118,3 +118,18 @@ def test_who_was_not_told_to_stop_takes_it_apart(program: Program) -> None:
     (results,) = program.results.iterdir()
     parts = (results / "saw-parts").read_text().splitlines()
     assert {*parts} == {"of the program", TAKEN_APART}
+
+
+def test_who_was_not_told_to_stop_takes_what_holds_on_to_itself_apart_too(
+    program: Program,
+) -> None:
+    """Else libraries that count what they have made tell of a leak when the interpreter ends."""
+    ring = f"{PARTS}ring = [Part('in a cycle')]\n    ring.append(ring)\n"
+    program.write({"train.py": "import library, parts", "lib/library.py": LIBRARY})
+    program.write({"lib/parts.py": ring})
+    path = {"PYTHONPATH": str(program.folder / "lib")}
+    preload = ("library", "parts")
+    assert program.run(WARM, "train.py", preload=preload, env=path).status == 0
+    (results,) = program.results.iterdir()
+    parts = (results / "saw-parts").read_text().splitlines()
+    assert {*parts} == {"in a cycle", TAKEN_APART}

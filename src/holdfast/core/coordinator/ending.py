@@ -54,6 +54,7 @@ from holdfast.core.policy.config import Timeouts
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.messages import (
     DescribeFailures,
+    ExpectExits,
     FailuresDescribed,
     NodeDraining,
     NodeLeft,
@@ -172,7 +173,20 @@ def succeeded(
         note_done(state, current, node)
     # It may have been the only one that did not stand still.
     closed = judging.close_if_all_succeeded(state, current)
-    return closed or standstill.look(state)
+    return closed or [*_expect_exits(current), *standstill.look(state)]
+
+
+def _expect_exits(current: ToldRound) -> list[CoordinatorEffect]:
+    """Half of the nodes have finished well, now: the others should soon.
+
+    A node that misses this word, or comes back later, is told of nothing, and tells of nothing.
+    """
+    finished = current.course.succeeded
+    is_half = len(finished) == (len(current.seats.ranks) + 1) // 2
+    if not is_half or isinstance(current, StoppingRound):
+        return []
+    left = [node for node in current.seats.nodes() if node not in finished]
+    return [Tell(node, ExpectExits(current.number)) for node in left]
 
 
 def stopped(

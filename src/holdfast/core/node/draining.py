@@ -100,7 +100,8 @@ def worker_failed(state: AgentState, failure: Failure) -> list[AgentEffect]:
         return []
     if state.told_failure or state.deaths_held:
         return []
-    if number is not None and state.draining_by is None and asks_to_leave(state, number):
+    may_be_drain = state.draining_by is None and not failure.ended_for
+    if number is not None and may_be_drain and asks_to_leave(state, number):
         state.deaths_held = True
         return [WakeAgent(ASKED_TIMER, ASKED_TOO_S)]
     return _tell_failures(state)

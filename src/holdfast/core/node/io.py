@@ -253,6 +253,26 @@ class DeadlineMissed(Record, frozen=True):
     """It is the whole job's: another round would miss it, too."""
 
 
+class Unexited(Record, frozen=True):
+    """A worker that has not exited."""
+
+    local_rank: int
+    place: str = ""
+    """Where it is, in words; empty where that is not known."""
+    is_finalizing: bool = False
+    """Its main thread was past the end of the program."""
+
+
+class UnexitedFound(Record, frozen=True):
+    """Where the workers are that have not exited, though others have finished."""
+
+    round: int
+    workers: tuple[Unexited, ...]
+    file: str = ""
+    """Of their stacks."""
+    ends: bool = False
+
+
 class AllGone(Record, frozen=True):
     """No process of any round is left on this node: the answer to a `KillEverything`."""
 
@@ -358,6 +378,7 @@ AgentEvent = (
     | StragglerFound
     | WorkerHeld
     | DeadlineMissed
+    | UnexitedFound
     | SaveAnswered
     | AllGone
     | ProcessesStuck
@@ -491,6 +512,14 @@ class KillEverything(Record, frozen=True):
     round: int = 0
 
 
+class LookAtUnexited(Record, frozen=True):
+    """Say where the workers are that have not exited, as `UnexitedFound`."""
+
+    round: int
+    ends: bool
+    """Whether they are then ended."""
+
+
 class ListStuck(Record, frozen=True):
     """Say which processes are still there, as `ProcessesStuck`."""
 
@@ -563,6 +592,7 @@ AgentEffect = (
     | CloseRound
     | KillEverything
     | ListStuck
+    | LookAtUnexited
     | EndSpawner
     | KillSpawner
     | Dial

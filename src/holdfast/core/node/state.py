@@ -16,6 +16,7 @@ from holdfast.core.protocol.model import Assignment, Endpoint, ExitStatus, Failu
 GRACE_TIMER = "grace"
 LOCATE_TIMER = "locate"
 UNKILLABLE_TIMER = "unkillable"
+EXIT_TIMER = "exit"
 PRELOAD_TIMER = "preload"
 BIRTH_TIMER = "birth"
 HEARTBEAT_TIMER = "heartbeat"
@@ -77,6 +78,8 @@ class WorkerLife(Struct):
     """Why it was ended, in words, where it was because it hung or missed a deadline."""
     ended_kind: str = ""
     """The same as a kind of cause (`core.policy.kinds`)."""
+    is_done: bool = False
+    """It had done its work when it was ended, since it did not exit: it counts as finished."""
     ends_job: bool = False
     """It was ended for something that another round cannot help."""
     listens: bool = False
@@ -91,6 +94,14 @@ class WorkerLife(Struct):
     signalled: bool = False
     """It was sent the signal that asks for it."""
     saved: bool = False
+
+
+class ExitWait(Struct):
+    """The wait of one round for its last workers to exit."""
+
+    told: bool = False
+    ending: tuple[int, ...] = ()
+    """Local ranks that were sent SIGTERM."""
 
 
 class SavingHere(Struct):
@@ -174,6 +185,8 @@ class AgentState(Struct):
     standstill: GroupStood | None = None
     """The workers stand still for longer than they may."""
     hang_said: bool = False
+    exit_wait: ExitWait | None = None
+    """How the wait for the last workers of the round is going (`core.node.exits`)."""
     outcome: Outcome | None = None
     tenure: Tenure = Tenure()
     """The highest under which anything was heard: what comes under a lower one is ignored."""

@@ -22,7 +22,10 @@ from __future__ import annotations
 import signal
 import sys
 
+from msgspec.structs import replace
+
 from holdfast.core.node import contact as contact
+from holdfast.core.node import exits as exits
 from holdfast.core.node import saving as saving
 from holdfast.core.node import standstill as standstill
 from holdfast.core.node.draining import asked, not_asked, signalled, worker_failed
@@ -59,6 +62,7 @@ from holdfast.core.node.io import (
     StepReported,
     StragglerFound,
     Told,
+    UnexitedFound,
     WakeAgent,
     WorkerExited,
     WorkerHeld,
@@ -72,6 +76,7 @@ from holdfast.core.node.state import (
     ASKED_TIMER,
     BIRTH_TIMER,
     DRAIN_TIMER,
+    EXIT_TIMER,
     GRACE_TIMER,
     HEARTBEAT_TIMER,
     IMPROVE_TIMER,
@@ -113,6 +118,7 @@ from holdfast.core.protocol.bounds import NUMBER_MOST, TEXT_MOST, cut
 from holdfast.core.protocol.messages import (
     CloseJob,
     DescribeFailures,
+    ExpectExits,
     FailuresDescribed,
     HeartbeatAnswered,
     PassAnswer,
@@ -180,6 +186,8 @@ def _take(state: AgentState, event: AgentEvent, now: float) -> list[AgentEffect]
             return _lease_ran_out(state)
         case StepReported():
             return _step_reported(state, event)
+        case UnexitedFound():
+            return exits.found(state, event)
         case GroupStood():
             return standstill.stood(state, event)
         case GroupMoved():
@@ -227,6 +235,8 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
             return _describe(state, message)
         case TellHang():
             return standstill.told_of_hang(state, message)
+        case ExpectExits():
+            return exits.expect(state, message.round)
         case Welcomed():
             return contact.welcomed(state, message)
         case StandBy():
@@ -251,7 +261,7 @@ def _run(state: AgentState, message: RunRound, now: float) -> list[AgentEffect]:
     state.instance = state.tenure.instance
     state.workers = {ranks.local_rank: WorkerLife(ranks.rank) for ranks in assignment.workers}
     state.failures = {}
-    state.standstill, state.hang_said = None, False
+    state.standstill, state.hang_said, state.exit_wait = None, False, None
     state.stopped_by_us = state.told_failure = state.killing = state.deaths_held = False
     state.lease_ended = state.locating = False
     state.saving, state.goes_on, state.saved = None, False, 0
@@ -294,6 +304,8 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
     worker = worker_of(state, event.round, event.local_rank)
     if worker is None or state.assignment is None:
         return []
+    if worker.is_done:
+        event = replace(event, status=ExitStatus(code=0))
     worker.pid, worker.status = event.pid, event.status
     worker.ended_early = event.status.succeeded and state.phase is Phase.RUNNING
     effects: list[AgentEffect] = []
@@ -303,7 +315,7 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
         if state.phase is Phase.RUNNING:
             effects += worker_failed(state, failure)
     if alive(state):
-        return effects + saving.answers(state)
+        return [*effects, *exits.exited(state, worker), *saving.answers(state)]
     if state.phase is not Phase.RUNNING:
         return effects + kill(state)
     if has_succeeded(state):
@@ -521,6 +533,8 @@ def _timer(state: AgentState, name: str, now: float) -> list[AgentEffect]:
         return [said, *([KillZygote()] if hangs else []), *kill(state)]
     if name == LOCATE_TIMER:
         return not_located(state)
+    if name == EXIT_TIMER:
+        return exits.waited(state)
     if name == UNKILLABLE_TIMER and state.killing:
         return not_gone(state)
     return []

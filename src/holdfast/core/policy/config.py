@@ -197,6 +197,10 @@ class WarmStart(Struct, frozen=True):
     preload: tuple[str, ...] = ()
 
 
+EXIT_NOTICE_S = 30.0
+"""After that long a worker is told of that has not exited, though others finished well."""
+
+
 class Oversight(Struct, frozen=True):
     """What is looked at while workers run."""
 
@@ -218,6 +222,8 @@ class Oversight(Struct, frozen=True):
     """How long the whole run may take, from the first round on, if there is a limit."""
     file_timer: bool = False
     """Whether PyTorch's file timer is served (`processes.lookout.file_timer`)."""
+    exit_s: float | None = None
+    """How long a worker may take to exit once others have finished well, if there is a limit."""
     stuck_s: float = 0.0
     """How long a worker may be stuck in the kernel before it counts as failed; 0: it is told of."""
 
@@ -225,6 +231,14 @@ class Oversight(Struct, frozen=True):
     def hang_look_s(self) -> float:
         """How often workers are looked at for it."""
         return min(60.0, self.hang_after_s / 5)
+
+    @property
+    def exit_notice_s(self) -> float | None:
+        """How long until it is told of, if it is (`core.node.exits`)."""
+        if self.hang == "off":
+            return None
+        limit_s = self.hang_after_s if self.exit_s is None else self.exit_s / 2
+        return min(EXIT_NOTICE_S, limit_s)
 
     @property
     def has_limits(self) -> bool:

@@ -33,6 +33,7 @@ KILLED = "killed from outside"
 OUT_OF_MEMORY = "out of memory"
 NOT_STARTED = "could not be started"
 HANG = "hang"
+NO_EXIT = "hang at the end"
 STANDSTILL = "hang of all ranks"
 COLLECTIVES = "collectives that differ"
 TIMED_OUT = "collective timed out"
@@ -161,6 +162,7 @@ ADVICE = {
     OUT_OF_MEMORY: "it needs more memory than this machine, or its control group, has",
     NOT_STARTED: "",
     HANG: "the file of stacks says where each rank was",
+    NO_EXIT: "the file of stacks says where it was when the others had finished",
     STANDSTILL: "the file of stacks says where each rank was",
     RUN_TIME: "give it more time with --run-timeout, or let it do less",
     DEADLINE: "the file of stacks says where it was",

@@ -162,6 +162,17 @@ def read_stack(text: str) -> tuple[StackFrame, ...]:
     return tuple(frames)
 
 
+def is_past_program(text: str) -> bool:
+    """Whether the main thread in such a text has left the program: no module's code is in it.
+
+    Then it waits for threads, or runs what was registered with `atexit`. Of a stack that was too
+    deep to be written as a whole nobody can tell.
+    """
+    frames = read_stack(text)
+    is_whole = any(map(_THREAD.match, text.splitlines())) and len(frames) < FRAMES_MOST
+    return is_whole and all(frame.function != "<module>" for frame in frames)
+
+
 def without_own_frames(text: str) -> str:
     """The same text without the lines of Holdfast below a warm worker's program."""
     return "\n".join(line for line in text.splitlines() if not _OWN.search(line))

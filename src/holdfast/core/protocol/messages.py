@@ -362,6 +362,12 @@ class TellHang(Record, frozen=True):
     """Which one that is, where the places of all workers of the job have shown it."""
 
 
+class ExpectExits(Record, frozen=True):
+    """Half of the nodes have finished well: the workers of this one should exit soon."""
+
+    round: Number
+
+
 class CloseJob(Record, frozen=True):
     """The job is over."""
 
@@ -448,6 +454,7 @@ ToNode = (
     | StopRound
     | DescribeFailures
     | TellHang
+    | ExpectExits
     | CloseJob
     | PutQuestion
     | PassAnswer

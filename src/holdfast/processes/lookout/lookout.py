@@ -29,6 +29,8 @@ from holdfast.core.node.io import (
     GroupStood,
     StepReported,
     StragglerFound,
+    Unexited,
+    UnexitedFound,
     WorkerHeld,
 )
 from holdfast.core.policy.config import Oversight
@@ -313,6 +315,25 @@ class Lookout:
             if not worker.is_expired and limit.is_late(self._sign(worker), worker.step):
                 self._expire(worker, limit.words, is_final=limit.is_final)
                 return
+
+    def find_unexited(self, *, ends: bool) -> None:
+        """Where those are that still run, with their frames of C too."""
+        tell = partial(self._on_unexited, ends)
+        self.take_stacks("others have finished", tell, wants_native=lambda _: True)
+
+    def _on_unexited(self, ends: bool, snapshot: stacks.StackSnapshot | None) -> None:
+        if self._is_closed:
+            return
+        workers = tuple(
+            Unexited(
+                one.local_rank,
+                "" if snapshot is None else snapshot.place_of(one.rank),
+                snapshot is not None and snapshot.is_finalizing(one.rank, self._means.is_python),
+            )
+            for one in self._running()
+        )
+        file = "" if snapshot is None else snapshot.file
+        self._post(UnexitedFound(self._round.number, workers, file, ends))
 
     def scope_over(self, pid: int, scope: str) -> None:
         """A timer of this process ran out (`lookout.file_timer`)."""

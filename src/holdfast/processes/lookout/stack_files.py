@@ -36,6 +36,8 @@ class LookMeans(Struct, frozen=True):
     """What all workers have in their environment."""
     debugs: bool = True
     """Whether a debugger may look at them."""
+    is_python: bool = True
+    """Whether an interpreter runs in each of them."""
 
 
 class StackFiles:

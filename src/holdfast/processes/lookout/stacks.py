@@ -31,6 +31,7 @@ from holdfast.core.policy.stacks import (
     WorkerStack,
     grouped,
     in_words,
+    is_past_program,
     read_stack,
     where,
     without_own_frames,
@@ -81,6 +82,18 @@ class StackSnapshot(Struct, frozen=True):
     def place_of(self, rank: int) -> str:
         """Where this one was, in words; empty where that is not known."""
         return next((where(stack) for stack in self.stacks() if stack.rank == rank), "")
+
+    def is_finalizing(self, rank: int, is_python: bool) -> bool:
+        """Whether the main thread of this one was past the end of its program.
+
+        An interpreter that is nearly gone has taken the handler of our signal off.
+        """
+        one = next((one for one in self.answers if one.worker.rank == rank), None)
+        if one is None or one.view.is_held:
+            return False
+        if not one.text:
+            return is_python and not one.view.catches_signal(SIGNAL)
+        return is_past_program(one.text)
 
     def in_words(self) -> str:
         return in_words(self.groups())

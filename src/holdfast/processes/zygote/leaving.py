@@ -4,8 +4,9 @@ An interpreter that ends takes all of its modules apart. In a worker that came f
 writes to every page that the two share, so that each is copied first: with PyTorch more than 100 MB
 and most of half a second, for which the next round has to wait.
 
-Nor does it take all of them apart: what was preloaded is frozen, and what holds on to itself in
-there is never collected.
+Nor would it take all of them apart: what was preloaded is frozen, and what holds on to itself in
+there would never be collected. Libraries that count what they have made (nanobind) would tell of a
+leak. So it is not frozen any more when a worker ends that does not leave early.
 
 Rules
 1. Files that are still open are flushed in every worker. When the interpreter ends, a file is
@@ -78,6 +79,8 @@ class Leaving:
             flush_files()
             if self.status is not None and streams_are_fine() and self._was_told_to_stop():
                 self._left = drop_modules(self._preloaded)
+            else:
+                gc.unfreeze()  # As the interpreter has it: what is preloaded is taken apart, too.
         elif self._left is not None and self.status is not None:
             clear(self._left)
             flush_files()
