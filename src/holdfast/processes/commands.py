@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from holdfast.core.node.io import AgentStarted
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.processes.zygote import warm_memory
+
+if TYPE_CHECKING:
+    from holdfast.processes.zygote.preload import Plan
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ERROR_WRITER = os.path.join(_PACKAGE, "worker", "error_file.py")
@@ -72,32 +76,26 @@ def program_folder(program: Program) -> str | None:
 
 def how_to_start(config: JobConfig) -> AgentStarted:
     """Decide from what is on the disk whether a zygote can serve, and what it should import."""
-    program = config.program
     reason = _why_cold(config)
     if reason:
         return AgentStarted(cold=reason)
-    from holdfast.processes.zygote import preload  # Only where workers start warm is anything read.
-
-    folder, source = program_folder(program), program_file(program)
-    extra = config.warm.preload
-    if source is None:
-        return AgentStarted(preload=tuple(f"import {module}" for module in extra))
-    read = preload.read_program(source, folder, extra)
-    known = warm_memory.recall(source)
+    source = program_file(config.program)
+    plan_of.cache_clear()  # Another launch by the same process reads it anew.
+    read = plan_of(config.program, config.warm.preload)
+    known = warm_memory.recall(source) if source is not None else warm_memory.WarmMemory()
     late = tuple(dict.fromkeys((*read.late, *known.late)))
     return AgentStarted(read.steps, late=late, avoid=known.avoid, under=known.under)
 
 
 @cache
-def variables_set(program: Program) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the program may set somewhere, by its own files, and what it imports before that."""
-    from holdfast.processes.zygote import preload
+def plan_of(program: Program, extra: tuple[str, ...]) -> Plan:
+    """What the program does at first, read once, with modules that were asked for by name."""
+    from holdfast.processes.zygote import preload  # Only where workers start warm is it needed.
 
     source = program_file(program)
     if source is None:
-        return (), ()
-    read = preload.read_program(source, program_folder(program), ())
-    return read.sets, read.in_order
+        return preload.Plan(tuple(f"import {module}" for module in extra))
+    return preload.read_program(source, program_folder(program), extra)
 
 
 def program_file(program: Program) -> str | None:

@@ -66,9 +66,9 @@ from holdfast.processes.commands import (
     is_installed,
     launch_form,
     own_folders,
+    plan_of,
     program_file,
     program_folder,
-    variables_set,
 )
 from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.host.oom import OutOfMemoryWatch
@@ -328,7 +328,7 @@ class Workplace:
     def _start_zygote(self, effect: StartZygote) -> None:
         names = environment.per_worker(self.config)
         folder = self._program_folder
-        sets, in_order = variables_set(self.config.program) if effect.late else ((), ())
+        plan = plan_of(self.config.program, self.config.warm.preload)
         self._crew.request(
             messages.Preload(
                 interpreter=self._launch.interpreter[0],
@@ -343,8 +343,9 @@ class Workplace:
                 always_set=tuple(n for n in names if n not in environment.NOT_ALWAYS_SET),
                 program_folder=folder,
                 own_folders=own_folders(effect.steps, folder),
-                sets=sets,
-                in_order=in_order,
+                sets=plan.sets if effect.late else (),
+                in_order=plan.in_order,
+                files=plan.files,
             )
         )
 

@@ -133,6 +133,25 @@ def test_what_is_imported_at_the_top_is_so_before_a_function_sets_anything(runs)
     assert run.events("ZygoteReady")[0]["late"] == ["reads_top_never"]
 
 
+@pytest.mark.parametrize("edited", ["program.py", "beside.py"])
+def test_a_program_that_is_edited_while_it_runs_is_started_as_it_is_then(runs, edited) -> None:
+    """The next round is another program: nothing of what was read before holds."""
+    text = f"""
+    import os, sys
+    import beside
+    import reads_top_never
+    print(reads_top_never.FOUND, flush=True)
+    if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':
+        with open('{edited}') as file:
+            now = file.read()
+        with open('{edited}', 'w') as file:
+            file.write("import os\\nos.environ['TOP_NEVER'] = 'new'\\n" + now)
+        sys.exit(1)
+    """
+    runs.program.write({"program.py": text, "beside.py": "import calm\n"})
+    assert outputs(runs("warm", "program.py")) == [b"old\n", b"new\n"]
+
+
 def test_a_variable_that_no_launch_has_set_before_is_known_to_the_next(runs) -> None:
     """One that comes from elsewhere: the program does not name it."""
     text = """

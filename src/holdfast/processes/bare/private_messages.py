@@ -205,6 +205,8 @@ class Preload(Message):
     """Variables that the program may set beside the steps, by its text."""
     in_order: tuple[str, ...] = ()
     """Of what is late: what it imports before it sets any of them."""
+    files: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """What was read to know all this, with when it was changed and how long it is."""
 
 
 class CloseZygote(Message):

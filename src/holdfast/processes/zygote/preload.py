@@ -43,6 +43,8 @@ class Plan(NamedTuple):
     """Variables that it may set beside the steps."""
     in_order: tuple[str, ...] = ()
     """Of `late`, what it imports before it may set any of them."""
+    files: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """The program's own that were read, with when they were changed and how long they are."""
 
 
 def plan(source_path: str, program_folder: str | None, extra: tuple[str, ...]) -> tuple[str, ...]:
@@ -61,7 +63,8 @@ def read_program(source_path: str, program_folder: str | None, extra: tuple[str,
     known = foreseen((*steps, *late), texts, reader.is_installed)
     sets = variables_set(reader.files, steps, reader.find_own)
     sets = (*sets, ROOT_LOGGER) if reader.steps.sets_logging else sets
-    return Plan(steps, (*late, *known), sets, in_order=late)
+    files = tuple((file.path, file.stamp) for file in reader.files)
+    return Plan(steps, (*late, *known), sets, late, files)
 
 
 def _with(reader: Reader, extra: tuple[str, ...]) -> tuple[str, ...]:

@@ -81,6 +81,8 @@ class BirthOrder(Birth):
     watch: import_reports.Watch
     leaving: Leaving
     avoided: list[str]
+    files: tuple[tuple[str, tuple[int, ...]], ...]
+    """The program's own that were read, with when each was changed and how long it is."""
 
 
 class KeptOutput:
@@ -202,7 +204,9 @@ def run(order: BirthOrder) -> None:
 
 
 def take_identity(order: BirthOrder) -> None:
-    """Be that worker from now on, to all that looks."""
+    """Be that worker from now on, to all that looks; a cold one if the program is another now."""
+    if any(_stamp(path) != tuple(stamp) for path, stamp in order.files):
+        start_over(order)
     environment = dict(order.env)
     for name, value in order.preload_changes.items():
         if value is None:
@@ -235,6 +239,14 @@ def take_identity(order: BirthOrder) -> None:
         order.watch.report(order.env["HOLDFAST_CHANNEL"], order.avoided, order.set_ahead)
     else:
         order.watch.end()
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_mtime_ns, status.st_size
 
 
 def take_back(order: BirthOrder) -> None:

@@ -138,6 +138,7 @@ class ZygoteServer:
         """In a worker that was forked in the middle of an import."""
         self.went_on_at = 0.0
         self.avoided: list[str] = []
+        self.files: tuple[tuple[str, tuple[int, ...]], ...] = ()
         self.folder_is_on_path = False
         self.fresh_path: list[str] | None = None
         """The module path of a fresh interpreter, where another one is used to import."""
@@ -196,6 +197,7 @@ class ZygoteServer:
         self.environment = dict(os.environ)
         self.started = time.monotonic()
         self.avoided = list(request.avoid)
+        self.files = request.files
         self.preloading = preloading.Preloading(request, self.printed, self.wait_in_the_middle)
         reason = fitness.why_only_cold(self.preloading.own_tree) or self.watch.why_not()
         if reason:
@@ -281,6 +283,7 @@ class ZygoteServer:
             watch=self.watch,
             leaving=self.leaving,
             avoided=self.avoided,
+            files=self.files,
         )
 
     def get_ready_to_fork(self) -> None:

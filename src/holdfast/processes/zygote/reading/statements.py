@@ -95,7 +95,9 @@ class Reader:
                 raise Unforeseeable("not a file that is read")
             with open(path, "rb") as file, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self.files.append(OwnFile(package, file.read()))
+                status = os.fstat(file.fileno())
+                stamp = status.st_mtime_ns, status.st_size
+                self.files.append(OwnFile(package, file.read(), os.path.abspath(path), stamp))
                 tree = ast.parse(self.files[-1].text, path)
         except (OSError, SyntaxError, ValueError, MemoryError) as error:
             raise Unforeseeable from error  # The worker itself will say what is wrong with it.

@@ -31,6 +31,9 @@ class OwnFile(NamedTuple):
 
     package: str
     text: bytes
+    path: str = ""
+    stamp: tuple[int, ...] = ()
+    """When it was changed, and how long it is."""
 
 
 FindOwn = Callable[[str], OwnFile | None]
