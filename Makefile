@@ -54,11 +54,11 @@ test-planted: $(VENV)/.ready-test ## Run all planted failures, also PyTorch on t
 	TEST_PLANTED=1 $(BIN)/python -m pytest --numprocesses 2 tests/planted
 
 # Versions, or paths of interpreters. Those that are asked for by name must be there.
-PYTHONS ?= 3.11 3.12 3.13
+PYTHONS ?= 3.11 3.12 3.13 3.14 3.15
 TESTS   ?= tests
 ON_PYTHONS = $(PYTHON) tests/on_pythons.py $(if $(filter file,$(origin PYTHONS)),,--all-of-them) \
   $(PYTHONS) -- -q -rfE --numprocesses $(WORKERS) --dist worksteal
-test-pythons: ## Run the tests that need no PyTorch on Python 3.11, 3.12 and 3.13 (PYTHONS=3.13 for one)
+test-pythons: ## Run the tests that need no PyTorch on Python 3.11 to 3.15 (PYTHONS=3.13 for one)
 	$(ON_PYTHONS) $(TESTS)
 
 # What depends most on the interpreter: the processes, and what runs in them.
