@@ -16,7 +16,7 @@ import pytest
 from holdfast.core.node.io import ShowSaving
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.drain_page import DrainPage
-from holdfast.runtime.local_peer import Peer
+from holdfast.runtime.local_peer import LocalPeer
 from holdfast.worker import draining as module
 from holdfast.worker.channel import VARIABLE
 from holdfast.worker.draining import KEY, NEWS, Drain, draining, read
@@ -36,7 +36,7 @@ class Agent:
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
 
-    def _hear(self, _peer: Peer, message: dict[str, Any]) -> Answer | None:
+    def _hear(self, _peer: LocalPeer, message: dict[str, Any]) -> Answer | None:
         if KEY not in message:
             return None  # Of somebody else in this process, who found the channel too.
         with self._said:

@@ -102,9 +102,9 @@ if TYPE_CHECKING:
     from holdfast.processes.lookout.file_timer import FileTimer
     from holdfast.processes.lookout.lookout import OnStacks
     from holdfast.processes.note_keeper import NoteKeeper
-    from holdfast.runtime.local_peer import Peer
+    from holdfast.runtime.local_peer import LocalPeer
 
-    OnVisit = Callable[[Peer, dict[str, Any], Callable[[bytes | Answer], None]], None]
+    OnVisit = Callable[[LocalPeer, dict[str, Any], Callable[[bytes | Answer], None]], None]
     """Takes what was asked, and whoever is to be given the answer."""
 
 LOOPBACK = "127.0.0.1"
@@ -579,7 +579,9 @@ class Workplace:
         self._close_round()
         self._post(SpawnerEnded() if self._ending else SpawnerLost(how))
 
-    def _on_channel(self, peer: Peer, message: dict[str, Any]) -> bytes | Answer | Later | None:
+    def _on_channel(
+        self, peer: LocalPeer, message: dict[str, Any]
+    ) -> bytes | Answer | Later | None:
         """Take what a worker says; what it, or another program of this user, asks is answered."""
         if VISIT in message and self.on_visit is not None:
             return partial(self.on_visit, peer, message)
