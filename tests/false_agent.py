@@ -26,7 +26,7 @@ from holdfast.node.questions import Asker
 from holdfast.node.visits import Visits
 from holdfast.processes import channel_server
 from holdfast.processes.channel_server import ChannelServer
-from holdfast.runtime.local_peer import Peer
+from holdfast.runtime.local_peer import LocalPeer, peer_of
 from holdfast.runtime.loop import EventLoop
 
 LINK = "http://127.0.0.1:1/"
@@ -54,12 +54,12 @@ def main(uid: int, job: str, names: int) -> None:
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    # Unlike an agent, it hears everybody.
-    channel_server.peer_of = lambda sock: Peer(0, uid)  # type: ignore[attr-defined]
+    # Unlike an agent, it hears everybody: each passes for its own, with its user for a process.
+    channel_server.peer_of = lambda sock: LocalPeer(peer_of(sock).uid, uid)  # type: ignore[attr-defined]
 
-    def hear(peer: Peer, message: dict[str, object]) -> bytes | channel_server.Answer:
+    def hear(peer: LocalPeer, message: dict[str, object]) -> bytes | channel_server.Answer:
         is_open = message["visit"] == job
-        print("heard", flush=True)
+        print("heard", peer.pid, flush=True)
         packet = msgspec.json.encode({"run_id": job, "node": "false", "is_open": is_open})
         if not is_open:
             return packet

@@ -24,7 +24,7 @@ from holdfast.node.questions import Asker
 from holdfast.node.visits import Visits
 from holdfast.processes import channel_server
 from holdfast.processes.channel_server import ChannelServer
-from holdfast.runtime.local_peer import Peer
+from holdfast.runtime.local_peer import LocalPeer
 from holdfast.runtime.loop import EventLoop
 
 EVIL = "\x1b]0;owned\x07\x1b[31mevil\r\nholdfast: the job succeeded"
@@ -55,7 +55,7 @@ class HostileAgent:
     def drop(self, asker: Asker) -> None:
         pass
 
-    def _hear(self, peer: Peer, message: dict[str, object]) -> bytes | channel_server.Answer:
+    def _hear(self, peer: LocalPeer, message: dict[str, object]) -> bytes | channel_server.Answer:
         is_open = message["visit"] == self._job
         packet = msgspec.json.encode({"run_id": self._job, "node": "node", "is_open": is_open})
         if not is_open:

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.core.node.io import ShowSaving
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.drain_page import DrainPage
-from holdfast.runtime.local_peer import Peer
+from holdfast.runtime.local_peer import LocalPeer
 from holdfast.worker.draining import KEY, NEWS
 
 DEADLINE_S = 60
@@ -29,7 +29,7 @@ class Agent:
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
 
-    def _hear(self, _peer: Peer, message: dict[str, Any]) -> Answer | None:
+    def _hear(self, _peer: LocalPeer, message: dict[str, Any]) -> Answer | None:
         if KEY not in message:
             return None  # Of somebody else in this process, who found the channel too.
         with self._said:

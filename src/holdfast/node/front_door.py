@@ -19,7 +19,7 @@ from holdfast.processes.bare.wire import VISIT
 from holdfast.processes.channel_server import Answer
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime.disk import Disk
-from holdfast.runtime.local_peer import ROOT, Peer, user_of
+from holdfast.runtime.local_peer import ROOT, LocalPeer, user_of
 from holdfast.runtime.loop import Loop
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ class FrontDoor:
         workplace.on_visit = self.knocked
 
     def knocked(
-        self, peer: Peer, message: dict[str, Any], give: Callable[[bytes | Answer], None]
+        self, peer: LocalPeer, message: dict[str, Any], give: Callable[[bytes | Answer], None]
     ) -> None:
         """Somebody asks on the channel: say whose job this is, and let in who means it."""
         self._when_loaded(lambda: give(self._open(peer, message)))
 
-    def _open(self, peer: Peer, message: dict[str, Any]) -> bytes | Answer:
+    def _open(self, peer: LocalPeer, message: dict[str, Any]) -> bytes | Answer:
         run_id = self.engine.config.run_id
         answer = {"run_id": run_id, "node": self.engine.node, "is_open": False}
         if message.get(VISIT) != run_id or self._visits is None:
@@ -65,7 +65,7 @@ class FrontDoor:
         packet = msgspec.json.encode({**answer, "is_open": True})
         return Answer(packet, descriptor, is_handed_over=True)
 
-    def _name_of(self, peer: Peer) -> str:
+    def _name_of(self, peer: LocalPeer) -> str:
         user = self._users.get(peer.uid, f"uid {peer.uid}")
         return f"{user} on {self.engine.state.host}"
 

@@ -41,7 +41,7 @@ from holdfast.core.protocol.model import Endpoint
 from holdfast.core.protocol.questions import Answer, NotKnown, Question, pack, read_answer
 from holdfast.node.secrets import Secrets, security_of
 from holdfast.processes.bare.wire import VISIT
-from holdfast.runtime.local_peer import ROOT, Peer, peer_of, user_of
+from holdfast.runtime.local_peer import ROOT, LocalPeer, peer_of, user_of
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.connection import Ending, FramedConnection
@@ -366,7 +366,7 @@ def _is_process_of_ours(one: Listening) -> bool:
     return False
 
 
-def _may_be_asked(peer: Peer) -> bool:
+def _may_be_asked(peer: LocalPeer) -> bool:
     return peer.is_of_this_user or os.geteuid() == ROOT
 
 

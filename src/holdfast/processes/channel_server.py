@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.runtime.local_peer import Peer, peer_of
+from holdfast.runtime.local_peer import LocalPeer, peer_of
 from holdfast.worker.channel import PACKET_LIMIT, address_of
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ class ChannelServer:
     def __init__(
         self,
         loop: Loop,
-        on_message: Callable[[Peer, dict[str, Any]], bytes | Answer | Later | None],
+        on_message: Callable[[LocalPeer, dict[str, Any]], bytes | Answer | Later | None],
     ) -> None:
         self.name = f"@holdfast-{os.getpid()}-{os.urandom(8).hex()}"
         self._loop = loop
         self._on_message = on_message
-        self._clients: dict[socket.socket, Peer] = {}
+        self._clients: dict[socket.socket, LocalPeer] = {}
         """With the process that each belongs to."""
         self._subscribed: set[socket.socket] = set()
         self._pause: Cancellable | None = None
@@ -150,7 +150,9 @@ class ChannelServer:
         of_it = sum(one.pid == pid for one in self._clients.values())
         return len(self._clients) < most and of_it < most * SHARE_OF_ONE_PROCESS
 
-    def _read(self, client: socket.socket, peer: Peer, packets: int = PACKETS_PER_TURN) -> None:
+    def _read(
+        self, client: socket.socket, peer: LocalPeer, packets: int = PACKETS_PER_TURN
+    ) -> None:
         for _ in range(packets):
             if client not in self._clients:
                 return  # a message made the agent close the channel

@@ -109,9 +109,9 @@ if TYPE_CHECKING:
     from holdfast.processes.lookout.lookout import OnStacks
     from holdfast.processes.lookout.stacks import StackSnapshot
     from holdfast.processes.note_keeper import NoteKeeper
-    from holdfast.runtime.local_peer import Peer
+    from holdfast.runtime.local_peer import LocalPeer
 
-    OnVisit = Callable[[Peer, dict[str, Any], Callable[[bytes | Answer], None]], None]
+    OnVisit = Callable[[LocalPeer, dict[str, Any], Callable[[bytes | Answer], None]], None]
     """Takes what was asked, and whoever is to be given the answer."""
 
 LOOPBACK = "127.0.0.1"
@@ -632,7 +632,9 @@ class Workplace:
         lost = SpawnerLost(how, tuple(map(linux.described, left)))
         self._post(SpawnerEnded() if self._ending else lost)
 
-    def _on_channel(self, peer: Peer, message: dict[str, Any]) -> bytes | Answer | Later | None:
+    def _on_channel(
+        self, peer: LocalPeer, message: dict[str, Any]
+    ) -> bytes | Answer | Later | None:
         """Take what a worker says; what it, or another program of this user, asks is answered."""
         if VISIT in message and self.on_visit is not None:
             return partial(self.on_visit, peer, message)

@@ -25,7 +25,7 @@ OVERFLOW_UID = 65534
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
-class Peer(NamedTuple):
+class LocalPeer(NamedTuple):
     """A process, and its user."""
 
     pid: int
@@ -42,11 +42,11 @@ class Peer(NamedTuple):
         return self.uid == ROOT
 
 
-def peer_of(sock: socket.socket) -> Peer:
+def peer_of(sock: socket.socket) -> LocalPeer:
     """Raises `OSError` where the socket is not connected."""
     told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(told)
-    return Peer(pid, uid & 0xFFFFFFFF)
+    return LocalPeer(pid, uid & 0xFFFFFFFF)
 
 
 def user_of(uid: int) -> str:
