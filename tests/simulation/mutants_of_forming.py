@@ -182,9 +182,9 @@ MUTANTS = (
         "a node says that it has stopped before its workers have",
         "§3.3",
         "core.node.step:_stop_round",
-        "return [said, *stop_workers",
+        "return [said, *stopped",
         "early = Report(RoundStopped(message.round, (), state.assignment.master))\n"
-        "    return [said, early, *stop_workers",
+        "    return [said, early, *stopped",
         "slow",
         (45, 37, 94),
     ),
