@@ -148,8 +148,8 @@ MUTANTS = (
         "core.election.step:step",
         "if event.document is None and state.unanswered:",
         "if False:",
-        "",
-        (4103432,),
+        "emptied twice",
+        (1030,),
     ),
     Mutant(
         "a host without its record does not ask what nodes have seen",

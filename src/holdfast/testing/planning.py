@@ -146,6 +146,17 @@ PROFILES: dict[str, Profile] = {
         embedded=0.0,
         registers=("forgetful",),
     ),
+    "emptied twice": Profile(
+        (
+            *("register restarts empty", "register restarts empty", "register down"),
+            *("deaf to register", "agent crashes", "agent pauses"),
+        ),
+        faults=(4, 8),
+        at_leader=0.6,
+        embedded=0.0,
+        registers=("forgetful",),
+        short_s=(0.5, 6.0),
+    ),
     "takeover": Profile(
         (*DEATHS, "agent pauses", "deaf to register", "register down", "drain"),
         faults=(1, 1),
@@ -333,7 +344,7 @@ PROFILES: dict[str, Profile] = {
 WEIGHTS = {
     "mixed": 30, "workers": 6, "one failure": 6, "deaths": 8, "network": 10, "sleep": 8,
     "leader": 10, "register": 8, "drains": 6, "growth": 4, "slow": 5, "embedded": 8,
-    "watching": 6, "emptied": 4, "takeover": 4, "points": 6,
+    "watching": 6, "emptied": 4, "emptied twice": 0, "takeover": 4, "points": 6,
     "endings": 4, "forgetful": 2, "shortage": 2, "large": 1.2, "huge": 0.05,
     "closings": 0, "liars": 0, "asked": 0, "again": 0, "blamed": 0, "standstill": 0,
     "unheard": 0, "scaled": 0, "saves": 0, "woken": 0, "unwritten": 0,
