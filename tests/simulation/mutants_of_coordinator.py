@@ -149,7 +149,7 @@ MUTANTS = (
         "if event.document is None and state.unanswered:",
         "if False:",
         "emptied twice",
-        (1030,),
+        (692, 1086),
     ),
     Mutant(
         "a host without its record does not ask what nodes have seen",
