@@ -27,7 +27,6 @@ from holdfast.core.protocol.questions import (
     StacksTold,
 )
 from holdfast.node.visiting import Visit, VisitError, doors_here, enter, visit_at, visit_here
-from holdfast.node.visits import VISITORS_MOST
 from holdfast.observe.story import StoryEvent
 from holdfast.runtime.local_peer import user_of
 from holdfast.transport.auth import ConnectionSecurity
@@ -172,7 +171,7 @@ def test_visitors_are_so_many_at_most_and_the_job_goes_on(start: Start, job: str
     start("--nproc-per-node=1")
     with ExitStack() as stack:
         first = stack.enter_context(visit_when_there(job))
-        others = [stack.enter_context(visit_here(job)) for _ in range(VISITORS_MOST - 1)]
+        others = [stack.enter_context(visit_here(job)) for _ in range(63)]
         with pytest.raises(VisitError, match="64 others look at this job already: try again later"):
             visit_here(job)
         assert running(first, workers=1).run_id == job

@@ -303,7 +303,7 @@ def test_running_out_of_descriptors_is_survived(monkeypatch: pytest.MonkeyPatch)
 def test_one_process_gets_its_share_of_the_room_and_others_are_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.processes.channel_server.CLIENTS_MOST", 8)
+    monkeypatch.setattr("holdfast.runtime.descriptors.most", lambda kind: 8)
 
     async def test(heard: Heard) -> None:
         with ExitStack() as stack:

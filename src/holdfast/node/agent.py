@@ -34,10 +34,9 @@ from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_layout import JobLogs, create_job_logs
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.workplace import Workplace
-from holdfast.runtime import failing
+from holdfast.runtime import descriptors, failing
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
-from holdfast.transport import descriptors
 
 if TYPE_CHECKING:
     from holdfast.node.dashboard import AgentDashboard

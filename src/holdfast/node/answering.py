@@ -64,8 +64,8 @@ from holdfast.processes.lookout.usage import (
 )
 from holdfast.processes.output.recent import OutputBlock, OutputWanted
 from holdfast.processes.workplace import Workplace
+from holdfast.runtime import descriptors
 from holdfast.runtime.disk import DiskLane
-from holdfast.transport import descriptors
 
 if TYPE_CHECKING:
     from holdfast.core.policy.standings import WorkerStanding

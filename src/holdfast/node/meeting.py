@@ -16,9 +16,9 @@ from holdfast.node.network import RealNetwork
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets, security_of
 from holdfast.registers.register import Register, RegisterSettings
+from holdfast.runtime import descriptors
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
-from holdfast.transport import descriptors
 from holdfast.transport.server import VisitService
 
 CALL_SHARE, ENDPOINT_SHARE = 0.85, 0.27

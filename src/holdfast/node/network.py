@@ -10,10 +10,10 @@ from holdfast.core.policy.config import JobConfig
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.node.ports import Closable, Exchange
+from holdfast.runtime import descriptors
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
 from holdfast.store.key_spaces import KeySpaces
-from holdfast.transport import descriptors
 from holdfast.transport.addresses import address_towards
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.client import Client, LineHandlers

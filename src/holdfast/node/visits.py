@@ -14,7 +14,7 @@ Rules
 3. Whose wish something is, is what is certain: the user, by the kernel's word, of one that came
    through the channel, and the address of one that came over the network. What such a one says of
    itself is passed on as that.
-4. There are at most `VISITORS_MOST` that came through the channel.
+4. As many may come through the channel as the agent has descriptors for.
 5. Nothing here wakes an agent that nobody visits, and nothing is loaded in it.
 """
 
@@ -38,12 +38,11 @@ from holdfast.core.protocol.questions import (
     read_question,
 )
 from holdfast.node.questions import Questions
+from holdfast.runtime import descriptors
 from holdfast.runtime.loop import Loop
 from holdfast.transport.connection import Ending, FramedConnection
 from holdfast.transport.frames import FRAME_LIMIT, Decoder, encode
 
-VISITORS_MOST = 64
-"""As many as come over the network (`transport.server`)."""
 WISHES = (DrainWanted, RestartWanted, StopWanted, ScaleWanted, SaveWanted)
 """Questions that say whose they are."""
 _asked: Decoder[QuestionAsked] = Decoder(QuestionAsked)
@@ -63,8 +62,9 @@ class Visits:
 
         Raises `OSError` where there is no room for it.
         """
-        if len(self._came_here) >= VISITORS_MOST:
-            raise OSError(errno.EUSERS, f"{VISITORS_MOST} others look at this job already")
+        most = descriptors.most("visitor")
+        if len(self._came_here) >= most:
+            raise OSError(errno.EUSERS, f"{most} others look at this job already")
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         connection = FramedConnection(self._loop, ours, _not_yet, self._on_ended)

@@ -7,8 +7,8 @@ Rules
 4. What `on_message` returns is the answer, or will give it when it is known. Nobody waits for a
    client that does not take it, and one that has gone meanwhile gets none. One whose answer carries
    a descriptor is told news from then on (`tell_news`), unless the descriptor was made for it.
-5. There is room for `clients_most` of them, and for a share of that of one process; whoever comes
-   then is hung up on, so that no program can use up what the agent needs for itself.
+5. There is room for as many of them as the agent has descriptors for (`runtime.descriptors`), and
+   for a share of that of one process; whoever comes then is hung up on.
 6. What a process said before its end can be had before that end is told (`take_all`): the news of
    it comes by another way, and may overtake.
 
@@ -19,7 +19,6 @@ that another user could have put there first.
 from __future__ import annotations
 
 import os
-import resource
 import socket
 from contextlib import suppress
 from functools import partial
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.runtime import descriptors
 from holdfast.runtime.local_peer import LocalPeer, peer_of
 from holdfast.worker.channel import PACKET_LIMIT, address_of
 
@@ -43,15 +43,7 @@ BACKLOG = 1024
 ACCEPTED_AT_ONCE = 64
 """So that who connects again and again, as any user can, does not keep others out."""
 PAUSE_S = 1.0
-CLIENTS_MOST = 4096
-SHARE_OF_DESCRIPTORS = 1 / 2
 SHARE_OF_ONE_PROCESS = 1 / 4
-
-
-def clients_most() -> int:
-    """How many connections all programs on this machine together may have to one agent."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return CLIENTS_MOST if soft < 0 else min(int(soft * SHARE_OF_DESCRIPTORS), CLIENTS_MOST)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -144,7 +136,7 @@ class ChannelServer:
         return True
 
     def _has_room_for(self, pid: int) -> bool:
-        most = clients_most()
+        most = descriptors.most("channel")
         if len(self._clients) < most * SHARE_OF_ONE_PROCESS:
             return True
         of_it = sum(one.pid == pid for one in self._clients.values())

@@ -28,8 +28,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from holdfast.runtime import descriptors
 from holdfast.runtime.loop import Cancellable, Loop
-from holdfast.transport import descriptors
 from holdfast.transport.buffers import PeerBuffers
 from holdfast.transport.fair_turns import FairTurns
 from holdfast.transport.frames import ProtocolError

@@ -38,8 +38,8 @@ from msgspec.structs import replace
 
 from holdfast.core.protocol.messages import FromNode, NodeGreeted, ToNode
 from holdfast.core.protocol.model import Endpoint, Tenure
+from holdfast.runtime import descriptors
 from holdfast.runtime.loop import Loop
-from holdfast.transport import descriptors
 from holdfast.transport.auth import ConnectionSecurity, Proven, is_same
 from holdfast.transport.buffers import PeerBuffers
 from holdfast.transport.connection import Ending, FramedConnection, Stream

@@ -11,8 +11,8 @@ from typing import get_args
 
 import pytest
 
-from holdfast.transport import descriptors
-from holdfast.transport.descriptors import Kind, most
+from holdfast.runtime import descriptors
+from holdfast.runtime.descriptors import Kind, most
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -37,8 +37,9 @@ def test_all_shares_and_the_process_itself_fit_into_its_limit(
 ) -> None:
     monkeypatch.setitem(descriptors._needs, "workers", workers)
     lower(soft)
-    own = descriptors.OWN + descriptors.OWN_PER_WORKER * workers
-    assert sum(most(kind) for kind in KINDS) + own <= soft
+    own, lines = descriptors.own(soft), descriptors.lines_of_workers(soft)
+    assert lines >= workers, "each worker has a connection to the channel"
+    assert sum(most(kind) for kind in KINDS) + own - lines <= soft
     assert all(most(kind) >= descriptors.LEAST for kind in KINDS)
 
 
@@ -46,7 +47,7 @@ def test_many_workers_leave_room_for_guests(limit: None, monkeypatch: pytest.Mon
     monkeypatch.setitem(descriptors._needs, "workers", 1000)
     lower(256)
     assert most("control") >= 64
-    assert sum(most(kind) for kind in KINDS) <= 128
+    assert sum(most(kind) for kind in KINDS) - descriptors.lines_of_workers(256) <= 128
 
 
 def test_a_large_job_has_more_connections_than_a_small_one(limit: None) -> None:
@@ -64,7 +65,7 @@ def test_a_limit_that_cannot_be_raised_is_kept() -> None:
     """Both limits are low: a process of its own, which does not get them back."""
     script = """
 import resource
-from holdfast.transport import descriptors
+from holdfast.runtime import descriptors
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 256))
 descriptors.provide(workers=2, nodes=4)
 assert resource.getrlimit(resource.RLIMIT_NOFILE) == (256, 256)

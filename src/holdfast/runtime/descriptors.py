@@ -22,6 +22,8 @@ Kind = Literal["control", "health", "dashboard", "visitor", "channel"]
 
 OWN, OWN_PER_WORKER = 64, 8
 """An agent has about 25 open, and 5 for each worker, more while one round follows another."""
+LINES_PER_WORKER = 2
+"""Of those of a worker: its connections to the channel."""
 PER_NODE = 6
 """A connection, a tether and the keys of each node, and as many to stand by."""
 UNLIMITED = 1 << 20
@@ -46,12 +48,23 @@ _needs = {"workers": 0, "nodes": 0}
 
 def most(kind: Kind) -> int:
     """How many connections of a kind one server in this process may hold."""
-    limit = soft_limit()
-    own = min(OWN + OWN_PER_WORKER * _needs["workers"], limit // 2)
-    highest = _MOST[kind]
+    limit, highest = soft_limit(), _MOST[kind]
     if kind == "control":
         highest = max(highest, PER_NODE * _needs["nodes"])
-    return max(min(int((limit - own) * _SHARES[kind]), highest), LEAST)
+    room = max(min(int((limit - own(limit)) * _SHARES[kind]), highest), LEAST)
+    return room + lines_of_workers(limit) if kind == "channel" else room
+
+
+def own(limit: int) -> int:
+    """What the process keeps for itself and its workers."""
+    return min(OWN + OWN_PER_WORKER * _needs["workers"], limit // 2)
+
+
+def lines_of_workers(limit: int) -> int:
+    """The part of it that is for connections of workers to the channel."""
+    workers = _needs["workers"]
+    wanted = OWN + OWN_PER_WORKER * workers
+    return LINES_PER_WORKER * workers * own(limit) // wanted
 
 
 def soft_limit() -> int:
