@@ -41,7 +41,7 @@ def test_a_worker_without_a_sign_is_ended_for_it(run_job) -> None:
     assert job.process.returncode == 1
     words = "the time to its first sign (--start-timeout 2) ran out while it was in work at"
     assert f"holdfast: rank 1: {words} program.py" in job.stderr
-    assert "  Cause: deadline, surely\n    who      rank 1 on" in job.stderr
+    assert "  Cause: deadline, certain\n    who      rank 1 on" in job.stderr
 
 
 def test_the_whole_run_has_a_time_and_is_not_tried_again(run_job) -> None:
@@ -49,7 +49,7 @@ def test_the_whole_run_has_a_time_and_is_not_tried_again(run_job) -> None:
     job = run_job(*words, script=LATE.format(is_early=True))
     assert job.process.returncode == 1
     assert "the time of the whole run (--run-timeout 2) ran out while it was in work" in job.stderr
-    assert "  Cause: run time used up, surely\n    who      the whole job\n" in job.stderr
+    assert "  Cause: run time used up, certain\n    who      the whole job\n" in job.stderr
     assert "round 2" not in job.stderr
     assert list(job.folder.glob("logs/*/attempt_0/stacks_1.txt"))
 

@@ -133,7 +133,7 @@ def test_a_worker_that_ended_well_too_early_is_named_beside_the_peer_that_missed
     assert job.process.returncode == 1
     said = f"rank 1 on {HOST} (at step 4) had ended with exit code 0"
     assert f"{said}, while others still ran; then rank 0 on {HOST} ended with" in job.stderr
-    assert "  Cause: ended too early, most likely\n" in job.stderr
+    assert "  Cause: ended too early, likely\n" in job.stderr
     assert f"    before   {said}\n" in job.stderr
 
 

@@ -53,7 +53,7 @@ def test_one_that_still_runs_its_program_is_a_failure_with_where_it_was(run_job)
     job = run_job("-n=2", LIMIT, script=STILL_RUNS)
     assert job.process.returncode == 1
     assert "it is in for_ever at program.py:7: ending it; it counts as failed" in job.stderr
-    assert "Cause: hang at the end, surely" in job.stderr
+    assert "Cause: hang at the end, certain" in job.stderr
 
 
 def test_without_a_limit_it_is_told_of_once_and_waited_for(start_job) -> None:

@@ -37,7 +37,7 @@ def _told(row: Planted, stage: Stage) -> Said:
     """It is told while the job runs: the agent of the culprit's host says so, or nobody does."""
     culprit = stage.agents[1] if stage.network else stage.agents[0]
     stage.until(lambda: re.search(row.told, culprit.text), row.told)
-    return Said(row.kind, row.who.format(host=culprit.host), row.sure, culprit.text)
+    return Said(row.kind, row.who.format(host=culprit.host), row.certainty, culprit.text)
 
 
 def played_by_torchrun(row: Planted, folder: Path) -> str:
@@ -73,12 +73,13 @@ def mistakes(row: Planted, said: Said, host: str) -> list[str]:
     checks = {
         f"the kind is {said.kind!r}, and should be {row.kind!r}": said.kind == row.kind,
         f"{said.who!r} is named, and should be {who!r}": who in (ANYBODY, said.who),
-        f"it is said {said.sure!r}, and should be {row.sure!r}": said.sure in _as_sure(row),
+        f"it is said {said.certainty!r}, and should be {row.certainty!r}": said.certainty
+        in _as_certain(row),
     }
     wrong = [text for text, holds in checks.items() if not holds]
     return wrong + [f"{words!r} is not said" for words in row.words if words not in said.text]
 
 
-def _as_sure(row: Planted) -> tuple[str, ...]:
+def _as_certain(row: Planted) -> tuple[str, ...]:
     """A victim may be seen before its culprit has ended: then it is no more than likely."""
-    return (row.sure, "most likely")
+    return (row.certainty, "likely")

@@ -37,7 +37,7 @@ CONF = "--rdzv-conf=lease=6,heartbeat=0.8,last_call_timeout=1"
 """Short leases, so that a loss is noticed in seconds."""
 SPAWNER = "holdfast-spawn"
 
-CAUSE = re.compile(r"^  Cause: (?P<kind>.*), (?P<sure>surely|most likely|perhaps)$", re.MULTILINE)
+CAUSE = re.compile(r"^  Cause: (?P<kind>.*), (?P<certainty>certain|likely|unclear)$", re.MULTILINE)
 WHO = re.compile(r"^    who      (?P<who>.*)$", re.MULTILINE)
 
 
@@ -46,7 +46,7 @@ class Said(NamedTuple):
 
     kind: str
     who: str
-    sure: str
+    certainty: str
     text: str
 
 
@@ -186,7 +186,7 @@ class Stage:
         cause, who = CAUSE.search(text), WHO.search(text)
         if cause is None or who is None:
             return Said("", "", "", report or text)
-        return Said(cause["kind"], who["who"], cause["sure"], text)
+        return Said(cause["kind"], who["who"], cause["certainty"], text)
 
     def record(self) -> str:
         return "\n".join(

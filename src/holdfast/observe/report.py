@@ -76,7 +76,7 @@ def _blame(blame: Blame) -> list[str]:
     """In short: what it was, whose doing, how sure that is, what to do next."""
     from holdfast.core.policy.kinds import advice_for
 
-    lines = ["", f"  Cause: {clean(blame.kind)}, {blame.sure}"]
+    lines = ["", f"  Cause: {clean(blame.kind)}, {blame.certainty}"]
     lines.append(f"    who      {clean(blame.who)}")
     if blame.why:
         lines.append(f"    why      {shortened(clean(blame.why), MAX_LINE)}")

@@ -22,7 +22,7 @@ def ended_for(job: Job) -> Blame:
 
 @pytest.mark.parametrize(
     ("ended", "kind", "sure"),
-    [(True, "killed agent", "surely"), (False, "lost host or network", "most likely")],
+    [(True, "killed agent", "certain"), (False, "lost host or network", "likely")],
 )
 def test_a_job_that_could_not_go_on_says_with_which_node_it_was_lost(
     ended: bool, kind: str, sure: str
@@ -31,7 +31,7 @@ def test_a_job_that_could_not_go_on_says_with_which_node_it_was_lost(
     job.take(NodeGone("b", "so it is", ended=ended))
     job.stop("a")
     found = ended_for(job)
-    assert (found.kind, found.who, found.sure) == (kind, "host-b (ranks 2 to 3)", sure)
+    assert (found.kind, found.who, found.certainty) == (kind, "host-b (ranks 2 to 3)", sure)
 
 
 def test_what_is_proven_later_replaces_what_was_suspected() -> None:
@@ -55,7 +55,7 @@ def test_a_node_that_says_why_it_leaves_is_believed() -> None:
     job.hear("b", NodeLeft("the spawner on host-b was killed", kind="killed spawner"))
     job.stop("a")
     found = ended_for(job)
-    assert (found.kind, found.sure) == ("killed spawner", "surely")
+    assert (found.kind, found.certainty) == ("killed spawner", "certain")
     assert found.why == "the spawner on host-b was killed"
 
 

@@ -52,7 +52,7 @@ def test_of_two_ranks_nobody_can_tell_which_is_wrong() -> None:
     assert odd_call([told]) is None
     cause = name([told])
     assert cause is not None
-    assert blame(cause).sure == "perhaps"
+    assert blame(cause).certainty == "unclear"
 
 
 @given(st.text())

@@ -199,55 +199,55 @@ def blame_of(*failures: Failure) -> Blame:
 STOPPED = {"status": ExitStatus(signal=15), "message": "", "stopped": True}
 
 
-def test_who_alone_failed_is_surely_the_cause() -> None:
+def test_the_only_one_that_failed_is_certain_to_be_the_cause() -> None:
     found = blame_of(failure(1, 1.0), failure(0, 2.0, **STOPPED), failure(2, 2.0, **STOPPED))
     why = "nobody else failed before it; ranks 0 and 2 ran until stopped"
-    assert found == Blame("exception", "rank 1 on here", "surely", why)
+    assert found == Blame("exception", "rank 1 on here", "certain", why)
 
 
 def test_victims_after_it_make_it_no_less_sure() -> None:
     found = blame_of(failure(1, 1.0), failure(0, 2.0, message=LOST))
     why = "nobody else failed before it; rank 0 lost a connection"
-    assert (found.sure, found.why) == ("surely", why)
+    assert (found.certainty, found.why) == ("certain", why)
 
 
 def test_a_victim_that_was_seen_first_makes_it_most_likely() -> None:
     found = blame_of(failure(1, 1.2), failure(0, 1.0, message=LOST))
-    assert (found.who, found.sure) == ("rank 1 on here", "most likely")
+    assert (found.who, found.certainty) == ("rank 1 on here", "likely")
     assert found.why == "it is the only one that failed by itself; rank 0 lost a connection"
 
 
 def test_all_that_fail_in_the_same_way_are_one_cause() -> None:
     found = blame_of(*(failure(n, 1.0 + n, message=f"E: {n} of 4") for n in range(4)))
-    assert (found.sure, found.why) == ("surely", "ranks 1, 2 and 3 failed in the same way")
+    assert (found.certainty, found.why) == ("certain", "ranks 1, 2 and 3 failed in the same way")
 
 
 def test_the_first_of_several_on_one_node_is_most_likely_the_cause() -> None:
     found = blame_of(failure(1, 1.0), failure(0, 3.0, message="KeyError: 'x'"))
-    assert (found.who, found.sure) == ("rank 1 on here", "most likely")
+    assert (found.who, found.certainty) == ("rank 1 on here", "likely")
     assert found.why == "2 ranks failed within 2.0 s, each in its own way, and it was the first"
 
 
 def test_words_of_two_nodes_that_come_together_prove_no_order() -> None:
     there = failure(0, 1.1, message="KeyError: 'x'")
     found = blame_of(failure(1, 1.0), msgspec.structs.replace(there, node="m"))
-    assert found.sure == "perhaps"
+    assert found.certainty == "unclear"
     later = msgspec.structs.replace(there, node="m", observed_at=9.0)
-    assert blame_of(failure(1, 1.0), later).sure == "most likely"
+    assert blame_of(failure(1, 1.0), later).certainty == "likely"
 
 
 def test_where_all_lost_a_peer_nobody_is_sure() -> None:
     found = blame_of(failure(1, 1.0, message=LOST), failure(0, 2.0, message=LOST))
-    assert (found.kind, found.sure) == ("lost connection", "perhaps")
+    assert (found.kind, found.certainty) == ("lost connection", "unclear")
 
 
 def test_who_ended_too_early_is_named_and_not_who_missed_it() -> None:
     early = (EarlyEnd(3, step=4, host="there"),)
     found = blame_of(failure(0, 1.0, message=LOST, ended_before=early))
-    assert (found.kind, found.who, found.sure) == (
+    assert (found.kind, found.who, found.certainty) == (
         "ended too early",
         "rank 3 on there",
-        "most likely",
+        "likely",
     )
     clean = blame_of(failure(0, 1.0, ended_before=early))
     assert clean.who == "rank 0 on here", "it has an error of its own"
@@ -263,18 +263,21 @@ def test_of_a_collective_that_timed_out_the_rank_that_did_not_come_is_named() ->
         failure(2, 2.0, **STOPPED),
         failure(3, 1.1, message=TIMED_OUT),
     )
-    assert (found.kind, found.who, found.sure) == (
+    assert (found.kind, found.who, found.certainty) == (
         "collective timed out",
         "rank 2 on here",
-        "most likely",
+        "likely",
     )
     assert found.why.startswith("ranks 0, 1 and 3 waited in a collective until the time was over")
 
 
 def test_a_time_out_alone_singles_nobody_out() -> None:
     found = blame_of(failure(0, 1.0, message=TIMED_OUT), *(failure(n, **STOPPED) for n in (1, 2)))
-    assert (found.who, found.sure) == ("one of ranks 1 and 2", "perhaps")
-    assert blame_of(failure(0, message=TIMED_OUT), failure(1, message=TIMED_OUT)).sure == "perhaps"
+    assert (found.who, found.certainty) == ("one of ranks 1 and 2", "unclear")
+    assert (
+        blame_of(failure(0, message=TIMED_OUT), failure(1, message=TIMED_OUT)).certainty
+        == "unclear"
+    )
 
 
 def located(rank: int, place: str, in_collective: bool) -> Failure:
@@ -288,7 +291,7 @@ def test_a_rank_that_was_found_in_no_collective_is_the_one_that_did_not_come() -
     first = failure(0, message=TIMED_OUT)
     rest = (located(1, *BACKWARD), located(2, "in tokenize at data.py:4", False))
     found = blame_of(first, *rest)
-    assert (found.who, found.sure) == ("rank 2 on here", "most likely")
+    assert (found.who, found.certainty) == ("rank 2 on here", "likely")
     assert found.why == (
         "ranks 0 and 1 waited in a collective until the time was over; "
         "it was in tokenize at data.py:4"
@@ -305,20 +308,20 @@ def test_a_rank_in_another_collective_than_the_rest_is_the_one_that_did_not_come
     found = blame_of(
         failure(0, message=TIMED_OUT), *rest, located(2, "in barrier at train.py:9", True)
     )
-    assert (found.who, found.sure) == ("rank 2 on here", "most likely")
+    assert (found.who, found.certainty) == ("rank 2 on here", "likely")
 
 
 def test_two_ranks_that_were_elsewhere_are_both_suspects() -> None:
     rest = [located(rank, "in tokenize at data.py:4", False) for rank in (1, 2)]
     found = blame_of(failure(0, message=TIMED_OUT), *rest)
-    assert (found.who, found.sure) == ("one of ranks 1 and 2", "perhaps")
+    assert (found.who, found.certainty) == ("one of ranks 1 and 2", "unclear")
 
 
 def test_a_monitored_barrier_names_the_rank() -> None:
     words = "RuntimeError: [Rank 0]: Rank 2 failed to pass monitoredBarrier in 5000 ms"
     rest = [failure(n, **STOPPED) for n in (1, 2, 3)]
     found = blame_of(failure(0, 1.0, message=words), *rest)
-    assert (found.who, found.sure) == ("rank 2 on here", "most likely")
+    assert (found.who, found.certainty) == ("rank 2 on here", "likely")
 
 
 def test_a_rank_that_had_ended_is_why_a_collective_timed_out() -> None:
@@ -330,21 +333,21 @@ def test_a_rank_that_had_ended_is_why_a_collective_timed_out() -> None:
 def test_where_most_had_ended_the_rank_that_went_on_is_named() -> None:
     early = (EarlyEnd(1), EarlyEnd(2))
     found = blame_of(failure(0, 1.0, message=LOST, ended_before=early))
-    assert (found.kind, found.who, found.sure) == ("extra step", "rank 0 on here", "most likely")
+    assert (found.kind, found.who, found.certainty) == ("extra step", "rank 0 on here", "likely")
 
 
-def test_what_we_ended_is_surely_of_that_kind() -> None:
+def test_what_we_ended_is_certain_to_be_of_that_kind() -> None:
     ours = failure(2, 1.0, message="the deadline of x ran out", ended_for="deadline")
     assert blame_of(ours) == Blame(
-        "deadline", "rank 2 on here", "surely", "Holdfast ended it for this"
+        "deadline", "rank 2 on here", "certain", "Holdfast ended it for this"
     )
 
 
 def test_workers_of_others_are_believed_with_a_reservation() -> None:
     found = blame_of(failure(0, 1.0, message="rank 9 failed", status=ExitStatus()))
-    assert (found.who, found.sure) == ("here", "perhaps")
+    assert (found.who, found.certainty) == ("here", "unclear")
 
 
 def test_one_that_was_stopped_after_it_had_raised_failed_in_the_same_way() -> None:
     found = blame_of(failure(0, 1.0), failure(1, 1.1, status=ExitStatus(signal=15)))
-    assert (found.sure, found.why) == ("surely", "rank 1 failed in the same way")
+    assert (found.certainty, found.why) == ("certain", "rank 1 failed in the same way")

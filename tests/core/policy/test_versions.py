@@ -54,10 +54,10 @@ def test_it_is_the_kind_of_an_exception_that_only_that_node_had() -> None:
     cause = name([first, failure(0, "layers 2.0"), failure(2, "layers 2.0")])
     assert cause is not None
     found = blame(cause)
-    assert (found.kind, found.who, found.sure) == (
+    assert (found.kind, found.who, found.certainty) == (
         "different versions",
         "rank 1 on host1",
-        "most likely",
+        "likely",
     )
     assert found.why.startswith("host1 has layers 1.0, all others 2.0; nobody else failed")
 

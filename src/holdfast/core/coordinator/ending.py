@@ -316,7 +316,7 @@ def left(
     if not isinstance(current, FormingRound | None) and node in current.seats:
         _note(current.course, message.failures, now)
         if not has_succeeded(current, node):
-            told = Blame(message.kind, "", "surely", message.reason)
+            told = Blame(message.kind, "", "certain", message.reason)
             losses.left(state, current, (node, member.name), told)
     return _without(state, node, (member.name, f"has left: {message.reason}"), now)
 
@@ -330,7 +330,7 @@ def _outcome_of_the_last(message: NodeLeft, name: str) -> Outcome:
     if message.kind in ("", known):
         return outcome
     # What it says of itself explains what its workers died of.
-    told = Blame(message.kind, name, "surely", message.reason)
+    told = Blame(message.kind, name, "certain", message.reason)
     return replace(outcome, blame=told)
 
 

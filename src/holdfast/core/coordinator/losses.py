@@ -20,7 +20,7 @@ def suspected(state: CoordinatorState, current: AnyRound, node: str, reason: str
     from holdfast.core.policy import kinds  # Here and below, because most jobs lose nobody.
 
     who = state.members[node].name
-    _note(state, current, node, Blame(kinds.LOST_NODE, who, "perhaps", cut(reason)))
+    _note(state, current, node, Blame(kinds.LOST_NODE, who, "unclear", cut(reason)))
 
 
 def gone(state: CoordinatorState, current: AnyRound, node: tuple[str, str], ended: bool) -> None:
@@ -30,10 +30,10 @@ def gone(state: CoordinatorState, current: AnyRound, node: tuple[str, str], ende
     name, who = node
     if ended:
         why = "all its processes ended at once, without a word"
-        found = Blame(kinds.AGENT_ENDED, who, "surely", why)
+        found = Blame(kinds.AGENT_ENDED, who, "certain", why)
     else:
         why = "nothing was heard of it any more, and its connections did not end"
-        found = Blame(kinds.LOST_NODE, who, "most likely", why)
+        found = Blame(kinds.LOST_NODE, who, "likely", why)
     _note(state, current, name, found)
 
 
@@ -42,7 +42,7 @@ def left(state: CoordinatorState, current: AnyRound, node: tuple[str, str], told
     from holdfast.core.policy import kinds
 
     name, who = node
-    _note(state, current, name, Blame(told.kind or kinds.NODE_LEFT, who, "surely", told.why))
+    _note(state, current, name, Blame(told.kind or kinds.NODE_LEFT, who, "certain", told.why))
 
 
 def _note(state: CoordinatorState, current: AnyRound, node: str, found: Blame) -> None:
@@ -50,7 +50,7 @@ def _note(state: CoordinatorState, current: AnyRound, node: str, found: Blame) -
     if known is not None and known.round == current.number and known.node != node:
         return
     who = f"{found.who}{_its_ranks(current, node)}"
-    blame = Blame(found.kind, who, found.sure, found.why)
+    blame = Blame(found.kind, who, found.certainty, found.why)
     state.loss = NodeLoss(current.number, node, blame)
 
 

@@ -104,7 +104,7 @@ def stuck(
     if state.lease is None:
         return [*said, left]
     # The others go on; nobody will tell us of an end that is ours alone.
-    found = Blame(kind, state.name, "surely", cut(reason))
+    found = Blame(kind, state.name, "certain", cut(reason))
     state.outcome = Outcome("failed", reason, 1, blame=found)
     return [*said, left, *finish(state)]
 
@@ -255,7 +255,7 @@ def spawner_lost(state: AgentState, reason: str, left: tuple[str, ...] = ()) -> 
             text += f", but {', '.join(left)} could not be ended"
         from holdfast.core.policy.kinds import SPAWNER_ENDED
 
-        found = Blame(SPAWNER_ENDED, state.name, "surely", cut(text))
+        found = Blame(SPAWNER_ENDED, state.name, "certain", cut(text))
         state.outcome = Outcome("failed", text, 1, blame=found)
     return finish(state)
 

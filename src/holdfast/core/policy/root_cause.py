@@ -9,9 +9,9 @@ Rules
 4. Where all that failed lost a peer, or waited for one until the time was over, and a rank had
    ended well before, it is that rank that they missed; unless most had ended: then the one that
    went on is named.
-5. How sure it is, is said, with the reason: *surely* where nobody else failed on its own, or all in
-   the same way; *most likely* where one was first of several, or was the only one with an error of
-   its own; *perhaps* where all that is known are symptoms.
+5. The certainty is told with its reason: *certain* where nobody else failed on its own, or all in
+   the same way; *likely* where one was first of several, or was the only one with an error of
+   its own; *unclear* where all that is known are symptoms.
 6. Ranks whose collective timed out came to it. To blame is one that did not come: the one that a
    monitored barrier names, else the one that was found in no collective, or alone at its place,
    when the round ended, else one that had not failed by then.
@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from holdfast.core.protocol.bounds import cut
-from holdfast.core.protocol.model import Blame, EarlyEnd, Failure, Sureness
+from holdfast.core.protocol.model import Blame, Certainty, EarlyEnd, Failure
 
 LOST_PEER = (
     r"connection (?:was )?(?:reset|closed|refused|aborted|lost)"
@@ -133,7 +133,7 @@ def _missed_somebody(failure: Failure) -> bool:
     return bool(failure.ended_before) and (lost_a_peer(failure) or waited_in_vain(failure))
 
 
-# How sure it is.
+# How certain it is.
 
 
 def blame(cause: Cause) -> Blame:
@@ -143,35 +143,35 @@ def blame(cause: Cause) -> Blame:
     first = cause.first
     who = f"rank {first.rank} on {first.host}"
     if not first.status.is_known:
-        return Blame(kinds.EXCEPTION, first.host, "perhaps", "whoever runs the workers says so")
+        return Blame(kinds.EXCEPTION, first.host, "unclear", "whoever runs the workers says so")
     if _missed_somebody(first):
         if len(first.ended_before) > len(cause.everybody):
             why = f"{early_ends(first)}, and it went on alone"
-            return Blame(kinds.EXTRA_STEP, who, "most likely", cut(why))
+            return Blame(kinds.EXTRA_STEP, who, "likely", cut(why))
         end = first.ended_before[0]
         missed = [first, *(one for one in cause.also_failed if _missed_somebody(one))]
         why = f"{early_ends(first)}, and {_ranks([*missed, *cause.victims])} waited for it in vain"
         who = f"rank {end.rank}{f' on {end.host}' if end.host else ''}"
-        return Blame(kinds.ENDED_EARLY, who, "most likely", cut(why))
+        return Blame(kinds.ENDED_EARLY, who, "likely", cut(why))
     if lost_a_peer(first):
         why = "all that failed only lost a connection; it was the first that was seen"
-        return Blame(kinds.LOST_PEER, who, "perhaps", why)
+        return Blame(kinds.LOST_PEER, who, "unclear", why)
     kind = kinds.kind_of(first)
     if kind == kinds.RUN_TIME:
-        return Blame(kind, "the whole job", "surely", "it was given no more time than that")
+        return Blame(kind, "the whole job", "certain", "it was given no more time than that")
     if kind == kinds.COLLECTIVES:
         return _blame_for_collectives(cause)
     if kind == kinds.TIMED_OUT:
         return _blame_for_absence(cause)
-    sure, why = _how_sure(cause)
+    certainty, why = _certainty(cause)
     may_differ = kind in (kinds.EXCEPTION, kinds.MISSING_MODULE) or kind in kinds.NATIVE
     if may_differ and not cause.also_failed:
         from holdfast.core.policy.versions import difference
 
         differs = difference(first, (*cause.victims, *cause.stopped))
         if differs:
-            return Blame(kinds.VERSIONS, who, "most likely", cut(f"{differs}; {why}"))
-    return Blame(kind, who, sure, cut(why))
+            return Blame(kinds.VERSIONS, who, "likely", cut(f"{differs}; {why}"))
+    return Blame(kind, who, certainty, cut(why))
 
 
 def _blame_for_collectives(cause: Cause) -> Blame:
@@ -183,10 +183,10 @@ def _blame_for_collectives(cause: Cause) -> Blame:
     if odd is None:
         why = "ranks called different collectives; which of them is wrong cannot be told"
         who = f"rank {cause.first.rank} on {cause.first.host}"
-        return Blame(kinds.COLLECTIVES, who, "perhaps", why)
+        return Blame(kinds.COLLECTIVES, who, "unclear", why)
     host = next((f" on {one.host}" for one in cause.everybody if one.rank == odd.rank), "")
     why = f"it called {odd.its}, and all others {odd.others}"
-    return Blame(kinds.COLLECTIVES, f"rank {odd.rank}{host}", "most likely", why)
+    return Blame(kinds.COLLECTIVES, f"rank {odd.rank}{host}", "likely", why)
 
 
 def culprit(cause: Cause) -> Failure | None:
@@ -235,45 +235,45 @@ def _blame_for_absence(cause: Cause) -> Blame:
     ]
     why = f"{_ranks(came or [first])} waited in a collective until the time was over"
     if not absent:
-        return Blame(TIMED_OUT, f"rank {first.rank} on {first.host}", "perhaps", cut(why))
+        return Blame(TIMED_OUT, f"rank {first.rank} on {first.host}", "unclear", cut(why))
     if len(absent) > 1:
         who = f"one of {_ranks(list(absent))}"
-        return Blame(TIMED_OUT, who, "perhaps", cut(f"{why}; these had not failed"))
+        return Blame(TIMED_OUT, who, "unclear", cut(f"{why}; these had not failed"))
     who = f"rank {absent[0].rank} on {absent[0].host}"
     where = f"it was {absent[0].place}" if absent[0].place else "only it had not failed"
-    return Blame(TIMED_OUT, who, "most likely", cut(f"{why}; {where}"))
+    return Blame(TIMED_OUT, who, "likely", cut(f"{why}; {where}"))
 
 
-def _how_sure(cause: Cause) -> tuple[Sureness, str]:
+def _certainty(cause: Cause) -> tuple[Certainty, str]:
     from holdfast.core.policy import kinds
 
     first, others = cause.first, cause.also_failed
     if first.ended_for == kinds.HANG:
-        return "most likely", "all ranks stood still, and it at another place than the others"
+        return "likely", "all ranks stood still, and it at another place than the others"
     if first.ended_for == kinds.STANDSTILL:
-        return "perhaps", "all ranks stood still at the same place, and one had to be ended"
+        return "unclear", "all ranks stood still at the same place, and one had to be ended"
     if first.ended_for == kinds.STUCK:
-        return "surely", "the kernel says so"
+        return "certain", "the kernel says so"
     if first.ended_for:
-        return "surely", "Holdfast ended it for this"
+        return "certain", "Holdfast ended it for this"
     if others:
         return _first_of_several(first, others)
     then = _what_then(cause)
     was_first = all(first.observed_at <= one.observed_at for one in cause.victims)
     if was_first:
-        return "surely", f"nobody else failed before it{then}"
-    return "most likely", f"it is the only one that failed by itself{then}"
+        return "certain", f"nobody else failed before it{then}"
+    return "likely", f"it is the only one that failed by itself{then}"
 
 
-def _first_of_several(first: Failure, others: tuple[Failure, ...]) -> tuple[Sureness, str]:
+def _first_of_several(first: Failure, others: tuple[Failure, ...]) -> tuple[Certainty, str]:
     if all(_likeness(one) == _likeness(first) for one in others):
-        return "surely", f"{_ranks(list(others))} failed in the same way"
+        return "certain", f"{_ranks(list(others))} failed in the same way"
     last = max(one.observed_at for one in others)
     nearest = min(one.observed_at for one in others) - first.observed_at
     several = f"{len(others) + 1} ranks failed within {max(last - first.observed_at, 0.1):.1f} s"
     if nearest < TOGETHER_S and any(one.node != first.node for one in others):
-        return "perhaps", f"{several}, on several nodes and almost at once: it was seen first"
-    return "most likely", f"{several}, each in its own way, and it was the first"
+        return "unclear", f"{several}, on several nodes and almost at once: it was seen first"
+    return "likely", f"{several}, each in its own way, and it was the first"
 
 
 def _what_then(cause: Cause) -> str:

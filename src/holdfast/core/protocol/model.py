@@ -14,7 +14,7 @@ from __future__ import annotations
 import signal
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from holdfast.core.protocol.bounds import (
     SLOTS_MOST,
@@ -200,7 +200,11 @@ Failures = Annotated[tuple[Failure, ...], Meta(max_length=SLOTS_MOST)]
 """Of one node, or as many of all as one message holds."""
 
 
-Sureness = Literal["surely", "most likely", "perhaps"]
+Certainty = Literal["certain", "likely", "unclear"]
+"""*Certain*: the kernel, an exit status or an exception says so. *Likely*: all that is known points
+there. *Unclear*: nothing decides."""
+EarlierCertainty = Literal["surely", "most likely", "perhaps"]
+"""What journals of 0.1 say instead."""
 
 
 class Blame(Struct, frozen=True, omit_defaults=True):
@@ -210,7 +214,7 @@ class Blame(Struct, frozen=True, omit_defaults=True):
     """Of `core.policy.kinds`."""
     who: Line
     """"rank 1 on host2", or "host2 (ranks 4 to 7)"."""
-    sure: Sureness
+    certainty: Certainty | EarlierCertainty = field(name="sure")
     why: Line = ""
     """What speaks for it."""
 
