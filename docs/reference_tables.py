@@ -141,6 +141,8 @@ def _fields(each: type) -> list[str]:
 def _type(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return ", ".join(f"`{value!r}`" for value in get_args(hint))
+    if get_args(hint) and all(get_origin(each) is Literal for each in get_args(hint)):
+        return ", ".join(map(_type, get_args(hint)))
     text = hint.__name__ if inspect.isclass(hint) and not get_args(hint) else str(hint)
     text = re.sub(r"Optional\[(\w+)\]", r"\1 | None", text)
     return f"`{re.sub(r'[a-z_]+[.]', '', text)}`".replace(" | ", "` or `")
