@@ -79,10 +79,12 @@ def test_a_page_outlives_the_coordinator_and_its_own_agent(
     browser.run("location.hash = 'nodes'")
     until(lambda: len(browser.find("[data-test=nodes] tbody tr")) == 3, "three nodes")
     browser.until_text("[data-test=nodes]", "coordinator")
-    # The page knows where else it can go, goes there, and the job goes on without its first agent.
+    # The page knows where else it can go, and the job goes on without its first agent.
     others = "return document.querySelector('[data-test=line]').title.split(',').length"
     until(lambda: browser.run(others) == 2, "it has heard of the two others")
     agents[0].kill()
+    until(lambda: len(browser.find("[data-test=lost] a")) == 2, "it offers the two others")
+    browser.click("[data-test=lost] a")
     until(
         lambda: not browser.driver.current_url.startswith(first.split("#")[0]),
         "the page has moved to another agent",

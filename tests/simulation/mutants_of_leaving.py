@@ -54,7 +54,7 @@ MUTANTS = (
         "a worker that dies of the signal before its node hears it has failed",
         "§8.5",
         "core.node.draining:worker_failed",
-        "state.draining_by is None and asks_to_leave(state, number)",
+        "may_be_drain and asks_to_leave(state, number)",
         "False",
         "asked",
         (5, 24, 19),

@@ -79,7 +79,7 @@ MUTANTS = (
         "it is not looked at again when a node has finished",
         "§10.1",
         "core.coordinator.ending:succeeded",
-        "return closed or standstill.look(state)",
+        "return closed or [*_expect_exits(current), *standstill.look(state)]",
         "return closed",
         "unheard",
         (27, 10, 8),

@@ -33,7 +33,7 @@ ROOT_LOGGER = "logger root"
 """As `surroundings.py` has it."""
 
 
-class Plan(NamedTuple):
+class PreloadPlan(NamedTuple):
     """What a program does at first, as far as reading tells."""
 
     steps: tuple[str, ...]
@@ -52,7 +52,9 @@ def plan(source_path: str, program_folder: str | None, extra: tuple[str, ...]) -
     return read_program(source_path, program_folder, extra).steps
 
 
-def read_program(source_path: str, program_folder: str | None, extra: tuple[str, ...]) -> Plan:
+def read_program(
+    source_path: str, program_folder: str | None, extra: tuple[str, ...]
+) -> PreloadPlan:
     """The steps as in `plan`, and what comes behind where they end."""
     reader = _read(source_path, program_folder, "__main__")
     steps = _with(reader, extra)
@@ -64,7 +66,7 @@ def read_program(source_path: str, program_folder: str | None, extra: tuple[str,
     sets = variables_set(reader.files, steps, reader.find_own)
     sets = (*sets, ROOT_LOGGER) if reader.steps.sets_logging else sets
     files = tuple((file.path, file.stamp) for file in reader.files)
-    return Plan(steps, (*late, *known), sets, late, files)
+    return PreloadPlan(steps, (*late, *known), sets, late, files)
 
 
 def _with(reader: Reader, extra: tuple[str, ...]) -> tuple[str, ...]:
