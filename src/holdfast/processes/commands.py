@@ -14,7 +14,7 @@ from holdfast.core.policy.config import JobConfig, Program
 from holdfast.processes.zygote import warm_memory
 
 if TYPE_CHECKING:
-    from holdfast.processes.zygote.preload import Plan
+    from holdfast.processes.zygote.preload import PreloadPlan
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ERROR_WRITER = os.path.join(_PACKAGE, "worker", "error_file.py")
@@ -88,13 +88,13 @@ def how_to_start(config: JobConfig) -> AgentStarted:
 
 
 @cache
-def plan_of(program: Program, extra: tuple[str, ...]) -> Plan:
+def plan_of(program: Program, extra: tuple[str, ...]) -> PreloadPlan:
     """What the program does at first, read once, with modules that were asked for by name."""
     from holdfast.processes.zygote import preload  # Only where workers start warm is it needed.
 
     source = program_file(program)
     if source is None:
-        return preload.Plan(tuple(f"import {module}" for module in extra))
+        return preload.PreloadPlan(tuple(f"import {module}" for module in extra))
     return preload.read_program(source, program_folder(program), extra)
 
 
