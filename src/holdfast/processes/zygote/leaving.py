@@ -5,8 +5,9 @@ writes to every page that the two share, so that each is copied first: with PyTo
 and most of half a second, for which the next round has to wait.
 
 Nor would it take all of them apart: what was preloaded is frozen, and what holds on to itself in
-there would never be collected. Libraries that count what they have made (nanobind) would tell of a
-leak. So it is not frozen any more when a worker ends that does not leave early.
+there would never be collected. A library that counts what it has made (nanobind) would tell of a
+leak. Where one is loaded, nothing is frozen any more when a worker ends that does not leave early;
+with PyTorch the collection that follows takes half a second.
 
 Rules
 1. Files that are still open are flushed in every worker. When the interpreter ends, a file is
@@ -79,7 +80,7 @@ class Leaving:
             flush_files()
             if self.status is not None and streams_are_fine() and self._was_told_to_stop():
                 self._left = drop_modules(self._preloaded)
-            else:
+            elif is_counted():
                 gc.unfreeze()  # As the interpreter has it: what is preloaded is taken apart, too.
         elif self._left is not None and self.status is not None:
             clear(self._left)
@@ -108,6 +109,16 @@ def streams_are_fine() -> bool:
     except Exception:  # noqa: BLE001 - a stream may be the program's own
         return False
     return True
+
+
+def is_counted() -> bool:
+    """Whether a compiled module is loaded whose library counts what it has made (nanobind)."""
+    for module in list(sys.modules.values()):
+        names = vars(module) if _is_module(module) else {}
+        is_compiled = str(names.get("__file__")).endswith(".so")
+        if is_compiled and any(type(one).__module__ == "nanobind" for one in names.values()):
+            return True
+    return False
 
 
 def drop_modules(preloaded: frozenset[str]) -> list[weakref.ref[ModuleType]]:
