@@ -203,9 +203,20 @@ def kind_of(failure: Failure) -> str:
     return by_words or EXIT_CODE
 
 
+def is_timed_out(failure: Failure) -> bool:
+    """Whether a collective timed out. It is asked while a round is being ended, so the words of all
+    other kinds are read only where these are found."""
+    return _has_words_of(TIMED_OUT, _own_words(failure)) and kind_of(failure) == TIMED_OUT
+
+
 def own_cause(text: str) -> bool:
     """Whether words that sound like a lost peer name a fault of the worker's own machine."""
-    return _by_words(text) in (NAME_NOT_RESOLVED, CERTIFICATE)
+    return _has_words_of(NAME_NOT_RESOLVED, text) or _has_words_of(CERTIFICATE, text)
+
+
+def _has_words_of(kind: str, text: str) -> bool:
+    row = next(row for row in BY_WORDS if row.kind == kind)
+    return bool(re.search(row.words, text, re.IGNORECASE))
 
 
 def advice_for(kind: str) -> str:

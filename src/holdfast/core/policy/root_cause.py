@@ -201,11 +201,11 @@ def culprit(cause: Cause) -> Failure | None:
 
 def waited_in_vain(failure: Failure) -> bool:
     """Whether it ended because another rank did not come to a collective in time."""
-    from holdfast.core.policy import kinds
+    if not (failure.error.message or failure.stderr_tail):
+        return False
+    from holdfast.core.policy.kinds import is_timed_out
 
-    return bool(failure.error.message or failure.stderr_tail) and (
-        kinds.kind_of(failure) == kinds.TIMED_OUT
-    )
+    return is_timed_out(failure)
 
 
 def _absent(cause: Cause) -> tuple[Failure, ...]:
