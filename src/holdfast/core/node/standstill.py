@@ -49,9 +49,15 @@ def told_again(state: AgentState) -> list[AgentEffect]:
     event = state.standstill
     if event is None or not _is_current(state, event.round):
         return []
-    return [
-        Report(WorkersStood(event.round, event.places, event.still_s, event.never_spoke)),
-    ]
+    told = WorkersStood(
+        event.round,
+        event.places,
+        event.still_s,
+        event.never_spoke,
+        event.needs_cause,
+        any(worker.ended_early for worker in state.workers.values()),
+    )
+    return [Report(told)]
 
 
 def moved(state: AgentState, event: GroupMoved) -> list[AgentEffect]:
@@ -63,6 +69,15 @@ def moved(state: AgentState, event: GroupMoved) -> list[AgentEffect]:
         said.append(Say("the workers of this node move again"))
     state.hang_said = False
     return [*said, Report(WorkersMoved(event.round))]
+
+
+def worker_finished(state: AgentState) -> list[AgentEffect]:
+    """Others may have waited for that: those that never spoke are looked at anew."""
+    event = state.standstill
+    if event is None or not event.never_spoke:
+        return []
+    state.standstill, state.hang_said = None, False
+    return [Report(WorkersMoved(event.round))]
 
 
 def straggles(state: AgentState, event: StragglerFound) -> list[AgentEffect]:
@@ -79,8 +94,17 @@ def told_of_hang(state: AgentState, message: TellHang) -> list[AgentEffect]:
     if not state.hang_said:
         state.hang_said = True
         where = f"; their stacks: {event.file}" if event.file else ""
-        effects.append(Say(f"the job hangs: {event.words}{where}"))
+        effects.append(Say(f"the job hangs: {event.words}{_who_ended(state)}{where}"))
     return effects + (_end_suspect(state, event, message.rank) if message.ends else [])
+
+
+def _who_ended(state: AgentState) -> str:
+    """Workers of this node that had ended well, for whom the others may wait."""
+    ended = [one.rank for one in state.workers.values() if one.ended_early]
+    if not ended:
+        return ""
+    ranks = f"rank{'s' * (len(ended) > 1)} {', '.join(map(str, ended))}"
+    return f"; {ranks} had ended with exit code 0, and may be what they wait for"
 
 
 def _end_suspect(state: AgentState, event: GroupStood, named: int | None) -> list[AgentEffect]:

@@ -315,6 +315,8 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
         if state.phase is Phase.RUNNING:
             effects += worker_failed(state, failure)
     if alive(state):
+        if worker.ended_early:
+            effects += standstill.worker_finished(state)
         return [*effects, *exits.exited(state, worker), *saving.answers(state)]
     if state.phase is not Phase.RUNNING:
         return effects + kill(state)
