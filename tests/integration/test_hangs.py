@@ -94,7 +94,10 @@ if os.environ["HOLDFAST_ROUND"] == "1":
     ("rank_1", "words"),
     [
         ("never_comes()", "ending rank 1 for it"),
-        ("sys.exit(0)", "; rank 1 had ended with exit code 0, and may be what they wait for; "),
+        (
+            "sys.exit(0)",
+            r"; rank 1 had ended with exit code 0 \d+ s before, and may be what they wait for; ",
+        ),
     ],
     ids=["stuck", "ended"],
 )
@@ -105,7 +108,7 @@ def test_a_job_that_says_nothing_is_tried_again_where_a_cause_is_known(
     job = run_job("-n=3", SOON, "--hang=restart", "--max-restarts=1", script=script)
     assert job.wait() == 0
     assert job.stderr.count("the job hangs: ") == 1
-    assert words in job.stderr
+    assert re.search(words, job.stderr)
     assert "restart 1 of 1" in job.stderr
 
 

@@ -115,7 +115,7 @@ def test_once_a_worker_has_ended_those_that_never_spoke_are_looked_at_anew() -> 
     assert isinstance(report.message, WorkersStood)
     assert report.message.has_early_end
     text = said(life.take(Told(TellHang(1))))
-    assert "; rank 1 had ended with exit code 0, and may be what they wait for; " in text
+    assert "; rank 1 had ended with exit code 0 2 s before, and may be what they wait for; " in text
 
 
 def test_what_is_about_another_round_or_one_that_stops_is_nothing() -> None:

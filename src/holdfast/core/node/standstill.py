@@ -85,7 +85,7 @@ def straggles(state: AgentState, event: StragglerFound) -> list[AgentEffect]:
     return [Say(event.words)] if _is_current(state, event.round) else []
 
 
-def told_of_hang(state: AgentState, message: TellHang) -> list[AgentEffect]:
+def told_of_hang(state: AgentState, message: TellHang, now: float) -> list[AgentEffect]:
     """The whole job stands still (rules 3 and 4)."""
     event = state.standstill
     if event is None or not _is_current(state, message.round):
@@ -94,17 +94,19 @@ def told_of_hang(state: AgentState, message: TellHang) -> list[AgentEffect]:
     if not state.hang_said:
         state.hang_said = True
         where = f"; their stacks: {event.file}" if event.file else ""
-        effects.append(Say(f"the job hangs: {event.words}{_who_ended(state)}{where}"))
+        effects.append(Say(f"the job hangs: {event.words}{_who_ended(state, now)}{where}"))
     return effects + (_end_suspect(state, event, message.rank) if message.ends else [])
 
 
-def _who_ended(state: AgentState) -> str:
+def _who_ended(state: AgentState, now: float) -> str:
     """Workers of this node that had ended well, for whom the others may wait."""
-    ended = [one.rank for one in state.workers.values() if one.ended_early]
+    ended = [one for one in state.workers.values() if one.ended_early]
     if not ended:
         return ""
-    ranks = f"rank{'s' * (len(ended) > 1)} {', '.join(map(str, ended))}"
-    return f"; {ranks} had ended with exit code 0, and may be what they wait for"
+    ranks = f"rank{'s' * (len(ended) > 1)} {', '.join(str(one.rank) for one in ended)}"
+    since_s = now - max(one.ended_at for one in ended)
+    how = f"had ended with exit code 0 {since_s:.0f} s before"
+    return f"; {ranks} {how}, and may be what they wait for"
 
 
 def _end_suspect(state: AgentState, event: GroupStood, named: int | None) -> list[AgentEffect]:
