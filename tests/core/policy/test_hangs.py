@@ -204,6 +204,21 @@ def test_a_rank_that_gives_no_stack_may_be_anywhere() -> None:
         group.still(LOOK_S, age_s=None)
 
 
+def test_a_verdict_on_a_group_that_says_nothing_is_void_once_its_stacks_differ() -> None:
+    group = Group().still(FLOOR_S + 10, age_s=None)
+    assert group.judged_silent(ONE_ELSEWHERE).hangs
+    assert group.still(FLOOR_S + 10, age_s=None).found.count("movement") == 0
+    verdict = group.judged([ALL_REDUCE] * 4)
+    assert (verdict.hangs, verdict.is_void) == (False, True)
+
+
+def test_a_verdict_on_a_group_that_says_nothing_is_void_once_its_outlier_reads() -> None:
+    group = Group().still(FLOOR_S + 10, age_s=None)
+    assert group.judged_silent(ONE_ELSEWHERE).hangs
+    sights = [WorkerSight(rank, io_bytes=rank == 2) for rank in range(4)]
+    assert group.run(lambda at: sights, LOOK_S).found[-1] == "movement"
+
+
 def test_once_a_rank_has_ended_those_that_are_left_are_looked_at_anew() -> None:
     group = Group().still(FLOOR_S + 10, age_s=None)
     group.judged_silent([ALL_REDUCE] * 4)

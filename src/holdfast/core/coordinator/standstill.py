@@ -63,7 +63,9 @@ def greeted(state: CoordinatorState, node: str) -> None:
 
 def finished(course: RoundCourse) -> None:
     """A node has: those that never spoke say anew that they stand still (rule 6)."""
-    course.still = {node: one for node, one in course.still.items() if not one.never_spoke}
+    left = {node: one for node, one in course.still.items() if not one.never_spoke}
+    if len(left) < len(course.still):
+        course.still, course.hang = left, None
 
 
 def look(state: CoordinatorState) -> list[CoordinatorEffect]:

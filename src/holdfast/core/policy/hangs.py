@@ -118,6 +118,8 @@ class Stillness(Struct):
     """Where it was when it was last asked, since it last gave a sign."""
     same: int = 0
     """How often in a row it was there."""
+    in_collective: bool = True
+    """Whether it was in one then."""
 
 
 class HangVerdict(Struct, frozen=True):
@@ -135,6 +137,8 @@ class HangVerdict(Struct, frozen=True):
     """None of them ever gave a sign: such a group is only told of."""
     needs_cause: bool = False
     """It hangs only if it waits for a rank that is known (rule 7)."""
+    is_void: bool = False
+    """It does not hang any more, as was said before."""
     slow: str = ""
     """In words, which rank the others wait for, where it moves; empty where that was told."""
 
@@ -171,7 +175,10 @@ def look(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
     for one in found:
         _take(watch.workers[one.rank], one, elapsed_s, counted_s)
         watch.longest[one.phase] = max(watch.longest.get(one.phase, 0.0), one.longest_s)
-    if not _all_beyond(watch, found):
+    has_gone_on = watch.may_hang and any(
+        one.moves and not one.in_collective for one in watch.workers.values()
+    )
+    if has_gone_on or not _all_beyond(watch, found):
         was = watch.hangs or watch.may_hang
         watch.hangs = watch.may_hang = watch.is_long = watch.told_slow = False
         watch.patience_s = 0.0
@@ -198,14 +205,17 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
     groups = grouped(known.values())
     needs_cause = not (_gave_signs(watch) or watch.is_long)
     moving, unclear = _moving(watch, known, everybody=needs_cause)
+    was = watch.hangs or watch.may_hang
+    watch.hangs = watch.may_hang = False
     if working or moving or not watch.workers:
-        return HangVerdict(False, in_words(groups), slow=_slow(watch, groups, {*working, *moving}))
+        slow = "" if needs_cause else _slow(watch, groups, {*working, *moving})
+        return HangVerdict(False, in_words(groups), slow=slow, is_void=was)
     if unclear:
         watch.not_before = watch.patience_s = 0.0
-        return HangVerdict(False, in_words(groups))
+        return HangVerdict(False, in_words(groups), is_void=was)
     if needs_cause and any(not (one in known and known[one].frames) for one in watch.workers):
-        return HangVerdict(False, in_words(groups))
-    watch.hangs, watch.may_hang = watch.hangs or not needs_cause, needs_cause
+        return HangVerdict(False, in_words(groups), is_void=was)
+    watch.hangs, watch.may_hang = not needs_cause, needs_cause
     odd = odd_one(groups)
     return HangVerdict(
         hangs=True,
@@ -239,6 +249,7 @@ def _moving(
         in_collective = place_of(stack).in_collective
         if in_collective and not everybody:
             continue
+        worker.in_collective = in_collective
         is_known, is_same = bool(worker.frames), worker.frames == stack.frames
         worker.frames, worker.same = stack.frames, worker.same + 1 if is_same else 1
         unclear = unclear or worker.same < SAME_LOOKS

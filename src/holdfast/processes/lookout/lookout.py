@@ -484,6 +484,8 @@ class Lookout:
         verdict = self._verdict or self._hang_looks.judge(snapshot)
         if verdict.slow:
             self._post(StragglerFound(self._round.number, cut(verdict.slow, LINE_MOST)))
+        if verdict.is_void:
+            self._post(GroupMoved(self._round.number))
         if verdict.hangs and self._hang_looks.still_hangs:
             self._post(
                 GroupStood(
