@@ -153,6 +153,21 @@ CASES = {
         """,
         ("rank 0 is in never_comes", "rank 1 waits in barrier"),
     ),
+    "data that rank 0 reads in a silent start while the others wait": (
+        """
+        zeros = open("/dev/zero", "rb")
+        while rank == 0 and lasts():
+            zeros.read(1 << 16)
+            time.sleep(0.05)
+        barrier("read")
+        """,
+        """
+        if rank == 0:
+            never_comes()
+        barrier("read again")
+        """,
+        ("rank 0 is in never_comes", "rank 1 waits in barrier"),
+    ),
     "a computation that holds the interpreter": (
         """
         steps()

@@ -76,6 +76,40 @@ if os.environ["HOLDFAST_ROUND"] == "1":
     assert re.search(r"; rank 2 on \S+ is in load_batch at program.py:\d+", said[0])
     assert [node.stderr.count("ending rank 2 for it") for node in nodes].count(1) == 1
     assert all(node.stderr.count("their stacks: ") == 1 for node in nodes), "each says its own"
+    assert not any("slow, but" in node.stderr for node in nodes), "to be asked is no movement"
+
+
+SILENT = """
+import os, sys, time
+rank = int(os.environ["RANK"])
+def never_comes():
+    os.read(os.pipe()[0], 1)
+def barrier():
+    os.read(os.pipe()[0], 1)
+if os.environ["HOLDFAST_ROUND"] == "1":
+"""
+
+
+@pytest.mark.parametrize(
+    ("rank_1", "words"),
+    [
+        ("never_comes()", "ending rank 1 for it"),
+        (
+            "sys.exit(0)",
+            r"; rank 1 had ended with exit code 0 \d+ s before, and may be what they wait for; ",
+        ),
+    ],
+    ids=["stuck", "ended"],
+)
+def test_a_job_that_says_nothing_is_tried_again_where_a_cause_is_known(
+    run_job, rank_1: str, words: str
+) -> None:
+    script = SILENT + f"    {rank_1} if rank == 1 else barrier()\n"
+    job = run_job("-n=3", SOON, "--hang=restart", "--max-restarts=1", script=script)
+    assert job.wait() == 0
+    assert job.stderr.count("the job hangs: ") == 1
+    assert re.search(words, job.stderr)
+    assert "restart 1 of 1" in job.stderr
 
 
 def test_a_job_that_hangs_is_tried_again_if_that_is_wanted(run_job) -> None:

@@ -130,6 +130,45 @@ def test_a_job_that_never_said_how_far_it_is_is_told_of_and_not_restarted() -> N
     assert told_of(job.hear("b", WorkersStood(1))) == {"a": False, "b": False}
 
 
+def silent(stood: WorkersStood, **more: bool) -> WorkersStood:
+    return replace(stood, never_spoke=True, needs_cause=True, **more)
+
+
+def test_workers_that_never_spoke_count_soon_where_one_is_in_no_collective() -> None:
+    job = hanging("a", "b", "c")
+    assert job.hear("a", silent(waiting(0))) == []
+    assert job.hear("b", silent(waiting(1))) == []
+    assert told_of(job.hear("c", silent(loading(2)))) == {"a": False, "b": False, "c": True}
+
+
+def test_workers_that_never_spoke_do_not_count_soon_where_most_are_elsewhere_or_all_wait() -> None:
+    job = hanging("a", "b", "c")
+    job.hear("a", silent(waiting(0)))
+    job.hear("b", silent(loading(1)))
+    assert job.hear("c", silent(loading(2))) == []
+    job = hanging("a", "b")
+    job.hear("a", silent(waiting(0)))
+    assert job.hear("b", silent(waiting(1))) == []
+
+
+def test_all_that_are_left_wait_for_a_rank_that_has_ended() -> None:
+    job = hanging("a", "b")
+    job.hear("a", silent(waiting(0)))
+    assert told_of(job.hear("b", silent(waiting(1), has_early_end=True))) == {"a": True, "b": False}
+
+
+def test_what_was_said_before_a_node_finished_has_to_be_said_again() -> None:
+    job = hanging("a", "b", "c")
+    job.hear("a", silent(waiting(0)))
+    job.hear("c", silent(waiting(2)))
+    assert told_of(job.hear("b", WorkersSucceeded(1))) == {}, "it may have released them"
+    job.hear("a", silent(waiting(0)))
+    effects = job.hear("c", silent(waiting(2)))
+    assert told_of(effects) == {"a": True, "c": False}
+    (said,) = (one.text for one in effects if isinstance(one, Explain))
+    assert said.endswith("; all workers on host-b had ended with exit code 0")
+
+
 def test_a_round_that_ends_hangs_no_more() -> None:
     job = hanging("a", "b")
     job.hear("a", WorkersStood(1))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+from msgspec.structs import replace
+
 from holdfast.core.node.io import (
     CoordinatorReached,
     DeadlineMissed,
@@ -101,6 +103,19 @@ def test_a_coordinator_that_is_reached_anew_is_told_again() -> None:
     effects = standing().take(CoordinatorReached())
     assert effects[-1] == Report(WorkersStood(1, PLACES, 300.0))
     assert Report(WorkersStood(1, PLACES, 300.0)) not in running().take(CoordinatorReached())
+
+
+def test_once_a_worker_has_ended_those_that_never_spoke_are_looked_at_anew() -> None:
+    life = running()
+    silent = replace(STOOD, never_spoke=True, needs_cause=True)
+    life.take(silent)
+    assert Report(WorkersMoved(1)) in life.take(exited(1, ExitStatus(code=0)))
+    (report,) = life.take(silent)
+    assert isinstance(report, Report)
+    assert isinstance(report.message, WorkersStood)
+    assert report.message.has_early_end
+    text = said(life.take(Told(TellHang(1))))
+    assert "; rank 1 had ended with exit code 0 2 s before, and may be what they wait for; " in text
 
 
 def test_what_is_about_another_round_or_one_that_stops_is_nothing() -> None:

@@ -67,6 +67,14 @@ class Group:
 
         return self.run(moment, lasts_s)
 
+    def judged_silent(self, frames: Iterable[tuple[StackFrame, ...]]) -> HangVerdict:
+        """After three looks."""
+        stacks = list(frames)
+        for _ in range(2):
+            assert not self.judged(stacks).hangs
+            assert self.still(LOOK_S, age_s=None).found[-1] == "suspicion"
+        return self.judged(stacks)
+
     @property
     def suspicions(self) -> int:
         return self.found.count("suspicion")
@@ -155,12 +163,68 @@ def test_a_hang_is_told_once_and_its_end_too() -> None:
 
 
 def test_a_group_that_says_nothing_is_told_of_after_long_idleness_and_not_restarted() -> None:
-    group = Group().still(UNSAID_S + 10, age_s=None)
-    assert group.suspicions == 1
+    group = Group().still(UNSAID_S - 20, age_s=None)
+    assert group.judged_silent([ALL_REDUCE] * 4).needs_cause
+    group.still(30, age_s=None)
+    assert group.found[-15:].count("suspicion") == 1
     verdict = group.judged()
     assert verdict.hangs
     assert verdict.never_spoke
+    assert not verdict.needs_cause
     assert "without work or output" in verdict.words
+
+
+def test_a_group_that_says_nothing_counts_after_the_floor_if_a_cause_is_known() -> None:
+    group = Group().still(FLOOR_S, age_s=None)
+    assert group.suspicions == 0
+    verdict = group.still(10, age_s=None).judged_silent(ONE_ELSEWHERE)
+    assert (verdict.hangs, verdict.needs_cause, verdict.suspect) == (True, True, 2)
+    group.still(LOOK_S, age_s=None, printed_bytes=1)
+    assert group.found[-1] == "movement"
+
+
+@pytest.mark.parametrize(
+    "moves", [{"io_bytes": 1}, {"switches": 100}], ids=lambda one: next(iter(one))
+)
+def test_a_rank_that_moves_a_little_and_never_spoke_is_no_cause(moves: dict[str, float]) -> None:
+    def moment(at: float) -> list[WorkerSight]:
+        rank_2 = WorkerSight(2, None, **{name: one * at / 2 for name, one in moves.items()})  # type: ignore[arg-type]
+        return [WorkerSight(0), WorkerSight(1), rank_2, WorkerSight(3)]
+
+    group = Group().run(moment, FLOOR_S + 10)
+    for _ in range(5):
+        assert not group.judged(ONE_ELSEWHERE).hangs
+        group.run(lambda _: moment(group.now), LOOK_S)
+
+
+def test_a_rank_that_gives_no_stack_may_be_anywhere() -> None:
+    group = Group().still(FLOOR_S + 10, age_s=None)
+    for _ in range(4):
+        assert not group.judged([ALL_REDUCE, ALL_REDUCE, (), ALL_REDUCE]).hangs
+        group.still(LOOK_S, age_s=None)
+
+
+def test_a_verdict_on_a_group_that_says_nothing_is_void_once_its_stacks_differ() -> None:
+    group = Group().still(FLOOR_S + 10, age_s=None)
+    assert group.judged_silent(ONE_ELSEWHERE).hangs
+    assert group.still(FLOOR_S + 10, age_s=None).found.count("movement") == 0
+    verdict = group.judged([ALL_REDUCE] * 4)
+    assert (verdict.hangs, verdict.is_void) == (False, True)
+
+
+def test_a_verdict_on_a_group_that_says_nothing_is_void_once_its_outlier_reads() -> None:
+    group = Group().still(FLOOR_S + 10, age_s=None)
+    assert group.judged_silent(ONE_ELSEWHERE).hangs
+    sights = [WorkerSight(rank, io_bytes=rank == 2) for rank in range(4)]
+    assert group.run(lambda at: sights, LOOK_S).found[-1] == "movement"
+
+
+def test_once_a_rank_has_ended_those_that_are_left_are_looked_at_anew() -> None:
+    group = Group().still(FLOOR_S + 10, age_s=None)
+    group.judged_silent([ALL_REDUCE] * 4)
+    group.ranks = 3
+    assert group.still(LOOK_S, age_s=None).found[-1] == "suspicion"
+    assert group.judged_silent([ALL_REDUCE] * 3).needs_cause
 
 
 def test_where_only_one_rank_gives_signs_the_others_need_only_be_idle() -> None:
@@ -223,7 +287,8 @@ def test_data_loading_by_rank_0_alone() -> None:
 
 
 def test_a_long_start_and_a_first_step_that_compiles() -> None:
-    assert Group().still(UNSAID_S - 10, age_s=None).suspicions == 0
+    group = Group().still(UNSAID_S - 10, age_s=None)
+    assert group.judged_silent([EVALUATE] * 4).needs_cause, "and nobody is in a collective"
     assert Group().still(2 * HOUR_S, longest_s=0.0).suspicions == 0
 
 
@@ -314,14 +379,16 @@ def test_one_rank_that_still_steps_clears_all() -> None:
 def test_a_job_that_prints_now_and_then_stands_not_still() -> None:
     group = Group()
     group.run(lambda at: [WorkerSight(0, None, printed_bytes=int(at // 600))], 10 * HOUR_S)
-    assert group.suspicions == 0
+    assert not group.watch.is_long
+    assert group.suspicions == 1, "of which nobody is told without a cause"
 
 
 def test_a_job_that_waits_long_between_works_has_shown_that_it_does() -> None:
     group = Group()
     group.run(lambda at: [WorkerSight(0, None, cpu_s=5.0 * (at // 1500))], 3000)
     group.run(lambda at: [WorkerSight(0, None, cpu_s=10.0)], 5 * 1400)
-    assert group.suspicions == 0
+    assert not group.watch.is_long
+    assert not group.found[-1000:].count("suspicion")
 
 
 @given(st.lists(st.tuples(st.floats(0, 299), st.integers(0, 3)), max_size=40))

@@ -7,6 +7,7 @@ As `plain_job.py`, for what only PyTorch's collectives and data loaders can show
 
 from __future__ import annotations
 
+import ctypes
 import os
 import queue
 import re
@@ -111,6 +112,10 @@ def holds_the_gil() -> None:
     re.fullmatch("(a+)+", "a" * 64 + "b")
 
 
+def reads_with_the_gil_held() -> None:
+    ctypes.PyDLL(None).read(os.pipe()[0], ctypes.create_string_buffer(1), 1)
+
+
 def loops_for_ever() -> None:
     while True:
         pass
@@ -159,8 +164,8 @@ in_a_queue = never(lambda: queue.Queue().get())
 ELSEWHERE = {"in_a_lock": in_a_lock, "in_a_sleep": in_a_sleep, "in_a_pipe": in_a_pipe,
              "in_a_queue": in_a_queue,
              **{call.__name__: never(call) for call in (
-                 holds_the_gil, loops_for_ever, waits_for_a_child, waits_for_a_pool,
-                 reads_a_loader_that_stalls, raises_while_a_thread_lives,
+                 holds_the_gil, reads_with_the_gil_held, loops_for_ever, waits_for_a_child,
+                 waits_for_a_pool, reads_a_loader_that_stalls, raises_while_a_thread_lives,
                  ends_while_a_thread_lives, ends_well)}}  # fmt: skip
 TIMED_OUT = {f"{name}_until_a_time_out": call for name, call in ELSEWHERE.items()}
 """The same in a program that does not say how far it is, until the others give up."""
@@ -191,6 +196,21 @@ def shards(step: int) -> None:
     MODEL(torch.ones(1, 2)).sum().backward()
 
 
+SPEAKING = {"waits_in_a_barrier_with_progress": waits_in_a_barrier, "shards_with_progress": shards}
+
+
+def steps_of_ddp(step: int) -> None:
+    ddp_step()
+
+
+BEFORE_INIT = {
+    "ends_before_init": ends_well,
+    "reads_a_pipe_before_init": reads_an_empty_pipe,
+    "takes_a_lock_before_init": takes_a_lock_twice,
+}
+"""What the culprit does in place of joining its group; the others wait as long as PyTorch does."""
+UNSAID = {f"{name}_unsaid": call for name, call in DDP_FAILURES.items()}
+"""Nobody says how far it is, and nobody gives up."""
 SILENT = {call.__name__: call for call in (
     waits_in_a_barrier, waits_in_a_monitored_barrier, makes_an_extra_step, shards)}  # fmt: skip
 FAILURES: dict[str, Callable[[int], None]] = (
@@ -199,6 +219,9 @@ FAILURES: dict[str, Callable[[int], None]] = (
         for call in (in_a_data_loader, skips_a_collective, other_shape, other_order)
     }
     | DDP_FAILURES
+    | SPEAKING
+    | UNSAID
+    | dict.fromkeys(BEFORE_INIT, steps_of_ddp)
     | SILENT
 )
 
@@ -208,17 +231,22 @@ if __name__ == "__main__":
     is_silent = sys.argv[1] in TIMED_OUT | SILENT or sys.argv[1] == "never_joins"
     if sys.argv[1] == "never_joins" and IS_CULPRIT:
         wait_for_ever(reads_an_empty_pipe)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=4 if is_silent else 600))
+    if sys.argv[1] in BEFORE_INIT:
+        if IS_CULPRIT:
+            BEFORE_INIT[sys.argv[1]]()
+        dist.init_process_group("gloo")
+    else:
+        dist.init_process_group("gloo", timeout=timedelta(seconds=4 if is_silent else 600))
     GROUPS = [dist.new_group(), dist.new_group()] if sys.argv[1] == "other_order" else []
-    if sys.argv[1] == "shards":
+    if FAILURES.get(sys.argv[1]) is shards:
         init_device_mesh("cpu", (dist.get_world_size(),))
         MODEL = torch.nn.Linear(2, 4)
         fully_shard(MODEL)
-    if sys.argv[1] in DDP_FAILURES or sys.argv[1] == "makes_an_extra_step":
+    if sys.argv[1] in DDP_FAILURES | UNSAID or sys.argv[1] == "makes_an_extra_step":
         MODEL = DistributedDataParallel(torch.nn.Linear(2, 1))
     for step in range(1, STEPS + 1):
         FAILURES[sys.argv[1]](step)
-        if not is_silent:
+        if not is_silent and sys.argv[1] not in UNSAID:
             holdfast.progress(step)
         time.sleep(0.05)
     if sys.argv[1] != "skips_a_collective":

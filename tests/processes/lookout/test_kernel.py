@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
-from holdfast.processes.lookout.kernel import KernelView, look
+from holdfast.processes.lookout.kernel import KernelView, look, look_with_children
 
 DEADLINE_S = 60
 
@@ -96,3 +98,31 @@ def test_of_a_process_that_is_gone_there_is_nothing() -> None:
 )
 def test_in_words(view: KernelView, words: str) -> None:
     assert view.in_words() == words
+
+
+def test_what_a_store_of_pytorch_serves_is_no_work_of_its_process() -> None:
+    reader, writer = os.pipe()
+    written, go = threading.Event(), threading.Event()
+
+    def serve() -> None:
+        name = ctypes.create_string_buffer(b"pt_tcpstore_uv")
+        ctypes.CDLL(None).prctl(15, name)
+        os.write(writer, bytes(4000))
+        os.read(reader, 4000)
+        written.set()
+        go.wait()
+
+    before = look_with_children(os.getpid())
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        assert written.wait(60)
+        after = look_with_children(os.getpid())
+    finally:
+        go.set()
+        thread.join()
+        os.close(reader)
+        os.close(writer)
+    assert before is not None
+    assert after is not None
+    assert after.written_bytes == before.written_bytes

@@ -171,6 +171,7 @@ def succeeded(
     current.course.succeeded.add(node)
     if state.succession is not None and node == state.succession.leader:
         note_done(state, current, node)
+    standstill.finished(current.course)
     # It may have been the only one that did not stand still.
     closed = judging.close_if_all_succeeded(state, current)
     return closed or [*_expect_exits(current), *standstill.look(state)]

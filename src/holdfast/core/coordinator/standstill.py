@@ -4,13 +4,17 @@ Rules
 1. A job hangs when every node that has not finished its part of the round has said that its workers
    stand still. One that has not said so may be what the others wait for.
 2. All of these are told, once for each standstill. Who moves ends it.
-3. With `--hang restart` one worker is ended, unless the workers of some never spoke: the odd one of
-   all, whichever node it is on, and where none is odd, one on the first node. That it failed ends
-   the round, as any failure does.
+3. With `--hang restart` one worker is ended: the odd one of all, whichever node it is on, and where
+   none is odd, one on the first node. That it failed ends the round, as any failure does. Where
+   the workers of some never spoke, that is done only if the cause is known (rule 6).
 4. What a node said on a connection that broke is forgotten: it may have moved since, unheard. It
    says again what still holds, and is told again what it may not have heard; whom to end for it
    stays the same.
 5. Where several nodes stand still, all places together are said once, where the coordinator is.
+6. The cause is known where at least half of the ranks wait in a collective and the others are in
+   none, or where all wait in one and a rank has ended with exit code 0. A node whose workers never
+   spoke, and stand still for a short time only, counts only then. Once a node has finished, it has
+   to say so again: its workers may have been released by that one.
 """
 
 from __future__ import annotations
@@ -18,8 +22,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.coordinator.io import CoordinatorEffect, Explain, Tell
-from holdfast.core.coordinator.round import FormingRound, HangCase, RunningRound, ToldRound
-from holdfast.core.coordinator.state import CoordinatorState, told_round
+from holdfast.core.coordinator.round import (
+    FormingRound,
+    HangCase,
+    RoundCourse,
+    RunningRound,
+    ToldRound,
+)
+from holdfast.core.coordinator.state import CoordinatorState, name_of, told_round
 from holdfast.core.protocol.messages import TellHang, WorkersMoved, WorkersStood
 
 if TYPE_CHECKING:
@@ -51,6 +61,13 @@ def greeted(state: CoordinatorState, node: str) -> None:
         current.course.hang.told.discard(node)
 
 
+def finished(course: RoundCourse) -> None:
+    """A node has: those that never spoke say anew that they stand still (rule 6)."""
+    left = {node: one for node, one in course.still.items() if not one.never_spoke}
+    if len(left) < len(course.still):
+        course.still, course.hang = left, None
+
+
 def look(state: CoordinatorState) -> list[CoordinatorEffect]:
     """Whether it is true of all of them now (rule 1)."""
     current = state.round
@@ -62,7 +79,11 @@ def look(state: CoordinatorState) -> list[CoordinatorEffect]:
     left = [node for node in current.seats.nodes() if node not in course.succeeded]
     if not left or any(node not in course.still for node in left):
         return []
-    effects = _begin(state, current, left)
+    groups = _groups(state, current, left)
+    is_known = _is_cause_known(course, left, groups)
+    if not is_known and any(course.still[node].needs_cause for node in left):
+        return []
+    effects = _begin(state, current, left, groups, is_known)
     case = course.hang
     assert case is not None, "it has just begun"
     untold = [node for node in left if node not in case.told]
@@ -80,8 +101,20 @@ def _are_enough(current: RunningRound) -> bool:
     return known >= len(current.seats)
 
 
+def _is_cause_known(course: RoundCourse, left: list[str], groups: tuple[StackGroup, ...]) -> bool:
+    """Whether it is known for which rank the others wait (rule 6)."""
+    waiting = sum(len(one.stacks) for one in groups if one.place.in_collective)
+    absent = sum(len(one.stacks) for one in groups) - waiting
+    has_end = course.has_success or any(course.still[node].has_early_end for node in left)
+    return 0 < absent <= waiting or (absent == 0 < waiting and has_end)
+
+
 def _begin(
-    state: CoordinatorState, current: RunningRound, left: list[str]
+    state: CoordinatorState,
+    current: RunningRound,
+    left: list[str],
+    groups: tuple[StackGroup, ...],
+    is_known: bool,
 ) -> list[CoordinatorEffect]:
     """Decide whom to end, and say where all are, unless that was done (rules 3 and 5)."""
     course = current.course
@@ -89,13 +122,17 @@ def _begin(
         return []
     from holdfast.core.policy.stacks import in_words
 
-    groups = _groups(state, current, left)
-    course.hang = _case(state, current, left, groups)
+    ends = state.config.oversight.hang == "restart" and (
+        is_known or not any(course.still[node].never_spoke for node in left)
+    )
+    course.hang = _case(current, left, groups) if ends else HangCase("")
     if len(left) == 1:
         return []
     still_s = min(course.still[node].still_s for node in left)
     words = f"all workers on {len(left)} nodes have stood still for {still_s:.0f} s"
-    return [Explain(f"the job hangs: {words}: {in_words(groups)}")]
+    ended = ", ".join(name_of(state, node) for node in sorted(course.succeeded))
+    also = f"; all workers on {ended} had ended with exit code 0" if ended else ""
+    return [Explain(f"the job hangs: {words}: {in_words(groups)}{also}")]
 
 
 def _groups(state: CoordinatorState, current: ToldRound, left: list[str]) -> tuple[StackGroup, ...]:
@@ -110,16 +147,9 @@ def _groups(state: CoordinatorState, current: ToldRound, left: list[str]) -> tup
     )
 
 
-def _case(
-    state: CoordinatorState,
-    current: RunningRound,
-    left: list[str],
-    groups: tuple[StackGroup, ...],
-) -> HangCase:
-    """On which node a worker is to be ended, and which; none where nobody is (rule 3)."""
+def _case(current: RunningRound, left: list[str], groups: tuple[StackGroup, ...]) -> HangCase:
+    """On which node a worker is to be ended, and which (rule 3)."""
     still = current.course.still
-    if state.config.oversight.hang != "restart" or any(still[node].never_spoke for node in left):
-        return HangCase("")
     from holdfast.core.policy.stacks import odd_one
 
     odd = odd_one(groups)

@@ -188,6 +188,8 @@ class GroupStood(Record, frozen=True):
     still_s: float = 0.0
     never_spoke: bool = False
     """They never said how far they are: it is told, and nothing more."""
+    needs_cause: bool = False
+    """It is told only where it is known for which rank they wait."""
 
 
 class WorkersLocated(Record, frozen=True):

@@ -49,9 +49,15 @@ def told_again(state: AgentState) -> list[AgentEffect]:
     event = state.standstill
     if event is None or not _is_current(state, event.round):
         return []
-    return [
-        Report(WorkersStood(event.round, event.places, event.still_s, event.never_spoke)),
-    ]
+    told = WorkersStood(
+        event.round,
+        event.places,
+        event.still_s,
+        event.never_spoke,
+        event.needs_cause,
+        any(worker.ended_early for worker in state.workers.values()),
+    )
+    return [Report(told)]
 
 
 def moved(state: AgentState, event: GroupMoved) -> list[AgentEffect]:
@@ -65,12 +71,21 @@ def moved(state: AgentState, event: GroupMoved) -> list[AgentEffect]:
     return [*said, Report(WorkersMoved(event.round))]
 
 
+def worker_finished(state: AgentState) -> list[AgentEffect]:
+    """Others may have waited for that: those that never spoke are looked at anew."""
+    event = state.standstill
+    if event is None or not event.never_spoke:
+        return []
+    state.standstill, state.hang_said = None, False
+    return [Report(WorkersMoved(event.round))]
+
+
 def straggles(state: AgentState, event: StragglerFound) -> list[AgentEffect]:
     """It is told, and nothing is done about it."""
     return [Say(event.words)] if _is_current(state, event.round) else []
 
 
-def told_of_hang(state: AgentState, message: TellHang) -> list[AgentEffect]:
+def told_of_hang(state: AgentState, message: TellHang, now: float) -> list[AgentEffect]:
     """The whole job stands still (rules 3 and 4)."""
     event = state.standstill
     if event is None or not _is_current(state, message.round):
@@ -79,8 +94,19 @@ def told_of_hang(state: AgentState, message: TellHang) -> list[AgentEffect]:
     if not state.hang_said:
         state.hang_said = True
         where = f"; their stacks: {event.file}" if event.file else ""
-        effects.append(Say(f"the job hangs: {event.words}{where}"))
+        effects.append(Say(f"the job hangs: {event.words}{_who_ended(state, now)}{where}"))
     return effects + (_end_suspect(state, event, message.rank) if message.ends else [])
+
+
+def _who_ended(state: AgentState, now: float) -> str:
+    """Workers of this node that had ended well, for whom the others may wait."""
+    ended = [one for one in state.workers.values() if one.ended_early]
+    if not ended:
+        return ""
+    ranks = f"rank{'s' * (len(ended) > 1)} {', '.join(str(one.rank) for one in ended)}"
+    since_s = now - max(one.ended_at for one in ended)
+    how = f"had ended with exit code 0 {since_s:.0f} s before"
+    return f"; {ranks} {how}, and may be what they wait for"
 
 
 def _end_suspect(state: AgentState, event: GroupStood, named: int | None) -> list[AgentEffect]:

@@ -72,6 +72,7 @@ class WorkerLife(Struct):
     """The last that it reported."""
     ended_early: bool = False
     """It ended well while its round still ran."""
+    ended_at: float = 0.0
     place: StoodPlace | None = None
     """Where it was when its round was to end, where that was asked (`core.node.locating`)."""
     ended_for: str = ""

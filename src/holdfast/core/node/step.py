@@ -234,7 +234,7 @@ def _told(state: AgentState, message: ToNode, now: float) -> list[AgentEffect]:
         case DescribeFailures():
             return _describe(state, message)
         case TellHang():
-            return standstill.told_of_hang(state, message)
+            return standstill.told_of_hang(state, message, now)
         case ExpectExits():
             return exits.expect(state, message.round)
         case Welcomed():
@@ -308,6 +308,7 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
         event = replace(event, status=ExitStatus(code=0))
     worker.pid, worker.status = event.pid, event.status
     worker.ended_early = event.status.succeeded and state.phase is Phase.RUNNING
+    worker.ended_at = now
     effects: list[AgentEffect] = []
     if not event.status.succeeded:
         failure = _failure(state, worker, event, now)
@@ -315,6 +316,8 @@ def _worker_exited(state: AgentState, event: WorkerExited, now: float) -> list[A
         if state.phase is Phase.RUNNING:
             effects += worker_failed(state, failure)
     if alive(state):
+        if worker.ended_early:
+            effects += standstill.worker_finished(state)
         return [*effects, *exits.exited(state, worker), *saving.answers(state)]
     if state.phase is not Phase.RUNNING:
         return effects + kill(state)

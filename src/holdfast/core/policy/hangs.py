@@ -24,7 +24,10 @@ Rules
 7. A worker that never gave a sign, among others that did, has only to be at no work. Where none
    ever did, the group stands still as long as all of them neither work nor print, and may do so
    for `factor` times the longest such stretch that ended by itself, and never for less than
-   `unsaid_s`. Such a group is told of, and never restarted.
+   `unsaid_s`. Such a group is told of, and never restarted. After the floor it is only a part of
+   what the coordinator needs: it tells of it where stacks show whom the others wait for. Each
+   worker has to be at the same place in three looks for that. Such verdicts are repeated, less and
+   less often: what was said before another rank ended is void.
 8. A suspicion that its stacks do not bear out is not raised again before twice the time has passed.
    A verdict stands until somebody moves, and is told once.
 """
@@ -60,6 +63,12 @@ SAME_LOOKS = 3
 """So often in a row a stack has to be the same before its rank does not move."""
 IDLE_SHARE = 0.01
 """Of a worker that gives no signs: who uses more does not stand still."""
+IDLE_S = 0.025
+"""Between two looks, however close they are: the kernel counts in hundredths of a second."""
+SWITCHES = 1.0
+"""A second: a worker that gives no signs, and is woken more often, moves: it may be receiving."""
+SWITCHES_OF_LOOKS = 10
+"""To be asked for its stack wakes a worker, too."""
 HELD_STATES = frozenset("DTt")
 
 Finding = Literal["nothing", "suspicion", "movement"]
@@ -89,6 +98,8 @@ class WorkerSight(Struct, frozen=True):
     cpu_s: float = 0.0
     io_bytes: int = 0
     printed_bytes: int = 0
+    switches: int = 0
+    """How often its main thread has begun to wait."""
 
 
 class Stillness(Struct):
@@ -107,6 +118,8 @@ class Stillness(Struct):
     """Where it was when it was last asked, since it last gave a sign."""
     same: int = 0
     """How often in a row it was there."""
+    in_collective: bool = True
+    """Whether it was in one then."""
 
 
 class HangVerdict(Struct, frozen=True):
@@ -122,6 +135,10 @@ class HangVerdict(Struct, frozen=True):
     """How long all have stood still."""
     never_spoke: bool = False
     """None of them ever gave a sign: such a group is only told of."""
+    needs_cause: bool = False
+    """It hangs only if it waits for a rank that is known (rule 7)."""
+    is_void: bool = False
+    """It does not hang any more, as was said before."""
     slow: str = ""
     """In words, which rank the others wait for, where it moves; empty where that was told."""
 
@@ -138,6 +155,10 @@ class HangWatch(Struct):
     """When the next suspicion may be raised."""
     patience_s: float = 0.0
     hangs: bool = False
+    may_hang: bool = False
+    """That was the verdict, if a cause is known (rule 7)."""
+    is_long: bool = False
+    """Workers that never gave a sign have stood still for as long as they may."""
     told_slow: bool = False
     longest: dict[str, float] = field(default_factory=dict)
     """By phase, in this round: excuses for the next one."""
@@ -149,15 +170,24 @@ def look(watch: HangWatch, seen: Iterable[WorkerSight], now: float) -> Finding:
     watch.looked_at = now
     counted_s = min(elapsed_s, LATE_LOOKS * watch.terms.interval_s)
     found = list(seen)
-    watch.workers = {one.rank: watch.workers.get(one.rank) or Stillness() for one in found}
+    before = watch.workers
+    watch.workers = {one.rank: before.get(one.rank) or Stillness() for one in found}
     for one in found:
         _take(watch.workers[one.rank], one, elapsed_s, counted_s)
         watch.longest[one.phase] = max(watch.longest.get(one.phase, 0.0), one.longest_s)
-    if not _all_beyond(watch, found):
-        was, watch.hangs, watch.told_slow = watch.hangs, False, False
+    has_gone_on = watch.may_hang and any(
+        one.moves and not one.in_collective for one in watch.workers.values()
+    )
+    if has_gone_on or not _all_beyond(watch, found):
+        was = watch.hangs or watch.may_hang
+        watch.hangs = watch.may_hang = watch.is_long = watch.told_slow = False
         watch.patience_s = 0.0
         return "movement" if was else "nothing"
-    if watch.hangs or now < watch.not_before:
+    if before.keys() != watch.workers.keys():
+        _look_anew(watch)
+    if not watch.is_long and _is_long(watch):
+        watch.is_long, watch.not_before = True, now
+    if (watch.hangs and _gave_signs(watch)) or now < watch.not_before:
         return "nothing"
     watch.patience_s = max(2 * watch.patience_s, watch.terms.floor_s)
     watch.not_before = now + watch.patience_s
@@ -173,13 +203,19 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
         if worker.works and not (rank in known and is_waiting(known[rank]))
     ]
     groups = grouped(known.values())
-    moving, unclear = _moving(watch, known)
+    needs_cause = not (_gave_signs(watch) or watch.is_long)
+    moving, unclear = _moving(watch, known, everybody=needs_cause)
+    was = watch.hangs or watch.may_hang
+    watch.hangs = watch.may_hang = False
     if working or moving or not watch.workers:
-        return HangVerdict(False, in_words(groups), slow=_slow(watch, groups, {*working, *moving}))
+        slow = "" if needs_cause else _slow(watch, groups, {*working, *moving})
+        return HangVerdict(False, in_words(groups), slow=slow, is_void=was)
     if unclear:
         watch.not_before = watch.patience_s = 0.0
-        return HangVerdict(False, in_words(groups))
-    watch.hangs = True
+        return HangVerdict(False, in_words(groups), is_void=was)
+    if needs_cause and any(not (one in known and known[one].frames) for one in watch.workers):
+        return HangVerdict(False, in_words(groups), is_void=was)
+    watch.hangs, watch.may_hang = not needs_cause, needs_cause
     odd = odd_one(groups)
     return HangVerdict(
         hangs=True,
@@ -188,20 +224,36 @@ def judge(watch: HangWatch, stacks: Iterable[WorkerStack]) -> HangVerdict:
         groups=groups,
         still_s=min(worker.still_s for worker in _speaking(watch)),
         never_spoke=not _gave_signs(watch),
+        needs_cause=needs_cause,
     )
 
 
-def _moving(watch: HangWatch, known: dict[int, WorkerStack]) -> tuple[set[int], bool]:
+def _look_anew(watch: HangWatch) -> None:
+    """A worker has ended: others may have waited for that."""
+    for worker in watch.workers.values():
+        worker.frames, worker.same = (), 0
+    if not _gave_signs(watch):
+        watch.hangs = watch.may_hang = False
+        watch.not_before = watch.patience_s = 0.0
+
+
+def _moving(
+    watch: HangWatch, known: dict[int, WorkerStack], everybody: bool
+) -> tuple[set[int], bool]:
     """Ranks in no collective that move (rule 5), and whether another look has to tell."""
     moving, unclear = set(), False
     for rank, worker in watch.workers.items():
         stack = known.get(rank)
-        if stack is None or not stack.frames or place_of(stack).in_collective:
+        if stack is None or not stack.frames:
             continue
+        in_collective = place_of(stack).in_collective
+        if in_collective and not everybody:
+            continue
+        worker.in_collective = in_collective
         is_known, is_same = bool(worker.frames), worker.frames == stack.frames
         worker.frames, worker.same = stack.frames, worker.same + 1 if is_same else 1
         unclear = unclear or worker.same < SAME_LOOKS
-        if worker.moves or (is_known and not is_same):
+        if (worker.moves and not in_collective) or (is_known and not is_same):
             moving.add(rank)
     return moving, unclear
 
@@ -223,7 +275,9 @@ def _take(worker: Stillness, one: WorkerSight, elapsed_s: float, counted_s: floa
         return
     if one.age_s is None:
         cpu_s = one.cpu_s - last.cpu_s
-        has_moved = cpu_s > IDLE_SHARE * elapsed_s or one.printed_bytes != last.printed_bytes
+        has_moved = (
+            cpu_s > max(IDLE_S, IDLE_SHARE * elapsed_s) or one.printed_bytes != last.printed_bytes
+        )
         if has_moved:
             worker.longest_still_s = max(worker.longest_still_s, worker.still_s)
         worker.still_s = 0.0 if has_moved else worker.still_s + counted_s
@@ -234,6 +288,9 @@ def _take(worker: Stillness, one: WorkerSight, elapsed_s: float, counted_s: floa
         worker.moved, worker.frames, worker.same = one, (), 0
     recent_s = one.cpu_s - last.cpu_s
     worker.moves = recent_s > MOVING_SHARE * elapsed_s or one.io_bytes != last.io_bytes
+    if one.age_s is None:
+        woken = one.switches - last.switches
+        worker.moves = worker.moves or woken > SWITCHES * elapsed_s + SWITCHES_OF_LOOKS
     used_s, read_or_written = one.cpu_s - worker.moved.cpu_s, one.io_bytes - last.io_bytes
     is_busy = used_s > BUSY_SHARE * worker.still_s or read_or_written > BUSY_BYTES
     worker.works = is_busy or one.state == "R"
@@ -252,11 +309,17 @@ def _all_beyond(watch: HangWatch, found: list[WorkerSight]) -> bool:
 def _is_beyond(watch: HangWatch, one: WorkerSight) -> bool:
     worker, terms = watch.workers[one.rank], watch.terms
     if one.age_s is None:
-        return worker.still_s > max(terms.unsaid_s, terms.factor * worker.longest_still_s)
+        return worker.still_s > max(terms.floor_s, terms.factor * worker.longest_still_s)
     if one.longest_s <= 0.0:
         return False
     longest_s = max(one.longest_s, watch.excuses.get(one.phase, 0.0))
     return worker.still_s > max(terms.floor_s, terms.factor * longest_s)
+
+
+def _is_long(watch: HangWatch) -> bool:
+    """Whether nobody ever gave a sign, and all have stood still for `unsaid_s` at least."""
+    still = all(one.still_s > watch.terms.unsaid_s for one in watch.workers.values())
+    return still and not _gave_signs(watch)
 
 
 def _gave_signs(watch: HangWatch) -> bool:

@@ -6,9 +6,9 @@ Rules
    that symptom if there is one, else of the first that was observed.
 3. Of what remains, the one that was observed first is named. It is "first observed", not
    "guilty": that is all that an observer can know.
-4. Where all that failed lost a peer, or waited for one until the time was over, and a rank had
-   ended well before, it is that rank that they missed; unless most had ended: then the one that
-   went on is named.
+4. Where all that failed lost a peer, or waited for one until the time was over or the whole job
+   stood still, and a rank had ended well before, it is that rank that they missed; unless most had
+   ended: then the one that went on is named.
 5. The certainty is told with its reason: *certain* where nobody else failed on its own, or all in
    the same way; *likely* where one was first of several, or was the only one with an error of
    its own; *unclear* where all that is known are symptoms.
@@ -130,7 +130,10 @@ def _early_end(end: EarlyEnd) -> str:
 
 def _missed_somebody(failure: Failure) -> bool:
     """Rule 4."""
-    return bool(failure.ended_before) and (lost_a_peer(failure) or waited_in_vain(failure))
+    from holdfast.core.policy.kinds import STANDSTILL
+
+    waited = lost_a_peer(failure) or waited_in_vain(failure) or failure.ended_for == STANDSTILL
+    return bool(failure.ended_before) and waited
 
 
 # How certain it is.

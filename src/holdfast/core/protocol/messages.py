@@ -188,7 +188,11 @@ class WorkersStood(Record, frozen=True):
     """Where they are, the largest group first."""
     still_s: Seconds = 0.0
     never_spoke: bool = False
-    """They never said how far they are: it is told, and nothing more."""
+    """They never said how far they are: it is told, and nothing more, unless a cause is known."""
+    needs_cause: bool = False
+    """It counts only where it is known for which rank they wait."""
+    has_early_end: bool = False
+    """A worker of this node has ended with exit code 0."""
 
 
 class WorkersMoved(Record, frozen=True):

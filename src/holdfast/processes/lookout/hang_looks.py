@@ -52,7 +52,7 @@ class HangLooks:
     @property
     def still_hangs(self) -> bool:
         """Whether that was the verdict, and nobody has moved since."""
-        return self._watch.hangs
+        return self._watch.hangs or self._watch.may_hang
 
     def judge(self, snapshot: StackSnapshot) -> hangs.HangVerdict:
         return hangs.judge(self._watch, snapshot.stacks())
@@ -62,7 +62,7 @@ class HangLooks:
     ) -> None:
         self._is_looking = False
         seen = [
-            _seen(worker.rank, sign, views[worker.pid])
+            _seen(worker, sign, views[worker.pid])
             for worker, sign in workers
             if worker.pid in views
         ]
@@ -77,15 +77,16 @@ def _views(pids: list[int]) -> dict[int, kernel.KernelView]:
     return {pid: view for pid, view in views if view is not None and view.state != "Z"}
 
 
-def _seen(rank: int, sign: Sign | None, view: kernel.KernelView) -> hangs.WorkerSight:
+def _seen(worker: Watched, sign: Sign | None, view: kernel.KernelView) -> hangs.WorkerSight:
     return hangs.WorkerSight(
-        rank=rank,
+        rank=worker.rank,
         age_s=None if sign is None else sign.age_s,
         phase="" if sign is None else sign.phase,
         longest_s=0.0 if sign is None else sign.longest_s,
         state=view.state,
         traced=bool(view.tracer),
         cpu_s=view.cpu_s,
-        io_bytes=view.io_bytes,
-        printed_bytes=view.written_bytes,
+        io_bytes=view.io_bytes - worker.stack_bytes,
+        printed_bytes=view.written_bytes - worker.stack_bytes,
+        switches=view.switches,
     )

@@ -27,6 +27,8 @@ PATH_CALLS = {
                 276: 1, 291: 1, 437: 1, 439: 1},
 }  # fmt: skip
 """Those that have a path (open, stat, mkdir, rename, …), with the place of it."""
+STORE_THREAD = "pt_tcpstore"
+"""What the names of its threads begin with."""
 DESCENDANTS_MOST = 256
 MOUNTS_MOST = 1 << 20
 UNTOLD = ("/dev/null", "/memfd:", "/proc/")
@@ -112,7 +114,9 @@ def look_with_children(pid: int) -> KernelView | None:
     view = look(pid)
     if view is None:
         return None
-    cpu_s, io_bytes, printed = view.cpu_s, view.io_bytes, view.written_bytes
+    served_read, served_written = _served(pid)
+    io_bytes, printed = view.io_bytes - served_read - served_written, view.written_bytes
+    cpu_s, printed = view.cpu_s, printed - served_written
     memory = view.memory_bytes
     for child in _descendants(pid):
         below = look(child)
@@ -122,6 +126,18 @@ def look_with_children(pid: int) -> KernelView | None:
             memory += below.memory_bytes
     sums = {"cpu_s": cpu_s, "io_bytes": io_bytes, "written_bytes": printed, "memory_bytes": memory}
     return replace(view, **sums)
+
+
+def _served(pid: int) -> tuple[int, int]:
+    """What PyTorch's store has read and written that this process serves: no work of its own."""
+    read = written = 0
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            if _read(pid, f"task/{task}/comm").startswith(STORE_THREAD):
+                counters = _fields(_read(pid, f"task/{task}/io"))
+                read += _number(counters.get("rchar", ""))
+                written += _number(counters.get("wchar", ""))
+    return read, written
 
 
 def _descendants(pid: int) -> list[int]:

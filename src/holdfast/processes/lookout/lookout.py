@@ -81,6 +81,8 @@ class Watched(Struct):
     """When a step last came over the channel."""
     born_at: float = 0.0
     """By the clock on the wall, as files have it."""
+    stack_bytes: int = 0
+    """What it has written because it was asked where it is: no work of its own."""
     has_ended: bool = False
     is_expired: bool = False
 
@@ -425,7 +427,10 @@ class Lookout:
             return
         if self._hang_looks is None:
             self._hang_looks = self._begin_hang_looks()
-        self._hang_looks.look([(worker, self._sign(worker)) for worker in self._running()])
+        running = list(self._running())
+        for worker in running:
+            worker.stack_bytes = self._stacks.written(worker.local_rank)
+        self._hang_looks.look([(worker, self._sign(worker)) for worker in running])
 
     def _look_for_held_later(self) -> None:
         every_s = self._round.oversight.held_look_s
@@ -470,7 +475,7 @@ class Lookout:
         if self._hang_looks is None:
             return False
         self._verdict = self._hang_looks.judge(snapshot)
-        return self._verdict.hangs
+        return self._verdict.hangs and not self._verdict.needs_cause
 
     def _on_stacks_of_suspects(self, snapshot: stacks.StackSnapshot | None) -> None:
         """Only now is anything said, unless they have moved while a debugger looked."""
@@ -479,6 +484,8 @@ class Lookout:
         verdict = self._verdict or self._hang_looks.judge(snapshot)
         if verdict.slow:
             self._post(StragglerFound(self._round.number, cut(verdict.slow, LINE_MOST)))
+        if verdict.is_void:
+            self._post(GroupMoved(self._round.number))
         if verdict.hangs and self._hang_looks.still_hangs:
             self._post(
                 GroupStood(
@@ -489,6 +496,7 @@ class Lookout:
                     places_told(verdict.groups),
                     verdict.still_s,
                     verdict.never_spoke,
+                    verdict.needs_cause,
                 )
             )
 

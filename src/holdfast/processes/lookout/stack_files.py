@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Mapping
 
 from msgspec import Struct, field
@@ -45,6 +46,7 @@ class StackFiles:
 
     def __init__(self) -> None:
         self._files: dict[int, int] = {}
+        self._taken: Counter[int] = Counter()
         self._is_closed = False
 
     def variables(self, local_rank: int) -> dict[str, str]:
@@ -63,10 +65,15 @@ class StackFiles:
     def size(self, local_rank: int) -> int:
         return os.fstat(self._files[local_rank]).st_size if local_rank in self._files else 0
 
+    def written(self, local_rank: int) -> int:
+        """How much this worker has written only because it was asked."""
+        return self._taken[local_rank] + self.size(local_rank)
+
     def take(self, local_rank: int) -> str:
         """What is there, which is then there no more."""
         if local_rank not in self._files:
             return ""
+        self._taken[local_rank] += self.size(local_rank)
         descriptor = self._files[local_rank]
         text = os.pread(descriptor, TEXT_MOST, 0).decode("utf-8", "replace")
         os.ftruncate(descriptor, 0)
