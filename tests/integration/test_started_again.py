@@ -12,7 +12,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from holdfast.core.node.machine_notes import MachineNote, NotedSeat
 
 from ..etcd_cluster import EtcdCluster
 from ..free_ports import free_port
@@ -103,8 +106,13 @@ class Machines:
     def says_that_it_waits(self) -> bool:
         return any(WAITS in agent.stderr for agent in self.agents)
 
+    def has_noted(self, number: int) -> bool:
+        """Whether each node has its seat in this round in its note, which is written beside it."""
+        found = [_noted(path) for path in notes(self)]
+        return sum(seat is not None and seat.round == number for seat in found) == NODES
+
     def until_round(self, number: int) -> None:
-        self.until(lambda: self.has_round(number), f"round {number}")
+        self.until(lambda: self.has_round(number) and self.has_noted(number), f"round {number}")
 
     def finish(self) -> None:
         (self.shared / "finish").touch()
@@ -142,6 +150,13 @@ def machines(
     outlives = job.shared / "outlives"
     if outlives.exists():
         send(int(outlives.read_text()), signal.SIGKILL)
+
+
+def _noted(path: Path) -> NotedSeat | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=MachineNote).seat
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None  # It is being written, or its node has ended.
 
 
 def notes(machines: Machines) -> list[Path]:

@@ -15,6 +15,7 @@ The figures are the process's, as its limit is: module-level state.
 
 from __future__ import annotations
 
+import resource
 from typing import Literal
 
 Kind = Literal["control", "health", "dashboard", "visitor", "channel"]
@@ -68,8 +69,6 @@ def lines_of_workers(limit: int) -> int:
 
 
 def soft_limit() -> int:
-    import resource
-
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
@@ -96,8 +95,6 @@ def expect_nodes(nodes: int) -> None:
 
 def raise_limit() -> None:
     """Raise the soft limit to the hard one, where the kernel lets us."""
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
