@@ -10,10 +10,7 @@ Rules
 5. A worker that is stuck in the kernel cannot be ended. Where a limit was given, it counts as
    failed at once, so that nobody waits for it.
 6. A deadline is the program's own or the user's word, so a worker that misses one is ended at once.
-
-
-5. A deadline is the program's own or the user's word, so a worker that misses one is ended at once.
-6. One worker is ended for it and no second one, however often that is told: the end of one ends the
+7. One worker is ended for it and no second one, however often that is told: the end of one ends the
    round.
 """
 
@@ -110,7 +107,7 @@ def _who_ended(state: AgentState, now: float) -> str:
 
 
 def _end_suspect(state: AgentState, event: GroupStood, named: int | None) -> list[AgentEffect]:
-    """Who is most likely the cause, else the first that still runs (rule 6)."""
+    """Who is most likely the cause, else the first that still runs (rule 7)."""
     if any(worker.ended_for for worker in state.workers.values()):
         return []
     running = {one.rank: local for local, one in state.workers.items() if one.status is None}
