@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 
 from holdfast.core.node.io import WorkerExited
-from holdfast.observe.journal import AgentStep, Step, read
-from holdfast.observe.recoveries import recoveries
+from holdfast.observe.journal import AgentStep, JournalHeader, Step, read
+from holdfast.observe.live_history import LiveHistory
 
 WORKERS = 4
 VICTIM = 2
@@ -63,7 +63,7 @@ def watch(job: subprocess.Popen[str]) -> float:
     return killed_at
 
 
-def tell(steps: list[Step], killed_at: float) -> None:
+def tell(header: JournalHeader, steps: list[Step], killed_at: float) -> None:
     """Say what happened, who, why, and how long each part took."""
     noticed = next(
         step
@@ -73,7 +73,10 @@ def tell(steps: list[Step], killed_at: float) -> None:
         and not step.event.status.succeeded
     )
     assert isinstance(noticed.event, WorkerExited)
-    took_s = recoveries(steps)[0].parts_s
+    live = LiveHistory(header)
+    for step in steps:
+        live.feed(step)
+    took_s = live.history.recoveries[0].parts_s
     print("\nWhat happened")
     print(f"  who      rank {VICTIM}, pid {noticed.event.pid}")
     print(f"  what     was killed by {noticed.event.status}")
@@ -108,7 +111,7 @@ def main(keep_logs: str | None) -> int:
         with job:
             killed_at = watch(job)
         (journal,) = Path(logs).glob("*/journal.jsonl")
-        tell(read(journal)[1], killed_at)
+        tell(*read(journal), killed_at)
         return job.returncode
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from holdfast.cli.overview_page import Overview, duration, render, size
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.questions import (
-    GoodputTold,
+    HistoryTold,
     JobTold,
     NodeOverview,
     RankOverview,
@@ -39,7 +39,7 @@ EVENT = StoryEvent(1_794_970_042.1, "round_ended", "round 1 ends: \x1b[2Jrank 3 
 
 
 def test_a_screen_says_how_the_job_is_and_who_is_missing() -> None:
-    goodput = GoodputTold(200.0, {"useful": 195.0, "stop": 5.0})
+    goodput = HistoryTold(200.0, {"useful": 195.0, "stop": 5.0})
     page = render(Overview(JOB, RANKS, (EVENT,), ("host2",), goodput))
     assert page.splitlines()[:6] == [
         "train: running, round 2 for 3 min 12 s",

@@ -17,8 +17,8 @@ from holdfast.core.protocol.questions import (
     DrainWanted,
     EventsAsked,
     EventsTold,
-    GoodputAsked,
-    GoodputTold,
+    HistoryAsked,
+    HistoryTold,
     JobAsked,
     JobTold,
     LogsAsked,
@@ -100,8 +100,8 @@ class MadeUpJob:
                 return EventsTold(packed, len(self.events))
             case LogsAsked():
                 return LogsTold((), 1)
-            case GoodputAsked():
-                return GoodputTold(100.0, {"useful": 97.5, "stop": 2.5})
+            case HistoryAsked():
+                return HistoryTold(100.0, {"useful": 97.5, "stop": 2.5})
             case DashboardAsked():
                 return self.dashboards.get(node, NotKnown("none here"))
             case StacksAsked():

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from holdfast.observe.journal import read, replay
-from holdfast.observe.recoveries import recoveries
+from holdfast.observe.live_history import LiveHistory
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
@@ -29,6 +29,9 @@ def test_the_demo_recovers_explains_and_its_journal_replays(tmp_path: Path) -> N
     assert "noticed the death" in ended.stdout
     (path,) = tmp_path.glob("*/journal.jsonl")
     header, steps = read(path)
-    (recovery,) = recoveries(steps)
+    live = LiveHistory(header)
+    for step in steps:
+        live.feed(step)
+    (recovery,) = live.history.recoveries
     assert (recovery.from_round, recovery.to_round) == (1, 2)
     assert list(replay(header, steps)) == []

@@ -9,49 +9,51 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.policy.config import JobConfig, Program
 from holdfast.observe.goodput import PARTS, TimeLedger, ledger
+from holdfast.observe.history import History, Round, TimeSpan
 from holdfast.observe.job_report import report, within
 from holdfast.observe.journal import read
-from holdfast.observe.marks import Marks, RoundMarks, TimeSpan
 from holdfast.testing import make_plan, simulate
 
+JOB = JobConfig("job", Program("script", "train.py"))
 moments = st.floats(0.0, 100.0)
 perhaps = st.none() | moments
 
 
 @st.composite
-def rounds(draw: st.DrawFn) -> list[RoundMarks]:
+def rounds(draw: st.DrawFn) -> list[Round]:
     """Whatever a journal could say, in any order, with anything missing."""
     made = []
     for number in range(1, draw(st.integers(1, 6))):
         first = draw(st.none() | st.integers(0, 50))
-        marks = RoundMarks(
+        one = Round(
             number,
             announced=draw(moments),
-            born=draw(perhaps),
+            started=draw(perhaps),
             imports_s=draw(st.floats(0.0, 5.0)),
             first_stepped=draw(moments) if first is not None else None,
             first_step=first,
             furthest_step=None if first is None else first + draw(st.integers(0, 30)),
-            broken=draw(perhaps),
-            known_late_s=draw(st.floats(0.0, 20.0)),
-            gone=draw(perhaps),
-            done=draw(perhaps),
+            ended=draw(perhaps),
+            unnoticed_s=draw(st.floats(0.0, 20.0)),
+            stopped=draw(perhaps),
+            succeeded=draw(perhaps),
         )
-        made.append(marks)
+        made.append(one)
     return made
 
 
 @st.composite
-def any_marks(draw: st.DrawFn) -> Marks:
-    marks = Marks()
-    marks.start = draw(st.floats(0.0, 10.0))
-    marks.end = marks.start + draw(st.floats(0.0, 200.0))
-    marks.rounds = draw(rounds())
-    marks.closed = draw(perhaps)
+def any_marks(draw: st.DrawFn) -> History:
+    history = History(JOB)
+    history.start = draw(st.floats(0.0, 10.0))
+    history.end = history.start + draw(st.floats(0.0, 200.0))
+    history.rounds = draw(rounds())
+    history.closed = draw(perhaps)
     spans = st.lists(st.builds(TimeSpan, moments, perhaps), max_size=3)
-    marks.imports, marks.waits, marks.pauses = draw(spans), draw(spans), draw(spans)
-    return marks
+    history.imports, history.waits, history.pauses = draw(spans), draw(spans), draw(spans)
+    return history
 
 
 def assert_sound(book: TimeLedger) -> None:
@@ -65,17 +67,17 @@ def assert_sound(book: TimeLedger) -> None:
 
 
 @given(any_marks())
-def test_the_parts_add_up_to_the_whole_and_none_is_counted_twice(marks: Marks) -> None:
-    book = ledger(marks)
+def test_the_parts_add_up_to_the_whole_and_none_is_counted_twice(history: History) -> None:
+    book = ledger(history)
     assert_sound(book)
-    in_incidents = sum(one.total_s for one in book.incidents)
+    in_incidents = sum(one.total_s for one in book.interruptions)
     wasted = sum(book.parts_s[part] for part in PARTS if part != "useful")
     assert in_incidents <= wasted + 1e-6
 
 
 @given(any_marks(), moments, moments)
-def test_a_part_of_the_time_adds_up_as_well(marks: Marks, one: float, other: float) -> None:
-    book = ledger(marks)
+def test_a_part_of_the_time_adds_up_as_well(history: History, one: float, other: float) -> None:
+    book = ledger(history)
     pieces = [
         min(segment.end, max(one, other)) - max(segment.start, min(one, other))
         for segment in book.segments
@@ -100,21 +102,21 @@ def test_ledgers_of_whole_clusters_are_sound(profile: str, tmp_path: Path) -> No
         assert_sound(report(cut).ledger)
 
 
-def stepping_job(*, saved_at: int) -> Marks:
+def stepping_job(*, saved_at: int) -> History:
     """Steps 0 to 9, one a second, from 10 on; broken at 20, and again from `saved_at` on at 25."""
-    marks = Marks()
-    marks.start, marks.end, marks.closed = 0.0, 40.0, 38.0
-    first = RoundMarks(
-        1, announced=5.0, born=6.0, first_stepped=10.0, first_step=0, furthest_step=9,
-        broken=20.0, gone=21.0, reason="rank 1 failed",
+    history = History(JOB)
+    history.start, history.end, history.closed = 0.0, 40.0, 38.0
+    first = Round(
+        1, announced=5.0, started=6.0, first_stepped=10.0, first_step=0, furthest_step=9,
+        ended=20.0, stopped=21.0, reason="rank 1 failed",
     )  # fmt: skip
-    second = RoundMarks(
-        2, announced=22.0, born=23.0, first_stepped=25.0, first_step=saved_at, furthest_step=30,
-        done=35.0,
+    second = Round(
+        2, announced=22.0, started=23.0, first_stepped=25.0, first_step=saved_at, furthest_step=30,
+        succeeded=35.0,
     )  # fmt: skip
-    marks.rounds = [first, second]
-    marks.imports = [TimeSpan(1.0, 4.0)]
-    return marks
+    history.rounds = [first, second]
+    history.imports = [TimeSpan(1.0, 4.0)]
+    return history
 
 
 def test_each_part_is_what_it_is_called() -> None:
@@ -131,7 +133,7 @@ def test_each_part_is_what_it_is_called() -> None:
             "idle after the end": 5.0,
         }
     )
-    (incident,) = book.incidents
+    (incident,) = book.interruptions
     assert (incident.round, incident.next_round, incident.reason) == (1, 2, "rank 1 failed")
     assert incident.parts_s == pytest.approx(
         {"stop": 1.0, "form": 1.0, "spawn": 1.0, "first step": 2.0}
@@ -142,7 +144,7 @@ def test_each_part_is_what_it_is_called() -> None:
 
 def test_steps_that_are_made_again_were_not_useful() -> None:
     book = ledger(stepping_job(saved_at=6))
-    (incident,) = book.incidents
+    (incident,) = book.interruptions
     assert incident.steps_lost == 4
     assert book.parts_s["lost steps"] == pytest.approx(4.0)
     assert book.parts_s["useful"] == pytest.approx(16.0)
@@ -150,47 +152,51 @@ def test_steps_that_are_made_again_were_not_useful() -> None:
 
 def test_steps_of_rounds_before_the_last_one_can_be_lost_too() -> None:
     """The newest save was broken: two rounds' work is done again."""
-    marks = stepping_job(saved_at=6)
-    marks.rounds[1].done, marks.rounds[1].broken, marks.rounds[1].gone = None, 30.0, 30.5
-    third = RoundMarks(3, 31.0, born=31.5, first_stepped=32.0, first_step=3, furthest_step=40)
-    third.done = 36.0
-    marks.rounds.append(third)
-    book = ledger(marks)
-    assert [one.steps_lost for one in book.incidents] == [4, 3 + 25]
+    history = stepping_job(saved_at=6)
+    history.rounds[1].succeeded, history.rounds[1].ended, history.rounds[1].stopped = (
+        None,
+        30.0,
+        30.5,
+    )
+    third = Round(3, 31.0, started=31.5, first_stepped=32.0, first_step=3, furthest_step=40)
+    third.succeeded = 36.0
+    history.rounds.append(third)
+    book = ledger(history)
+    assert [one.steps_lost for one in book.interruptions] == [4, 3 + 25]
     assert book.parts_s["lost steps"] == pytest.approx(7.0 + 5.0)
 
 
 def test_without_reported_steps_running_is_useful_and_nothing_counts_as_lost() -> None:
-    marks = stepping_job(saved_at=6)
-    for one in marks.rounds:
+    history = stepping_job(saved_at=6)
+    for one in history.rounds:
         one.first_stepped = one.first_step = one.furthest_step = None
-    book = ledger(marks)
+    book = ledger(history)
     assert not book.reports_steps
     assert book.parts_s["first step"] == book.parts_s["lost steps"] == 0.0
     assert book.parts_s["useful"] == pytest.approx(14.0 + 12.0)
-    assert book.incidents[0].steps_lost is None
+    assert book.interruptions[0].steps_lost is None
 
 
 def test_what_was_silent_before_it_was_known_is_detection() -> None:
-    marks = stepping_job(saved_at=10)
-    marks.rounds[0].known_late_s = 5.0
-    book = ledger(marks)
+    history = stepping_job(saved_at=10)
+    history.rounds[0].unnoticed_s = 5.0
+    book = ledger(history)
     assert book.parts_s["detect"] == pytest.approx(5.0)
-    assert book.incidents[0].parts_s["detect"] == pytest.approx(5.0)
+    assert book.interruptions[0].parts_s["detect"] == pytest.approx(5.0)
 
 
 def test_a_pause_and_a_wait_for_nodes_are_told_from_forming() -> None:
-    marks = stepping_job(saved_at=10)
-    marks.rounds[1].announced = marks.rounds[1].born = 24.0
-    marks.pauses, marks.waits = [TimeSpan(21.0, 22.0)], [TimeSpan(22.5, 24.0)]
-    book = ledger(marks)
+    history = stepping_job(saved_at=10)
+    history.rounds[1].announced = history.rounds[1].started = 24.0
+    history.pauses, history.waits = [TimeSpan(21.0, 22.0)], [TimeSpan(22.5, 24.0)]
+    book = ledger(history)
     assert book.parts_s["pause"] == pytest.approx(1.0)
     assert book.parts_s["waiting for nodes"] == pytest.approx(1.5)
 
 
 def test_a_job_that_runs_is_counted_up_to_now() -> None:
-    marks = stepping_job(saved_at=10)
-    marks.closed, marks.rounds[1].done = None, None
-    book = ledger(marks, until=60.0)
+    history = stepping_job(saved_at=10)
+    history.closed, history.rounds[1].succeeded = None, None
+    book = ledger(history, until=60.0)
     assert not book.is_over
     assert book.parts_s["useful"] == pytest.approx(10.0 + 35.0)

@@ -10,19 +10,31 @@ from holdfast.core.node.io import StepReported, Told
 from holdfast.core.protocol.messages import CloseJob, StopRound
 from holdfast.core.protocol.model import Outcome
 from holdfast.observe.exposition import Histogram, exposition
+from holdfast.observe.journal import SCHEMA, ClockPair, JournalHeader
+from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.metrics import METRICS, JobCounts
 
-from .test_recoveries import ENDED_WELL, FIRST_ROUND, RECOVERY, Happening, announced, exited, steps
+from .test_recoveries import (
+    ENDED_WELL,
+    FIRST_ROUND,
+    JOB,
+    RECOVERY,
+    Happening,
+    announced,
+    exited,
+    steps,
+)
 from .test_recoveries import started as born
 
+HEADER = JournalHeader(SCHEMA, "job", "here-1", "here", "", JOB, ClockPair(0.0, 0.0))
 UNITS = ("_seconds", "_bytes", "_ratio", "_per_second", "_seconds_total")
 
 
 def fed(*happenings: Happening) -> JobCounts:
-    counts = JobCounts(-1.0)
+    live = LiveHistory(HEADER)
     for step in steps(*happenings):
-        counts.take(step)
-    return counts
+        live.feed(step)
+    return JobCounts(live)
 
 
 def value(counts: JobCounts, name: str, *labels: str, now: float = 20.0) -> float:
@@ -64,7 +76,6 @@ def test_workers_that_never_say_a_step_are_useful_once_they_all_exist() -> None:
     assert value(counts, "holdfast_time_seconds", "spawn") == 2.0
     assert value(counts, "holdfast_time_seconds", "useful") == 18.0
     assert value(counts, "holdfast_goodput_ratio") == 18.0 / 20.0
-    assert counts.round_began_at == 2.0
 
 
 def test_before_anything_has_happened_nothing_is_spent() -> None:

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.policy.config import JobConfig, Program
 from holdfast.dashboard.still import still_shown
 from holdfast.observe.goodput import PARTS, ROUNDS_MOST, RunningLedger, ledger
+from holdfast.observe.history import History, Round, TimeSpan
 from holdfast.observe.job_report import report
 from holdfast.observe.journal import Gap, read
-from holdfast.observe.marks import Marks, RoundMarks, TimeSpan
+from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.metrics import JobCounts
 from holdfast.testing import make_plan, simulate
 
+JOB = JobConfig("job", Program("script", "train.py"))
 ROUNDED_S = 5e-3
 """Times of a journal are in milliseconds, and a part is the sum of several spans."""
 
@@ -24,16 +27,15 @@ def test_all_views_of_one_journal_say_the_same(tmp_path: Path) -> None:
         header, steps = read(path)
         book = report([(header, steps)]).ledger
         taken = [step for step in steps if not isinstance(step, Gap)]
-        counts, live = JobCounts(taken[0].at), RunningLedger()
+        live = LiveHistory(header)
         for step in taken:
-            counts.take(step)
-            live.marks.feed(header.node, step.at, step)
-        samples = counts.samples(taken[-1].at)
+            live.feed(step)
+        samples = JobCounts(live).samples(taken[-1].at)
         metric = {name: seconds for (name,), seconds in samples["holdfast_time_seconds"].items()}
         shown = still_shown([(header, steps)]).ledger
         assert shown is not None
         page = {part.name: part.seconds for part in shown.parts}
-        told = live.parts_s(taken[-1].at)  # What `GoodputAsked` is answered with.
+        told = live.book(taken[-1].at).parts_s  # What `HistoryAsked` is answered with.
         for part in PARTS:
             known = pytest.approx(book.parts_s[part], abs=ROUNDED_S)
             assert metric[part.replace(" ", "_")] == known, (path.name, part)
@@ -42,33 +44,33 @@ def test_all_views_of_one_journal_say_the_same(tmp_path: Path) -> None:
         assert samples["holdfast_goodput_ratio"][()] == pytest.approx(book.goodput, abs=ROUNDED_S)
 
 
-def restarted(rounds: int) -> Marks:
+def restarted(rounds: int) -> History:
     """A job that does half of its steps again after each of its restarts."""
-    marks = Marks()
-    marks.start, marks.end = 0.0, 10.0 * rounds
+    history = History(JOB)
+    history.start, history.end = 0.0, 10.0 * rounds
     for k in range(rounds):
         at, first = 10.0 * k, 5 * k
-        marks.waits.append(TimeSpan(at, at + 1))
-        marks.pauses.append(TimeSpan(at + 1, at + 2))
-        marks.rounds.append(
-            RoundMarks(
+        history.waits.append(TimeSpan(at, at + 1))
+        history.pauses.append(TimeSpan(at + 1, at + 2))
+        history.rounds.append(
+            Round(
                 k + 1,
                 at + 2,
-                born=at + 3,
+                started=at + 3,
                 first_stepped=at + 4,
                 first_step=first,
                 furthest_step=first + 9,
-                broken=at + 9,
-                gone=at + 9.5,
+                ended=at + 9,
+                stopped=at + 9.5,
             )
         )
-    return marks
+    return history
 
 
 def test_what_is_long_past_is_worked_out_once() -> None:
-    live, whole = RunningLedger(), restarted(5 * ROUNDS_MOST)
+    live, whole = RunningLedger(History(JOB)), restarted(5 * ROUNDS_MOST)
     for number, one in enumerate(whole.rounds):
-        known = live.marks
+        known = live.history
         known.start = one.announced if known.start is None else known.start
         known.rounds.append(one)
         known.waits.append(whole.waits[number])

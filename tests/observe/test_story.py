@@ -115,7 +115,7 @@ def test_a_failure_and_the_recovery_from_it_with_its_parts() -> None:
     assert recovered.parts_s == pytest.approx(
         {"stop": 0.2, "form": 0.3, "spawn": 0.2, "first step": 1.0}
     )
-    assert "recovered in 1700 ms, to the first step" in recovered.words
+    assert "recovered in 1700 ms" in recovered.words
 
 
 def test_a_worker_that_is_ended_for_the_hang_has_failed_and_does_not_end_its_round() -> None:

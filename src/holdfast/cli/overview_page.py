@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.core.protocol.bounds import clean, one_line_each
 from holdfast.core.protocol.questions import (
-    GoodputTold,
+    HistoryTold,
     JobTold,
     NodeOverview,
     RankOverview,
@@ -34,7 +34,7 @@ class Overview(Struct, frozen=True):
     """By the name of the node; those that answered."""
     events: Sequence[StoryEvent] = ()
     missing: tuple[str, ...] = ()
-    goodput: GoodputTold | None = None
+    goodput: HistoryTold | None = None
 
 
 def render(seen: Overview, each_rank: bool = False) -> str:

@@ -15,8 +15,8 @@ from holdfast.core.protocol.questions import (
     WAIT_MOST_S,
     EventsAsked,
     EventsTold,
-    GoodputAsked,
-    GoodputTold,
+    HistoryAsked,
+    HistoryTold,
     JobAsked,
     JobTold,
     RanksAsked,
@@ -79,8 +79,8 @@ def look(job: Visit) -> Overview:
             ranks[node] = answer
     missing = job.missing
     last = tuple(event for event, _ in events_after(job, 0))[-LAST_EVENTS:]
-    goodput = job.ask_coordinator(GoodputAsked())
-    known = goodput if isinstance(goodput, GoodputTold) else None
+    goodput = job.ask_coordinator(HistoryAsked())
+    known = goodput if isinstance(goodput, HistoryTold) else None
     return Overview(told, ranks, last, missing, known)
 
 

@@ -7,7 +7,6 @@ is told by `observe.story`. Here it is put into the few messages that the page u
     page_files the page itself, as it was built from `frontend/`
     wire       what is said to the page; `frontend/src/model.ts` is its mirror
     views      from answers to what is said
-    chapters   rounds and incidents, put together from events
     changes    what differs from what a page has heard
     dropped    journals that somebody drops onto the page
     feed       asks while somebody watches, and nothing while nobody does

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -24,8 +26,8 @@ from holdfast.core.protocol.questions import (
     DashboardTold,
     EventsAsked,
     EventsTold,
-    GoodputAsked,
-    GoodputTold,
+    HistoryAsked,
+    HistoryTold,
     JobAsked,
     JobTold,
     NodeOverview,
@@ -38,6 +40,8 @@ from holdfast.dashboard import views
 from holdfast.dashboard.shown import Shown
 from holdfast.dashboard.source import Asking, Source, Whom
 from holdfast.dashboard.wire import DashboardShown
+from holdfast.observe.goodput import Interruption
+from holdfast.observe.history import RoundSpan
 from holdfast.observe.story import Key, StoryEvent
 from holdfast.runtime.loop import Clock
 
@@ -46,13 +50,16 @@ NODES_A_SECOND = 500
 """So many are asked by all pages of one agent together."""
 RETRY_S = 1.0
 LEAST_PAUSE_S = 0.1
-GOODPUT_S = 5.0
+HISTORY_S = 5.0
 DASHBOARDS_S = 10.0
 DASHBOARDS_MOST = 16
 """A page needs a few others, not all."""
 _PAGE = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}/")
 """Where a dashboard can be: what a node says becomes a link, and nothing else than this may."""
+Told = TypeVar("Told")
 _event: msgspec.msgpack.Decoder[StoryEvent] = msgspec.msgpack.Decoder(StoryEvent)
+_round: msgspec.msgpack.Decoder[RoundSpan] = msgspec.msgpack.Decoder(RoundSpan)
+_interruption: msgspec.msgpack.Decoder[Interruption] = msgspec.msgpack.Decoder(Interruption)
 
 
 def interval_s(nodes: int) -> float:
@@ -153,15 +160,17 @@ class Feed:
 
     # Where the time went, and where else the job can be watched.
 
-    def _ask_goodput(self) -> None:
-        self._ask("goodput", GoodputAsked(), self._on_goodput)
+    def _ask_history(self) -> None:
+        self._ask("history", HistoryAsked(), self._on_history)
 
-    def _on_goodput(self, answers: Asking) -> None:
+    def _on_history(self, answers: Asking) -> None:
         told = answers.only
-        if isinstance(told, GoodputTold):
+        if isinstance(told, HistoryTold):
             self._shown.ledger = views.ledger_shown(told.total_s, told.parts_s)
+            self._shown.rounds = views.rounds_shown(_known(told.rounds, _round))
+            self._shown.incidents = views.incidents_shown(_known(told.interruptions, _interruption))
             self._tell()
-        self._later("goodput", GOODPUT_S, self._ask_goodput)
+        self._later("history", HISTORY_S, self._ask_history)
 
     def _hosts(self) -> list[str]:
         names = [node.name for node in self._shown.nodes]
@@ -187,7 +196,7 @@ class Feed:
         if teller and teller != self._teller:
             self._teller = teller
             self._ask_events()
-            self._ask_goodput()
+            self._ask_history()
             self._ask_dashboards()
         elif teller and self._hosts() != self._asked_for_dashboards:
             self._ask_dashboards()  # Whoever came last is there when all others are gone.
@@ -202,13 +211,13 @@ class Feed:
             self._later("events", RETRY_S, self._ask_events)
             return
         self._heard[self._teller] = told.last
-        events = filter(None, map(_decoded, told.events))
-        news = [event for event in events if self._is_news(event)]
+        news = [event for event in _known(told.events, _event) if self._is_news(event)]
         for event in news:
             self._mishaps.take(event)
         if news:
-            self._shown.take(news)
+            self._shown.events += news
             self._tell()
+            self._ask_history()
         self._ask_events()
 
     def _is_news(self, event: StoryEvent) -> bool:
@@ -216,9 +225,10 @@ class Feed:
         return self._tellers.setdefault(event.key, event.by) == event.by
 
 
-def _decoded(packed: bytes) -> StoryEvent | None:
-    """None for what we do not know: whoever tells may be of another version."""
-    try:
-        return _event.decode(packed)
-    except msgspec.MsgspecError:
-        return None
+def _known(packed: Iterable[bytes], decoder: msgspec.msgpack.Decoder[Told]) -> list[Told]:
+    """Without what we do not know: whoever tells may be of another version."""
+    found = []
+    for one in packed:
+        with suppress(msgspec.MsgspecError):
+            found.append(decoder.decode(one))
+    return found

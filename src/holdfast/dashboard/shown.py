@@ -8,7 +8,6 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from holdfast.dashboard.changes import Column, changed_columns, changed_items
-from holdfast.dashboard.chapters import Chapters
 from holdfast.dashboard.wire import (
     DashboardShown,
     IncidentShown,
@@ -43,15 +42,12 @@ class Shown(Struct):
     nodes: list[NodeShown] = field(default_factory=list)
     workers: WorkersShown | None = None
     events: list[StoryEvent] = field(default_factory=list)
-    chapters: Chapters = field(default_factory=Chapters)
+    rounds: list[RoundShown] = field(default_factory=list)
+    incidents: list[IncidentShown] = field(default_factory=list)
     ledger: LedgerShown | None = None
     dashboards: Sequence[DashboardShown] = ()
     trouble: str = ""
     """Why the job cannot be asked right now."""
-
-    def take(self, events: Sequence[StoryEvent]) -> None:
-        self.events += events
-        self.chapters.take(events)
 
 
 class OpenPage:
@@ -78,8 +74,8 @@ class OpenPage:
             self._whole("job", shown.job),
             self._listed("nodes", self._nodes, shown.nodes),
             self._events_of(shown),
-            self._listed("rounds", self._rounds, shown.chapters.rounds),
-            self._listed("incidents", self._incidents, shown.chapters.incidents),
+            self._listed("rounds", self._rounds, shown.rounds),
+            self._listed("incidents", self._incidents, shown.incidents),
             self._whole("ledger", shown.ledger),
             self._whole("dashboards", shown.dashboards),
             self._workers_of(shown.workers),

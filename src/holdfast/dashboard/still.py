@@ -26,7 +26,9 @@ def still_shown(journals: Sequence[JournalRead]) -> Shown:
     shown.ledger = views.ledger_shown(
         told.ledger.end - told.ledger.start, dict(told.ledger.parts_s.items())
     )
-    shown.take(told.events)
+    shown.rounds = views.rounds_shown(told.rounds)
+    shown.incidents = views.incidents_shown(told.ledger.interruptions)
+    shown.events += told.events
     return shown
 
 

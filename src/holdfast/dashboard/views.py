@@ -6,7 +6,7 @@ that all stand still.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -14,19 +14,23 @@ from msgspec.structs import replace
 from holdfast.core.policy.stragglers import slow_ones
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.questions import JobTold, NodeOverview, RankOverview, RanksTold
+from holdfast.dashboard import wire
 from holdfast.dashboard.desk import ACTIONS
 from holdfast.dashboard.shown import WorkersShown
 from holdfast.dashboard.source import Source
 from holdfast.dashboard.wire import (
     WORKER_STATES,
+    IncidentShown,
     JobShown,
     JobState,
     LedgerPart,
     LedgerShown,
     NodeShown,
     OutcomeShown,
+    RoundShown,
 )
-from holdfast.observe.goodput import Part
+from holdfast.observe.goodput import RECOVERY_PARTS, Interruption, Part
+from holdfast.observe.history import EndedBy, RoundSpan
 from holdfast.observe.story import StoryEvent
 
 
@@ -137,6 +141,52 @@ PARTS: dict[Part, str] = {
 def ledger_shown(total_s: float, parts_s: Mapping[str, float]) -> LedgerShown:
     parts = [LedgerPart(name, words, parts_s.get(name, 0.0)) for name, words in PARTS.items()]
     return LedgerShown(total_s, tuple(parts))
+
+
+ENDED_BY: dict[EndedBy, wire.EndedBy] = {
+    "": "",
+    "failure": "failure",
+    "loss": "loss",
+    "hang": "hang",
+    "success": "success",
+    "drain": "change",
+    "newcomers": "change",
+    "asked": "change",
+}
+
+
+def rounds_shown(rounds: Iterable[RoundSpan]) -> list[RoundShown]:
+    return [
+        RoundShown(one.number, one.began, _size(one), one.ended, one.reason, ENDED_BY[one.ended_by])
+        for one in rounds
+    ]
+
+
+def _size(one: RoundSpan) -> str:
+    ranks = "1 rank" if one.ranks == 1 else f"{one.ranks:,} ranks"
+    return f"{ranks} on {one.nodes:,} nodes" if one.nodes > 1 else ranks
+
+
+def incidents_shown(interruptions: Iterable[Interruption]) -> list[IncidentShown]:
+    """What nobody wished for; the last of them may still be going on."""
+    incidents = [one for one in interruptions if one.is_incident]
+    return [
+        IncidentShown(
+            number,
+            one.at,
+            one.round,
+            one.reason,
+            decision=one.decision,
+            ranks=list(one.ranks),
+            recovered_s=one.recovery_s if one.is_over else None,
+            phases=[
+                LedgerPart(part, PARTS[part], one.parts_s[part])
+                for part in RECOVERY_PARTS
+                if one.is_over and part in one.parts_s
+            ],
+        )
+        for number, one in enumerate(incidents, 1)
+    ]
 
 
 def placed(nodes: Sequence[NodeOverview], told: Mapping[str, RanksTold]) -> list[NodeOverview]:

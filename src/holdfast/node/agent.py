@@ -26,7 +26,7 @@ from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
 from holdfast.node.voice import EventVoice, Voice
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, read_clocks
-from holdfast.observe.recoveries import RecoveryWatch
+from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.report import render
 from holdfast.processes import failures
 from holdfast.processes.bare import linux
@@ -96,13 +96,13 @@ class Agent:
             self._write_journal,
             clocks=partial(read_clocks, loop.now),
         )
-        self._recoveries = RecoveryWatch()
-        self._journal.listeners.append(self._recoveries.feed)
+        self._history = LiveHistory(self._journal.header)
+        self._journal.listeners.append(self._history.feed)
         self._voice.listen_to(self._journal)
         if config.output.outcome_file:
             self._write_outcome_to(config.output.outcome_file)
         self._live_line = self._show_live_line() if print_report else None
-        self._front_door = FrontDoor(loop, self._disk, self.workplace, self._journal)
+        self._front_door = FrontDoor(loop, self._disk, self.workplace, self._journal, self._history)
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
         self._front_door.engine = self._engine
         self._dashboard: AgentDashboard | None = None
@@ -214,7 +214,7 @@ class Agent:
             return
         from holdfast.node.health_port import HealthPort
 
-        self._health = HealthPort(self._engine, self.workplace.standings, self._loop)
+        self._health = HealthPort(self._engine, self.workplace.standings, self._loop, self._history)
         self._health.open(self.config.health, self._journal)
 
     def _open_traces(self) -> None:
@@ -249,9 +249,7 @@ class Agent:
 
         if not is_wanted(self.config, self.console, os.environ):
             return None
-        line = LiveLine(self.config, self.console, self._loop, self._disk)
-        line.listen_to(self._journal)
-        return line
+        return LiveLine(self._history, self.console, self._loop, self._disk)
 
     def _write_journal(
         self, work: Callable[[], str | None], then: Callable[[str], None], size: int
@@ -272,7 +270,7 @@ class Agent:
         where = str(self.logs.journal) if self.logs.journal else None
         # Of several nodes each says how the job ended: nobody looks at all of them.
         quiet = self.config.max_nodes == 1
-        recovered = self._recoveries.found
+        recovered = self._history.history.recoveries
         report = render(outcome, recovered, where, quiet)
         if self._print_report:
             self._voice.report(report, where)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,15 +22,16 @@ from holdfast.core.protocol.document import NAME_KEPT, NodeLimits
 from holdfast.core.protocol.questions import (
     EVENTS_TOLD_MOST,
     LOGS_TOLD_BYTES,
+    ROUNDS_TOLD_MOST,
     Answer,
     DashboardAsked,
     DrainWanted,
     EventsAsked,
     EventsTold,
     FrameTold,
-    GoodputAsked,
-    GoodputTold,
     HarmWanted,
+    HistoryAsked,
+    HistoryTold,
     JobAsked,
     LogBlock,
     LogsAsked,
@@ -53,8 +53,8 @@ from holdfast.core.protocol.questions import (
 )
 from holdfast.node.engine import Engine
 from holdfast.node.event_feed import EventFeed, read_steps
-from holdfast.observe.goodput import RunningLedger
 from holdfast.observe.journal import Journal
+from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.story import StoryEvent
 from holdfast.processes.lookout.usage import (
     MachineUsage,
@@ -91,11 +91,12 @@ class Answering:
         workplace: Workplace,
         journal: Journal,
         journal_lane: DiskLane,
+        live: LiveHistory,
         dashboard: Callable[[], AgentDashboard | None],
     ) -> None:
         """`journal_lane` is the one in which the journal is written."""
         self._engine, self._workplace, self._dashboard = engine, workplace, dashboard
-        self._journal, self._journal_lane = journal, journal_lane
+        self._journal, self._journal_lane, self._live = journal, journal_lane, live
         self._usage = UsageWatch()
         self._feed: EventFeed | None = None
 
@@ -116,8 +117,8 @@ class Answering:
                 self._logs_after(question, tell)
             case EventsAsked() as question:
                 self._events_after(question, tell)
-            case GoodputAsked():
-                self._events().when_caught_up(lambda book: tell(_goodput(book)))
+            case HistoryAsked():
+                tell(self._history())
             case DashboardAsked():
                 tell(self._where_dashboard())
             case DrainWanted(by=by):
@@ -226,6 +227,17 @@ class Answering:
             self._journal_lane.do(read, self._feed.caught_up)
         return self._feed
 
+    def _history(self) -> HistoryTold:
+        book = self._live.book(self._engine.clock.now())
+        parts_s: dict[str, float] = dict(book.parts_s.items())
+        return HistoryTold(
+            sum(parts_s.values()),
+            parts_s,
+            book.reports_steps,
+            tuple(map(_pack, self._live.history.spans()[-ROUNDS_TOLD_MOST:])),
+            tuple(map(_pack, book.interruptions[-ROUNDS_TOLD_MOST:])),
+        )
+
     def _events_after(self, question: EventsAsked, tell: Reply) -> None:
         def told(events: list[StoryEvent], last: int) -> None:
             tell(EventsTold(tuple(map(_pack, events)), last))
@@ -246,11 +258,6 @@ def _rank(standing: WorkerStanding, used: ProcessUsage) -> RankOverview:
         used.cpu,
         used.memory_bytes,
     )
-
-
-def _goodput(book: RunningLedger) -> GoodputTold:
-    parts: dict[str, float] = dict(book.parts_s(time.time()).items())
-    return GoodputTold(sum(parts.values()), parts)
 
 
 def _stacks(snapshot: StackSnapshot | None) -> Answer:

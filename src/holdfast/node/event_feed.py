@@ -19,8 +19,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.core.protocol.errors import UsageError
-from holdfast.observe.goodput import RunningLedger
-from holdfast.observe.journal import Gap, Journal, Step, read
+from holdfast.observe.journal import Journal, Step, read
 from holdfast.observe.story import StoryEvent, Storyteller
 from holdfast.runtime.loop import Cancellable, Clock
 
@@ -44,9 +43,7 @@ class EventFeed:
     """What happened on one node."""
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
-        self._clock, self._node = clock, journal.header.node
-        self.ledger = RunningLedger()
-        """Where the job's time went (`observe.goodput`)."""
+        self._clock = clock
         self._teller = Storyteller(journal.header)
         self._events: deque[StoryEvent] = deque(maxlen=EVENTS_KEPT)
         self._last = 0
@@ -54,7 +51,6 @@ class EventFeed:
         self._early: list[Step] = []
         """Steps that came before those of the file were read."""
         self._waiting: list[WaitingReader] = []
-        self._on_caught_up: list[Callable[[RunningLedger], None]] = []
         journal.listeners.append(self._take)
 
     def caught_up(self, earlier: list[Step]) -> None:
@@ -64,16 +60,6 @@ class EventFeed:
         for step in (*earlier, *early):
             self._add(step)
         self._tell()
-        for then in self._on_caught_up:
-            then(self.ledger)
-        self._on_caught_up.clear()
-
-    def when_caught_up(self, then: Callable[[RunningLedger], None]) -> None:
-        """Give the ledger of all steps so far, as soon as those of the file are known."""
-        if self._is_caught_up:
-            then(self.ledger)
-        else:
-            self._on_caught_up.append(then)
 
     def after(self, number: int, most: int, wait_s: float, then: OnEvents) -> None:
         """Give the events behind that number, at most so many; if there are none, wait for some."""
@@ -99,8 +85,6 @@ class EventFeed:
         self._tell()
 
     def _add(self, step: Step) -> None:
-        if not isinstance(step, Gap):
-            self.ledger.marks.feed(self._node, self._teller.time_of(step.at), step)
         for event in self._teller.feed(step):
             self._events.append(event)
             self._last += 1

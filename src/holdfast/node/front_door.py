@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.observe.journal import Journal
+from holdfast.observe.live_history import LiveHistory
 from holdfast.processes.bare.wire import VISIT
 from holdfast.processes.channel_server import Answer
 from holdfast.processes.workplace import Workplace
@@ -38,9 +39,11 @@ class FrontDoor:
     dashboard: AgentDashboard | None = None
     """Of this agent, if it has one."""
 
-    def __init__(self, loop: Loop, disk: Disk, workplace: Workplace, journal: Journal) -> None:
+    def __init__(
+        self, loop: Loop, disk: Disk, workplace: Workplace, journal: Journal, live: LiveHistory
+    ) -> None:
         self._loop, self._disk = loop, disk
-        self._workplace, self._journal = workplace, journal
+        self._workplace, self._journal, self._live = workplace, journal, live
         self._visits: Visits | None = None
         self._answering: Answering | None = None
         self._users: dict[int, str] = {}
@@ -114,6 +117,7 @@ class FrontDoor:
             self._workplace,
             self._journal,
             self._disk.lane("journal"),
+            self._live,
             lambda: self.dashboard,
         )
         self._visits = self._visits or Visits(self._loop, self.engine.questions)

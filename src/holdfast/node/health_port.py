@@ -26,6 +26,7 @@ from holdfast.node.engine import Engine
 from holdfast.node.metrics import NodeMetrics
 from holdfast.observe.exposition import CONTENT_TYPE
 from holdfast.observe.journal import Journal
+from holdfast.observe.live_history import LiveHistory
 from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.transport.http_model import JSON, HttpResponse, PageRequest, Route, at_once, said
 from holdfast.transport.http_server import HttpServer
@@ -43,10 +44,14 @@ class HealthPort:
     """Answers, from `open` to `close`."""
 
     def __init__(
-        self, engine: Engine, standings: Callable[[], list[WorkerStanding]], loop: Loop
+        self,
+        engine: Engine,
+        standings: Callable[[], list[WorkerStanding]],
+        loop: Loop,
+        live: LiveHistory,
     ) -> None:
         self._engine, self._standings, self._loop = engine, standings, loop
-        self._metrics = NodeMetrics(engine, standings)
+        self._metrics, self._history = NodeMetrics(engine, standings, live), live
         self._told: set[str] = set()
         self._lag_timer: Cancellable | None = None
         self._due = 0.0
@@ -102,7 +107,7 @@ class HealthPort:
     def _progress(self, request: PageRequest) -> health.Health:
         limit = request.query.get("max_age")
         max_age_s = None if limit is None else texts.seconds(limit)
-        age_s = self._loop.now() - self._metrics.counts.round_began_at
+        age_s = self._history.running_s(self._loop.now())
         return health.progress(self._engine.state, self._standings(), age_s, max_age_s)
 
     def _answering(

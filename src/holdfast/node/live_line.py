@@ -11,21 +11,20 @@ Rules
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from holdfast.core.policy.config import JobConfig
-from holdfast.observe.journal import Journal, Step
+from holdfast.observe.history import History
+from holdfast.observe.live_history import LiveHistory
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.footer import Footer
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Cancellable, Loop
 
-if TYPE_CHECKING:
-    from holdfast.observe.live_view import LiveView
-
 FIRST_S = 1.0
 EVERY_S = 1.0
+WriteLine = Callable[[History, float, int], str]
+"""`observe.live_view.live_line`."""
 
 
 def is_wanted(config: JobConfig, console: Console, environ: Mapping[str, str]) -> bool:
@@ -40,19 +39,15 @@ def is_wanted(config: JobConfig, console: Console, environ: Mapping[str, str]) -
 class LiveLine:
     """Draws the line while the job runs."""
 
-    def __init__(self, config: JobConfig, console: Console, loop: Loop, disk: Disk) -> None:
-        self._config, self._loop, self._disk = config, loop, disk
+    def __init__(self, live: LiveHistory, console: Console, loop: Loop, disk: Disk) -> None:
+        self._live, self._loop, self._disk = live, loop, disk
         self._outlet = console.outlet(2)
         self._footer = Footer()  # From the first byte on: it has to know what is above it.
         self._outlet.footer = self._footer
-        self._early: list[Step] = []
-        self._view: LiveView | None = None
+        self._write: WriteLine | None = None
         self._round = 0
         self._is_closed = False
         self._timer: Cancellable = loop.call_later(FIRST_S, self._begin)
-
-    def listen_to(self, journal: Journal) -> None:
-        journal.listeners.append(self._take)
 
     def close(self) -> None:
         """Take the line away, for good."""
@@ -60,35 +55,24 @@ class LiveLine:
         self._timer.cancel()
         self._outlet.hide_footer()
 
-    def _take(self, step: Step) -> None:
-        if self._view is None:
-            self._early.append(step)
-        else:
-            self._view.feed(step)
-
     def _begin(self) -> None:
         """Modules are read in a lane: the loop never waits for a disk."""
         self._disk.lane("live line").do(_load, self._loaded)
 
-    def _loaded(self, view: type[LiveView]) -> None:
-        if self._is_closed:
-            return
-        self._view = view(self._config)
-        for step in self._early:
-            self._view.feed(step)
-        self._early.clear()
+    def _loaded(self, write: WriteLine) -> None:
+        self._write = write
         self._draw()
 
     def _draw(self) -> None:
-        view = self._view
-        if view is None or self._is_closed:
+        if self._write is None or self._is_closed:
             return
         self._timer = self._loop.call_later(EVERY_S, self._draw)
-        if view.round != self._round:
-            self._round = view.round
+        history = self._live.history
+        if history.formed != self._round:
+            self._round = history.formed
             self._footer.begin_anew()
-        columns = _columns(self._outlet.descriptor)
-        text = view.text(self._loop.now(), columns)
+        now = self._live.time_of(self._loop.now())
+        text = self._write(history, now, _columns(self._outlet.descriptor))
         self._outlet.show_footer(text.encode())
 
 
@@ -100,7 +84,7 @@ def _columns(terminal: int) -> int:
         return 0
 
 
-def _load() -> type[LiveView]:
-    from holdfast.observe.live_view import LiveView
+def _load() -> WriteLine:
+    from holdfast.observe.live_view import live_line
 
-    return LiveView
+    return live_line

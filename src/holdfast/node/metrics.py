@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from holdfast import __version__
-from holdfast.core.coordinator.round import ENDINGS, RunningRound, StoppingRound
+from holdfast.core.coordinator.round import ENDINGS, RunningRound
 from holdfast.core.coordinator.state import CoordinatorState, Member
 from holdfast.core.node import health
 from holdfast.core.node.state import AgentState, Phase, alive
@@ -16,40 +16,37 @@ from holdfast.core.policy.standings import WorkerStanding
 from holdfast.node.coordinating import Coordinating
 from holdfast.node.engine import Engine
 from holdfast.observe.exposition import Histogram, Samples, exposition
+from holdfast.observe.history import EndedBy
 from holdfast.observe.journal import CoordinatorStep, Step
+from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.metrics import LAG_BOUNDS_S, METRICS, JobCounts
 
+ENDS: tuple[EndedBy, ...] = (*ENDINGS, "hang")
 NODE_STATES = ("in_round", "standing_by", "preparing", "leaving", "suspected")
 
 
 class NodeMetrics:
     """The metrics of one node, and of the coordinator while that is here."""
 
-    def __init__(self, engine: Engine, standings: Callable[[], list[WorkerStanding]]) -> None:
-        self._engine, self._standings = engine, standings
-        self.counts = JobCounts(engine.clock.now())
+    def __init__(
+        self, engine: Engine, standings: Callable[[], list[WorkerStanding]], live: LiveHistory
+    ) -> None:
+        self._engine, self._standings, self._live = engine, standings, live
+        self._counts = JobCounts(live)
         self.lag = Histogram(LAG_BOUNDS_S)
         self._started = time.time()
-        self._ended_round = 0
-        """The last one of which it was counted why it ended."""
+        self._decisions = 0
 
     def take(self, step: Step) -> None:
         """Of the journal, as it happens."""
-        self.counts.take(step)
-        coordinating = self._engine.place.coordinating
-        if not isinstance(step, CoordinatorStep) or coordinating is None:
-            return
-        self.counts.decisions += 1
-        ending = coordinating.state.round
-        if isinstance(ending, StoppingRound) and ending.number != self._ended_round:
-            self._ended_round = ending.number
-            self.counts.round_ends[ending.cause.kind] += 1
+        if isinstance(step, CoordinatorStep):
+            self._decisions += 1
 
     def page(self) -> str:
         """All of them, as text."""
         state, now = self._engine.state, self._engine.clock.now()
         everywhere = {"run_id": state.config.run_id, "node": state.name}
-        samples = self.counts.samples(now) | self._node(state, now) | self._workers()
+        samples = self._counts.samples(now) | self._node(state, now) | self._workers()
         samples |= _process()
         samples["holdfast_loop_lag_seconds"] = {(): self.lag}
         coordinating = self._engine.place.coordinating
@@ -102,12 +99,12 @@ class NodeMetrics:
             "holdfast_coordinator_ranks": {(): _ranks(state)},
             "holdfast_coordinator_rounds_total": {(): state.formed},
             "holdfast_coordinator_round_ends_total": {
-                (kind,): self.counts.round_ends[kind] for kind in ENDINGS
+                (kind,): self._live.history.ends[kind] for kind in ENDS
             },
             "holdfast_coordinator_restarts": {(): state.budget.charges},
             "holdfast_coordinator_restarts_max": {(): config.restarts.max_restarts},
             "holdfast_coordinator_messages_total": {(): coordinating.messages},
-            "holdfast_coordinator_decisions_total": {(): self.counts.decisions},
+            "holdfast_coordinator_decisions_total": {(): self._decisions},
         }
         furthest = _furthest_step(state)
         if furthest is not None:

@@ -14,14 +14,14 @@
 
 Rules
 1. Every moment from the first line to the last one is in exactly one part.
-2. `observe.marks` keeps a few numbers for each round, step by step; `ledger` works the parts out of
-   them, whenever it is asked, in a time that goes with the number of rounds. It is the one meaning
-   of goodput: of the report, `holdfast status`, the dashboard and the metrics.
+2. `ledger` works the parts out of the rounds of a `History`, whenever it is asked, in a time that
+   grows with the number of rounds. It is the one meaning of goodput: of the report, `holdfast
+   status`, the dashboard, the metrics and the closing line.
 3. What is not known is not guessed. Without reported steps `useful` means that workers ran
    (`TimeLedger.reports_steps`), no step counts as lost, and there is no `first step`. How long
    workers that start cold import is part of `first step`. How long a dead worker was dead before
-   its agent knew is in no journal: it is `detect` only for silent nodes, for hangs, and from the
-   moment that a worker wrote down its own exception.
+   its agent knew is in no journal: it is `detect` only for silent nodes, for stalls (from
+   the last step on), and from the moment that a worker wrote down its own exception.
 4. It is the job's time, not that of machines: a round with fewer nodes than it could have is
    useful.
 5. The time of lost steps goes by the rate of the round that made them: of the steps that it made,
@@ -30,12 +30,14 @@ Rules
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from holdfast.observe.marks import Marks, RoundMarks, TimeSpan
+from holdfast.observe.history import INCIDENTS, EndedBy, History, Round, TimeSpan
 
 Part = Literal[
     "import",
@@ -51,6 +53,9 @@ Part = Literal[
     "idle after the end",
 ]
 PARTS: tuple[Part, ...] = get_args(Part)
+RECOVERY_PARTS: tuple[Part, ...] = (
+    "stop", "pause", "waiting for nodes", "form", "import", "spawn", "first step"
+)  # fmt: skip
 
 
 class Segment(Struct, frozen=True):
@@ -67,7 +72,7 @@ class Segment(Struct, frozen=True):
         return self.end - self.start
 
 
-class Incident(Struct, frozen=True):
+class Interruption(Struct, frozen=True):
     """A round that ended before its work was done, and what it cost until the next one stepped."""
 
     at: float
@@ -75,14 +80,31 @@ class Incident(Struct, frozen=True):
     round: int
     next_round: int
     """0 where none followed."""
+    ended_by: EndedBy
     reason: str
+    decision: str
+    """What was decided of it, in words."""
+    ranks: tuple[int, ...]
+    """Those that failed by themselves."""
     parts_s: dict[Part, float]
     steps_lost: int | None
     """None where it is not known."""
+    is_over: bool
+    """Whether the next round has made its first step, or runs where nobody reports any."""
 
     @property
     def total_s(self) -> float:
         return sum(self.parts_s.values())
+
+    @property
+    def recovery_s(self) -> float:
+        """From when it was known to the next round's first step."""
+        return sum(self.parts_s.get(part, 0.0) for part in RECOVERY_PARTS)
+
+    @property
+    def is_incident(self) -> bool:
+        """Whether nobody wished for it: a failure, a loss or a hang."""
+        return self.ended_by in INCIDENTS
 
 
 class TimeLedger(Struct, frozen=True):
@@ -92,7 +114,7 @@ class TimeLedger(Struct, frozen=True):
     end: float
     parts_s: dict[Part, float]
     segments: tuple[Segment, ...]
-    incidents: tuple[Incident, ...]
+    interruptions: tuple[Interruption, ...]
     reports_steps: bool
     is_over: bool
     """False where the journals end in the middle: an agent was killed, or the job still runs."""
@@ -102,6 +124,11 @@ class TimeLedger(Struct, frozen=True):
         """The useful share of the whole; None where there is no time at all."""
         whole = self.end - self.start
         return self.parts_s["useful"] / whole if whole > 0 else None
+
+    @property
+    def incidents(self) -> tuple[Interruption, ...]:
+        """The interruptions that nobody wished for."""
+        return tuple(one for one in self.interruptions if one.is_incident)
 
 
 # What comes of it.
@@ -122,85 +149,97 @@ class _Writer:
             self.at = to
 
 
-def ledger(marks: Marks, until: float | None = None) -> TimeLedger:
-    """The ledger of all that is noted; of a job that runs, up to this moment."""
-    latest = marks.end if until is None else until
-    start = latest if marks.start is None else marks.start
+def ledger(history: History, until: float | None = None) -> TimeLedger:
+    """The ledger of a job; of one that runs, up to this moment."""
+    latest = history.end if until is None else until
+    start = latest if history.start is None else history.start
     end = max(start, latest)
-    reports = any(one.first_stepped is not None for one in marks.rounds)
+    reports = any(one.first_stepped is not None for one in history.rounds)
     writer = _Writer(start, end)
     waits: _Waits = [
-        ("import", _Spans(marks.imports)),
-        ("pause", _Spans(marks.pauses)),
-        ("waiting for nodes", _Spans(marks.waits)),
+        ("import", _Spans(history.imports)),
+        ("pause", _Spans(history.pauses)),
+        ("waiting for nodes", _Spans(history.waits)),
     ]
-    for index, one in enumerate(marks.rounds):
+    for index, one in enumerate(history.rounds):
         _between(writer, waits, one.announced, one.number)
-        following = marks.rounds[index + 1] if index + 1 < len(marks.rounds) else None
-        _of_round(writer, one, reports, following.announced if following else marks.closed)
-    last = marks.rounds[-1] if marks.rounds else None
+        following = history.rounds[index + 1] if index + 1 < len(history.rounds) else None
+        _of_round(writer, one, reports, following.announced if following else history.closed)
+    last = history.rounds[-1] if history.rounds else None
     number = last.number if last is not None else 0
-    if marks.closed is None and (last is None or last.done is None):
+    if history.closed is None and (last is None or last.succeeded is None):
         _between(writer, waits, None, number + 1)
-    elif last is None or last.done is None:
-        _between(writer, waits, marks.closed, number)
+    elif last is None or last.succeeded is None:
+        _between(writer, waits, history.closed, number)
     writer.until(None, "idle after the end", number)
-    segments, lost = _with_lost_steps(writer.segments, marks.rounds)
+    segments, lost = _with_lost_steps(writer.segments, history.rounds)
     parts: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
     for segment in segments:
         parts[segment.part] += segment.seconds
-    incidents = _incidents(marks.rounds, segments, lost if reports else None)
+    interrupted = _interruptions(history.rounds, segments, lost if reports else None)
     return TimeLedger(
-        start, end, parts, tuple(segments), incidents, reports, marks.closed is not None
+        start, end, parts, tuple(segments), interrupted, reports, history.closed is not None
     )
 
 
 ROUNDS_KEPT = 64
 ROUNDS_MOST = 2 * ROUNDS_KEPT
+INTERRUPTIONS_KEPT = 200
 
 
 class RunningLedger:
-    """Of a job that runs, asked for again and again: parts alone, however many rounds there were.
+    """The ledger of a job that runs, asked for again and again, however many rounds there were.
 
     What was before the last `ROUNDS_KEPT` rounds is worked out once. Steps of theirs that would be
     done again later than that stay useful.
     """
 
-    def __init__(self) -> None:
-        self.marks = Marks()
+    def __init__(self, history: History) -> None:
+        self.history = history
         self._past_s: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
+        self._past: deque[Interruption] = deque(maxlen=INTERRUPTIONS_KEPT)
 
     def parts_s(self, now: float) -> dict[Part, float]:
         """Up to this moment; they add up to all time since the first step that was fed."""
-        if len(self.marks.rounds) > ROUNDS_MOST:
-            cut = self.marks.rounds[-ROUNDS_KEPT].announced
-            self._past_s = self._with_past(cut)
-            self.marks.forget_before(cut)
-        return self._with_past(now)
+        return self.book(now).parts_s
 
-    def _with_past(self, until: float) -> dict[Part, float]:
-        parts_s = ledger(self.marks, until).parts_s
-        return {part: self._past_s[part] + parts_s[part] for part in PARTS}
+    def book(self, now: float) -> TimeLedger:
+        """The ledger up to this moment; its segments are those of the last rounds."""
+        rounds = self.history.rounds
+        if len(rounds) > ROUNDS_MOST:
+            first = rounds[-ROUNDS_KEPT]
+            known = ledger(self.history, now).interruptions
+            self._past += [one for one in known if one.round < first.number]
+            self._past_s = self._with_past(ledger(self.history, first.announced))
+            self.history.forget_before(first.announced)
+        recent = ledger(self.history, now)
+        interruptions = (*self._past, *recent.interruptions)
+        return replace(recent, parts_s=self._with_past(recent), interruptions=interruptions)
+
+    def _with_past(self, book: TimeLedger) -> dict[Part, float]:
+        return {part: self._past_s[part] + book.parts_s[part] for part in PARTS}
 
 
-def _of_round(writer: _Writer, marks: RoundMarks, reports: bool, following: float | None) -> None:
+def _of_round(writer: _Writer, one: Round, reports: bool, following: float | None) -> None:
     """From its announcement until nothing of it is left."""
-    number = marks.number
-    broken = marks.broken if marks.done is None else None
-    ends = broken if broken is not None else marks.done
+    number = one.number
+    broken = one.ended if one.succeeded is None else None
+    ends = broken if broken is not None else one.succeeded
     ends = following if ends is None else ends
-    all_born = marks.born if not any(marks.unborn.values()) else None
     known = INFINITE if ends is None else ends
-    writer.until(min(INFINITE if all_born is None else all_born, known), "spawn", number)
-    writer.until(min(writer.at + marks.imports_s, known), "import", number)
+    started = one.started if one.has_started else None
+    writer.until(min(INFINITE if started is None else started, known), "spawn", number)
+    writer.until(min(writer.at + one.imports_s, known), "import", number)
     if reports:
-        stepped = INFINITE if marks.first_stepped is None else marks.first_stepped
+        stepped = INFINITE if one.first_stepped is None else one.first_stepped
         writer.until(min(stepped, known), "first step", number)
-    late_s = marks.known_late_s if broken is not None else 0.0
-    writer.until(None if ends is None else ends - late_s, "useful", number)
+    if broken is not None:
+        writer.until(broken - one.unnoticed_s, "useful", number)
+    else:
+        writer.until(one.stalled if ends is None else ends, "useful", number)
     writer.until(ends, "detect", number)
     if broken is not None:
-        gone = marks.gone if marks.gone is not None else following
+        gone = one.stopped if one.stopped is not None else following
         latest = INFINITE if following is None else following
         writer.until(min(INFINITE if gone is None else gone, latest), "stop", number)
 
@@ -257,7 +296,7 @@ class _Reached(Struct):
 
 
 def _with_lost_steps(
-    segments: Sequence[Segment], rounds: Sequence[RoundMarks]
+    segments: Sequence[Segment], rounds: Sequence[Round]
 ) -> tuple[list[Segment], dict[int, int]]:
     """Take from what was useful what a later round did again; how many steps, by the round that
     was followed by that.
@@ -303,33 +342,50 @@ def _split(segment: Segment, kept: dict[int, float]) -> list[Segment]:
     return [piece for piece in pieces if piece.seconds > 0]
 
 
-def _incidents(
-    rounds: Sequence[RoundMarks], segments: Sequence[Segment], lost: dict[int, int] | None
-) -> tuple[Incident, ...]:
-    """Each round that broke, with all that was not useful from then to the next round's steps."""
+def _interruptions(
+    rounds: Sequence[Round], segments: Sequence[Segment], lost: dict[int, int] | None
+) -> tuple[Interruption, ...]:
+    """Each ended round, with all that was not useful from then to the next round's steps."""
     found = []
     by_round: dict[int, list[Segment]] = {}
     for segment in segments:
         by_round.setdefault(segment.round, []).append(segment)
     for index, one in enumerate(rounds):
-        if one.broken is None or one.done is not None:
+        if one.ended is None or one.succeeded is not None:
             continue
-        following = rounds[index + 1].number if index + 1 < len(rounds) else 0
+        following = rounds[index + 1] if index + 1 < len(rounds) else None
+        next_round = following.number if following is not None else 0
         parts: dict[Part, float] = {}
-        for segment in (*by_round.get(one.number, ()), *by_round.get(following, ())):
-            if _belongs(segment, one, following):
+        for segment in (*by_round.get(one.number, ()), *by_round.get(next_round, ())):
+            if _belongs(segment, one, next_round):
                 parts[segment.part] = parts.get(segment.part, 0.0) + segment.seconds
-        steps = None if lost is None else lost.get(one.number, 0)
-        found.append(Incident(one.broken, one.number, following, one.reason, parts, steps))
+        found.append(
+            Interruption(
+                one.ended,
+                one.number,
+                next_round,
+                one.ended_by,
+                one.reason,
+                one.decision,
+                tuple(sorted(one.failed_ranks)),
+                parts,
+                None if lost is None else lost.get(one.number, 0),
+                following is not None and _goes_on(following, lost is not None),
+            )
+        )
     return tuple(found)
 
 
-def _belongs(segment: Segment, broken: RoundMarks, following: int) -> bool:
+def _goes_on(following: Round, reports: bool) -> bool:
+    return following.first_stepped is not None if reports else following.has_started
+
+
+def _belongs(segment: Segment, ended: Round, following: int) -> bool:
     if segment.part in ("useful", "idle after the end"):
         return False
-    if segment.round == broken.number:
+    if segment.round == ended.number:
         return segment.part in ("lost steps", "detect", "stop") or segment.start >= (
-            broken.broken or 0.0
+            ended.ended or 0.0
         )
     return segment.round == following and segment.part in (
         *("import", "waiting for nodes", "form", "pause", "spawn", "first step"),

@@ -17,12 +17,12 @@ from msgspec.structs import replace
 
 from holdfast.core.node import io as happened
 from holdfast.core.protocol import messages as said
-from holdfast.core.protocol.model import Outcome
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.goodput import Segment, TimeLedger, ledger
+from holdfast.observe.history import History, RoundSpan
 from holdfast.observe.journal import AgentStep, ClockPair, ClockRead, Gap, JournalHeader, Step
-from holdfast.observe.marks import Marks
 from holdfast.observe.merged_story import ToldStory, tell
+from holdfast.observe.report import headline
 from holdfast.observe.story import StoryEvent, started
 
 
@@ -58,16 +58,17 @@ class JobReport(Struct, frozen=True):
     outcome: str
     """How it ended, in a sentence; empty where that is not known."""
     restarts: int
-    """How often another round followed one that broke."""
+    """How many were counted against `--max-restarts`."""
     nodes: tuple[NodeReport, ...]
     events: tuple[StoryEvent, ...]
+    rounds: tuple[RoundSpan, ...]
     ledger: TimeLedger
     unknowns: tuple[str, ...]
     """What the journals do not tell, in sentences."""
 
 
-def report(journals: Sequence[JournalRead]) -> JobReport:
-    """Work it out. At least one journal."""
+def report(journals: Sequence[JournalRead], running_at: float | None = None) -> JobReport:
+    """Work it out. At least one journal; `running_at` is now, where the job still runs."""
     story = tell(journals)
     clocks = {header.node: _clock(header, steps, story) for header, steps in journals}
     lines = sorted(
@@ -79,24 +80,35 @@ def report(journals: Sequence[JournalRead]) -> JobReport:
         ),
         key=lambda line: (line[0], line[1], line[2].seq),
     )
-    marks = Marks()
+    history = History(journals[0][0].config)
     for at, node, step in lines:
-        marks.feed(node, at, step)
+        history.feed(node, at, step)
     nodes = tuple(_node(one, clocks[one[0].node], story.names[one[0].node]) for one in journals)
-    outcome = _outcome(journals)
-    book = ledger(marks)
+    if history.outcome is None:
+        _end_with_the_last_node(history, len(journals))
+    book = ledger(history, running_at if history.closed is None else None)
+    outcome = history.outcome
     return JobReport(
         journals[0][0].job,
         book.start,
         book.end,
         outcome.verdict if outcome is not None else "",
-        next((one.words for one in story.events if one.kind == "job_finished"), ""),
-        sum(1 for one in book.incidents if one.next_round),
+        headline(outcome) if outcome is not None else "",
+        history.restarts,
         nodes,
         story.events,
+        history.spans(),
         book,
-        tuple(_unknowns(journals, story, book, nodes)),
+        tuple(_unknowns(journals, story, history, nodes, running_at is not None)),
     )
+
+
+def _end_with_the_last_node(history: History, nodes: int) -> None:
+    """Where every node was asked to leave, nobody was left to close the job."""
+    everybody = max([nodes, *(one.nodes for one in history.rounds[-1:])])
+    if len(history.finished) >= everybody:
+        last = list(history.finished.values())[-1]
+        history.outcome, history.closed = replace(last, asked="job"), history.end
 
 
 def within(whole: JobReport, start: float, end: float) -> JobReport:
@@ -112,8 +124,8 @@ def within(whole: JobReport, start: float, end: float) -> JobReport:
         part: sum((one.seconds for one in segments if one.part == part), 0.0)
         for part in book.parts_s
     }
-    incidents = tuple(one for one in book.incidents if start <= one.at <= end)
-    part = TimeLedger(start, end, parts, segments, incidents, book.reports_steps, book.is_over)
+    shown = tuple(one for one in book.interruptions if start <= one.at <= end)
+    part = TimeLedger(start, end, parts, segments, shown, book.reports_steps, book.is_over)
     events = tuple(event for event in whole.events if start <= event.at <= end)
     return replace(whole, events=events, ledger=part)
 
@@ -169,37 +181,30 @@ def _ends(step: AgentStep) -> bool:
     return done or isinstance(step.event, happened.AllGone | happened.SpawnerLost)
 
 
-def _outcome(journals: Sequence[JournalRead]) -> Outcome | None:
-    """How the job ended, as any of its nodes was told."""
-    for _, steps in journals:
-        for step in steps:
-            match step:
-                case AgentStep(event=happened.Told(message=said.CloseJob(outcome=outcome))):
-                    return outcome
-    return None
-
-
 def _unknowns(
     journals: Sequence[JournalRead],
     story: ToldStory,
-    book: TimeLedger,
+    history: History,
     nodes: Sequence[NodeReport],
+    is_running: bool,
 ) -> list[str]:
     found = []
-    if not book.reports_steps:
+    is_over = history.closed is not None
+    if not history.reports_steps:
         found.append(
             'no worker reported a step (holdfast.progress): "useful" means that workers ran, '
             "and no step counts as lost"
         )
-    if not book.is_over:
+    if not is_over and not is_running:
         found.append(
-            "the journals end in the middle: the job still runs, or its agents were killed"
+            "the journals end in the middle: the job runs elsewhere, or its agents were killed"
         )
     cut = [one.host for one in nodes if not one.is_whole]
-    if book.is_over and cut:
+    if is_over and cut:
         names = ", ".join(sorted(set(cut))[:8])
         found.append(f"the journal of {names} ends before the job did: its agent was killed there")
-    here, most = len(nodes), _most_nodes(journals)
+    here = len(nodes)
+    most = max((one.nodes for one in history.rounds), default=1)
     if here < most:
         found.append(
             f"{here} of {most} nodes' journals are here: what the others did is known as far as "
@@ -217,14 +222,3 @@ def _unknowns(
             "its times are moved"
         )
     return found
-
-
-def _most_nodes(journals: Sequence[JournalRead]) -> int:
-    """In the largest round that anybody was told of."""
-    sizes = [1]
-    for _, steps in journals:
-        for step in steps:
-            match step:
-                case AgentStep(event=happened.Told(message=said.RunRound(assignment=assignment))):
-                    sizes.append(assignment.group_size)
-    return max(sizes)

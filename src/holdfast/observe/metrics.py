@@ -6,23 +6,17 @@ Rules
 2. No label has values without bound. A node tells of its own ranks; the coordinator's node tells of
    all nodes together, never of each.
 3. What the machines know is not kept here. Counted is only what is over by the time that somebody
-   asks: rounds, ends of workers, recoveries, how the time was spent. It is fed with the journal's
-   steps.
-4. How the time was spent is what `observe.goodput` says of the node's own steps, as `holdfast
-   report` would of its journal. Steps that were done again were not useful after all: its parts
+   asks: rounds, ends of workers, recoveries, how the time was spent. All of it is read from the
+   node's history (`observe.live_history`).
+4. How the time was spent is what `observe.goodput` says of that history, as `holdfast report` would
+   of the node's journal. Steps that were done again were not useful after all: its parts
    are no counters.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-
-from holdfast.core.node.io import Told, WorkerExited, WorkerStarted
-from holdfast.core.protocol.messages import RunRound, StopRound
 from holdfast.observe.exposition import Histogram, Metric, Samples
-from holdfast.observe.goodput import RunningLedger
-from holdfast.observe.journal import AgentStep, Gap, Step
-from holdfast.observe.recoveries import Recovery, RecoveryWatch
+from holdfast.observe.live_history import LiveHistory
 
 RECOVERY_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
@@ -101,65 +95,31 @@ METRICS = NODE_METRICS + COORDINATOR_METRICS
 
 
 class JobCounts:
-    """What a node has to count, from its journal's steps."""
+    """What is over by the time that somebody asks, from the history that the node keeps."""
 
-    def __init__(self, now: float) -> None:
-        self.rounds = 0
-        self.decisions = 0
-        self.round_ends: Counter[str] = Counter()
-        self.round_began_at = now
-        """When the workers of the last round all existed."""
-        self._exits: Counter[str] = Counter(succeeded=0, failed=0, stopped=0)
+    def __init__(self, live: LiveHistory) -> None:
+        self._live = live
+        self._observed = 0
+        """How many recoveries are in the histograms."""
         self._recovery = Histogram(RECOVERY_BOUNDS_S)
         self._phases = {name: Histogram(RECOVERY_BOUNDS_S) for name in RECOVERY_PHASES}
-        self._watch = RecoveryWatch()
-        self._ledger = RunningLedger()
-        self._unborn = 0
-        self._is_stopping = False
 
-    def take(self, step: Step) -> None:
-        """Count what this step of the node means."""
-        if not isinstance(step, Gap):
-            self._ledger.marks.feed("", step.at, step)
-        if not isinstance(step, AgentStep):
-            return
-        recovered = self._watch.feed(step)
-        if recovered is not None:
-            self._note_recovery(recovered)
-        self._note(step.event, step.at)
-
-    def _note(self, event: object, at: float) -> None:
-        match event:
-            case Told(message=RunRound(assignment=assignment)):
-                self.rounds += 1
-                self._unborn = len(assignment.workers)
-                self._is_stopping = False
-            case Told(message=StopRound()):
-                self._is_stopping = True
-            case WorkerStarted():
-                self._unborn -= 1
-                if not self._unborn:
-                    self.round_began_at = at
-            case WorkerExited(status=status):
-                self._count_exit(status.succeeded)
-
-    def _count_exit(self, is_success: bool) -> None:
-        how = "succeeded" if is_success else "stopped" if self._is_stopping else "failed"
-        self._exits[how] += 1
-        self._is_stopping |= not is_success
-
-    def _note_recovery(self, recovered: Recovery) -> None:
-        self._recovery.observe(recovered.total_s)
-        for name, seconds in recovered.parts_s.items():
-            self._phases[name.replace(" ", "_")].observe(seconds)
+    def _observe(self) -> None:
+        found = self._live.history.recoveries
+        for one in found[self._observed :]:
+            self._recovery.observe(one.total_s)
+            for name, seconds in one.parts_s.items():
+                self._phases[name.replace(" ", "_")].observe(seconds)
+        self._observed = len(found)
 
     def samples(self, now: float) -> Samples:
-        """As of now."""
-        parts_s = self._ledger.parts_s(now)
+        """As of now, on the node's own clock."""
+        self._observe()
+        history, parts_s = self._live.history, self._live.book(now).parts_s
         total_s = sum(parts_s.values())
         return {
-            "holdfast_rounds_total": {(): self.rounds},
-            "holdfast_worker_exits_total": {(name,): n for name, n in self._exits.items()},
+            "holdfast_rounds_total": {(): history.formed},
+            "holdfast_worker_exits_total": {(name,): n for name, n in history.exits.items()},
             "holdfast_recovery_seconds": {(): self._recovery},
             "holdfast_recovery_phase_seconds": {(name,): h for name, h in self._phases.items()},
             "holdfast_time_seconds": {

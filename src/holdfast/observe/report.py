@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from holdfast.core.policy.root_cause import early_ends, lost_a_peer, shortened
 from holdfast.core.protocol.bounds import clean, clean_lines, one_line_each
 from holdfast.core.protocol.model import Blame, Failure, Outcome
-from holdfast.observe.recoveries import Recovery
+from holdfast.observe.history import Recovery
 
 MAX_TRACEBACK_LINES = 40
 MAX_STDERR_LINES = 20
@@ -33,7 +33,7 @@ def render(
 
     Empty, if it is to be `quiet`, where all went well and there is nothing to tell.
     """
-    history = _history(list(recovered), outcome.verdict == "succeeded")
+    history = _history(list(recovered))
     if quiet and outcome.verdict == "succeeded" and not history:
         return ""
     lines = [f"holdfast: {headline(outcome)}"]
@@ -49,9 +49,9 @@ def render(
     return one_line_each(lines)
 
 
-def _history(recovered: list[Recovery], has_lasted: bool) -> list[str]:
+def _history(recovered: list[Recovery]) -> list[str]:
     lines = [
-        f"  round {one.from_round} → {one.to_round}: {one.in_words(has_lasted)}"
+        f"  round {one.from_round} → {one.to_round}: {one.in_words()}"
         for one in recovered[-MAX_RECOVERIES:]
     ]
     left_out = len(recovered) - len(lines)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from holdfast.observe.goodput import PARTS, Incident, Part, Segment, TimeLedger
+from holdfast.observe.goodput import PARTS, Interruption, Part, Segment, TimeLedger
 from holdfast.observe.job_report import JobReport, NodeReport
 from holdfast.observe.report_text import duration, moment, told_shortly
 from holdfast.observe.story import Kind, StoryEvent
@@ -53,7 +53,7 @@ def render_page(report: JobReport) -> str:
         _legend(report.ledger),
         "<h2>Where the time went</h2>",
         _time(report.ledger),
-        *_incidents(report.ledger.incidents, report.ledger.reports_steps),
+        *_incidents(report.ledger.interruptions, report.ledger.reports_steps),
         "<h2>What happened</h2>",
         _story(report),
         *_unknowns(report.unknowns),
@@ -103,7 +103,7 @@ def _timeline(report: JobReport) -> str:
         *_axis(scale, height),
         *(_piece(scale, one) for one in _visible(book.segments, scale)),
         *_round_names(book.segments, scale),
-        *_signs(book.incidents, scale),
+        *_signs(book.interruptions, scale),
     ]
     for number, node in enumerate(lanes):
         parts += _lane(node, scale, 22 + BAND + 8 + (LANE + 3) * number)
@@ -158,7 +158,7 @@ def _round_names(segments: Sequence[Segment], scale: _Scale) -> Iterator[str]:
             yield f'<text class="in" x="{middle:.1f}" y="{22 + BAND / 2 + 4:.0f}">{text}</text>'
 
 
-def _signs(incidents: Sequence[Incident], scale: _Scale) -> Iterator[str]:
+def _signs(incidents: Sequence[Interruption], scale: _Scale) -> Iterator[str]:
     for number, one in enumerate(incidents[:INCIDENTS_SHOWN], 1):
         x = scale.x(one.at)
         said = escape(f"incident {number}, {moment(one.at)}: {one.reason}")
@@ -221,7 +221,7 @@ def _time(book: TimeLedger) -> str:
     return f'<table class="time">{"".join(rows)}</table>'
 
 
-def _incidents(incidents: Sequence[Incident], reports_steps: bool) -> Iterator[str]:
+def _incidents(incidents: Sequence[Interruption], reports_steps: bool) -> Iterator[str]:
     if not incidents:
         return
     yield "<h2>Incidents</h2>"

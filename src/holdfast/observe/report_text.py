@@ -12,12 +12,24 @@ import time
 from collections.abc import Iterator, Sequence
 
 from holdfast.core.protocol.bounds import one_line_each
-from holdfast.observe.goodput import PARTS, Incident, TimeLedger
+from holdfast.observe.goodput import PARTS, Interruption, TimeLedger
+from holdfast.observe.history import EndedBy
 from holdfast.observe.job_report import JobReport
 from holdfast.observe.story import Kind, StoryEvent
 
 FIRST_SHOWN, LAST_SHOWN = 30, 50
 BAR_WIDTH = 24
+ENDINGS: dict[EndedBy, str] = {
+    "failure": "failure",
+    "loss": "node lost",
+    "hang": "hang",
+    "drain": "drain",
+    "newcomers": "nodes joined",
+    "asked": "requested",
+    "success": "success",
+    "": "stopped",
+}
+"""What ended a round, in a word or two."""
 ALIKE: dict[Kind, str] = {
     "node_started": "nodes started",
     "node_joined": "nodes joined",
@@ -40,8 +52,8 @@ def render_text(report: JobReport, *, all_events: bool = False) -> str:
     lines = [*_headline(report), *_window(report), ""]
     lines += ["What happened", *_story(report, all_events), ""]
     lines += ["Where the time went", *render_time(report.ledger)]
-    if report.ledger.incidents:
-        lines += ["", "Incidents", *_incidents(report.ledger.incidents, all_events)]
+    if report.ledger.interruptions:
+        lines += ["", "Interruptions", *_interruptions(report.ledger.interruptions, all_events)]
     if report.unknowns:
         lines += ["", "What is not known", *(f"  {each}" for each in report.unknowns)]
     return one_line_each(lines)
@@ -145,13 +157,15 @@ def render_time(book: TimeLedger) -> Iterator[str]:
     yield f"  {'in all':<20}{duration(whole):>14}"
 
 
-def _incidents(incidents: Sequence[Incident], all_incidents: bool) -> Iterator[str]:
-    shown = incidents if all_incidents else incidents[-LAST_SHOWN:]
-    if len(shown) < len(incidents):
-        yield f"  … {len(incidents) - len(shown)} left out; --all shows them"
-    for one in shown:
+def _interruptions(shown: Sequence[Interruption], all_of_them: bool) -> Iterator[str]:
+    left_out = 0 if all_of_them else max(0, len(shown) - LAST_SHOWN)
+    if left_out:
+        yield f"  … {left_out} left out; --all shows them"
+    for one in shown[left_out:]:
         followed = f"round {one.round} → {one.next_round}" if one.next_round else "no round after"
-        yield f"  {moment(one.at)}  {followed}, cost {duration(one.total_s)}: {one.reason}"
+        kind = ENDINGS[one.ended_by]
+        cost = duration(one.total_s)
+        yield f"  {moment(one.at)}  {kind}, {followed}, cost {cost}: {one.reason}"
         parts = ", ".join(f"{part} {duration(took)}" for part, took in one.parts_s.items() if took)
         lost = one.steps_lost
         steps = f"; {lost} step{'s' if lost != 1 else ''} made again" if lost else ""

@@ -29,6 +29,7 @@ from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Assignment, Failure, NodeInfo, Outcome
 from holdfast.core.protocol.naming import host_of
+from holdfast.observe.history import EndedBy, History, Recovery
 from holdfast.observe.journal import (
     AgentFailed,
     AgentStep,
@@ -41,7 +42,6 @@ from holdfast.observe.journal import (
     JournalHeader,
     Step,
 )
-from holdfast.observe.recoveries import RecoveryWatch
 from holdfast.observe.report import headline
 
 Kind = Literal[
@@ -119,7 +119,9 @@ class StoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     decision: Decision = ""
     parts_s: dict[str, float] = {}
-    """Of a recovery: how long each part took (`observe.recoveries`)."""
+    """Of a recovery: how long each part took (`observe.history.Recovery`)."""
+    ended_by: EndedBy = ""
+    """Of a round that ended: what ended it."""
     cause: str = ""
     """The event that brought it about, as `node:line`, where all journals are at hand."""
 
@@ -149,12 +151,11 @@ class Storyteller:
         self._clock = header.clock
         self._names = {header.node: header.host}
         self._present: dict[str, None] = {}
-        self._round = 0
-        self._ranks: dict[int, int] = {}
-        """Of this node's workers, by local rank."""
-        self._is_stopping = self._is_over = False
         self._told: dict[Key, None] = {}
-        self._recovery = RecoveryWatch()
+        self._known_round = 0
+        """The round that this node's coordinator began with."""
+        self.history = History(header.config)
+        """As of the step before the one that is being told."""
 
     def feed(self, step: Step) -> list[StoryEvent]:
         """Take the next step; what is to be told of it, in order."""
@@ -166,7 +167,15 @@ class Storyteller:
         if self._clock is None:
             self._clock = ClockPair(step.at, started(self._header))
         events = list(self._events(step))
+        count = len(self.history.recoveries)
+        self.history.feed(self._header.node, step.at, step)
+        events += [self._recovered(step, one) for one in self.history.recoveries[count:]]
         return [event for event in events if self._is_news(event)]
+
+    @property
+    def _round(self) -> int:
+        last = self.history.current
+        return max(self._known_round, last.number if last is not None else 0)
 
     def time_of(self, at: float) -> float:
         """A moment on the node's own clock, for people."""
@@ -218,7 +227,6 @@ class Storyteller:
 
     def _of_agent(self, step: AgentStep) -> Iterator[StoryEvent]:
         own = self._header.node
-        recovered = self._recovery.feed(step)
         texts = [one.text for one in step.effects if isinstance(one, happened.Say)]
         message = step.event.message if isinstance(step.event, happened.Told) else None
         told = list(self._of_agent_event(step, texts))
@@ -226,11 +234,11 @@ class Storyteller:
         kind = SAYING.get(type(step.event if message is None else message), "said")
         for text in [] if told else texts:
             yield self._event(step, kind, text, node=own)
-        if recovered is not None:
-            lasts = recovered.to_round == self._round and not self._is_stopping
-            words = f"round {recovered.to_round}: {recovered.in_words(lasts)}"
-            fields = {"round": recovered.to_round, "parts_s": dict(recovered.parts_s)}
-            yield self._event(step, "recovered", words, node=own, **fields)
+
+    def _recovered(self, step: Step, one: Recovery) -> StoryEvent:
+        words = f"round {one.to_round}: {one.in_words()}"
+        fields = {"round": one.to_round, "parts_s": dict(one.parts_s)}
+        return self._event(step, "recovered", words, node=self._header.node, **fields)
 
     def _of_agent_event(self, step: AgentStep, texts: list[str]) -> Iterator[StoryEvent]:
         own, event = self._header.node, step.event
@@ -247,8 +255,6 @@ class Storyteller:
                     yield self._event(step, "said", text, node=own)
             case happened.WorkerExited():
                 yield from self._worker_ended(step, event)
-            case happened.LeaseRanOut():
-                self._is_stopping = True  # The spawner has begun with it.
             case happened.StepReported(round=number, step=reached) if number == self._round:
                 words = f"round {number}: the first step was {reached}"
                 yield self._event(step, "first_step", words, node=own)
@@ -256,8 +262,8 @@ class Storyteller:
                 yield from self._of_word(step, message, texts)
         for effect in step.effects:
             match effect:
-                case happened.SignalWorkers(stops=True) | happened.KillEverything():
-                    self._is_stopping = self._is_stopping or not _is_for_one(event)
+                case happened.Finish(outcome=outcome) if self._header.config.max_nodes == 1:
+                    yield self._finished(step, outcome)
                 case happened.Finish(outcome=outcome) if outcome.asked == "node":
                     yield self._event(step, "node_left", headline(outcome), node=own)
 
@@ -265,8 +271,8 @@ class Storyteller:
         own = self._header.node
         if event.round != self._round:
             return
-        rank = self._ranks.get(event.local_rank, event.local_rank)
-        if not event.status.succeeded and not self._is_stopping:
+        rank = self.history.rank_of(own, event.local_rank)
+        if not event.status.succeeded and not self.history.is_stopping(own):
             failure = Failure(
                 node=own,
                 host=self.name_of(own),
@@ -294,7 +300,6 @@ class Storyteller:
                 self._names[own] = name
             case said.RunRound(assignment=assignment):
                 if any(isinstance(one, happened.StartWorkers) for one in step.effects):
-                    self._ranks = {one.local_rank: one.rank for one in assignment.workers}
                     yield self._formed(step, assignment)
             case said.StopRound(round=number) if number == self._round:
                 yield self._stopped(step, message, texts)
@@ -304,23 +309,21 @@ class Storyteller:
     # What both tell.
 
     def _formed(self, step: Step, assignment: Assignment) -> StoryEvent:
-        self._round, self._is_stopping = assignment.round, False
         nodes, ranks = assignment.group_size, assignment.world_size
         size = "1 rank" if ranks == 1 else f"{ranks} ranks"
         where = f" on {nodes} nodes" if nodes > 1 else ""
         after = assignment.restart_count
         again = f", after {after} restart{'s' if after > 1 else ''}" if after else ""
         words = f"round {assignment.round} begins: {size}{where}{again}"
-        return self._event(step, "round_formed", words)
+        return self._event(step, "round_formed", words, round=assignment.round)
 
     def _stopped(self, step: Step, message: said.StopRound, texts: list[str]) -> StoryEvent:
-        self._is_stopping = True
         words = f"round {message.round} ends: {message.reason}"
-        fields = {"round": message.round, "reason": message.reason}
+        by = message.kind or ""
+        fields = {"round": message.round, "reason": message.reason, "ended_by": by}
         return self._event(step, "round_ended", texts[0] if texts else words, **fields)
 
     def _finished(self, step: Step, outcome: Outcome) -> StoryEvent:
-        self._is_stopping = self._is_over = True
         return self._event(step, "job_finished", headline(outcome), reason=outcome.reason)
 
     def _failed(self, step: Step, failure: Failure) -> StoryEvent:
@@ -344,7 +347,7 @@ class Storyteller:
             words = f"{self.name_of(own)} is the coordinator"
             yield self._event(step, "coordinator", words, node=own)
             return
-        self._round = max(self._round, known.round)
+        self._known_round = known.round
         words = f"{self.name_of(own)} is the coordinator now, and goes on from round {known.round}"
         reason = f"{host_of(begun.dead)} is gone with all its processes" if begun.dead else ""
         yield self._event(step, "takeover", words, node=own, reason=reason)
@@ -383,7 +386,7 @@ class Storyteller:
                         yield self._failed(step, failure)
             case said.NodeLeft(reason=reason):
                 self._present.pop(node, None)
-                if self._header.config.max_nodes > 1 and not self._is_over:
+                if self._header.config.max_nodes > 1 and self.history.closed is None:
                     yield self._about(step, "node_left", node, "has left", reason)
             case said.NodeDraining(reason=reason) if self._header.config.max_nodes > 1:
                 yield self._about(step, "drain", node, "is leaving", reason)
@@ -473,12 +476,6 @@ class Storyteller:
             elif fields["type"] == "StepDown":
                 words = f"{self.name_of(own)} is no longer the coordinator: {fields['reason']}"
                 yield self._event(step, "said", words, node=own)
-
-
-def _is_for_one(event: object) -> bool:
-    """Whether a worker was ended for its own sake, and not its round."""
-    message = event.message if isinstance(event, happened.Told) else event
-    return isinstance(message, said.TellHang | happened.DeadlineMissed)
 
 
 def started(header: JournalHeader) -> float:

@@ -27,7 +27,6 @@ from holdfast.core.coordinator.io import (
 )
 from holdfast.core.coordinator.round import (
     AnyRound,
-    EndingKind,
     FormingRound,
     InheritedRound,
     RoundCourse,
@@ -54,6 +53,7 @@ from holdfast.core.policy.config import Timeouts
 from holdfast.core.protocol import exit_status
 from holdfast.core.protocol.messages import (
     DescribeFailures,
+    EndingKind,
     ExpectExits,
     FailuresDescribed,
     NodeDraining,

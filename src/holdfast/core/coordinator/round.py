@@ -23,12 +23,10 @@ from msgspec import Struct, field
 
 from holdfast.core.protocol.document import Ledger, roll
 from holdfast.core.protocol.marks import MarkTree
-from holdfast.core.protocol.messages import StopRound, WorkersStood
+from holdfast.core.protocol.messages import EndingKind, StopRound, WorkersStood
 from holdfast.core.protocol.model import Assignment, Failure
 
 SaveResult = Literal["saved", "nobody looks", "given up"]
-EndingKind = Literal["failure", "loss", "drain", "newcomers", "asked"]
-"""Why a round ends (`ENDINGS`)."""
 ENDINGS: dict[EndingKind, tuple[str, str]] = {
     "failure": ("a worker failed", "one restart, unless a member was lost too"),
     "loss": ("a member is lost, suspected, has left or stopped by itself", "nothing"),
@@ -365,7 +363,9 @@ class StoppingRound(Struct):
 
     def order(self) -> StopRound:
         cause = self.cause
-        return StopRound(self.number, cause.reason, cause.about, self.goes_on, cause.locate)
+        return StopRound(
+            self.number, cause.reason, cause.about, self.goes_on, cause.locate, cause.kind
+        )
 
 
 ToldRound = RunningRound | InheritedRound | StoppingRound

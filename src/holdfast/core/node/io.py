@@ -171,6 +171,8 @@ class StepReported(Record, frozen=True):
     round: int
     local_rank: int
     step: int
+    age_s: float = 0.0
+    """How long before this was noticed it said so."""
 
 
 class GroupStood(Record, frozen=True):

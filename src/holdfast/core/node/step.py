@@ -420,7 +420,7 @@ def _step_reported(state: AgentState, event: StepReported) -> list[AgentEffect]:
     if state.furthest_step is not None and event.step <= state.furthest_step:
         return []
     state.furthest_step = event.step
-    return [Report(WorkersProgressed(event.round, event.step))]
+    return [Report(WorkersProgressed(event.round, event.step, event.age_s))]
 
 
 def _describe(state: AgentState, message: DescribeFailures) -> list[AgentEffect]:

@@ -168,6 +168,8 @@ class WorkersProgressed(Record, frozen=True):
 
     round: Number
     step: Number
+    age_s: Seconds = 0.0
+    """How long before this was sent it was made."""
 
 
 class StoodPlace(Struct, frozen=True, array_like=True):
@@ -309,6 +311,10 @@ class RunRound(Record, frozen=True):
     """Who is not in it, or in it all the same, because rounds kept failing there."""
 
 
+EndingKind = Literal["failure", "loss", "drain", "newcomers", "asked"]
+"""Why a round ends (`core.coordinator.round.ENDINGS`)."""
+
+
 class StopRound(Record, frozen=True):
     """Stop the workers of a round, then say `RoundStopped`."""
 
@@ -320,6 +326,8 @@ class StopRound(Record, frozen=True):
     """Enough members are left who do not want to leave: the job is not at its end."""
     locate: bool = False
     """Find out where each worker is before it is stopped (`core.node.locating`)."""
+    kind: EndingKind | None = None
+    """What ended it; None for a round that is over already."""
 
 
 class SaveNow(Record, frozen=True):

@@ -36,6 +36,7 @@ from holdfast.core.protocol.model import Outcome, Record
 NODES_TOLD_MOST = 2000
 """In one answer; of a larger job the next are asked for."""
 EVENTS_TOLD_MOST = 500
+ROUNDS_TOLD_MOST = 200
 LOGS_TOLD_BYTES = 1 << 18
 WAIT_MOST_S = 25.0
 Waiting = Annotated[float, Meta(ge=0.0, le=WAIT_MOST_S)]
@@ -228,15 +229,21 @@ class EventsTold(Record, frozen=True):
     """The number of the last of them, to go on from."""
 
 
-class GoodputAsked(Record, frozen=True):
-    """Where has the job's time gone? Of the coordinator's node, which knows most, or of any."""
+class HistoryAsked(Record, frozen=True):
+    """What has become of the job so far? Of the coordinator's node, which knows most, or of any."""
 
 
-class GoodputTold(Record, frozen=True):
-    """By the parts of `observe.goodput`, up to now."""
+class HistoryTold(Record, frozen=True):
+    """The job's history up to now: where its time went, its last rounds, and what ended them."""
 
     total_s: Seconds
     parts_s: Annotated[dict[Name, Seconds], Meta(max_length=32)]
+    """By the parts of `observe.goodput`."""
+    reports_steps: bool = False
+    rounds: Annotated[tuple[Packed, ...], Meta(max_length=ROUNDS_TOLD_MOST)] = ()
+    """Each an `observe.history.RoundSpan`."""
+    interruptions: Annotated[tuple[Packed, ...], Meta(max_length=ROUNDS_TOLD_MOST)] = ()
+    """Each an `observe.goodput.Interruption`."""
 
 
 class DashboardAsked(Record, frozen=True):
@@ -316,7 +323,7 @@ Question = (
     | StacksAsked
     | LogsAsked
     | EventsAsked
-    | GoodputAsked
+    | HistoryAsked
     | DashboardAsked
     | DrainWanted
     | RestartWanted
@@ -331,7 +338,7 @@ Answer = (
     | StacksTold
     | LogsTold
     | EventsTold
-    | GoodputTold
+    | HistoryTold
     | DashboardTold
     | UnderWay
     | NotKnown

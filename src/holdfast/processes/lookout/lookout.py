@@ -166,7 +166,7 @@ class Lookout:
         now = worker.heard_at = time.monotonic()
         if now >= worker.next_at:
             worker.next_at = now + TOLD_APART_S
-            self._tell(worker, step)
+            self._tell(worker, step, 0.0)
 
     def next_asks(self) -> dict[int, int]:
         """The first steps at which workers can still ask whether to save, by local rank."""
@@ -397,16 +397,16 @@ class Lookout:
         sign = self._sign(worker)
         step = worker.unsaid if sign is None or sign.step is None else sign.step
         if step is not None:
-            self._tell(worker, step)
+            self._tell(worker, step, 0.0 if sign is None else sign.step_age_s)
 
     def _sign(self, worker: Watched) -> Sign | None:
         return None if self._pages is None else self._pages.read(worker.local_rank)
 
-    def _tell(self, worker: Watched, step: int) -> None:
+    def _tell(self, worker: Watched, step: int, age_s: float) -> None:
         worker.unsaid = None
         if step != worker.step:
             worker.step = step
-            self._post(StepReported(self._round.number, worker.local_rank, step))
+            self._post(StepReported(self._round.number, worker.local_rank, step, age_s))
 
     # Whether they hang.
 

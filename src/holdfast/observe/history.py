@@ -1,0 +1,577 @@
+"""The history of a job: the one interpreter of journal steps, which every view shows.
+
+The live line, `holdfast status`, the dashboard, the report, the metrics and the closing line read
+rounds, interruptions and times from here; sentences are made of the same steps in `story`.
+
+Rules
+1. It is fed with steps in the order of time: of one node as they are taken, or of several nodes
+   from their journals. It decides nothing, and knows no more than the steps say.
+2. What ended a round is the coordinator's word (`StopRound.kind`). Until that comes, a worker that
+   failed ended it. A failure that was not charged was a loss: of a lost node the peers fail first.
+3. A stall begins with the last step that was made, not with the moment at which it was noticed.
+4. What is kept grows with the number of rounds, not with that of steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Literal
+
+from msgspec import Struct, field
+
+from holdfast.core.coordinator import io as decided
+from holdfast.core.coordinator.leases import NodeGone, NodeSuspected
+from holdfast.core.node import io as happened
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol import messages as said
+from holdfast.core.protocol.model import Assignment, Outcome
+from holdfast.observe.journal import AgentStep, CoordinatorStep, Step
+
+EndedBy = Literal["", "failure", "loss", "hang", "drain", "newcomers", "asked", "success"]
+"""What ended a round; empty while it runs, and where a journal does not say."""
+PACE_OVER_S = 30.0
+"""The steps of how long a pace is made of, at most."""
+INCIDENTS: tuple[EndedBy, ...] = ("failure", "loss", "hang")
+"""What nobody wished for. The other ends are changes that somebody wanted."""
+
+
+class Round(Struct):
+    """What is known of one round. Times are those that the history is fed with."""
+
+    number: int
+    announced: float
+    ranks: int = 0
+    nodes: int = 0
+    restarts: int = 0
+    """How many were counted against `--max-restarts` before it."""
+    unstarted: dict[str, set[int]] = field(default_factory=dict)
+    """Workers that are to exist and do not yet: local ranks, by node."""
+    started: float | None = None
+    """When the last of the workers that are known of existed."""
+    imports_s: float = 0.0
+    first_stepped: float | None = None
+    first_step: int | None = None
+    furthest_step: int | None = None
+    last_stepped: float | None = None
+    stalled: float | None = None
+    """Since when the workers have stood still, where that was noticed."""
+    ended: float | None = None
+    """When somebody knew that it could not go on, or was not to."""
+    ended_by: EndedBy = ""
+    unnoticed_s: float = 0.0
+    """How much earlier something was wrong already."""
+    reason: str = ""
+    decision: str = ""
+    """What was decided of it, in words."""
+    failed_ranks: set[int] = field(default_factory=set)
+    stopped: float | None = None
+    """When the last known process of it was gone."""
+    succeeded: float | None = None
+    """When the last node's workers had succeeded."""
+
+    @property
+    def has_started(self) -> bool:
+        """Whether all workers that are known of exist."""
+        return self.started is not None and not any(self.unstarted.values())
+
+
+class RoundSpan(Struct, frozen=True):
+    """A round as it is shown: from when to when, how large, and what ended it."""
+
+    number: int
+    began: float
+    ended: float | None
+    ended_by: EndedBy
+    reason: str
+    ranks: int
+    nodes: int
+    restarts: int
+
+
+class Recovery(Struct, frozen=True):
+    """From when it was known that a round could not go on to the next one's first step.
+
+    Its parts: stop (nothing of the old round is left), form (the next one is announced, pauses
+    included), spawn (every worker's process exists), first step (where workers report steps).
+    """
+
+    from_round: int
+    to_round: int
+    parts_s: dict[str, float]
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.parts_s.values())
+
+    def in_words(self) -> str:
+        """How long it took, and which part of it how long."""
+        parts = ", ".join(f"{name} {part_s * 1000:.0f}" for name, part_s in self.parts_s.items())
+        return f"recovered in {self.total_s * 1000:.0f} ms ({parts})"
+
+
+class TimeSpan(Struct):
+    """From, and to if it is over."""
+
+    start: float
+    end: float | None = None
+
+
+class Activity(Struct, frozen=True):
+    """What is being waited for: until when at the latest, where that is known."""
+
+    words: str
+    since: float
+    until: float | None = None
+
+
+class History:
+    """What became of a job so far."""
+
+    def __init__(self, config: JobConfig) -> None:
+        self._config = config
+        self.start: float | None = None
+        self.end = 0.0
+        self.closed: float | None = None
+        """When it was known that the job was over."""
+        self.outcome: Outcome | None = None
+        self.finished: dict[str, Outcome] = {}
+        """How each node ended that did."""
+        self.rounds: list[Round] = []
+        self.imports: list[TimeSpan] = []
+        self.waits: list[TimeSpan] = []
+        self.pauses: list[TimeSpan] = []
+        self.recoveries: list[Recovery] = []
+        """In order. A round that ends before its first step has recovered nothing."""
+        self.exits: Counter[str] = Counter(succeeded=0, failed=0, stopped=0)
+        """Ends of workers whose own node was fed."""
+        self.formed = 0
+        """How many rounds there were, those that were forgotten too."""
+        self.ends: Counter[EndedBy] = Counter()
+        """What ended those that are judged."""
+        self.steps_made = 0
+        """The furthest step of all rounds."""
+        self.reports_steps = False
+        self._latest: deque[tuple[float, int]] = deque(maxlen=64)
+        """When the furthest step of the present round grew, lately."""
+        self.activity: Activity | None = None
+        self.contact_lost: Activity | None = None
+        self._by_number: dict[int, Round] = {}
+        self._open: list[TimeSpan] = []
+        """Waits and pauses that the next round ends."""
+        self._importing: dict[str, TimeSpan] = {}
+        self._stopping: set[str] = set()
+        """Nodes that are ending their workers."""
+        self._ranks: dict[str, dict[int, int]] = {}
+        """Of each node's workers, by local rank."""
+        self._unrecovered: Round | None = None
+        """The ended round after which none has got as far as its first step."""
+
+    @property
+    def current(self) -> Round | None:
+        """The last round, whether it runs or not."""
+        return self.rounds[-1] if self.rounds else None
+
+    @property
+    def is_running(self) -> bool:
+        last = self.current
+        return last is not None and last.ended is None and self.closed is None
+
+    @property
+    def restarts(self) -> int:
+        """How many were counted against `--max-restarts`."""
+        return self.rounds[-1].restarts if self.rounds else 0
+
+    @property
+    def pace(self) -> float:
+        """Steps a second while steps were made, lately; 0 where it is not known."""
+        if len(self._latest) < 2:
+            return 0.0
+        (first_at, first), (last_at, last) = self._latest[0], self._latest[-1]
+        return (last - first) / (last_at - first_at) if last_at > first_at else 0.0
+
+    def spans(self) -> tuple[RoundSpan, ...]:
+        """All rounds that are remembered."""
+        return tuple(
+            RoundSpan(
+                one.number,
+                one.announced,
+                one.succeeded if one.succeeded is not None else one.ended,
+                one.ended_by,
+                one.reason,
+                one.ranks,
+                one.nodes,
+                one.restarts,
+            )
+            for one in self.rounds
+        )
+
+    def is_stopping(self, node: str) -> bool:
+        """Whether the node's workers end because they were told to, or one of them has failed."""
+        last = self.current
+        return node in self._stopping or (last is not None and last.ended is not None)
+
+    def rank_of(self, node: str, local_rank: int) -> int:
+        """Of a worker of the node's last round; the local rank where it has none."""
+        return self._ranks.get(node, {}).get(local_rank, local_rank)
+
+    def feed(self, node: str, at: float, step: Step) -> None:
+        """Take a step of a node, at that time."""
+        self.start = at if self.start is None else min(self.start, at)
+        self.end = max(self.end, at)
+        if isinstance(step, AgentStep):
+            self._of_agent(node, at, step)
+        elif isinstance(step, CoordinatorStep):
+            self._of_coordinator(at, step)
+
+    def forget_before(self, moment: float) -> None:
+        """Keep what is of the rounds that were announced then or later."""
+        self.start = moment
+        self.rounds = [one for one in self.rounds if one.announced >= moment]
+        self._by_number = {one.number: one for one in self.rounds}
+        for spans in (self.imports, self.waits, self.pauses):
+            spans[:] = [one for one in spans if one.end is None or one.end > moment]
+
+    # What happens to a round, whoever tells it.
+
+    def _announced(self, at: float, assignment: Assignment) -> Round:
+        known = self._by_number.get(assignment.round)
+        if known is not None:
+            known.announced = min(known.announced, at)
+            return known
+        known = Round(
+            assignment.round,
+            at,
+            assignment.world_size,
+            assignment.group_size,
+            assignment.restart_count,
+        )
+        self._judge_last(known)
+        self._by_number[known.number] = known
+        self.rounds.append(known)
+        self.formed += 1
+        if len(self.rounds) > 1 and self.rounds[-2].number > known.number:
+            self.rounds.sort(key=lambda one: one.number)
+        self._end_waits(at)
+        self._latest.clear()
+        self.activity = Activity("starting the workers", at)
+        return known
+
+    def _judge_last(self, following: Round) -> None:
+        """A failure that was not counted was the loss of a node (rule 2)."""
+        last = self.current
+        if last is None or last.ended is None:
+            return
+        is_next = following.number == last.number + 1
+        if last.ended_by == "failure" and is_next and following.restarts == last.restarts:
+            last.ended_by = "loss"
+        self.ends[last.ended_by] += 1
+
+    def _ended(
+        self, number: int, at: float, by: EndedBy, reason: str = "", unnoticed_s: float = 0.0
+    ) -> None:
+        known = self._by_number.get(number)
+        if known is None or known.succeeded is not None:
+            return
+        if known.ended is None:
+            known.ended, known.unnoticed_s = at, unnoticed_s
+            if known.stalled is not None:
+                known.unnoticed_s = max(unnoticed_s, at - known.stalled)
+            self._unrecovered = known
+            until = at + self._config.timeouts.shutdown_s
+            self.activity = Activity("stopping the workers", at, until)
+        if not known.reason:
+            is_hang = known.stalled is not None and by in ("failure", "")
+            known.ended_by = "hang" if is_hang else by or known.ended_by
+            known.reason = reason
+
+    def _stepped(self, number: int, at: float, step: int) -> None:
+        known = self._by_number.get(number)
+        if known is None:
+            return
+        self.reports_steps = True
+        self.steps_made = max(self.steps_made, step)
+        if known.first_stepped is None:
+            known.first_stepped, known.first_step = at, step
+            if known is self.current and self._is("no step yet", "starting the workers"):
+                self.activity = None
+        if known is self.current and known.has_started:
+            self._recovered()
+        known.first_step = min(step, step if known.first_step is None else known.first_step)
+        if known.furthest_step is None or step > known.furthest_step:
+            known.furthest_step, known.last_stepped = step, at
+            if known is self.current:
+                self._note_pace(at, step)
+
+    def _note_pace(self, at: float, step: int) -> None:
+        self._latest.append((at, step))
+        while self._latest[-1][0] - self._latest[0][0] > PACE_OVER_S:
+            self._latest.popleft()
+
+    def _stalled(self, number: int) -> None:
+        known = self._by_number.get(number)
+        if known is not None and known.ended is None and known.stalled is None:
+            known.stalled = known.last_stepped or known.started or known.announced
+
+    def _all_gone(self, number: int, at: float) -> None:
+        known = self._by_number.get(number)
+        if known is not None and known.ended is not None:
+            known.stopped = max(at, known.stopped or at)
+
+    def _has_succeeded(self, number: int, at: float) -> None:
+        known = self._by_number.get(number)
+        if known is not None:
+            known.succeeded = max(at, known.succeeded or at)
+
+    def _close(self, at: float, outcome: Outcome) -> None:
+        is_news = self.closed is None
+        self.closed = at if self.closed is None else min(self.closed, at)
+        self.outcome = self.outcome or outcome
+        self.activity = self.activity or Activity("the job ends", at)
+        self._end_waits(at)
+        last = self.current
+        if last is None:
+            return
+        if outcome.verdict == "succeeded":
+            self._recovered()
+            if last.ended is None:
+                last.succeeded, last.ended_by = last.succeeded or at, "success"
+            return
+        last.succeeded = None
+        by: EndedBy = "asked" if outcome.verdict == "interrupted" else "failure"
+        self._ended(last.number, at, by, outcome.reason)
+        if is_news:
+            self.ends[last.ended_by] += 1
+
+    # Recoveries.
+
+    def _recovered(self) -> None:
+        """The next round has got as far as it is waited for."""
+        before, after = self._unrecovered, self.current
+        if before is None or after is None or after.number <= before.number:
+            return
+        self._unrecovered = None
+        self.recoveries.append(recovery(before, after))
+
+    # Waits.
+
+    def _is(self, *beginnings: str) -> bool:
+        return self.activity is not None and self.activity.words.startswith(beginnings)
+
+    def _end_waits(self, at: float) -> None:
+        for span in self._open:
+            span.end = at if span.end is None else min(span.end, at)
+        self._open.clear()
+
+    def _wait(self, at: float, words: str, within_s: float = 0.0) -> None:
+        if self.is_running:
+            return
+        if not self._is(words):
+            self.activity = Activity(words, at, at + within_s if within_s else None)
+        if not self.waits or self.waits[-1].end is not None:
+            self._begin(self.waits, TimeSpan(at))
+
+    def _begin(self, spans: list[TimeSpan], span: TimeSpan) -> None:
+        spans.append(span)
+        self._open.append(span)
+
+    # One node.
+
+    def _of_agent(self, node: str, at: float, step: AgentStep) -> None:
+        event = step.event
+        match event:
+            case happened.Told(message=message):
+                self._told(node, at, message)
+            case happened.WorkerStarted(round=number, local_rank=local_rank):
+                self._worker_started(node, at, number, local_rank)
+            case happened.ImportLeft(took_s=took_s) if self.rounds:
+                self.rounds[-1].imports_s = max(took_s, self.rounds[-1].imports_s)
+            case happened.StepReported(round=number, step=reached, age_s=age_s):
+                self._stepped(number, at - age_s, reached)
+            case happened.WorkerExited():
+                self._worker_exited(node, at, event)
+            case happened.GroupMoved(round=number) if number in self._by_number:
+                self._by_number[number].stalled = None
+            case happened.DeadlineMissed(round=number):
+                self._stalled(number)
+            case happened.AllGone(round=number) if self.rounds:
+                self._all_gone(number or self.rounds[-1].number, at)
+                if self._is("stopping"):
+                    self.activity = Activity("forming the next round", at)
+            case happened.ZygoteReady(beside=beside) | happened.ZygoteLost(beside=beside):
+                self._end_import(node, at)
+                if not beside and self._is("importing"):
+                    self.activity = Activity("getting ready", at)
+            case _:
+                self._contact(at, event)
+        for effect in step.effects:
+            self._effect_of_agent(node, at, effect, event)
+
+    def _contact(self, at: float, event: happened.AgentEvent) -> None:
+        match event:
+            case happened.CoordinatorLost():
+                lease_s = self._config.leases.lease_s
+                until = at + lease_s if self.rounds else None
+                lost = Activity("no contact with the coordinator", at, until)
+                self.contact_lost = self.contact_lost or lost
+            case happened.CoordinatorReached():
+                self.contact_lost = None
+            case happened.SignalReceived():
+                self.activity = Activity("leaving", at)
+
+    def _worker_started(self, node: str, at: float, number: int, local_rank: int) -> None:
+        known = self._by_number.get(number)
+        if known is None or known.ended is not None:
+            return
+        known.unstarted.get(node, set()).discard(local_rank)
+        known.started = max(at, known.started or at)
+        if not known.has_started:
+            return
+        if known is self.current and self._is("starting the workers"):
+            self.activity = Activity("no step yet", at) if self.reports_steps else None
+        if not self.reports_steps or known.first_stepped is not None:
+            self._recovered()
+
+    def _worker_exited(self, node: str, at: float, event: happened.WorkerExited) -> None:
+        is_stopped = node in self._stopping
+        how = "succeeded" if event.status.succeeded else "stopped" if is_stopped else "failed"
+        self.exits[how] += 1
+        if how != "failed":
+            return
+        self._note_failed(event.round, self.rank_of(node, event.local_rank))
+        self._ended(event.round, at, "failure", unnoticed_s=_raised_before(event))
+        last = self.current
+        if last is not None and last.number == event.round:
+            self._stopping.add(node)
+
+    def _note_failed(self, number: int, rank: int) -> None:
+        known = self._by_number.get(number)
+        if known is not None:
+            known.failed_ranks.add(rank)
+
+    def _told(self, node: str, at: float, message: said.ToNode) -> None:
+        match message:
+            case said.RunRound(assignment=assignment):
+                self._stopping.discard(node)
+                known = self._announced(at, assignment)
+                known.unstarted[node] = {one.local_rank for one in assignment.workers}
+                self._ranks[node] = {one.local_rank: one.rank for one in assignment.workers}
+            case said.StopRound(round=number, reason=reason, kind=kind):
+                self._ended(number, at, kind or "", reason)
+                if number in self._by_number:
+                    self._stopping.add(node)
+            case said.TellHang(round=number):
+                self._stalled(number)
+            case said.SaveNow(within_s=within_s):
+                self.activity = Activity("the workers save", at, at + within_s)
+            case said.SaveOver() if self._is("the workers save"):
+                self.activity = None
+            case said.Welcomed(waiting=waiting) if waiting and not self.is_running:
+                if not self._is(waiting):  # Else the coordinator is here, and knows more.
+                    self.activity = Activity(waiting, at)
+            case said.StandBy(reason=reason):
+                self._wait(at, reason)
+            case said.CloseJob(outcome=outcome):
+                self._close(at, outcome)
+
+    def _effect_of_agent(
+        self, node: str, at: float, effect: happened.AgentEffect, event: happened.AgentEvent
+    ) -> None:
+        match effect:
+            case happened.StartZygote(beside=False):
+                if node not in self._importing:
+                    self._importing[node] = TimeSpan(at)
+                    self.imports.append(self._importing[node])
+                until = at + self._config.timeouts.preload_s
+                self.activity = Activity("importing modules, once for all workers", at, until)
+            case happened.DropZygote():
+                self._end_import(node, at)
+            case happened.SignalWorkers(stops=True) | happened.KillEverything():
+                self._stops(node, at, event)
+            case happened.Report(message=said.WorkersSucceeded(round=number)):
+                self._has_succeeded(number, at)
+            case happened.Finish(outcome=outcome):
+                self.finished[node] = outcome
+                if self._config.max_nodes == 1:
+                    self._close(at, outcome)
+
+    def _stops(self, node: str, at: float, event: happened.AgentEvent) -> None:
+        message = event.message if isinstance(event, happened.Told) else event
+        if isinstance(message, said.TellHang | happened.DeadlineMissed | happened.UnexitedFound):
+            return  # One worker is ended for its own sake: its end is what ends the round.
+        self._stopping.add(node)
+        if self.rounds and not isinstance(event, happened.Told | happened.WorkerExited):
+            lost = isinstance(event, happened.LeaseRanOut | happened.CoordinatorLost)
+            self._ended(self.rounds[-1].number, at, "loss" if lost else "")
+
+    def _end_import(self, node: str, at: float) -> None:
+        span = self._importing.pop(node, None)
+        if span is not None:
+            span.end = at
+
+    # The coordinator.
+
+    def _of_coordinator(self, at: float, step: CoordinatorStep) -> None:
+        event = step.event
+        silent_s = event.silent_s if isinstance(event, NodeSuspected | NodeGone) else 0.0
+        if isinstance(event, decided.Heard):
+            self._heard(at, event.message)
+        for effect in step.effects:
+            match effect:
+                case decided.Tell(message=said.RunRound(assignment=assignment)):
+                    self._announced(at, assignment)
+                case decided.Tell(message=said.StopRound(round=number, reason=reason, kind=kind)):
+                    self._ended(number, at, kind or "", reason, silent_s)
+                case decided.Tell(message=said.TellHang(round=number)):
+                    self._stalled(number)
+                case decided.Tell(message=said.CloseJob(outcome=outcome)):
+                    self._close(at, outcome)
+                case decided.Explain():
+                    self._explained(at, effect)
+
+    def _heard(self, at: float, message: said.FromNode) -> None:
+        match message:
+            case said.WorkersProgressed(round=number, step=reached, age_s=age_s):
+                self._stepped(number, at - age_s, reached)
+            case said.WorkersFailed(round=number, failures=failures):
+                for failure in failures:
+                    if not failure.stopped_by_us:
+                        self._note_failed(number, failure.rank)
+            case said.RoundStopped(round=number):
+                self._all_gone(number, at)
+            case said.WorkersSucceeded(round=number):
+                self._has_succeeded(number, at)
+
+    def _explained(self, at: float, effect: decided.Explain) -> None:
+        if effect.topic == "waiting":
+            self._wait(at, effect.text, effect.within_s)
+        last = self.current
+        if effect.topic in ("restart", "re-form") and last is not None:
+            last.decision = last.decision or effect.text
+        if effect.topic == "re-form" and last is not None and last.ended_by == "failure":
+            last.ended_by = "loss"
+        if effect.pause_s:
+            self._begin(self.pauses, TimeSpan(at, at + effect.pause_s))
+            self.activity = Activity("a pause before the restart", at, at + effect.pause_s)
+
+
+def recovery(before: Round, after: Round) -> Recovery:
+    """The parts that are known of it."""
+    known = before.ended if before.ended is not None else before.announced
+    parts: dict[str, float] = {}
+    mark = known
+    if before.stopped is not None:
+        mark = min(max(known, before.stopped), after.announced)
+        parts["stop"] = mark - known
+    parts["form"] = max(0.0, after.announced - mark)
+    if after.started is not None:
+        parts["spawn"] = after.started - after.announced
+        if after.first_stepped is not None:
+            parts["first step"] = max(0.0, after.first_stepped - after.started)
+    return Recovery(before.number, after.number, parts)
+
+
+def _raised_before(event: happened.WorkerExited) -> float:
+    """How long before its end was known a worker wrote down what failed it, by its own clock."""
+    if event.error.timestamp is None or not event.wall_time:
+        return 0.0
+    return max(0.0, event.wall_time - event.error.timestamp)

@@ -1,0 +1,47 @@
+"""The history of a job that runs, as the steps of one node tell it.
+
+Its times are those for people, counted on the node's own clock from the moment of the journal's
+first line: a clock that is set meanwhile bends no duration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.observe.history import History
+from holdfast.observe.journal import ClockPair, Gap, JournalHeader, Step
+
+if TYPE_CHECKING:
+    from holdfast.observe.goodput import RunningLedger, TimeLedger
+
+
+class LiveHistory:
+    """Listens to a node's journal; what has gone into it is asked for at any time."""
+
+    def __init__(self, header: JournalHeader) -> None:
+        self._node = header.node
+        self._clock = header.clock or ClockPair(0.0, 0.0)
+        self.history = History(header.config)
+        self._ledger: RunningLedger | None = None
+
+    def feed(self, step: Step) -> None:
+        if not isinstance(step, Gap):
+            self.history.feed(self._node, self.time_of(step.at), step)
+
+    def time_of(self, at: float) -> float:
+        """A moment of the node's own clock, on that of the history."""
+        return self._clock.wall + (at - self._clock.at)
+
+    def running_s(self, now: float) -> float:
+        """How long ago the last of the present round's workers came to exist."""
+        last = self.history.current
+        since = self._clock.wall if last is None else last.started or last.announced
+        return self.time_of(now) - since
+
+    def book(self, now: float) -> TimeLedger:
+        """Where the time went up to this moment of the node's own clock."""
+        from holdfast.observe.goodput import RunningLedger
+
+        if self._ledger is None:
+            self._ledger = RunningLedger(self.history)
+        return self._ledger.book(self.time_of(now))
