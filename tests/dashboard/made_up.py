@@ -37,6 +37,8 @@ from holdfast.core.protocol.questions import (
     pack,
 )
 from holdfast.dashboard.source import Asking, Whom
+from holdfast.observe.goodput import Interruption
+from holdfast.observe.history import RoundSpan
 from holdfast.observe.story import StoryEvent
 
 PAGE = 2000
@@ -54,6 +56,8 @@ class MadeUpJob:
         self.refusal = self.unwilling = ""
         self.coordinator = "n0"
         self.events: list[StoryEvent] = []
+        self.rounds: list[RoundSpan] = []
+        self.interruptions: list[Interruption] = []
         self.asked: list[Question] = []
         self.waiting: list[tuple[EventsAsked, Asking]] = []
         self.stacks: dict[str, StacksTold] = {}
@@ -101,7 +105,13 @@ class MadeUpJob:
             case LogsAsked():
                 return LogsTold((), 1)
             case HistoryAsked():
-                return HistoryTold(100.0, {"useful": 97.5, "stop": 2.5})
+                return HistoryTold(
+                    100.0,
+                    {"useful": 97.5, "stop": 2.5},
+                    True,
+                    tuple(map(msgspec.msgpack.encode, self.rounds)),
+                    tuple(map(msgspec.msgpack.encode, self.interruptions)),
+                )
             case DashboardAsked():
                 return self.dashboards.get(node, NotKnown("none here"))
             case StacksAsked():

@@ -11,6 +11,8 @@ from tests.dashboard.served import Served
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.questions import DashboardTold, JobAsked, RanksAsked
 from holdfast.dashboard import feed
+from holdfast.observe.goodput import Interruption
+from holdfast.observe.history import RoundSpan
 from holdfast.observe.story import Kind, StoryEvent
 
 Serve = Callable[[MadeUpJob], Served]
@@ -76,18 +78,24 @@ def test_only_what_changed_is_told_again(serve: Serve) -> None:
     assert len(stream.messages()["nodes"]) == 1
 
 
-def test_events_are_told_as_they_come_and_become_rounds_and_incidents(serve: Serve) -> None:
+def test_events_and_incidents_are_told_as_they_come(serve: Serve) -> None:
     job = MadeUpJob()
     served = serve(job)
     stream = served.ask("/api/stream")
     stream.until_told("ranks")
     job.tell(event("round_formed", "round 1 begins", round=1))
     assert stream.until_told("events")[0]["words"] == "round 1 begins"
+    job.rounds = [RoundSpan(1, 1.0, 5.0, "failure", "rank 2 was killed", 8, 4, 0)]
+    job.interruptions = [
+        Interruption(5.0, 1, 2, "failure", "rank 2 was killed", "", (2,), {"stop": 0.1}, 3, False),
+        Interruption(9.0, 2, 3, "newcomers", "n9 waits", "", (), {"stop": 0.1}, 0, True),
+    ]
     job.tell(
         event("worker_failed", "rank 2 was killed", round=1, rank=2),
         event("round_ended", "round 1 ends", round=1),
     )
     incidents = stream.until_told("incidents")
+    assert incidents["count"] == 1, "a change that somebody wished for is none"
     assert incidents["set"][0][1]["words"] == "rank 2 was killed"
     failed = stream.until_told("ranks", lambda told: 6 in told["columns"].get("state", {})["v"])
     assert failed["count"] == 8
@@ -96,6 +104,7 @@ def test_events_are_told_as_they_come_and_become_rounds_and_incidents(serve: Ser
 def test_who_comes_later_is_told_everything(serve: Serve) -> None:
     job = MadeUpJob()
     served = serve(job)
+    job.rounds = [RoundSpan(1, 1.0, None, "", "", 8, 4, 0)]
     job.tell(event("round_formed", "round 1 begins", round=1))
     served.ask("/api/stream").until_told("events")
     late = served.ask("/api/stream")

@@ -7,6 +7,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
@@ -259,6 +260,23 @@ def test_steps_are_not_written_one_by_one_and_the_first_and_the_last_are(path: P
         (3, CoordinatorStep, 1000.0),
         (4, AgentStep, 1001.0),
     ]
+
+
+def test_a_quiet_job_still_tells_until_when_it_lived(path: Path) -> None:
+    now = [100.0]
+    header = structs.replace(HEADER, clock=ClockPair(100.0, 5000.0))
+    journal = Journal(path, header, clocks=lambda: ClockPair(now[0], 4900.0 + now[0]))
+    journal.agent(100.5, StepReported(1, 0, 1), [])
+    due = journal.keep_up(101.0)
+    while now[0] < 10_000.0:
+        journal.agent(due - 0.1, StepReported(1, 0, int(due)), [Report(WorkersProgressed(1, 1))])
+        now[0] = due
+        due = journal.keep_up(due)
+    _, steps = read(path)
+    times = [step.at for step in steps if not isinstance(step, Gap)]
+    assert all(later - at <= max(10.1, 0.06 * (at - 100.0)) for at, later in pairwise(times))
+    assert len(steps) < 400, "what is written grows with the logarithm of time"
+    assert steps[-2].seq == steps[-1].seq - 1, "the last step is written with it"
 
 
 def test_the_first_step_of_every_round_is_there_at_once(path: Path) -> None:

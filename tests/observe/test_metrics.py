@@ -38,7 +38,7 @@ def fed(*happenings: Happening) -> JobCounts:
 
 
 def value(counts: JobCounts, name: str, *labels: str, now: float = 20.0) -> float:
-    found = counts.samples(now)[name][labels]
+    found = (counts.samples() | counts.of_the_job(now))[name][labels]
     assert not isinstance(found, Histogram)
     return found
 
@@ -56,13 +56,13 @@ def test_names_are_by_the_conventions() -> None:
 
 
 def test_all_that_is_counted_is_in_the_table() -> None:
-    assert "holdfast_goodput_ratio" in exposition(METRICS, fed(*FIRST_ROUND).samples(1.0), {})
+    assert "holdfast_goodput_ratio" in exposition(METRICS, fed(*FIRST_ROUND).of_the_job(1.0), {})
 
 
 def test_time_is_spent_as_the_ledger_says_and_steps_done_again_were_not_useful() -> None:
     again: list[Happening] = [(9.0, StepReported(1, 0, 10)), *RECOVERY[:6]]
     counts = fed(*FIRST_ROUND, *again, (15.5, StepReported(2, 1, 6)))
-    spent = {name: s for (name,), s in counts.samples(20.0)["holdfast_time_seconds"].items()}
+    spent = {name: s for (name,), s in counts.of_the_job(20.0)["holdfast_time_seconds"].items()}
     # Of ten steps from 0.5 to 10 the second round does five again; it steps from 15.5 to 20.
     known = {"useful": 4.75 + 4.5, "lost_steps": 4.75, "stop": 0.5, "form": 1.0}
     known |= {"spawn": 0.2 + 2.0, "first_step": 0.3 + 2.0}
@@ -80,7 +80,7 @@ def test_workers_that_never_say_a_step_are_useful_once_they_all_exist() -> None:
 
 def test_before_anything_has_happened_nothing_is_spent() -> None:
     assert value(fed(), "holdfast_goodput_ratio", now=5000.0) == 0.0
-    assert sum(fed().samples(5000.0)["holdfast_time_seconds"].values()) == 0.0  # type: ignore[arg-type]
+    assert sum(fed().of_the_job(5000.0)["holdfast_time_seconds"].values()) == 0.0  # type: ignore[arg-type]
 
 
 def test_ends_are_counted_by_what_became_of_the_worker() -> None:
@@ -96,12 +96,12 @@ def test_a_round_that_another_node_ended_is_no_failure_here() -> None:
 
 
 def test_a_recovery_is_observed_with_its_parts_once_it_is_over() -> None:
-    assert fed(*FIRST_ROUND, *RECOVERY[:-2]).samples(20.0)["holdfast_recovery_seconds"]
+    assert fed(*FIRST_ROUND, *RECOVERY[:-2]).samples()["holdfast_recovery_seconds"]
     counts = fed(*FIRST_ROUND, *RECOVERY, (16.5, StepReported(2, 0, 2)))
-    whole = counts.samples(20.0)["holdfast_recovery_seconds"][()]
+    whole = counts.samples()["holdfast_recovery_seconds"][()]
     assert isinstance(whole, Histogram)
     assert (sum(whole.counts), whole.sum) == (1, 5.5)
-    parts = counts.samples(20.0)["holdfast_recovery_phase_seconds"]
+    parts = counts.samples()["holdfast_recovery_phase_seconds"]
     sums = {name: part.sum for (name,), part in parts.items() if isinstance(part, Histogram)}
     assert sums == {"stop": 0.5, "form": 1.0, "spawn": 2.0, "first_step": 2.0}
 

@@ -30,7 +30,7 @@ def test_all_views_of_one_journal_say_the_same(tmp_path: Path) -> None:
         live = LiveHistory(header)
         for step in taken:
             live.feed(step)
-        samples = JobCounts(live).samples(taken[-1].at)
+        samples = JobCounts(live).of_the_job(taken[-1].at)
         metric = {name: seconds for (name,), seconds in samples["holdfast_time_seconds"].items()}
         shown = still_shown([(header, steps)]).ledger
         assert shown is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from holdfast.core.protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.observe.job_report import JobReport
+    from holdfast.observe.journal import JournalHeader
 
 HELP = """\
 Usage: holdfast report [JOURNAL | FOLDER | RUN]... [options]
@@ -80,7 +82,8 @@ def _show(asked: _ReportWanted) -> None:
     found = find_run(asked.places)
     for note in found.notes:
         print(f"holdfast: {clean(note)}", file=sys.stderr)
-    whole = job_report.report([read(path) for path in found.journals])
+    journals = [read(path) for path in found.journals]
+    whole = job_report.report(journals, _running_at([header for header, _ in journals]))
     shown, about = _within(whole, asked)
     if asked.json:
         import msgspec
@@ -92,6 +95,18 @@ def _show(asked: _ReportWanted) -> None:
         from holdfast.observe.report_text import render_text
 
         print(about + render_text(shown, all_events=asked.all), end="", flush=True)
+
+
+def _running_at(headers: list[JournalHeader]) -> float | None:
+    """Now, if an agent that writes one of these journals runs on this machine."""
+    from holdfast.node.visiting import VisitError, doors_here
+
+    nodes = {header.node for header in headers}
+    try:
+        runs = any(door.node in nodes for door in doors_here(headers[0].job))
+    except VisitError:
+        return None  # Another user has a job of that name: it is not known which one this is.
+    return time.time() if runs else None
 
 
 def _within(whole: JobReport, asked: _ReportWanted) -> tuple[JobReport, str]:

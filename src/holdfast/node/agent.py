@@ -169,6 +169,7 @@ class Agent:
         self._open_health_port()
         self._open_traces()
         self.post(started)
+        self._keep_journal_up()
         self._loop.run_until(lambda: self._engine.outcome is not None)
         self.workplace.close()
         self._close_live_line()
@@ -237,6 +238,12 @@ class Agent:
         self._last_signal = LastSignal(number, now)
         if self._engine.outcome is not None:
             self._hurried = True
+
+    def _keep_journal_up(self) -> None:
+        """However this agent ends: its journal tells until when it lived."""
+        now = self._loop.now()
+        if self._engine.outcome is None:
+            self._loop.call_later(self._journal.keep_up(now) - now, self._keep_journal_up)
 
     def _echo(self, line: bytes) -> None:
         self.console.write(2, line)

@@ -46,7 +46,7 @@ class NodeMetrics:
         """All of them, as text."""
         state, now = self._engine.state, self._engine.clock.now()
         everywhere = {"run_id": state.config.run_id, "node": state.name}
-        samples = self._counts.samples(now) | self._node(state, now) | self._workers()
+        samples = self._counts.samples() | self._node(state, now) | self._workers()
         samples |= _process()
         samples["holdfast_loop_lag_seconds"] = {(): self.lag}
         coordinating = self._engine.place.coordinating
@@ -93,6 +93,7 @@ class NodeMetrics:
         state, config = coordinating.state, coordinating.state.config
         counted = Counter(_state_of(member) for member in state.members.values())
         samples: Samples = {
+            **self._counts.of_the_job(now),
             "holdfast_coordinator_nodes": {(name,): counted[name] for name in NODE_STATES},
             "holdfast_coordinator_nodes_min": {(): state.min_nodes},
             "holdfast_coordinator_nodes_max": {(): state.max_nodes},

@@ -63,6 +63,7 @@ class JobReport(Struct, frozen=True):
     events: tuple[StoryEvent, ...]
     rounds: tuple[RoundSpan, ...]
     ledger: TimeLedger
+    is_running: bool
     unknowns: tuple[str, ...]
     """What the journals do not tell, in sentences."""
 
@@ -86,7 +87,8 @@ def report(journals: Sequence[JournalRead], running_at: float | None = None) -> 
     nodes = tuple(_node(one, clocks[one[0].node], story.names[one[0].node]) for one in journals)
     if history.outcome is None:
         _end_with_the_last_node(history, len(journals))
-    book = ledger(history, running_at if history.closed is None else None)
+    is_running = history.closed is None and running_at is not None
+    book = ledger(history, running_at if is_running else None)
     outcome = history.outcome
     return JobReport(
         journals[0][0].job,
@@ -99,7 +101,8 @@ def report(journals: Sequence[JournalRead], running_at: float | None = None) -> 
         story.events,
         history.spans(),
         book,
-        tuple(_unknowns(journals, story, history, nodes, running_at is not None)),
+        is_running,
+        tuple(_unknowns(journals, story, history, nodes, is_running)),
     )
 
 

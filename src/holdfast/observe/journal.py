@@ -34,7 +34,9 @@ Rules
 4. Steps have the time of the node's own clock, which nobody sets. What time it was for people then
    follows from both clocks, read at once: in the first line, and in a line of its own wherever they
    have come apart by more than `APART_S` since.
-5. Its files are bounded (`journal_file`). Where parts were left out, `read` puts a `Gap`, and a
+5. However quiet a job is, both clocks are written down now and then (`keep_up`), so that a journal
+   that nobody could end tells until when its node lived, to within a twentieth of its life.
+6. Its files are bounded (`journal_file`). Where parts were left out, `read` puts a `Gap`, and a
    replay ends there.
 """
 
@@ -81,6 +83,9 @@ SCHEMA = 2
 READABLE_SCHEMAS = (1, 2)
 """The first had no clocks: its steps can be put in time to the second."""
 APART_S = 0.001
+QUIET_LEAST_S = 10.0
+QUIET_SHARE = 0.05
+"""No longer than this, or than this share of the node's life, is nothing written (rule 5)."""
 NOTEWORTHY_EVENTS = ("ElectionStarted", "LeaderTetherEnded", "Outranked", "ResignationWanted")
 NOTEWORTHY_EFFECTS = ("Lead", "StepDown", "DialNodes", "NobodyFound", "LearnOutcome", "Announce")
 """Of `core.election.io`, by name: a job without a register does not load it."""
@@ -231,6 +236,7 @@ class Journal:
         self._do = do
         self.problem = ""
         self._written = 0
+        self._written_at = self._clock.at if self._clock is not None else 0.0
         self._stepping_round = 0
         self._furthest = (0, 0)
         """The round and the step that the coordinator has last heard of."""
@@ -295,6 +301,17 @@ class Journal:
             self.coordinator(at, one.event, one.effects)
         liveness.taken.clear()
 
+    def keep_up(self, at: float) -> float:
+        """Write both clocks down, if nothing was written for long; when that may be due again."""
+        assert self._clocks is not None, "there is no clock to be written down"
+        age_s = at - self.header.clock.at if self.header.clock is not None else 0.0
+        due = self._written_at + max(QUIET_LEAST_S, QUIET_SHARE * age_s)
+        if at < due:
+            return due
+        self._write_quiet()
+        self._note_clocks(at, self._clocks())
+        return self.keep_up(at)
+
     def close(self) -> None:
         self._write_quiet()
         file, self._file = self._file, None
@@ -305,7 +322,7 @@ class Journal:
         """Write a step, numbered, after the heartbeats that it rests on."""
         self._write_quiet()
         self._look_at_clocks(step.at)
-        self._written += 1
+        self._written, self._written_at = self._written + 1, step.at
         self._write(msgspec.structs.replace(step, seq=self._written))
 
     def _tell(self, step: Step) -> None:
@@ -323,9 +340,12 @@ class Journal:
         now, last = self._clocks(), self._clock
         if last is not None and abs(last.time_of(now.at) - now.wall) <= APART_S:
             return
+        self._note_clocks(at, now)
+
+    def _note_clocks(self, at: float, now: ClockPair) -> None:
         self._clock = ClockPair(at, now.time_of(at))
         self._tell(ClockRead(0, at, self._clock.wall))
-        self._written += 1
+        self._written, self._written_at = self._written + 1, at
         self._write(ClockRead(self._written, at, self._clock.wall))
 
     def _is_quiet(self, step: AgentStep) -> bool:

@@ -8,9 +8,9 @@ Rules
 3. What the machines know is not kept here. Counted is only what is over by the time that somebody
    asks: rounds, ends of workers, recoveries, how the time was spent. All of it is read from the
    node's history (`observe.live_history`).
-4. How the time was spent is what `observe.goodput` says of that history, as `holdfast report` would
-   of the node's journal. Steps that were done again were not useful after all: its parts
-   are no counters.
+4. How the time was spent is what `observe.goodput` says of that history. It is the job's, not a
+   node's: only the coordinator's node exports it, so that no board averages what others know less
+   of. Steps that were done again were not useful after all: its parts are no counters.
 """
 
 from __future__ import annotations
@@ -52,11 +52,6 @@ NODE_METRICS: tuple[Metric, ...] = (
     Metric("holdfast_recovery_phase_seconds", "histogram",
            "The same, by part: stop the old round, form the next, spawn it, its first step.",
            ("phase",)),
-    Metric("holdfast_time_seconds", "gauge",
-           "Where the job's time went since this agent was started, as holdfast report has it.",
-           ("part",)),
-    Metric("holdfast_goodput_ratio", "gauge",
-           "The useful part of that time, from 0 to 1."),
     Metric("holdfast_worker_step", "gauge",
            "The last step that the worker has said (holdfast.progress).", ("rank",)),
     Metric("holdfast_worker_step_age_seconds", "gauge", "How long ago it said it.", ("rank",)),
@@ -75,6 +70,11 @@ COORDINATOR_METRICS: tuple[Metric, ...] = (
     Metric("holdfast_coordinator_nodes_max", "gauge", "Nodes that a round can have (--nnodes)."),
     Metric("holdfast_coordinator_ranks", "gauge",
            "Ranks of the round that runs; 0 between rounds."),
+    Metric("holdfast_time_seconds", "gauge",
+           "Where the job's time went, as holdfast report has it, since this agent was started.",
+           ("part",)),
+    Metric("holdfast_goodput_ratio", "gauge",
+           "The useful part of that time, from 0 to 1."),
     Metric("holdfast_coordinator_rounds_total", "counter",
            "Rounds that this coordinator has formed."),
     Metric("holdfast_coordinator_round_ends_total", "counter",
@@ -112,16 +112,22 @@ class JobCounts:
                 self._phases[name.replace(" ", "_")].observe(seconds)
         self._observed = len(found)
 
-    def samples(self, now: float) -> Samples:
-        """As of now, on the node's own clock."""
+    def samples(self) -> Samples:
+        """What this node has seen so far."""
         self._observe()
-        history, parts_s = self._live.history, self._live.book(now).parts_s
-        total_s = sum(parts_s.values())
+        history = self._live.history
         return {
             "holdfast_rounds_total": {(): history.formed},
             "holdfast_worker_exits_total": {(name,): n for name, n in history.exits.items()},
             "holdfast_recovery_seconds": {(): self._recovery},
             "holdfast_recovery_phase_seconds": {(name,): h for name, h in self._phases.items()},
+        }
+
+    def of_the_job(self, now: float) -> Samples:
+        """For the coordinator's node, which knows most; now is on the node's own clock."""
+        parts_s = self._live.book(now).parts_s
+        total_s = sum(parts_s.values())
+        return {
             "holdfast_time_seconds": {
                 (part.replace(" ", "_"),): seconds for part, seconds in parts_s.items()
             },

@@ -63,7 +63,7 @@ def _headline(report: JobReport) -> list[str]:
     hosts = sorted({node.host for node in report.nodes})
     where = f"on {hosts[0]}" if len(report.nodes) == 1 else f"on {len(report.nodes)} nodes"
     took = duration(report.end - report.start)
-    how = report.outcome or "the end is not known"
+    how = report.outcome or ("it is running" if report.is_running else "the end is not known")
     again = report.restarts
     counted = "" if not again else f", after {again} restart{'s' if again > 1 else ''}"
     when = f"{moment(report.start, date=True)} to {moment(report.end)} ({took}{counted})"
