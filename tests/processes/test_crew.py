@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.processes.bare.private_messages import Message, NameStuck
 from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.spawner_process import SpawnerProcess, start_spawner
+from holdfast.processes.stdlib_only.private_messages import Message, NameStuck
 from holdfast.runtime.loop import EventLoop
 
 from ..waiting import loop_until
@@ -75,8 +75,8 @@ import os, resource, socket
 from holdfast.runtime.loop import EventLoop
 from holdfast.processes.crew import Crew
 from holdfast.processes.spawner_process import SpawnerProcess
-from holdfast.processes.bare.private_messages import NameStuck
-from holdfast.processes.bare.wire import PrivateConnection
+from holdfast.processes.stdlib_only.private_messages import NameStuck
+from holdfast.processes.stdlib_only.wire import PrivateConnection
 
 ours, theirs = socket.socketpair()
 crowded, emptied = socket.socketpair()

@@ -29,10 +29,10 @@ from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, read_clocks
 from holdfast.observe.recoveries import RecoveryWatch
 from holdfast.observe.report import render
 from holdfast.processes import failures
-from holdfast.processes.bare import linux
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_layout import JobLogs, create_job_logs
 from holdfast.processes.spawner_process import SpawnerProcess
+from holdfast.processes.stdlib_only import linux
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime import descriptors, failing
 from holdfast.runtime.disk import Disk

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.observe.journal import Journal
-from holdfast.processes.bare.wire import VISIT
 from holdfast.processes.channel_server import Answer
+from holdfast.processes.stdlib_only.wire import VISIT
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.local_peer import ROOT, LocalPeer, user_of

@@ -22,7 +22,10 @@ from typing import Protocol
 from msgspec import Struct
 
 from holdfast.core.protocol.model import ExitStatus
-from holdfast.processes.bare.private_messages import (
+from holdfast.processes.output.log_files import AT_ONCE, Lane, close_file
+from holdfast.processes.output.output import WorkerStreams
+from holdfast.processes.spawner_process import SpawnerProcess
+from holdfast.processes.stdlib_only.private_messages import (
     BirthFailed,
     Exited,
     Message,
@@ -30,10 +33,7 @@ from holdfast.processes.bare.private_messages import (
     Signal,
     Started,
 )
-from holdfast.processes.bare.wire import PrivateConnection
-from holdfast.processes.output.log_files import AT_ONCE, Lane, close_file
-from holdfast.processes.output.output import WorkerStreams
-from holdfast.processes.spawner_process import SpawnerProcess
+from holdfast.processes.stdlib_only.wire import PrivateConnection
 from holdfast.runtime.loop import Loop
 
 TRY_AGAIN_S = 0.05

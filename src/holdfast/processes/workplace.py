@@ -56,9 +56,6 @@ from holdfast.core.node.io import (
 from holdfast.core.policy.config import JobConfig, Program
 from holdfast.core.protocol.model import Assignment, Endpoint, ErrorDetail, ExitStatus, Ranks
 from holdfast.processes import environment
-from holdfast.processes.bare import linux
-from holdfast.processes.bare import private_messages as messages
-from holdfast.processes.bare.wire import NO, STORE, VISIT, WAS_TOLD_TO_STOP, YES
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.commands import (
     STORE_HOST,
@@ -93,6 +90,9 @@ from holdfast.processes.post_mortem import PATIENCE_S, with_details, with_eviden
 from holdfast.processes.saving_news import SavingNews
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.starting import Starts
+from holdfast.processes.stdlib_only import linux
+from holdfast.processes.stdlib_only import private_messages as messages
+from holdfast.processes.stdlib_only.wire import NO, STORE, VISIT, WAS_TOLD_TO_STOP, YES
 from holdfast.processes.tethers import Tethers
 from holdfast.processes.zygote import warm_memory
 from holdfast.processes.zygote.imports_seen import ImportsSeen

@@ -27,7 +27,7 @@ from holdfast.elastic.multiprocessing import (
     start_processes,
 )
 from holdfast.elastic.multiprocessing.started_processes import StartedProcesses
-from holdfast.processes.bare import linux
+from holdfast.processes.stdlib_only import linux
 
 sys.path.append(str(Path(__file__).parents[1]))
 import entrypoints

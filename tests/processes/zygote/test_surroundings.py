@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from holdfast.processes import bare, zygote
+from holdfast.processes import stdlib_only, zygote
 
 FINDER = "type('Finder', (), {'find_spec': lambda *_: None})()"
 CHANGES = {
@@ -73,7 +73,7 @@ sys.__stdout__.write(json.dumps(found))
 
 
 def run(text: str, **values: object) -> str:
-    folders = [*zygote.__path__, *bare.__path__]
+    folders = [*zygote.__path__, *stdlib_only.__path__]
     text = text.format(folders=folders, count=len(folders), **values)
     done = subprocess.run(
         [sys.executable, "-c", text],

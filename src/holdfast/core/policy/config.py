@@ -205,7 +205,7 @@ class Oversight(Struct, frozen=True):
     """What is looked at while workers run."""
 
     stacks: bool = True
-    """Whether workers can be asked where they are (`processes.bare.stack_handler`)."""
+    """Whether workers can be asked where they are (`processes.stdlib_only.stack_handler`)."""
     hang: HangPolicy = "warn"
     """What is done about a job that stands still (`core.policy.hangs`)."""
     hang_after_s: float = 300.0

@@ -34,9 +34,9 @@ from holdfast.elastic.multiprocessing.result import RunProcsResult
 from holdfast.elastic.multiprocessing.signals import held_back, raise_on_signals
 from holdfast.elastic.multiprocessing.started_processes import Exit, Start, StartedProcesses
 from holdfast.elastic.multiprocessing.streams import StreamPlans
-from holdfast.processes.bare.private_messages import Execute, ForkYourself
 from holdfast.processes.environment import without_secrets
 from holdfast.processes.spawner_process import SpawnerProcess
+from holdfast.processes.stdlib_only.private_messages import Execute, ForkYourself
 
 __all__ = ["MultiprocessContext", "PContext", "RunProcsResult", "SubprocessContext"]
 

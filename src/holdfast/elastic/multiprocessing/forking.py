@@ -21,10 +21,10 @@ import weakref
 from functools import partial
 from multiprocessing.process import BaseProcess
 
-from holdfast.processes.bare import linux, private_names
-from holdfast.processes.bare.private_messages import ForkYourself, Message
 from holdfast.processes.spawner import births, spawner
 from holdfast.processes.spawner_process import SpawnerProcess, run_spawner
+from holdfast.processes.stdlib_only import linux, private_names
+from holdfast.processes.stdlib_only.private_messages import ForkYourself, Message
 
 _starting = threading.Lock()
 """Else a spawner could inherit another's socket, and hold it open after that one's end."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from holdfast.elastic.multiprocessing import forking
 from holdfast.elastic.multiprocessing.warm_plan import WarmPlan
-from holdfast.processes.bare import linux
 from holdfast.processes.spawner_process import SpawnerProcess
+from holdfast.processes.stdlib_only import linux
 
 MOST_IDLE = 2
 MOST_FINDINGS = 100

@@ -30,13 +30,13 @@ from holdfast.elastic.multiprocessing import nursery
 from holdfast.elastic.multiprocessing.between_threads import News, Relay, Reply
 from holdfast.elastic.multiprocessing.nursery import Nest
 from holdfast.elastic.multiprocessing.warming import Warming, forked, in_parts, to_fork
-from holdfast.processes.bare import private_messages as messages
 from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import LogFile
 from holdfast.processes.output.output import StreamPlan, Surroundings, open_planned
 from holdfast.processes.spawner.births import close_all
 from holdfast.processes.spawner_process import SpawnerProcess
+from holdfast.processes.stdlib_only import private_messages as messages
 from holdfast.runtime.loop import Cancellable, EventLoop
 from holdfast.runtime.thread_calls import ThreadCalls
 

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from holdfast.core.protocol.preload_steps import module_of
 from holdfast.processes import environment
-from holdfast.processes.bare import private_names
+from holdfast.processes.stdlib_only import private_names
 from holdfast.processes.zygote import function_imports, preload
 from holdfast.processes.zygote.reading.places import installed_folders
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from holdfast.core.protocol.preload_steps import module_of, without
 from holdfast.elastic.multiprocessing.nursery import Nest
 from holdfast.elastic.multiprocessing.warm_plan import WarmPlan
-from holdfast.processes.bare import private_messages as messages
+from holdfast.processes.stdlib_only import private_messages as messages
 from holdfast.runtime.loop import Cancellable, EventLoop
 
 MOST_ATTEMPTS = 8

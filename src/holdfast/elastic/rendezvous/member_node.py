@@ -50,8 +50,8 @@ from holdfast.node.engine import Engine
 from holdfast.node.meeting import Means, add_network
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
-from holdfast.processes.bare import linux
 from holdfast.processes.host.reserved_ports import ReservedPort
+from holdfast.processes.stdlib_only import linux
 from holdfast.registers.register import Register
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Cancellable, EventLoop

@@ -9,7 +9,7 @@ Rules
    of a hang anyway are they taken, and of one worker at each place: the others are the same.
 4. It dies with the agent, and its text is foreign: what is not understood counts as none.
 
-Workers permit it (`bare.linux.permit_agent`). Everything here is for a lane of its own.
+Workers permit it (`stdlib_only.linux.permit_agent`). Everything here is for a lane of its own.
 """
 
 from __future__ import annotations

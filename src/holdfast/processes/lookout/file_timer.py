@@ -22,8 +22,8 @@ from tempfile import gettempdir
 
 import msgspec
 
-from holdfast.processes.bare import linux
 from holdfast.processes.output.log_files import Lane
+from holdfast.processes.stdlib_only import linux
 from holdfast.processes.timer_pipe import TimerLine, TimerPipe, make_pipe, read_line, remove_pipe
 from holdfast.runtime.loop import Cancellable, Loop
 

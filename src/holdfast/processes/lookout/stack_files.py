@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from holdfast.core.protocol.bounds import clean_lines
-from holdfast.processes.bare.stack_handler import VARIABLE
 from holdfast.processes.output.log_files import Lane
+from holdfast.processes.stdlib_only.stack_handler import VARIABLE
 from holdfast.runtime.loop import Loop
 
 SIGNAL = signal.SIGRTMAX - 3

@@ -1,6 +1,6 @@
 """Where all workers of this node are, at one moment: asked for, read, written beside the logs.
 
-Each worker has a handler, put in before its program began (`processes.bare.stack_handler`), that
+Each worker has a handler, put in before its program began (`stdlib_only.stack_handler`), that
 appends the stacks of its threads to memory of ours when it gets a signal. The signal is sent to a
 process only while it is pinned, below our spawner and catching it. Nobody tells when a handler is
 done, so what it wrote is read when it has not grown between two looks. Who has not answered by then
@@ -36,11 +36,11 @@ from holdfast.core.policy.stacks import (
     where,
     without_own_frames,
 )
-from holdfast.processes.bare import linux
 from holdfast.processes.lookout import kernel
 from holdfast.processes.lookout.debugger import Debugger
 from holdfast.processes.lookout.flight_records import keep
 from holdfast.processes.lookout.stack_files import SIGNAL, LookMeans, StackFiles
+from holdfast.processes.stdlib_only import linux
 
 if TYPE_CHECKING:
     from holdfast.processes.lookout.lookout import Watched

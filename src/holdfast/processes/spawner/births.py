@@ -9,8 +9,8 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or __package__:
-    from holdfast.processes.bare import linux
-    from holdfast.processes.bare.private_messages import Execute
+    from holdfast.processes.stdlib_only import linux
+    from holdfast.processes.stdlib_only.private_messages import Execute
 else:
     import linux
 

@@ -34,10 +34,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING or __package__:
     from collections.abc import Callable
 
-    from holdfast.processes.bare import linux, wire
-    from holdfast.processes.bare import private_messages as messages
     from holdfast.processes.spawner import births, guardian, zygote_process
     from holdfast.processes.spawner.births import close_all
+    from holdfast.processes.stdlib_only import linux, wire
+    from holdfast.processes.stdlib_only import private_messages as messages
 else:
     import births
     import guardian

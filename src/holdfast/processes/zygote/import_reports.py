@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     WhenLoaded = dict[str, Callable[[ModuleType], str]]
 
-    from holdfast.processes.bare import private_names
+    from holdfast.processes.stdlib_only import private_names
     from holdfast.processes.zygote import surroundings
 else:
     import private_names

@@ -32,8 +32,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.processes.bare import linux
-    from holdfast.processes.bare import private_messages as messages
+    from holdfast.processes.stdlib_only import linux
+    from holdfast.processes.stdlib_only import private_messages as messages
     from holdfast.processes.zygote import (
         fitness,
         generators,

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from holdfast.processes.bare import linux, private_names, stack_handler
-    from holdfast.processes.bare.private_messages import InCommon, NamedFields, WarmWorker
+    from holdfast.processes.stdlib_only import linux, private_names, stack_handler
+    from holdfast.processes.stdlib_only.private_messages import InCommon, NamedFields, WarmWorker
     from holdfast.processes.zygote import import_reports
     from holdfast.processes.zygote.leaving import Leaving
 else:
@@ -52,7 +52,7 @@ OWN_MODULES = (
     "leaving", "stack_handler", "generators",
 )  # fmt: skip
 _HERE = os.path.dirname(os.path.abspath(__file__))
-OWN_FOLDERS = (_HERE, os.path.join(os.path.dirname(_HERE), "bare"))
+OWN_FOLDERS = (_HERE, os.path.join(os.path.dirname(_HERE), "stdlib_only"))
 PROGRAM_IS_NO_SOURCE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 

@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.processes.bare import linux, private_names, wire
-    from holdfast.processes.bare import private_messages as messages
+    from holdfast.processes.stdlib_only import linux, private_names, wire
+    from holdfast.processes.stdlib_only import private_messages as messages
     from holdfast.processes.zygote import (
         environment_watch,
         fitness,

@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING or __package__:
     from collections.abc import Callable
 
-    from holdfast.processes.bare.private_messages import Message
+    from holdfast.processes.stdlib_only.private_messages import Message
 else:
     from private_messages import Message
 

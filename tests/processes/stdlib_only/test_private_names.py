@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.processes.bare import private_names
+from holdfast.processes.stdlib_only import private_names
 
 from ...taking_away import TAKE_AWAY, taking_away
 
 SOURCE = Path(holdfast.__file__).parent
-NEIGHBOURS = (SOURCE / "processes" / "bare", SOURCE / "processes" / "zygote")
+NEIGHBOURS = (SOURCE / "processes" / "stdlib_only", SOURCE / "processes" / "zygote")
 DEADLINE_S = 60.0
 
 
@@ -403,7 +403,7 @@ OF_OTHER_PACKAGES = {
 def test_nothing_else_takes_a_private_name() -> None:
     texts = {path: path.read_text() for path in SOURCE.rglob("*.py")}
     own = {name for text in texts.values() for name in own_names(ast.parse(text))}
-    del texts[SOURCE / "processes" / "bare" / "private_names.py"]
+    del texts[SOURCE / "processes" / "stdlib_only" / "private_names.py"]
     own |= OF_OTHER_PACKAGES
     found = {str(path): names for path, text in texts.items() if (names := takes(text, own))}
     assert not found

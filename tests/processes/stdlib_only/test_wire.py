@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.processes.bare.private_messages import Message
-from holdfast.processes.bare.wire import MAX_DESCRIPTORS, PrivateConnection
+from holdfast.processes.stdlib_only.private_messages import Message
+from holdfast.processes.stdlib_only.wire import MAX_DESCRIPTORS, PrivateConnection
 
 
 class Parcel(Message):

@@ -3,7 +3,7 @@
 Rules
 1. Here is the only place: nothing else in Holdfast takes a private name of the interpreter or of
    its standard library, nor a part of `multiprocessing` that has no page in the manual.
-   `tests/processes/bare/test_private_names.py` looks for them, and has a test for each name.
+   `tests/processes/stdlib_only/test_private_names.py` looks for them, and has a test for each name.
 2. Each has one function, which says what it is for and declares the names with `uses`.
 3. A name that is gone breaks nothing by surprise. Where there is another way, the function here
    takes it (`SPEED`); else `why_not` says so beforehand: workers start cold, and functions are

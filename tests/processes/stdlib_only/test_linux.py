@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.processes.bare import linux
+from holdfast.processes.stdlib_only import linux
 
 from ...timers_of_processes import timers_of
 from ...waiting import DEADLINE_S, until
@@ -61,7 +61,7 @@ def test_a_process_is_read_whatever_its_name(start) -> None:
     process = start(
         """
         import sys
-        from holdfast.processes.bare import linux
+        from holdfast.processes.stdlib_only import linux
         print(linux.set_title(sys.argv[1]), flush=True)
         sys.stdin.read()
         """,
@@ -128,7 +128,7 @@ def test_everything_below_a_subreaper_is_killed_and_reaped(start, is_running) ->
     process = start(
         """
         import os, signal, sys
-        from holdfast.processes.bare import linux
+        from holdfast.processes.stdlib_only import linux
 
         linux.set_subreaper()
         pids = []
@@ -166,7 +166,7 @@ def test_a_process_knows_whether_it_has_children(start) -> None:
     process = start(
         """
         import os
-        from holdfast.processes.bare import linux
+        from holdfast.processes.stdlib_only import linux
         print(linux.has_children())
         child = os.fork()
         if child == 0:
@@ -185,7 +185,7 @@ def test_a_worker_has_a_session_descriptors_and_signals_of_its_own(start, tmp_pa
     process = start(
         """
         import os, signal, sys
-        from holdfast.processes.bare import linux
+        from holdfast.processes.stdlib_only import linux
 
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGUSR1, lambda *_: None)
@@ -217,7 +217,7 @@ def test_a_worker_dies_with_its_parent(start, is_running) -> None:
     process = start(
         """
         import os, signal, sys
-        from holdfast.processes.bare import linux
+        from holdfast.processes.stdlib_only import linux
 
         reader, writer = os.pipe()
         parent = os.getpid()
@@ -242,7 +242,7 @@ def test_a_worker_whose_parent_is_already_gone_never_runs(start) -> None:
     process = start(
         """
         import os
-        from holdfast.processes.bare import linux
+        from holdfast.processes.stdlib_only import linux
 
         child = os.fork()
         if child == 0:
@@ -258,7 +258,7 @@ def test_a_process_shows_the_command_and_environment_it_is_given(start) -> None:
     process = start(
         """
         import sys
-        from holdfast.processes.bare import linux
+        from holdfast.processes.stdlib_only import linux
 
         argv = ["python", "train.py", "--name", "x" * 5000]
         print(linux.show_as(argv, {"RANK": "3", "LONG": "y" * 200000}), flush=True)
@@ -279,7 +279,7 @@ def test_who_was_spared_is_killed_however_little_time_is_left_then(start, is_run
     process = start(
         """
         import os, signal, subprocess, sys
-        from holdfast.processes.bare import linux
+        from holdfast.processes.stdlib_only import linux
 
         linux.set_subreaper()
         linux.Patience.LIMIT_S = 1.0
@@ -323,7 +323,7 @@ def test_who_asks_for_a_subreaper_stays_what_it_was(start) -> None:
     process = start(
         """
         import os
-        from holdfast.processes.bare import linux
+        from holdfast.processes.stdlib_only import linux
 
         linux.set_subreaper()
         assert linux.has_subreaper()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.processes.bare import private_messages
-from holdfast.processes.bare.private_messages import (
+from holdfast.processes.stdlib_only import private_messages
+from holdfast.processes.stdlib_only.private_messages import (
     Execute,
     Exited,
     Fork,
