@@ -102,7 +102,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     gc.freeze()
     gc.enable()
     if layout:
-        agent.workplace.layout = layout
+        agent.supervisor.layout = layout
     try:
         outcome = agent.run(spawner, started)
         return exit_status.of_node(outcome.exit_status, outcome.asked, parsed.engine)

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.observe.journal import Journal
 from holdfast.processes.channel_server import Answer
 from holdfast.processes.stdlib_only.wire import VISIT
-from holdfast.processes.workplace import Workplace
+from holdfast.processes.supervisor import NodeSupervisor
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.local_peer import ROOT, LocalPeer, user_of
 from holdfast.runtime.loop import Loop
@@ -38,14 +38,16 @@ class FrontDoor:
     dashboard: AgentDashboard | None = None
     """Of this agent, if it has one."""
 
-    def __init__(self, loop: Loop, disk: Disk, workplace: Workplace, journal: Journal) -> None:
+    def __init__(
+        self, loop: Loop, disk: Disk, supervisor: NodeSupervisor, journal: Journal
+    ) -> None:
         self._loop, self._disk = loop, disk
-        self._workplace, self._journal = workplace, journal
+        self._supervisor, self._journal = supervisor, journal
         self._visits: Visits | None = None
         self._answering: Answering | None = None
         self._users: dict[int, str] = {}
         """The names of those whom the channel hears."""
-        workplace.on_visit = self.knocked
+        supervisor.on_visit = self.knocked
 
     def knocked(
         self, peer: LocalPeer, message: dict[str, Any], give: Callable[[bytes | Answer], None]
@@ -111,7 +113,7 @@ class FrontDoor:
         self._users = users
         self._answering = self._answering or Answering(
             self.engine,
-            self._workplace,
+            self._supervisor,
             self._journal,
             self._disk.lane("journal"),
             lambda: self.dashboard,

@@ -1,4 +1,4 @@
-"""A node without a workplace: the engine of `holdfast run`, with a board in place of processes.
+"""A node without a supervisor: the engine of `holdfast run`, with a board in place of processes.
 
 Where the core would start workers, the board shows the node's seat; where it would stop them, the
 board says that the round is over.
@@ -225,7 +225,7 @@ class MemberNode:
         log.log(self._level, "holdfast: %s", said)
         self.board.said = said
 
-    # What stands in for a workplace.
+    # What stands in for a supervisor.
 
     def release(self) -> None:
         """The caller has no further use for the node."""

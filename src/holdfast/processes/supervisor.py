@@ -132,7 +132,7 @@ class Running(Struct):
     told_to_stop: bool = False
 
 
-class Workplace:
+class NodeSupervisor:
     """The node's resources. `post` takes the events that come of using them."""
 
     def __init__(
@@ -284,7 +284,7 @@ class Workplace:
                 lease = messages.StopAndKillAt(stop_at=effect.stop_at, kill_at=effect.kill_at)
                 self._crew.request(lease)
             case _:
-                raise AssertionError(f"nothing that a workplace does: {effect}")
+                raise AssertionError(f"nothing that a supervisor does: {effect}")
 
     def _show_saving(self, effect: ShowSaving) -> None:
         """Show it first, and look then: whoever has not seen it has noted where it asked."""
@@ -554,7 +554,7 @@ class Workplace:
                 named = tuple(message.processes), tuple(message.forbidden)
                 self._post(ProcessesStuck(*named))
             case _:
-                raise AssertionError(f"nothing that a workplace is told: {message}")
+                raise AssertionError(f"nothing that a supervisor is told: {message}")
 
     def member_started(self, member: CrewMember) -> None:
         assert member.pid is not None
