@@ -56,7 +56,7 @@ from holdfast.node.event_feed import EventFeed, read_steps
 from holdfast.observe.goodput import RunningLedger
 from holdfast.observe.journal import Journal
 from holdfast.observe.story import StoryEvent
-from holdfast.processes.lookout.usage import (
+from holdfast.processes.monitoring.usage import (
     MachineUsage,
     ProcessUsage,
     UsageWatch,
@@ -70,7 +70,7 @@ from holdfast.runtime.disk import DiskLane
 if TYPE_CHECKING:
     from holdfast.core.policy.standings import WorkerStanding
     from holdfast.node.dashboard import AgentDashboard
-    from holdfast.processes.lookout.stacks import StackSnapshot
+    from holdfast.processes.monitoring.stacks import StackSnapshot
 
     Reply = Callable[[Answer], None]
 

@@ -70,8 +70,8 @@ from holdfast.processes.commands import (
 from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
-from holdfast.processes.lookout.lookout import Lookout, WatchedRound
-from holdfast.processes.lookout.stack_files import LookMeans
+from holdfast.processes.monitoring.lookout import Lookout, WatchedRound
+from holdfast.processes.monitoring.stack_files import LookMeans
 from holdfast.processes.orders import ProcessOrder, to_execute, to_fork
 from holdfast.processes.outbox import Outbox
 from holdfast.processes.output.console import Console
@@ -105,9 +105,9 @@ from holdfast.worker.draining import KEY
 if TYPE_CHECKING:
     from holdfast.core.policy.standings import WorkerStanding
     from holdfast.processes.channel_server import Later
-    from holdfast.processes.lookout.file_timer import FileTimer
-    from holdfast.processes.lookout.lookout import OnStacks
-    from holdfast.processes.lookout.stacks import StackSnapshot
+    from holdfast.processes.monitoring.file_timer import FileTimer
+    from holdfast.processes.monitoring.lookout import OnStacks
+    from holdfast.processes.monitoring.stacks import StackSnapshot
     from holdfast.processes.note_keeper import NoteKeeper
     from holdfast.runtime.local_peer import LocalPeer
 
@@ -192,7 +192,7 @@ class NodeSupervisor:
         self._crew.attach(loop)
 
     def _serve_file_timer(self) -> None:
-        from holdfast.processes.lookout.file_timer import VARIABLE, FileTimer, chosen_path
+        from holdfast.processes.monitoring.file_timer import VARIABLE, FileTimer, chosen_path
 
         path = chosen_path(os.environ.get(VARIABLE))
         self._shared_environment[VARIABLE] = path
@@ -467,7 +467,7 @@ class NodeSupervisor:
 
     def _locate_workers(self, round_number: int) -> None:
         def tell(snapshot: StackSnapshot | None) -> None:
-            from holdfast.processes.lookout.lookout import places_told
+            from holdfast.processes.monitoring.lookout import places_told
 
             groups, file = ((), "") if snapshot is None else (snapshot.groups(), snapshot.file)
             self._post(WorkersLocated(round_number, places_told(groups), file))

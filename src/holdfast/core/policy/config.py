@@ -221,7 +221,7 @@ class Oversight(Struct, frozen=True):
     run_s: float | None = None
     """How long the whole run may take, from the first round on, if there is a limit."""
     file_timer: bool = False
-    """Whether PyTorch's file timer is served (`processes.lookout.file_timer`)."""
+    """Whether PyTorch's file timer is served (`processes.monitoring.file_timer`)."""
     exit_s: float | None = None
     """How long a worker may take to exit once others have finished well, if there is a limit."""
     stuck_s: float = 0.0

@@ -37,8 +37,8 @@ from holdfast.core.policy.config import Oversight
 from holdfast.core.protocol.bounds import LINE_MOST, clean, cut
 from holdfast.core.protocol.messages import PLACES_MOST, StoodPlace
 from holdfast.core.protocol.model import Ranks
-from holdfast.processes.lookout.pages import RoundPages, Sign
-from holdfast.processes.lookout.stack_files import LookMeans, StackFiles
+from holdfast.processes.monitoring.pages import RoundPages, Sign
+from holdfast.processes.monitoring.stack_files import LookMeans, StackFiles
 from holdfast.runtime.loop import Cancellable
 from holdfast.worker.page import VARIABLE
 
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from holdfast.core.policy.stacks import StackGroup
     from holdfast.core.policy.standings import StepMarks, WorkerStanding
     from holdfast.core.policy.stragglers import PaceWatch
-    from holdfast.processes.lookout import stacks
-    from holdfast.processes.lookout.hang_looks import HangLooks
-    from holdfast.processes.lookout.held_looks import HeldLooks
-    from holdfast.processes.lookout.limits import Limit
+    from holdfast.processes.monitoring import stacks
+    from holdfast.processes.monitoring.hang_looks import HangLooks
+    from holdfast.processes.monitoring.held_looks import HeldLooks
+    from holdfast.processes.monitoring.limits import Limit
 
     OnStacks = Callable[[stacks.StackSnapshot | None], None]
     """None where no worker runs."""
@@ -216,7 +216,7 @@ class Lookout:
     def _begin_stacks(self, reason: str, wants_native: WantsNative | None, is_loaded: bool) -> None:
         if self._is_closed:
             return
-        from holdfast.processes.lookout import stacks
+        from holdfast.processes.monitoring import stacks
 
         asked, taken = self._running(), partial(self._on_taken, reason)
         self._taking = stacks.StackTaking(self._stacks, asked, self._means, taken, wants_native)
@@ -304,7 +304,7 @@ class Lookout:
         self._post(DeadlineMissed(*of, deadline, place, file, is_final))
 
     def _set_limits(self) -> None:
-        from holdfast.processes.lookout.limits import limits_of
+        from holdfast.processes.monitoring.limits import limits_of
 
         self._limit_timers = [
             self._means.loop.call_later(limit.after_s, self._limit_over, limit)
@@ -339,7 +339,7 @@ class Lookout:
 
     def scope_over(self, pid: int, scope: str) -> None:
         """A timer of this process ran out (`lookout.file_timer`)."""
-        from holdfast.processes.lookout.file_timer import worker_above
+        from holdfast.processes.monitoring.file_timer import worker_above
 
         find = partial(worker_above, pid, {one.pid for one in self._running()})
         self._means.look_lane.do(find, partial(self._end_scope_of, clean(scope)))
@@ -442,7 +442,7 @@ class Lookout:
             return
         if self._held_looks is None:
             from holdfast.core.policy.held import HeldTerms
-            from holdfast.processes.lookout.held_looks import HeldLooks
+            from holdfast.processes.monitoring.held_looks import HeldLooks
 
             watched = self._round.oversight
             terms = HeldTerms(watched.hang_after_s, watched.stuck_s, watched.held_look_s)
@@ -455,7 +455,7 @@ class Lookout:
 
     def _begin_hang_looks(self) -> HangLooks:
         from holdfast.core.policy.hangs import HangTerms
-        from holdfast.processes.lookout.hang_looks import HangLooks
+        from holdfast.processes.monitoring.hang_looks import HangLooks
 
         watched = self._round.oversight
         terms = HangTerms(watched.hang_after_s, watched.hang_unsaid_s, watched.hang_look_s)
@@ -516,7 +516,7 @@ def places_told(groups: Iterable[StackGroup]) -> tuple[StoodPlace, ...]:
 
 def _keep_record(environ: Mapping[str, str], worker: Watched, folder: Path) -> None:
     """In a lane."""
-    from holdfast.processes.lookout import flight_records
+    from holdfast.processes.monitoring import flight_records
 
     flight_records.keep(environ, worker.rank, worker.born_at, folder)
 
@@ -525,7 +525,7 @@ def load() -> bool:
     """In a lane: import what looks need, for whoever looks later."""
     import holdfast.core.policy.standings
     import holdfast.core.policy.stragglers
-    import holdfast.processes.lookout.hang_looks
-    import holdfast.processes.lookout.held_looks  # noqa: F401 - for whoever looks later
+    import holdfast.processes.monitoring.hang_looks
+    import holdfast.processes.monitoring.held_looks  # noqa: F401 - for whoever looks later
 
     return True

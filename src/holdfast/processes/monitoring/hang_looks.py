@@ -12,13 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.core.policy import hangs
-from holdfast.processes.lookout import kernel
-from holdfast.processes.lookout.pages import Sign
-from holdfast.processes.lookout.stacks import StackSnapshot
+from holdfast.processes.monitoring import kernel
+from holdfast.processes.monitoring.pages import Sign
+from holdfast.processes.monitoring.stacks import StackSnapshot
 from holdfast.processes.output.log_files import Lane
 
 if TYPE_CHECKING:
-    from holdfast.processes.lookout.lookout import Watched
+    from holdfast.processes.monitoring.lookout import Watched
 
 
 class HangLooks:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.processes.lookout.pages import RoundPages
+from holdfast.processes.monitoring.pages import RoundPages
 from holdfast.worker import page as layout
 from holdfast.worker.progress import expires
 

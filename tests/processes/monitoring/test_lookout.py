@@ -11,8 +11,8 @@ import pytest
 from holdfast.core.node.io import AgentEvent, StepReported
 from holdfast.core.policy.standings import WorkerStanding
 from holdfast.core.protocol.model import Ranks
-from holdfast.processes.lookout.lookout import Lookout, WatchedRound
-from holdfast.processes.lookout.stack_files import LookMeans
+from holdfast.processes.monitoring.lookout import Lookout, WatchedRound
+from holdfast.processes.monitoring.stack_files import LookMeans
 from holdfast.processes.output.log_files import AT_ONCE
 from holdfast.runtime.loop import EventLoop
 from holdfast.worker.page import AT, DONE, HAS_STEP, STEP, VARIABLE, open_page

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from holdfast.processes.lookout import usage
-from holdfast.processes.lookout.usage import UsageWatch, look_at_machine, read_accelerators
+from holdfast.processes.monitoring import usage
+from holdfast.processes.monitoring.usage import UsageWatch, look_at_machine, read_accelerators
 
 from ...waiting import once
 

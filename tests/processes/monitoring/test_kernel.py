@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.processes.lookout.kernel import KernelView, look, look_with_children
+from holdfast.processes.monitoring.kernel import KernelView, look, look_with_children
 
 DEADLINE_S = 60
 

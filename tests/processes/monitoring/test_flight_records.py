@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.processes.lookout import flight_records
-from holdfast.processes.lookout.flight_records import keep
+from holdfast.processes.monitoring import flight_records
+from holdfast.processes.monitoring.flight_records import keep
 
 RECORD = b"\x80\x04a pickle that nobody opens"
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from holdfast.core.policy.stacks import read_stack
-from holdfast.processes.lookout import debugger
+from holdfast.processes.monitoring import debugger
 
 DEADLINE_S = 60
 PROGRAM = "import os\ndef load_batch():\n    os.read(0, 1)\nload_batch()\n"
@@ -76,7 +76,7 @@ def test_it_dies_with_the_agent(tmp_path: Path) -> None:
     program.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
     program.chmod(0o755)
     code = (
-        "from holdfast.processes.lookout import debugger\n"
+        "from holdfast.processes.monitoring import debugger\n"
         f"debugger.installed = lambda: {str(program)!r}\n"
         "debugger.Debugger().stack_of(1)\n"
     )

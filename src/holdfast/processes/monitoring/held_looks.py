@@ -12,7 +12,7 @@ from functools import partial
 
 from holdfast.core.policy import held
 from holdfast.core.protocol.bounds import LINE_MOST, cut
-from holdfast.processes.lookout import kernel
+from holdfast.processes.monitoring import kernel
 from holdfast.processes.output.log_files import Lane
 
 OnHeld = Callable[[held.HeldFinding, str], None]

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from holdfast.core.protocol.bounds import clean, cut
-from holdfast.processes.lookout import kernel
+from holdfast.processes.monitoring import kernel
 
 SMI = ("nvidia-smi", "--format=csv,noheader,nounits",
        "--query-gpu=index,utilization.gpu,memory.used,memory.total")  # fmt: skip

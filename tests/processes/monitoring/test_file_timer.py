@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.elastic.timer import FileTimerClient
-from holdfast.processes.lookout.file_timer import FileTimer, chosen_path, worker_above
+from holdfast.processes.monitoring.file_timer import FileTimer, chosen_path, worker_above
 from holdfast.processes.output.log_files import AT_ONCE
 from holdfast.runtime.loop import EventLoop
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from holdfast.core.policy.config import Oversight
-from holdfast.processes.lookout.pages import Sign
+from holdfast.processes.monitoring.pages import Sign
 
 IsLate = Callable[[Sign | None, int | None], bool]
 """Whether a worker with this sign, and this last step, is beyond the limit."""

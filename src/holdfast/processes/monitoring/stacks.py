@@ -36,14 +36,14 @@ from holdfast.core.policy.stacks import (
     where,
     without_own_frames,
 )
-from holdfast.processes.lookout import kernel
-from holdfast.processes.lookout.debugger import Debugger
-from holdfast.processes.lookout.flight_records import keep
-from holdfast.processes.lookout.stack_files import SIGNAL, LookMeans, StackFiles
+from holdfast.processes.monitoring import kernel
+from holdfast.processes.monitoring.debugger import Debugger
+from holdfast.processes.monitoring.flight_records import keep
+from holdfast.processes.monitoring.stack_files import SIGNAL, LookMeans, StackFiles
 from holdfast.processes.stdlib_only import linux
 
 if TYPE_CHECKING:
-    from holdfast.processes.lookout.lookout import Watched
+    from holdfast.processes.monitoring.lookout import Watched
 
 LOOK_AGAIN_S = 0.03
 PATIENCE_S = 1.0
