@@ -67,7 +67,6 @@ from holdfast.processes.commands import (
     program_file,
     program_folder,
 )
-from holdfast.processes.crew import Crew, CrewMember
 from holdfast.processes.host.oom import OutOfMemoryWatch
 from holdfast.processes.host.reserved_ports import ReservedPort, another_port
 from holdfast.processes.monitoring.lookout import Lookout, WatchedRound
@@ -87,6 +86,7 @@ from holdfast.processes.output.round_output import (
     standard_input,
 )
 from holdfast.processes.post_mortem import PATIENCE_S, with_details, with_evidence
+from holdfast.processes.process_group import GroupMember, ProcessGroup
 from holdfast.processes.saving_news import SavingNews
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.starting import Starts
@@ -188,8 +188,8 @@ class NodeSupervisor:
         self._imports = ImportsSeen(loop, self._import_lane, self._post, installed)
         if self.config.oversight.file_timer:
             self._serve_file_timer()
-        self._crew = Crew(process, self, self._log_lane)
-        self._crew.attach(loop)
+        self._group = ProcessGroup(process, self, self._log_lane)
+        self._group.attach(loop)
 
     def _serve_file_timer(self) -> None:
         from holdfast.processes.monitoring.file_timer import VARIABLE, FileTimer, chosen_path
@@ -208,7 +208,7 @@ class NodeSupervisor:
         self._notes.open(self.config.run_id, node, self._channel.name, self._hold_note)
 
     def _copied(self, descriptor: int) -> None:
-        self._crew.is_file(descriptor)
+        self._group.is_file(descriptor)
 
     def _close_file(self, descriptor: int) -> None:
         self.file_lane.do(partial(close_file, descriptor))
@@ -223,7 +223,7 @@ class NodeSupervisor:
         self._outbox.close()
         if self._file_timer is not None:
             self._file_timer.close()
-        self._crew.close()
+        self._group.close()
         self._imports.close()
         self._channel.close()
         self._memory.close()
@@ -247,9 +247,9 @@ class NodeSupervisor:
             case Remember():
                 self._remember(effect)
             case KillZygote():
-                self._crew.request(messages.SigkillZygote())
+                self._group.request(messages.SigkillZygote())
             case DropZygote():
-                self._crew.request(messages.CloseZygote())
+                self._group.request(messages.CloseZygote())
             case NoteSeat():
                 if self._notes is not None:
                     self._notes.put(effect)
@@ -275,14 +275,14 @@ class NodeSupervisor:
                 if self._lookout is not None:
                     self._lookout.find_unexited(ends=effect.ends)
             case ListStuck():
-                self._crew.request(messages.NameStuck())
+                self._group.request(messages.NameStuck())
             case EndSpawner():
                 self._end_spawner()
             case KillSpawner():
-                self._crew.kill_spawner()
+                self._group.kill_spawner()
             case SetDeadlines():
                 lease = messages.StopAndKillAt(stop_at=effect.stop_at, kill_at=effect.kill_at)
-                self._crew.request(lease)
+                self._group.request(lease)
             case _:
                 raise AssertionError(f"nothing that a supervisor does: {effect}")
 
@@ -323,13 +323,13 @@ class NodeSupervisor:
             self._hand_tethers_over()
 
     def _hand_tethers_over(self) -> None:
-        self._crew.request(messages.HoldTethers(), self._tethers.for_spawner())
+        self._group.request(messages.HoldTethers(), self._tethers.for_spawner())
 
     def _start_zygote(self, effect: StartZygote) -> None:
         names = environment.per_worker(self.config)
         folder = self._program_folder
         plan = plan_of(self.config.program, self.config.warm.preload)
-        self._crew.request(
+        self._group.request(
             messages.Preload(
                 interpreter=self._launch.interpreter[0],
                 env=self._shared_environment,
@@ -370,11 +370,11 @@ class NodeSupervisor:
             orders.insert(0, self._store_order(assignment.master))
         requests: Sequence[tuple[messages.Message, list[int]]]
         if effect.warm:
-            requests = list(to_fork(orders, self._shared_environment, self._crew.spawner_pid))
+            requests = list(to_fork(orders, self._shared_environment, self._group.spawner_pid))
         else:
             requests = [to_execute(order) for order in orders]
         for request, descriptors in requests:
-            self._crew.request(request, descriptors)
+            self._group.request(request, descriptors)
 
     def _signal_workers(self, effect: SignalWorkers) -> None:
         number, local_ranks = effect.signal, effect.local_ranks
@@ -387,13 +387,13 @@ class NodeSupervisor:
             worker.told_to_stop |= effect.stops
         shielded = self._shielded(number, told) if effect.stops else []
         others = [name for name in told if name not in shielded]
-        self._crew.signal(number, others, wakes=effect.stops)
+        self._group.signal(number, others, wakes=effect.stops)
         if shielded:
-            self._crew.signal(signal.SIGKILL, shielded)
+            self._group.signal(signal.SIGKILL, shielded)
 
     def _shielded(self, number: int, workers: Mapping[str, Running]) -> list[str]:
         """Those of them that only SIGKILL ends at once (`worker.shield`)."""
-        pids = {name: self._crew.members[name].pid for name in workers}
+        pids = {name: self._group.members[name].pid for name in workers}
         return [
             name
             for name, worker in workers.items()
@@ -405,12 +405,12 @@ class NodeSupervisor:
     def _kill_everything(self, round_number: int) -> None:
         self._killing = True
         self._starts.withdraw()
-        self._crew.request(messages.Kill(round=round_number))
+        self._group.request(messages.Kill(round=round_number))
 
     def _end_spawner(self) -> None:
         self._ending = self._killing = True
         self._starts.withdraw()
-        self._crew.request(messages.EndYourself())
+        self._group.request(messages.EndYourself())
 
     # Starting.
 
@@ -436,7 +436,7 @@ class NodeSupervisor:
             self._loop,
             self.file_lane,
             self._look_lane,
-            self._crew.spawner_pid,
+            self._group.spawner_pid,
             environ=self._shared_environment,
             debugs=self.config.oversight.stacks,
             is_python=self._launch.kind != "command",
@@ -501,7 +501,7 @@ class NodeSupervisor:
         name = f"{round_number}:{local_rank}"
         opened = output.open(ready)
         self._workers[name] = Running(round_number, ranks, ready.error_file)
-        streams = self._crew.enrol(name, opened)
+        streams = self._group.add(name, opened)
         descriptors = [standard_input(local_rank), *streams, *self._tethers.for_worker()]
         return ProcessOrder(
             name=name,
@@ -530,7 +530,7 @@ class NodeSupervisor:
             ],
         )
 
-    # What the crew tells.
+    # What the group tells.
 
     def spawner_said(self, message: messages.Message) -> None:
         match message:
@@ -548,7 +548,7 @@ class NodeSupervisor:
                 self._killing = True  # It ends by our doing, and the store with it.
                 self._starts.withdraw()
                 shielded = self._shielded(signal.SIGTERM, self._workers)
-                self._crew.signal(signal.SIGKILL, shielded)
+                self._group.signal(signal.SIGKILL, shielded)
                 self._post(LeaseRanOut())
             case messages.Stuck():
                 named = tuple(message.processes), tuple(message.forbidden)
@@ -556,7 +556,7 @@ class NodeSupervisor:
             case _:
                 raise AssertionError(f"nothing that a supervisor is told: {message}")
 
-    def member_started(self, member: CrewMember) -> None:
+    def member_started(self, member: GroupMember) -> None:
         assert member.pid is not None
         worker = self._workers[member.name]
         self._by_pid[member.pid] = worker
@@ -564,7 +564,7 @@ class NodeSupervisor:
             self._lookout.born(worker.ranks, member.pid)
         self._post(WorkerStarted(worker.round, worker.ranks.local_rank, member.pid))
 
-    def member_exited(self, member: CrewMember, status: int) -> None:
+    def member_exited(self, member: GroupMember, status: int) -> None:
         assert member.pid is not None
         worker = self._workers[member.name]
         self._channel.take_all()  # The last word comes before the end.
@@ -609,7 +609,7 @@ class NodeSupervisor:
         if not self._killing:
             self._post(StoreFailed(how))
 
-    def member_failed(self, member: CrewMember, error: str) -> None:
+    def member_failed(self, member: GroupMember, error: str) -> None:
         worker = self._workers[member.name]
         detail = ErrorDetail(message=f"the process could not be made: {error}")
         self._post_not_made(worker.round, worker.ranks.local_rank, detail)
@@ -669,7 +669,7 @@ class NodeSupervisor:
     def _close_round(self) -> None:
         """Nothing of the round is left: take the last of its output and close its files."""
         self._starts.withdraw()
-        self._crew.dismiss()
+        self._group.dismiss()
         self._workers.clear()
         self._by_pid.clear()
         self._store_started = False

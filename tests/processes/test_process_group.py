@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.processes.crew import Crew, CrewMember
+from holdfast.processes.process_group import GroupMember, ProcessGroup
 from holdfast.processes.spawner_process import SpawnerProcess, start_spawner
 from holdfast.processes.stdlib_only.private_messages import Message, NameStuck
 from holdfast.runtime.loop import EventLoop
@@ -20,15 +20,15 @@ from ..waiting import loop_until
 
 
 class Stage:
-    """A spawner, a crew without members, and what was heard from it."""
+    """A spawner, a group without members, and what was heard from it."""
 
     def __init__(self) -> None:
         self.loop = EventLoop()
         self.heard: list[Message] = []
         self.ended: list[str] = []
         process = start_spawner(zygote=False)
-        self.crew = Crew(process, self)
-        self.crew.attach(self.loop)
+        self.group = ProcessGroup(process, self)
+        self.group.attach(self.loop)
 
     def spawner_said(self, message: Message) -> None:
         self.heard.append(message)
@@ -36,19 +36,19 @@ class Stage:
     def spawner_ended(self, how: str) -> None:
         self.ended.append(how)
 
-    def member_started(self, member: CrewMember) -> None:
+    def member_started(self, member: GroupMember) -> None:
         raise AssertionError(member)
 
-    def member_exited(self, member: CrewMember, status: int) -> None:
+    def member_exited(self, member: GroupMember, status: int) -> None:
         raise AssertionError(member, status)
 
-    def member_failed(self, member: CrewMember, error: str) -> None:
+    def member_failed(self, member: GroupMember, error: str) -> None:
         raise AssertionError(member, error)
 
     def close(self) -> None:
         if not self.ended:
-            self.crew.close()
-            self.crew.reap()
+            self.group.close()
+            self.group.reap()
         self.loop.close()
 
 
@@ -62,7 +62,7 @@ def stage() -> Iterator[Stage]:
 def test_what_can_never_be_sent_ends_the_spawner_and_is_named(stage: Stage) -> None:
     closed = os.open(os.devnull, os.O_RDWR)
     os.close(closed)
-    stage.crew.request(NameStuck(), [closed])
+    stage.group.request(NameStuck(), [closed])
     os.dup2(0, closed)  # So that there is something to close with the connection.
     loop_until(stage.loop, lambda: stage.ended)
     assert stage.ended == ["could not be asked: Bad file descriptor"]
@@ -73,7 +73,7 @@ def test_what_can_never_be_sent_ends_the_spawner_and_is_named(stage: Stage) -> N
 CROWDED = """
 import os, resource, socket
 from holdfast.runtime.loop import EventLoop
-from holdfast.processes.crew import Crew
+from holdfast.processes.process_group import ProcessGroup
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.stdlib_only.private_messages import NameStuck
 from holdfast.processes.stdlib_only.wire import PrivateConnection
@@ -81,8 +81,8 @@ from holdfast.processes.stdlib_only.wire import PrivateConnection
 ours, theirs = socket.socketpair()
 crowded, emptied = socket.socketpair()
 loop, spawner = EventLoop(), PrivateConnection(theirs)
-crew = Crew(SpawnerProcess(os.getpid(), ours), None)
-crew.attach(loop)
+group = ProcessGroup(SpawnerProcess(os.getpid(), ours), None)
+group.attach(loop)
 if os.geteuid() == 0:
     os.setuid(65534)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -98,7 +98,7 @@ def empty():
 
 received = []
 loop.add_reader(theirs, lambda: received.extend(spawner.receive()))
-crew.request(NameStuck(), [os.dup(0)])
+group.request(NameStuck(), [os.dup(0)])
 assert not received
 for turn in range(5):
     loop.call_later(0.1, empty)
@@ -132,24 +132,24 @@ def test_a_spawner_that_has_hung_up_and_is_slow_to_end_holds_up_nobody(stage: St
         numbers = (theirs.fileno(), reading)
         command = [sys.executable, "-c", HUNG_UP, *map(str, numbers)]
         slow = subprocess.Popen(command, pass_fds=numbers)
-    crew = Crew(SpawnerProcess(slow.pid, ours), stage)
-    crew.attach(stage.loop)
+    group = ProcessGroup(SpawnerProcess(slow.pid, ours), stage)
+    group.attach(stage.loop)
     loop_until(stage.loop, lambda: ours.fileno() < 0)  # It was seen to hang up.
     assert stage.ended == []
     os.write(writing, b"x")
     loop_until(stage.loop, lambda: stage.ended)
     assert stage.ended == ["ended with exit code 7"]
     slow.returncode = 7  # It was reaped.
-    crew.close()
-    stage.crew.close()
-    stage.crew.reap()
+    group.close()
+    stage.group.close()
+    stage.group.reap()
     os.close(reading)
     os.close(writing)
 
 
 def test_the_end_of_a_spawner_is_told_with_how_it_came(stage: Stage) -> None:
-    stage.crew.kill_spawner()
-    stage.crew.request(NameStuck())
+    stage.group.kill_spawner()
+    stage.group.request(NameStuck())
     loop_until(stage.loop, lambda: stage.ended)
     (how,) = stage.ended
     assert how.startswith("was killed by")

@@ -43,7 +43,7 @@ _FOR_NOW = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
 """The kernel takes nothing now: too many descriptors of this user are on their way, say."""
 
 
-class CrewMember(Struct):
+class GroupMember(Struct):
     """A process that was asked for."""
 
     name: str
@@ -51,32 +51,32 @@ class CrewMember(Struct):
     pid: int | None = None
 
 
-class CrewListener(Protocol):
-    """Whoever the crew works for."""
+class GroupListener(Protocol):
+    """Whoever the group works for."""
 
-    def member_started(self, member: CrewMember) -> None: ...
+    def member_started(self, member: GroupMember) -> None: ...
 
-    def member_exited(self, member: CrewMember, status: int) -> None:
+    def member_exited(self, member: GroupMember, status: int) -> None:
         """Its output is in. `status` is the exit code, or minus the signal's number."""
 
-    def member_failed(self, member: CrewMember, error: str) -> None:
+    def member_failed(self, member: GroupMember, error: str) -> None:
         """It could not be made."""
 
     def spawner_said(self, message: Message) -> None:
         """Anything that is not about a member."""
 
     def spawner_ended(self, how: str) -> None:
-        """Nothing of the crew is left, unless the spawner was killed from outside."""
+        """Nothing of the group is left, unless the spawner was killed from outside."""
 
 
-class Crew:
+class ProcessGroup:
     """The members, and the spawner that is their parent, seen from whoever started it."""
 
     def __init__(
-        self, process: SpawnerProcess, listener: CrewListener, lane: Lane = AT_ONCE
+        self, process: SpawnerProcess, listener: GroupListener, lane: Lane = AT_ONCE
     ) -> None:
         """`lane` is where files are closed that were handed to members."""
-        self.members: dict[str, CrewMember] = {}
+        self.members: dict[str, GroupMember] = {}
         self.spawner_pid = process.pid
         self._connection = PrivateConnection(process.socket)
         self._connection.close_sent = self._close_sent
@@ -91,12 +91,12 @@ class Crew:
 
     # The members.
 
-    def enrol(self, name: str, streams: WorkerStreams) -> list[int]:
+    def add(self, name: str, streams: WorkerStreams) -> list[int]:
         """Take in a process that is about to be asked for; returns its stdout and stderr.
 
         They are for the request that starts it, which closes them.
         """
-        self.members[name] = CrewMember(name, streams)
+        self.members[name] = GroupMember(name, streams)
         ends = streams.hand_over()
         self._files |= {
             end for end, is_file in zip(ends, streams.are_files, strict=True) if is_file
