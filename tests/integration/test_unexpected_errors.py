@@ -109,7 +109,7 @@ def test_in_the_clean_up_of_a_job_that_went_well(start_program: StartJob, place:
 
 
 def test_in_the_clean_up_after_another(start_program: StartJob) -> None:
-    planted = f"{IN_THE_LOOP}\nWorkplace.close = lambda self: [][0]"
+    planted = f"{IN_THE_LOOP}\nNodeSupervisor.close = lambda self: [][0]"
     job = start(start_program, planted)
     job.until_files("began.0", "began.1")
     (job.folder / "fail").touch()
@@ -120,7 +120,7 @@ def test_in_the_clean_up_after_another(start_program: StartJob) -> None:
 
 
 def test_a_clean_up_that_never_ends_is_ended(start_program: StartJob) -> None:
-    planted = f"{IN_THE_LOOP}\nfailing.LAST_S = 1\nWorkplace.close = never_end"
+    planted = f"{IN_THE_LOOP}\nfailing.LAST_S = 1\nNodeSupervisor.close = never_end"
     job = start(start_program, planted)
     job.until_files("began.0", "began.1")
     (job.folder / "fail").touch()
