@@ -26,8 +26,8 @@ from holdfast.processes.output.log_files import AT_ONCE, Lane, close_file
 from holdfast.processes.output.output import WorkerStreams
 from holdfast.processes.spawner_process import SpawnerProcess
 from holdfast.processes.stdlib_only.private_messages import (
-    BirthFailed,
     Exited,
+    ForkFailed,
     Message,
     OfWorker,
     Signal,
@@ -132,7 +132,7 @@ class ProcessGroup:
             case Exited():
                 member.streams.drain_now()
                 self._listener.member_exited(member, message.status)
-            case BirthFailed():
+            case ForkFailed():
                 self._listener.member_failed(member, message.error)
 
     # The spawner.

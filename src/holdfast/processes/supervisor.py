@@ -602,7 +602,7 @@ class NodeSupervisor:
             case messages.Exited():
                 status = ExitStatus.from_wait_status(message.status)
                 self._on_store_lost(f"ended with {status}")
-            case messages.BirthFailed():
+            case messages.ForkFailed():
                 self._on_store_lost(f"could not be made: {message.error}")
 
     def _on_store_lost(self, how: str) -> None:

@@ -242,7 +242,7 @@ class Exited(OfWorker):
     """The exit code, or minus the signal's number."""
 
 
-class BirthFailed(OfWorker):
+class ForkFailed(OfWorker):
     """It could not be made."""
 
     error: str

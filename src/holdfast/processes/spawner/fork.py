@@ -18,7 +18,7 @@ else:
 def fork_shielded() -> int:
     """Fork a child that no signal reaches before it has reset what we ignore.
 
-    Else one that is sent right after its birth would be lost on it. It lifts the shield
+    Else one that is sent right after the fork would be lost on it. It lifts the shield
     itself (`linux.reset_signals`), and what was sent meanwhile is delivered then.
     """
     before = linux.block_signals()
