@@ -30,7 +30,7 @@ from holdfast.processes.zygote.reading.values import Absent, Scope, Unforeseeabl
 from holdfast.processes.zygote.reading.variables import variables_set
 
 ROOT_LOGGER = "logger root"
-"""As `surroundings.py` has it."""
+"""As `process_state.py` has it."""
 
 
 class PreloadPlan(NamedTuple):

@@ -13,7 +13,7 @@ Rules
    rejected with the reason, and another zygote does without it.
 5. What workers are known to import late is imported too, after the steps, if it makes no difference
    when it is: if nothing of it can show before its time, and if it neither reads nor sets what the
-   program sets before it comes to it (`surroundings.py`). A module that does not stop the others:
+   program sets before it comes to it (`process_state.py`). A module that does not stop the others:
    it is named, with those around it, and another zygote leaves them out.
 6. What was imported ahead serves as it is. Nothing is ever imported a second time: what a library
    has registered or opened would be there twice.
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from holdfast.processes.zygote import (
         fitness,
         generators,
+        process_state,
         put_right,
         run_as_main,
-        surroundings,
     )
     from holdfast.processes.zygote.environment_watch import EnvironmentWatch
 else:
@@ -47,8 +47,8 @@ else:
     import generators
     import linux
     import private_messages as messages
+    import process_state
     import put_right
-    import surroundings
     from environment_watch import EnvironmentWatch
 
 LOOKED_AT = "locale", "logging", "random", "warnings"
@@ -63,7 +63,7 @@ READ_WHEN_COMPUTING = (
     "XLA_",
 )  # fmt: skip
 """And those that they read when something is first computed, which any import may do."""
-USED_UNSEEN = (*READ_WHEN_COMPUTING, surroundings.MODULE, surroundings.ALL)
+USED_UNSEEN = (*READ_WHEN_COMPUTING, process_state.MODULE, process_state.ALL)
 """Where the program sets one of these, no import is known to be without it."""
 
 
@@ -269,7 +269,7 @@ class Preloading:
         """What the program sets before it imports this, beside the steps, as far as is known."""
         sets = set(self._request.sets)
         if root in self._request.in_order:
-            sets = {name for name in sets if name.startswith(surroundings.LOGGER)}
+            sets = {name for name in sets if name.startswith(process_state.LOGGER)}
         return sets.union(self._request.under.get(root, ()))
 
     def _import_early(self, root: str, changed: set[str]) -> bool:
@@ -277,11 +277,11 @@ class Preloading:
         for module in LOOKED_AT:
             import_as_program(f"import {module}")
         footing, loaded = fitness.Footing(), len(sys.modules)
-        before, printed = surroundings.State(), self._printed.measure()
+        before, printed = process_state.State(), self._printed.measure()
         libraries = linux.mapped_libraries()
         self.watch.names_read = set()
         problem = ""
-        said = surroundings.Said()
+        said = process_state.Said()
         try:
             with said:
                 import_as_program(root if module_of(root) else f"import {root}")

@@ -48,7 +48,7 @@ else:
 
 OWN_MODULES = (
     "wire", "linux", "private_names", "fitness", "zygote_server", "run_as_main", "preloading",
-    "environment_watch", "put_right", "surroundings", "import_reports", "private_messages",
+    "environment_watch", "put_right", "process_state", "import_reports", "private_messages",
     "leaving", "stack_handler", "generators",
 )  # fmt: skip
 _HERE = os.path.dirname(os.path.abspath(__file__))

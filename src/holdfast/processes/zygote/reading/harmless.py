@@ -179,7 +179,7 @@ LATER = frozenset({
     "warnings.simplefilter", *SAYS,
 })  # fmt: skip
 """What an import behind it may notice, or show, but what sets no variable and no module path. What
-is imported from there on is imported ahead where it makes no difference (`surroundings.py`)."""
+is imported from there on is imported ahead where it makes no difference (`process_state.py`)."""
 FILTERS = frozenset({"warnings.filterwarnings", "warnings.simplefilter"})
 
 LEAVES = frozenset({"builtins.exit", "builtins.quit", "os._exit", "os.abort", "sys.exit"})

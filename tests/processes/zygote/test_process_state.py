@@ -61,7 +61,7 @@ SETTINGS = {
 LOOK = """
 import json, locale, logging, random, sys
 sys.path[:0] = {folders!r}
-from surroundings import State
+from process_state import State
 del sys.path[:{count}]
 found = []
 for statement in {statements!r}:
