@@ -8,7 +8,7 @@ Rules
    there*, in the middle of that import. Workers are forked at that very place and go on from it:
    what came before is shared, and nothing is imported twice or in another order.
 3. There are two exceptions. What a package keeps of its rank and is known can be put right in each
-   worker (`put_right.py`); and a module that the user named (`--preload`) may read what it likes.
+   worker (`fork_fixups.py`); and a module that the user named (`--preload`) may read what it likes.
 4. If an import leaves behind what workers would share or lose, it is too late to stop. The step is
    rejected with the reason, and another zygote does without it.
 5. What workers are known to import late is imported too, after the steps, if it makes no difference
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from holdfast.processes.stdlib_only import private_messages as messages
     from holdfast.processes.zygote import (
         fitness,
+        fork_fixups,
         generators,
         process_state,
-        put_right,
         run_as_main,
     )
     from holdfast.processes.zygote.environment_watch import EnvironmentWatch
 else:
     import fitness
+    import fork_fixups
     import generators
     import linux
     import private_messages as messages
     import process_state
-    import put_right
     from environment_watch import EnvironmentWatch
 
 LOOKED_AT = "locale", "logging", "random", "warnings"
@@ -82,7 +82,7 @@ class Preloading:
     ) -> None:
         self.watch = EnvironmentWatch(request.per_worker_names, request.always_set, self._asked)
         self.own_tree = fitness.OwnTree(request.own_folders, self.ask, request.not_own)
-        self.put_right = put_right.PutRight()
+        self.fixups = fork_fixups.ForkFixups()
         self.generators = generators.Generators()
         self.set: dict[str, str | None] = {}
         """Variables that were set as the program will set them; None: removed."""
@@ -194,7 +194,7 @@ class Preloading:
     def _import(self, step: str) -> str:
         self._footing = fitness.Footing()
         before, loaded, started = self._printed.measure(), len(sys.modules), time.monotonic()
-        asked = len(self.put_right.modules)
+        asked = len(self.fixups.modules)
         problem = ""
         try:
             import_as_program(step)
@@ -206,7 +206,7 @@ class Preloading:
         after = self._printed.measure()
         if os.fsencode(fitness.FOLDER) in self._printed.errors_since(before):
             problem = problem or "it warns about the line that imports it"
-        if after != before and len(self.put_right.modules) > asked:
+        if after != before and len(self.fixups.modules) > asked:
             problem = problem or "it prints when imported, which may depend on its rank"
         if loaded != len(sys.modules) or problem:
             problem = self._footing.reason() or problem
@@ -225,10 +225,10 @@ class Preloading:
         if self.in_worker:
             return
         frame = sys._getframe(1)
-        modules = put_right.modules_being_imported(frame)
+        modules = fork_fixups.modules_being_imported(frame)
         if not modules:
             return  # It is not an import that asks.
-        if may_be_allowed and (self._is_trusted(modules) or self.put_right.covers(frame)):
+        if may_be_allowed and (self._is_trusted(modules) or self.fixups.covers(frame)):
             return
         if self._is_late:
             for module in modules:

@@ -48,7 +48,7 @@ else:
 
 OWN_MODULES = (
     "wire", "linux", "private_names", "fitness", "zygote_server", "run_as_main", "preloading",
-    "environment_watch", "put_right", "process_state", "import_reports", "private_messages",
+    "environment_watch", "fork_fixups", "process_state", "import_reports", "private_messages",
     "leaving", "stack_handler", "generators",
 )  # fmt: skip
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -77,7 +77,7 @@ class PreparedWorker(ForkedWorker):
     fresh_path: list[str] | None
     stopped: bool
     """Whether the worker goes on in the middle of an import."""
-    put_right: Callable[[], None]
+    apply_fixups: Callable[[], None]
     watch: import_reports.Watch
     leaving: Leaving
     avoided: list[str]
@@ -227,7 +227,7 @@ def take_identity(order: PreparedWorker) -> None:
     _renew_streams()
     for path in (*OWN_FOLDERS, os.path.join(OWN_FOLDERS[0], "zygote.py")):
         sys.path_importer_cache.pop(path, None)
-    order.put_right()
+    order.apply_fixups()
     if not order.stopped:
         _take_back_path(order)
     placed = order.folder_is_on_path or order.fresh_path is not None

@@ -283,7 +283,7 @@ class ZygoteServer:
             folder_is_on_path=self.folder_is_on_path,
             fresh_path=self.fresh_path,
             stopped=stopped,
-            put_right=self.put_right,
+            apply_fixups=self.apply_fixups,
             watch=self.watch,
             leaving=self.leaving,
             avoided=self.avoided,
@@ -302,7 +302,7 @@ class ZygoteServer:
         gc.collect()
         gc.freeze()
 
-    def put_right(self) -> None:
+    def apply_fixups(self) -> None:
         """In a worker, whose environment is its own by now."""
         loaded = dict(sys.modules)
         run_as_main.renew_memories(loaded)
@@ -311,7 +311,7 @@ class ZygoteServer:
             names[name] = os.getpid()
         if self.preloading is not None:
             self.preloading.generators.renew()
-            self.preloading.put_right.apply(loaded)
+            self.preloading.fixups.apply(loaded)
         if "HOLDFAST_CHANNEL" in os.environ:
             self.leaving.be_worker(os.environ["HOLDFAST_CHANNEL"], self.preloaded)
 

@@ -44,7 +44,7 @@ KEPT: dict[str, tuple[str, str]] = {
 }
 
 
-class PutRight:
+class ForkFixups:
     """What has to be run again in each worker, collected while modules are imported."""
 
     def __init__(self) -> None:
