@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.processes.zygote.reading import harmless
+from holdfast.processes.zygote.reading import side_effect_free
 
 from ..plans import steps_of, write
 
@@ -273,7 +273,12 @@ def test_what_is_in_the_tables_is_there() -> None:
     """A name that is misspelled there would never be met."""
     import importlib
 
-    names = {*harmless.CALL, *harmless.DECORATOR_NAMES, *harmless.SAYS, *harmless.LEAVES}
+    names = {
+        *side_effect_free.CALL,
+        *side_effect_free.DECORATOR_NAMES,
+        *side_effect_free.SAYS,
+        *side_effect_free.LEAVES,
+    }
     if sys.version_info < (3, 12):
         names.remove("typing.override")
     for name in names:

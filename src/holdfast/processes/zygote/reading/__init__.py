@@ -2,7 +2,7 @@
 
 places       where modules are, and whose they are
 values       what is known of the value of a name
-working_out  constants made of constants
+constant_folding  constants made of constants
 harmless     the tables: calls and decorators that no later import can notice
 foreseen     what packages import once something of them is used
 variables    what the program may set anywhere, by its text

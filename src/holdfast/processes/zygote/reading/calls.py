@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from holdfast.processes.zygote.reading import harmless, working_out
+from holdfast.processes.zygote.reading import constant_folding, side_effect_free
 from holdfast.processes.zygote.reading.imports import Imports
 from holdfast.processes.zygote.reading.steps import Certainty, Steps
 from holdfast.processes.zygote.reading.values import (
@@ -56,24 +56,24 @@ class CallReader:
 
     def function(self, name: str, given: GivenArguments) -> Value:
         """A call of something that is installed, by its full name."""
-        if self._steps.certainty is Certainty.UNLIKELY and name in harmless.SAYS:
+        if self._steps.certainty is Certainty.UNLIKELY and name in side_effect_free.SAYS:
             return BUILT_IN
         if name in STEPS and not given.is_starred:
             return self._step(name, given)
         if name in ("builtins.hasattr", "builtins.getattr"):
             return self._named_attribute(given)
-        if name in harmless.LATER and name not in harmless.CALL:
-            if name in harmless.FILTERS and given.arguments[:1] != [Known("ignore")]:
+        if name in side_effect_free.LATER and name not in side_effect_free.CALL:
+            if name in side_effect_free.FILTERS and given.arguments[:1] != [Known("ignore")]:
                 raise Unforeseeable("a warning may be shown, or raise")
             self._steps.go_on_later(sets_logging=name.startswith("logging."))
             return Plain()
-        if name not in harmless.CALL or (name == "hydra.main" and _hydra_warns(given)):
+        if name not in side_effect_free.CALL or (name == "hydra.main" and _hydra_warns(given)):
             raise Unforeseeable(f"{name} is called")
-        result = _made(harmless.CALL[name], given)
+        result = _made(side_effect_free.CALL[name], given)
         known = given.known()
         if known is None or (name == "os.path.expanduser" and not self._steps.home_is_ours()):
             return result
-        worked_out = working_out.call(name, known)
+        worked_out = constant_folding.call(name, known)
         return worked_out if isinstance(worked_out, Known) else result
 
     def method(self, owner: Known | Plain, name: str, given: GivenArguments) -> Value:
@@ -87,14 +87,14 @@ class CallReader:
             return worked_out
         kind = owner.kind if isinstance(owner, Plain) else "path"
         unlikely = self._steps.certainty is Certainty.UNLIKELY
-        if unlikely and kind == "logger" and name in harmless.SAYS_OF_LOGGER:
+        if unlikely and kind == "logger" and name in side_effect_free.SAYS_OF_LOGGER:
             return BUILT_IN
-        if kind == "logger" and name in harmless.SAYS_OF_LOGGER:
+        if kind == "logger" and name in side_effect_free.SAYS_OF_LOGGER:
             self._steps.go_on_later()
             return Plain()
-        if (kind, name) not in harmless.METHODS:
+        if (kind, name) not in side_effect_free.METHODS:
             raise Unforeseeable(f"a method that is not in the tables: {name}")
-        return _made(harmless.METHODS[kind, name], given)
+        return _made(side_effect_free.METHODS[kind, name], given)
 
     def _worked_out(self, owner: Known | Plain, name: str, given: GivenArguments) -> Value:
         known = given.known()
@@ -102,7 +102,7 @@ class CallReader:
             return BUILT_IN
         if name == "expanduser" and not self._steps.home_is_ours():
             return BUILT_IN
-        return working_out.method(owner.value, name, known)
+        return constant_folding.method(owner.value, name, known)
 
     def _named_attribute(self, given: GivenArguments) -> Value:
         """`hasattr(module, "name")`, `getattr(module, "name", None)`"""
@@ -163,10 +163,10 @@ class CallReader:
         return Known(None)
 
 
-def _made(call: harmless.Harmless, given: GivenArguments) -> Value:
+def _made(call: side_effect_free.Harmless, given: GivenArguments) -> Value:
     """What a harmless call gives. What it uses, and does not just keep, must be harmless too."""
     values = [*given.arguments, *given.keywords.values()]
-    if call.keeps is not harmless.ANY:
+    if call.keeps is not side_effect_free.ANY:
         used = [v for name, v in given.keywords.items() if name not in call.keeps]
         if not all(map(is_foreign, [*given.arguments, *used])):
             raise Unforeseeable("something of the program's own may be called")
@@ -178,7 +178,7 @@ def _made(call: harmless.Harmless, given: GivenArguments) -> Value:
 
 
 def _is_path(value: Value) -> bool:
-    return isinstance(value, Known) and working_out.is_path(value.value)
+    return isinstance(value, Known) and constant_folding.is_path(value.value)
 
 
 def _hydra_warns(given: GivenArguments) -> bool:

@@ -15,7 +15,7 @@ import builtins
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast.processes.zygote.reading import working_out
+from holdfast.processes.zygote.reading import constant_folding
 from holdfast.processes.zygote.reading.calls import CallReader, GivenArguments
 from holdfast.processes.zygote.reading.imports import Imports
 from holdfast.processes.zygote.reading.steps import Certainty, Steps
@@ -73,7 +73,7 @@ class Expressions:
         self.burn()
         match node:
             case ast.Constant():
-                return Known(node.value) if working_out.is_constant(node.value) else BUILT_IN
+                return Known(node.value) if constant_folding.is_constant(node.value) else BUILT_IN
             case ast.Name():
                 return self._name(node.id, scope)
             case ast.Attribute():
@@ -142,7 +142,7 @@ class Expressions:
                 return _constant(Thing(f"{owner.name}.{name}"))
             case Known():
                 self.may_raise = True
-                return working_out.attribute(owner.value, name)
+                return constant_folding.attribute(owner.value, name)
             case Plain():
                 self.may_raise = True
                 return BUILT_IN if owner == BUILT_IN else Plain()
@@ -265,7 +265,7 @@ class Expressions:
                 values = [self._item(each, scope) for each in node.elts]
                 if any(isinstance(each, ast.Starred) for each in node.elts):
                     return _container(values)
-                made = working_out.items(values, list if isinstance(node, ast.List) else tuple)
+                made = constant_folding.items(values, list if isinstance(node, ast.List) else tuple)
                 return made if isinstance(made, Known) else _container(values)
             case ast.Set():
                 return _container([self._item(each, scope) for each in node.elts])
@@ -295,7 +295,7 @@ class Expressions:
             values += [one, other if name else self._used(other)]
             if isinstance(one, Known) and isinstance(other, Known) and isinstance(one.value, str):
                 pairs[one.value] = other.value
-        if len(pairs) == len(node.keys) and working_out.is_constant(tuple(pairs.values())):
+        if len(pairs) == len(node.keys) and constant_folding.is_constant(tuple(pairs.values())):
             return Known(pairs)
         return _container(values)
 
@@ -304,14 +304,14 @@ class Expressions:
             case ast.UnaryOp():
                 operand = self._used(self.value(node.operand, scope))
                 if isinstance(operand, Known):
-                    return working_out.unary(node.op, operand.value)
+                    return constant_folding.unary(node.op, operand.value)
                 return BUILT_IN if is_built_in(operand) else Plain()
             case ast.BinOp():
                 left, right = self.value(node.left, scope), self.value(node.right, scope)
                 if isinstance(node.op, ast.BitOr) and OwnClass in (type(left), type(right)):
                     left, right = (Plain() if isinstance(v, OwnClass) else v for v in (left, right))
                 if isinstance(self._used(left), Known) and isinstance(self._used(right), Known):
-                    return working_out.binary(node.op, left.value, right.value)  # type: ignore[union-attr]
+                    return constant_folding.binary(node.op, left.value, right.value)  # type: ignore[union-attr]
                 return BUILT_IN if is_built_in(left) and is_built_in(right) else Plain()
         return self._comparison(node, scope)
 
@@ -325,7 +325,7 @@ class Expressions:
             return BUILT_IN
         kind, (left, right) = node.ops[0], operands
         if isinstance(left, Known) and isinstance(right, Known):
-            return working_out.compare(kind, left.value, right.value)
+            return constant_folding.compare(kind, left.value, right.value)
         if isinstance(kind, ast.In | ast.NotIn) and isinstance(left, Known):
             found: Value = BUILT_IN
             if right == Thing("os.environ"):
@@ -341,7 +341,7 @@ class Expressions:
         index = self.value(node.slice, scope)
         match owner:
             case Known() if isinstance(index, Known):
-                return working_out.subscript(owner.value, index.value)
+                return constant_folding.subscript(owner.value, index.value)
             case Thing("os.environ") if isinstance(index, Known):
                 return self.steps.variable(index.value, BUILT_IN)
             case Thing("sys.modules"):
@@ -366,19 +366,19 @@ class Expressions:
                     self.value(part.format_spec, scope)
                 elif isinstance(value, Known):
                     as_text = repr if part.conversion == ord("r") else str
-                    value = working_out.work_out(as_text, value.value)
+                    value = constant_folding.work_out(as_text, value.value)
                     if isinstance(value, Known):
                         texts.append(str(value.value))
             elif isinstance(part, ast.Constant):
                 texts.append(str(part.value))
         if len(texts) < len(node.values):
             return BUILT_IN
-        return working_out.work_out("".join, texts)
+        return constant_folding.work_out("".join, texts)
 
 
 def _constant(value: Value) -> Value:
-    if isinstance(value, Thing) and value.name in working_out.CONSTANTS:
-        return Known(working_out.CONSTANTS[value.name])
+    if isinstance(value, Thing) and value.name in constant_folding.CONSTANTS:
+        return Known(constant_folding.CONSTANTS[value.name])
     return value
 
 

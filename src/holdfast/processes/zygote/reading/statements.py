@@ -20,7 +20,7 @@ import warnings
 
 from msgspec import Struct
 
-from holdfast.processes.zygote.reading import harmless
+from holdfast.processes.zygote.reading import side_effect_free
 from holdfast.processes.zygote.reading.expressions import Expressions
 from holdfast.processes.zygote.reading.imports import Imports
 from holdfast.processes.zygote.reading.places import ModulePath
@@ -313,7 +313,7 @@ class Reader:
                 return True
             case ast.Expr(ast.Call(function)) if isinstance(function, ast.Name | ast.Attribute):
                 value = self._expressions.value(function, scope)
-                return isinstance(value, Thing) and value.name in harmless.LEAVES
+                return isinstance(value, Thing) and value.name in side_effect_free.LEAVES
         return False
 
     # Definitions.
@@ -342,10 +342,10 @@ class Reader:
         value: Value
         if isinstance(node, ast.Attribute):
             owner = self._expressions.value(node.value, scope)
-            if owner == Plain("property") and ("property", node.attr) in harmless.METHODS:
+            if owner == Plain("property") and ("property", node.attr) in side_effect_free.METHODS:
                 return "property"
         value = self._expressions.value(node, scope)
-        if isinstance(value, Thing) and value.name in harmless.DECORATOR_NAMES:
+        if isinstance(value, Thing) and value.name in side_effect_free.DECORATOR_NAMES:
             return "property" if value.name == "builtins.property" else ""
         if value == DECORATOR:
             return ""
@@ -369,7 +369,7 @@ class Reader:
         if "__init_subclass__" in names:
             raise Unforeseeable("making a class calls a function of the program")
         names.update(body.names)
-        if is_enumeration and not harmless.CALLED_BY_ENUMERATIONS.isdisjoint(names):
+        if is_enumeration and not side_effect_free.CALLED_BY_ENUMERATIONS.isdisjoint(names):
             raise Unforeseeable("making a class calls a function of the program")
         scope.bind(node.name, OwnClass(names, is_simple, is_enumeration))
 
