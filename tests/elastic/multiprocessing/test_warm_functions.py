@@ -603,7 +603,7 @@ if __name__ == "__main__":
 
 def test_one_that_dies_while_it_imports_is_done_without(program: Program) -> None:
     (program.libraries / "deadly.py").write_text(
-        "import os, sys\nif 'zygote' in ' '.join(sys.orig_argv):\n    os._exit(1)\n"
+        "import os, sys\nif 'zygote/zygote.py' in ' '.join(sys.orig_argv):\n    os._exit(1)\n"
     )
     program.write(
         """
@@ -676,7 +676,7 @@ def test_a_restart_has_the_same_zygote(program: Program) -> None:
 
 def test_closing_while_it_is_prepared_leaves_nothing(program: Program) -> None:
     (program.libraries / "slow.py").write_text(
-        "import os, sys, time\nif 'zygote' in ' '.join(sys.orig_argv):\n"
+        "import os, sys, time\nif 'zygote/zygote.py' in ' '.join(sys.orig_argv):\n"
         "    open('begun', 'w').close()\n    time.sleep(600)\n"
     )
     program.write(
@@ -709,7 +709,7 @@ def test_closing_while_it_is_prepared_leaves_nothing(program: Program) -> None:
 def test_one_that_is_told_to_end_before_it_is_there_ends(program: Program) -> None:
     """The signal comes while the zygote is about to fork; the grace is longer than this test."""
     (program.libraries / "slow_to_fork.py").write_text(
-        "import os, sys, time\nif 'zygote' in ' '.join(sys.orig_argv):\n"
+        "import os, sys, time\nif 'zygote/zygote.py' in ' '.join(sys.orig_argv):\n"
         "    os.register_at_fork(before=lambda: time.sleep(1))\n"
     )
     program.write(
