@@ -1,7 +1,7 @@
 """Constants made of constants: what the program would compute, computed here.
 
-Only what is cheap and whose result depends on nothing that differs between here and a
-worker: the same machine, folder and user. Everything else is a value that is not known.
+Only what is cheap and small, and whose result depends on nothing that differs between here and a
+worker: the same machine, folder and user. Everything else is `UNKNOWN`.
 """
 
 from __future__ import annotations
@@ -9,96 +9,51 @@ from __future__ import annotations
 import ast
 import operator
 import os
-import re
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from holdfast.processes.zygote.reading.values import BUILT_IN, Known, Value
-
-TEXT_LIMIT = 4096
-ITEMS_LIMIT = 64
-INTEGER_LIMIT = 1 << 63
-
-FAILURES = (ArithmeticError, LookupError, TypeError, ValueError, OSError, RuntimeError)
-"""What the program would raise: then its value is not known, and it will raise it itself."""
+UNKNOWN: Final = object()
+LONGEST = 4096
 
 CONSTANTS: dict[str, object] = {
     "typing.TYPE_CHECKING": False,
     "typing_extensions.TYPE_CHECKING": False,
-    "sys.version_info": sys.version_info,
-    "sys.hexversion": sys.hexversion,
+    "sys.version_info": tuple(sys.version_info),
     "sys.platform": sys.platform,
-    "sys.byteorder": sys.byteorder,
-    "sys.maxsize": sys.maxsize,
     "os.name": os.name,
     "os.sep": os.sep,
-    "os.path.sep": os.sep,
     "os.pathsep": os.pathsep,
-    "os.linesep": os.linesep,
-    "os.pardir": os.pardir,
-    "os.path.pardir": os.pardir,
-    "os.curdir": os.curdir,
-    "os.path.curdir": os.curdir,
 }
 
 
-def make_path(*parts: str) -> object:
+def _path(*parts: str) -> object:
     from pathlib import Path  # Costs milliseconds, and not every program uses it.
 
     return Path(*parts)
 
 
 FUNCTIONS: dict[str, Callable[..., object]] = {
-    "builtins.bool": bool,
-    "builtins.float": float,
-    "builtins.int": int,
-    "builtins.len": len,
-    "builtins.max": max,
-    "builtins.min": min,
-    "builtins.range": range,
     "builtins.str": str,
-    "os.fspath": os.fspath,
     "os.getcwd": os.getcwd,
     "os.path.abspath": os.path.abspath,
     "os.path.basename": os.path.basename,
     "os.path.dirname": os.path.dirname,
     "os.path.expanduser": os.path.expanduser,
-    "os.path.isabs": os.path.isabs,
     "os.path.join": os.path.join,
     "os.path.normpath": os.path.normpath,
     "os.path.realpath": os.path.realpath,
-    "os.path.relpath": os.path.relpath,
-    "pathlib.Path": make_path,
-    "pathlib.Path.cwd": lambda: make_path(os.getcwd()),
-    "pathlib.PosixPath": make_path,
-    "platform.system": lambda: os.uname().sysname,
+    "pathlib.Path": _path,
+    "pathlib.Path.cwd": lambda: _path(os.getcwd()),
 }
-
-METHODS: dict[str, frozenset[str]] = {
-    "str": frozenset({
-        "capitalize", "endswith", "join", "lower", "lstrip", "removeprefix", "removesuffix",
-        "replace", "rstrip", "startswith", "strip", "title", "upper",
-    }),
-    "PosixPath": frozenset({
-        "absolute", "as_posix", "expanduser", "is_absolute", "joinpath", "relative_to",
-        "resolve", "with_name", "with_suffix",
-    }),
-}  # fmt: skip
-ATTRIBUTES: dict[str, frozenset[str]] = {
-    "PosixPath": frozenset({"name", "parent", "parents", "parts", "stem", "suffix"}),
-    "version_info": frozenset({"major", "micro", "minor", "releaselevel", "serial"}),
-}
-
-NUMBERS: dict[type[ast.operator], Callable[[Any, Any], object]] = {
+METHODS = frozenset({
+    "absolute", "as_posix", "endswith", "expanduser", "join", "joinpath", "lower", "replace",
+    "resolve", "startswith", "strip", "upper",
+})  # fmt: skip
+ATTRIBUTES = frozenset({"name", "parent", "parents", "stem", "suffix"})
+OPERATORS: dict[type, Callable[[Any, Any], object]] = {
     ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
     ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -108,94 +63,58 @@ COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
     ast.In: lambda one, many: one in many,
     ast.NotIn: lambda one, many: one not in many,
 }
-SIMPLE_TEMPLATE = r"(?:[^%]|%[sdr%])*"
+FAILURES = (
+    ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+"""What the program would raise: then its value is not known, and it will raise it itself."""
 
 
-def is_path(value: object) -> bool:
-    return type(value).__name__ == "PosixPath"
+def small(value: object) -> object:
+    """The constant, unless it is large or may become so."""
+    if isinstance(value, str | bytes | tuple) and len(value) > LONGEST:
+        return UNKNOWN
+    nested = isinstance(value, tuple) and any(isinstance(item, tuple) for item in value)
+    return UNKNOWN if nested else value
 
 
-def work_out(function: Callable[..., object], *operands: object) -> Value:
-    """What a function gives, if it gives a constant."""
+def work_out(function: Callable[..., object], *operands: object) -> object:
+    """What a function gives for these constants."""
     try:
-        result = function(*operands)
+        return small(function(*operands))
     except FAILURES:
-        return BUILT_IN
-    return Known(result) if is_constant(result) else BUILT_IN
+        return UNKNOWN
 
 
-def is_constant(value: object) -> bool:
-    """Whether it is small, and always the same."""
-    if isinstance(value, int):
-        return abs(value) < INTEGER_LIMIT
-    if isinstance(value, str | bytes):
-        return len(value) <= TEXT_LIMIT
-    if isinstance(value, tuple):
-        return len(value) <= ITEMS_LIMIT and all(map(is_constant, value))
-    if type(value).__name__ == "_PathParents":
-        return True
-    return value is None or is_path(value) or isinstance(value, float | range)
+def method(owner: object, name: str, operands: list[object]) -> object:
+    if name not in METHODS:
+        return UNKNOWN
+    return work_out(lambda: getattr(owner, name)(*operands))
 
 
-def items(values: list[Value], container: type) -> Value:
-    """A list or tuple of constants."""
-    known = [value.value for value in values if isinstance(value, Known)]
-    if len(known) < len(values) or not is_constant(tuple(known)):
-        return BUILT_IN
-    return Known(container(known))
+def attribute(owner: object, name: str) -> object:
+    return work_out(getattr, owner, name) if name in ATTRIBUTES else UNKNOWN
 
 
-def call(function: str, operands: list[object]) -> Value:
-    if function in FUNCTIONS:
-        return work_out(FUNCTIONS[function], *operands)
-    return BUILT_IN
-
-
-def method(owner: object, name: str, operands: list[object]) -> Value:
-    """A method of a constant, which has no effect but on a list that nobody else has."""
-    if isinstance(owner, str) and name == "format" and ":" not in owner:
-        return work_out(owner.format, *operands)
-    if _has(METHODS, owner, name):
-        return work_out(getattr(owner, name), *operands)
-    return BUILT_IN
-
-
-def attribute(owner: object, name: str) -> Value:
-    return Known(getattr(owner, name)) if _has(ATTRIBUTES, owner, name) else BUILT_IN
-
-
-def subscript(owner: object, index: object) -> Value:
-    return work_out(operator.getitem, owner, index)
-
-
-def binary(kind: ast.operator, left: object, right: object) -> Value:
-    if isinstance(left, int | float) and isinstance(right, int | float):
-        function = NUMBERS.get(type(kind))
-        return work_out(function, left, right) if function else BUILT_IN
-    if isinstance(kind, ast.Add) and type(left) is type(right) and isinstance(left, str | tuple):
-        return work_out(operator.add, left, right)
-    if isinstance(kind, ast.Div) and is_path(left):
-        return work_out(operator.truediv, left, right)
-    if isinstance(kind, ast.Mod) and isinstance(left, str) and re.fullmatch(SIMPLE_TEMPLATE, left):
-        return work_out(operator.mod, left, right)
-    return BUILT_IN
-
-
-def unary(kind: ast.unaryop, operand: object) -> Value:
-    if isinstance(kind, ast.Not):
-        return work_out(operator.not_, operand)
-    if isinstance(kind, ast.USub) and isinstance(operand, int | float):
-        return work_out(operator.neg, operand)
-    return BUILT_IN
-
-
-def compare(kind: ast.cmpop, left: object, right: object) -> Value:
-    if isinstance(kind, ast.Is | ast.IsNot):
-        if not any(one is each for one in (left, right) for each in (None, True, False)):
-            return BUILT_IN  # Whether two equal strings are one object cannot be told.
-        return Known((left is right) == isinstance(kind, ast.Is))
-    return work_out(COMPARISONS[type(kind)], left, right)
-
-
-def _has(table: dict[str, frozenset[str]], owner: object, name: str) -> bool:
-    return name in table.get(type(owner).__name__, ())
+def fold(node: ast.AST, parts: list[Any]) -> object:
+    """What the constants that are the parts of an expression make together."""
+    match node:
+        case ast.BinOp(op=kind) | ast.Compare(ops=[kind]) if type(kind) in OPERATORS:
+            return work_out(OPERATORS[type(kind)], *parts)
+        case ast.BoolOp():
+            decides = isinstance(node.op, ast.Or)
+            return next((part for part in parts if bool(part) is decides), parts[-1])
+        case ast.UnaryOp(op=ast.Not()):
+            return not parts[0]
+        case ast.UnaryOp(op=ast.USub()):
+            return work_out(operator.neg, *parts)
+        case ast.IfExp():
+            return parts[1] if parts[0] else parts[2]
+        case ast.FormattedValue(conversion=-1, format_spec=None):
+            return work_out(str, *parts)
+        case ast.JoinedStr():
+            return small("".join(parts))
+        case ast.Subscript():
+            return work_out(operator.getitem, *parts)
+        case ast.Tuple() if not any(isinstance(each, ast.Starred) for each in node.elts):
+            return small(tuple(parts))
+    return UNKNOWN
