@@ -31,8 +31,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from benchmarks.processes import descendants
-from holdfast.processes.bare import linux
 from holdfast.processes.host.reserved_ports import ReservedPort
+from holdfast.processes.stdlib_only import linux
 
 PROGRAM = Path(__file__).parent / "programs" / "socket_steps.py"
 KINDS = ("agent", "spawner", "zygote", "worker", "node")

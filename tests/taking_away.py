@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.processes.bare import private_names
+from holdfast.processes.stdlib_only import private_names
 
 TAKE_AWAY = '''
 def take_away(module, attribute):

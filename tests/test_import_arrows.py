@@ -14,8 +14,8 @@ How it works: the modules are parsed, never imported. Every import counts: insid
 under `TYPE_CHECKING`, and as a literal name given to `import_module` or `__import__`. The
 single exception is a package's `__init__` on the way to another module: only what runs at
 its import is pulled in, since a lazy import in there is not executed. A plain name that
-is a file beside the importing one, or in the folder `bare` beside that one's, means that file: so
-do scripts import their neighbours.
+is a file beside the importing one, or in the folder `stdlib_only` beside that one's, means
+that file: so do scripts import their neighbours.
 """
 
 from __future__ import annotations
@@ -125,12 +125,12 @@ class ImportCollector(ast.NodeVisitor):
         self.found.append(Import(target, getattr(node, "lineno", 0), self.deferred))
 
     def neighbour(self, target: str) -> str:
-        """The file of that plain name beside the importing one, or in `bare` beside its folder."""
+        """The file of that plain name, beside the importing one or in `stdlib_only`."""
         file = f"{target.partition('.')[0]}.py"
         if (self.folder / file).exists():
             return f"{self.package}.{target}"
-        if (self.folder.parent / "bare" / file).exists():
-            return f"{self.package.rpartition('.')[0]}.bare.{target}"
+        if (self.folder.parent / "stdlib_only" / file).exists():
+            return f"{self.package.rpartition('.')[0]}.stdlib_only.{target}"
         return target
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -398,11 +398,14 @@ def test_a_package_that_the_spawner_pulls_in_through_others_is_caught(tmp_path: 
 def test_a_package_that_the_spawner_pulls_in_through_a_neighbour_is_caught(tmp_path: Path) -> None:
     source = plant(
         tmp_path,
-        {"processes/spawner/spawner.py": "import wire", "processes/bare/wire.py": "import msgspec"},
+        {
+            "processes/spawner/spawner.py": "import wire",
+            "processes/stdlib_only/wire.py": "import msgspec",
+        },
     )
     found = violations(source)
     assert len(found) == 1, found
-    assert "processes/bare/wire.py:1" in found[0]
+    assert "processes/stdlib_only/wire.py:1" in found[0]
 
 
 def test_a_package_that_a_parent_of_the_spawner_imports_is_caught(tmp_path: Path) -> None:
@@ -422,7 +425,7 @@ def test_what_is_allowed_passes(tmp_path: Path) -> None:
             "core/protocol/model.py": "import signal\nimport msgspec",
             "worker/frames.py": "import os.path\nfrom . import record",
             "worker/record.py": "from holdfast import __version__",
-            "processes/bare/linux.py": "import ctypes",
+            "processes/stdlib_only/linux.py": "import ctypes",
             "processes/spawner/spawner.py": "import linux\nfrom holdfast.worker import frames",
             "processes/client.py": "from .spawner import spawner\nimport cloudpickle",
             "node/agent.py": "import asyncio\nfrom ..processes.client import Client",

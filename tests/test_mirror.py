@@ -57,7 +57,7 @@ def test_the_walk_sees_the_real_package() -> None:
 
 
 def test_a_folder_without_tests_is_found(tmp_path: Path) -> None:
-    for name in ("src/node/engine.py", "src/node/deep/part.py", "src/bare/__init__.py"):
+    for name in ("src/node/engine.py", "src/node/deep/part.py", "src/stdlib_only/__init__.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     tests = tmp_path / "tests"

@@ -94,8 +94,8 @@ def test_the_page_of_planted_failures_shows_each(row) -> None:
 def test_a_page_for_the_site_links_to_what_is_there(tmp_path: Path) -> None:
     site.put_together(tmp_path)
     page = (tmp_path / "docs" / "warm-start.md").read_text(encoding="utf-8")
-    assert "(../src/holdfast/processes/zygote/put_right.py.md)" in page
-    assert (tmp_path / "src" / "holdfast" / "processes" / "zygote" / "put_right.py.md").exists()
+    assert "(../src/holdfast/processes/zygote/fork_fixups.py.md)" in page
+    assert (tmp_path / "src" / "holdfast" / "processes" / "zygote" / "fork_fixups.py.md").exists()
     assert "](../tests/integration/warm)" not in page, "a folder is no page"
 
 

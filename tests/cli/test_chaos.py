@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.cli.chaos import seconds
 from holdfast.core.protocol.errors import UsageError
-from holdfast.processes.bare.linux import read_process
+from holdfast.processes.stdlib_only.linux import read_process
 
 from ..waiting import until
 

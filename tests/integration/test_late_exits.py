@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from holdfast.processes.lookout import debugger
+from holdfast.processes.monitoring import debugger
 
 from ..free_ports import free_port
 

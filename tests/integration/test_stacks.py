@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.processes.lookout import debugger, kernel
+from holdfast.processes.monitoring import debugger, kernel
 
 from ..free_ports import free_port
 

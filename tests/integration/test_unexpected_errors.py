@@ -30,7 +30,7 @@ from holdfast.cli.main import main
 from holdfast.node.agent import Agent
 from holdfast.node.health_port import HealthPort
 from holdfast.observe.journal_file import JournalFile
-from holdfast.processes.workplace import Workplace
+from holdfast.processes.supervisor import NodeSupervisor
 from holdfast.runtime import failing
 
 def fail(*args, **more):
@@ -98,7 +98,7 @@ def test_in_a_lane_of_the_disk(start_program: StartJob) -> None:
     job.expect_nothing_left()
 
 
-@pytest.mark.parametrize("place", ["Workplace.close", "Agent._finish_files"])
+@pytest.mark.parametrize("place", ["NodeSupervisor.close", "Agent._finish_files"])
 def test_in_the_clean_up_of_a_job_that_went_well(start_program: StartJob, place: str) -> None:
     job = start(start_program, f"{place} = fail")
     job.until_files("began.0", "began.1")
@@ -109,7 +109,7 @@ def test_in_the_clean_up_of_a_job_that_went_well(start_program: StartJob, place:
 
 
 def test_in_the_clean_up_after_another(start_program: StartJob) -> None:
-    planted = f"{IN_THE_LOOP}\nWorkplace.close = lambda self: [][0]"
+    planted = f"{IN_THE_LOOP}\nNodeSupervisor.close = lambda self: [][0]"
     job = start(start_program, planted)
     job.until_files("began.0", "began.1")
     (job.folder / "fail").touch()
@@ -120,7 +120,7 @@ def test_in_the_clean_up_after_another(start_program: StartJob) -> None:
 
 
 def test_a_clean_up_that_never_ends_is_ended(start_program: StartJob) -> None:
-    planted = f"{IN_THE_LOOP}\nfailing.LAST_S = 1\nWorkplace.close = never_end"
+    planted = f"{IN_THE_LOOP}\nfailing.LAST_S = 1\nNodeSupervisor.close = never_end"
     job = start(start_program, planted)
     job.until_files("began.0", "began.1")
     (job.folder / "fail").touch()

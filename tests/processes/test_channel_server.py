@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.processes.bare.wire import VISIT
 from holdfast.processes.channel_server import ChannelServer
+from holdfast.processes.stdlib_only.wire import VISIT
 from holdfast.runtime.local_peer import LocalPeer
 from holdfast.runtime.loop import EventLoop
 from holdfast.worker.channel import PACKET_LIMIT, VARIABLE, address_of

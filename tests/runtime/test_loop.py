@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.processes.bare import linux
+from holdfast.processes.stdlib_only import linux
 from holdfast.runtime.loop import EventLoop, Inbox
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.processes.lookout.pages import RoundPages
+from holdfast.processes.monitoring.pages import RoundPages
 from holdfast.worker import page
 from holdfast.worker.channel import VARIABLE
 from holdfast.worker.draining import KEY

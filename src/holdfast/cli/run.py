@@ -82,8 +82,8 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     if config.max_nodes > 1:
         _print_about_several_nodes(config, secret)
     from holdfast.node.agent import Agent
-    from holdfast.processes.bare import linux
     from holdfast.processes.commands import how_to_start
+    from holdfast.processes.stdlib_only import linux
     from holdfast.runtime.loop import EventLoop
 
     if config.slots > 1 and "OMP_NUM_THREADS" not in os.environ:
@@ -102,7 +102,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
     gc.freeze()
     gc.enable()
     if layout:
-        agent.workplace.layout = layout
+        agent.supervisor.layout = layout
     try:
         outcome = agent.run(spawner, started)
         return exit_status.of_node(outcome.exit_status, outcome.asked, parsed.engine)

@@ -25,8 +25,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.processes.bare import linux
 from holdfast.processes.host.reserved_ports import ReservedPort
+from holdfast.processes.stdlib_only import linux
 
 GRACE_S = 3.0
 END_S = 60.0

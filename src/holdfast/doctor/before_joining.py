@@ -22,7 +22,7 @@ from holdfast.core.policy.config import BUILT_IN_CHECK, JobConfig
 from holdfast.core.protocol.bounds import clean, cut
 from holdfast.doctor import machine, reading
 from holdfast.doctor.facts import MachineFacts, Wanted
-from holdfast.processes.bare import linux
+from holdfast.processes.stdlib_only import linux
 
 LINES_KEPT = 3
 REASON_MOST = 400

@@ -37,8 +37,8 @@ from holdfast.doctor.facts import (
     Speed,
     Way,
 )
-from holdfast.processes.bare import linux
 from holdfast.processes.host import accelerators
+from holdfast.processes.stdlib_only import linux
 
 if TYPE_CHECKING:
     from holdfast.transport.resolving import Address

@@ -29,11 +29,11 @@ from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, read_clocks
 from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.report import render
 from holdfast.processes import failures
-from holdfast.processes.bare import linux
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_layout import JobLogs, create_job_logs
 from holdfast.processes.spawner_process import SpawnerProcess
-from holdfast.processes.workplace import Workplace
+from holdfast.processes.stdlib_only import linux
+from holdfast.processes.supervisor import NodeSupervisor
 from holdfast.runtime import descriptors, failing
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
@@ -85,7 +85,7 @@ class Agent:
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id, self.host)
         self._disk = Disk(loop, self._voice.complain)
         self.console.use_lane(self._disk.lane("console"))
-        self.workplace = Workplace(config, self.logs, self.console, self._disk, self.post)
+        self.supervisor = NodeSupervisor(config, self.logs, self.console, self._disk, self.post)
         self._journal_lane = self._disk.lane("journal", str(self.logs.root or ""))
         if config.event_log_handler == "console":
             echo = self._echo
@@ -102,7 +102,9 @@ class Agent:
         if config.output.outcome_file:
             self._write_outcome_to(config.output.outcome_file)
         self._live_line = self._show_live_line() if print_report else None
-        self._front_door = FrontDoor(loop, self._disk, self.workplace, self._journal, self._history)
+        self._front_door = FrontDoor(
+            loop, self._disk, self.supervisor, self._journal, self._history
+        )
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
         self._front_door.engine = self._engine
         self._dashboard: AgentDashboard | None = None
@@ -112,7 +114,7 @@ class Agent:
     def _ports(self, secrets: Secrets) -> Ports:
         ports = Ports(
             clock=self._loop,
-            processes=self.workplace,
+            processes=self.supervisor,
             journal=self._journal,
             say=self._voice.say,
             answer=self._front_door.answer,
@@ -141,7 +143,7 @@ class Agent:
         let_go = (
             partial(self._journal.agent_failed, self._loop.now(), failing.words_of(error)),
             partial(self._journal_lane.flush, JOURNAL_LAST_S),
-            self.workplace.close,
+            self.supervisor.close,
             self._close_live_line,
             spawner.drop,  # It kills them, and ends when nothing is left.
         )
@@ -155,9 +157,9 @@ class Agent:
     def _live(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
         linux.set_subreaper()
         descriptors.provide(self.config.slots, self.config.max_nodes)
-        self.workplace.open(spawner, self._loop)
+        self.supervisor.open(spawner, self._loop)
         if self.config.max_nodes > 1:  # Else nobody goes on without it.
-            self.workplace.keep_note(self._disk, self.node)
+            self.supervisor.keep_note(self._disk, self.node)
             started = replace(started, notes=True)
         for name in self.config.caught_signals:
             number = signal.Signals[name]
@@ -171,7 +173,7 @@ class Agent:
         self.post(started)
         self._keep_journal_up()
         self._loop.run_until(lambda: self._engine.outcome is not None)
-        self.workplace.close()
+        self.supervisor.close()
         self._close_live_line()
         outcome = self._engine.outcome
         assert outcome is not None, "the loop ended before the job"
@@ -215,7 +217,9 @@ class Agent:
             return
         from holdfast.node.health_port import HealthPort
 
-        self._health = HealthPort(self._engine, self.workplace.standings, self._loop, self._history)
+        self._health = HealthPort(
+            self._engine, self.supervisor.standings, self._loop, self._history
+        )
         self._health.open(self.config.health, self._journal)
 
     def _open_traces(self) -> None:
@@ -299,7 +303,7 @@ class Agent:
 
         A temporary journal goes if it `tells_nothing` that anybody would ask for.
         """
-        files = self.workplace.file_lane
+        files = self.supervisor.file_lane
         cause, upwards = outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE")
         if cause is not None:
             files.do(lambda: failures.pass_up(cause, upwards) or None, self._voice.complain)

@@ -56,21 +56,21 @@ from holdfast.node.event_feed import EventFeed, read_steps
 from holdfast.observe.journal import Journal
 from holdfast.observe.live_history import LiveHistory
 from holdfast.observe.story import StoryEvent
-from holdfast.processes.lookout.usage import (
+from holdfast.processes.monitoring.usage import (
     MachineUsage,
     ProcessUsage,
     UsageWatch,
     look_at_machine,
 )
 from holdfast.processes.output.recent import OutputBlock, OutputWanted
-from holdfast.processes.workplace import Workplace
+from holdfast.processes.supervisor import NodeSupervisor
 from holdfast.runtime import descriptors
 from holdfast.runtime.disk import DiskLane
 
 if TYPE_CHECKING:
     from holdfast.core.policy.standings import WorkerStanding
     from holdfast.node.dashboard import AgentDashboard
-    from holdfast.processes.lookout.stacks import StackSnapshot
+    from holdfast.processes.monitoring.stacks import StackSnapshot
 
     Reply = Callable[[Answer], None]
 
@@ -88,14 +88,14 @@ class Answering:
     def __init__(
         self,
         engine: Engine,
-        workplace: Workplace,
+        supervisor: NodeSupervisor,
         journal: Journal,
         journal_lane: DiskLane,
         live: LiveHistory,
         dashboard: Callable[[], AgentDashboard | None],
     ) -> None:
         """`journal_lane` is the one in which the journal is written."""
-        self._engine, self._workplace, self._dashboard = engine, workplace, dashboard
+        self._engine, self._supervisor, self._dashboard = engine, supervisor, dashboard
         self._journal, self._journal_lane, self._live = journal, journal_lane, live
         self._usage = UsageWatch()
         self._feed: EventFeed | None = None
@@ -110,7 +110,7 @@ class Answering:
             case JobAsked() as question:
                 tell(self._job(question))
             case StacksAsked() as question:
-                self._workplace.take_stacks(question.reason, lambda found: tell(_stacks(found)))
+                self._supervisor.take_stacks(question.reason, lambda found: tell(_stacks(found)))
             case RanksAsked():
                 self._look_at_ranks(tell)
             case LogsAsked() as question:
@@ -165,7 +165,7 @@ class Answering:
         """For a trial, and only where whoever started the job has allowed it."""
         if not self._engine.config.allow_chaos:
             return NotKnown("this job was not started with --allow-chaos")
-        clock, processes = self._engine.clock, self._workplace
+        clock, processes = self._engine.clock, self._supervisor
         if wanted.what == "kill node":
             clock.call_later(REPLY_FIRST_S, os.kill, os.getpid(), signal.SIGKILL)
             return UnderWay()
@@ -181,7 +181,7 @@ class Answering:
         return UnderWay()
 
     def _look_at_ranks(self, tell: Reply) -> None:
-        standings = self._workplace.standings()
+        standings = self._supervisor.standings()
         pids = [one.pid for one in standings]
         host = self._engine.state.host
 
@@ -194,7 +194,7 @@ class Answering:
             free, devices = machine.memory_free_bytes, machine.accelerators
             tell(RanksTold(host, ranks, machine.load, free, devices))
 
-        self._workplace.file_lane.do(look, looked)
+        self._supervisor.file_lane.do(look, looked)
 
     def _where_dashboard(self) -> Answer:
         dashboard = self._dashboard()
@@ -203,7 +203,7 @@ class Answering:
         return dashboard.address
 
     def _logs_after(self, question: LogsAsked, tell: Reply) -> None:
-        recent, ranks = self._workplace.recent, frozenset(question.ranks)
+        recent, ranks = self._supervisor.recent, frozenset(question.ranks)
         after = question.after.get(self._engine.state.name, 0)
         files = tuple(
             cut(f"rank {rank}: {file}")

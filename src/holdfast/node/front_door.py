@@ -16,9 +16,9 @@ import msgspec
 
 from holdfast.observe.journal import Journal
 from holdfast.observe.live_history import LiveHistory
-from holdfast.processes.bare.wire import VISIT
 from holdfast.processes.channel_server import Answer
-from holdfast.processes.workplace import Workplace
+from holdfast.processes.stdlib_only.wire import VISIT
+from holdfast.processes.supervisor import NodeSupervisor
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.local_peer import ROOT, LocalPeer, user_of
 from holdfast.runtime.loop import Loop
@@ -40,15 +40,20 @@ class FrontDoor:
     """Of this agent, if it has one."""
 
     def __init__(
-        self, loop: Loop, disk: Disk, workplace: Workplace, journal: Journal, live: LiveHistory
+        self,
+        loop: Loop,
+        disk: Disk,
+        supervisor: NodeSupervisor,
+        journal: Journal,
+        live: LiveHistory,
     ) -> None:
         self._loop, self._disk = loop, disk
-        self._workplace, self._journal, self._live = workplace, journal, live
+        self._supervisor, self._journal, self._live = supervisor, journal, live
         self._visits: Visits | None = None
         self._answering: Answering | None = None
         self._users: dict[int, str] = {}
         """The names of those whom the channel hears."""
-        workplace.on_visit = self.knocked
+        supervisor.on_visit = self.knocked
 
     def knocked(
         self, peer: LocalPeer, message: dict[str, Any], give: Callable[[bytes | Answer], None]
@@ -114,7 +119,7 @@ class FrontDoor:
         self._users = users
         self._answering = self._answering or Answering(
             self.engine,
-            self._workplace,
+            self._supervisor,
             self._journal,
             self._disk.lane("journal"),
             self._live,

@@ -21,8 +21,8 @@ def main(folder: str, lifeline: int) -> int:
     from holdfast.core.policy.config import JobConfig
     from holdfast.node.agent import Agent
     from holdfast.node.launch import CONFIG, OUTCOME
-    from holdfast.processes.bare import linux
     from holdfast.processes.commands import how_to_start
+    from holdfast.processes.stdlib_only import linux
     from holdfast.runtime.loop import EventLoop
 
     with open(os.path.join(folder, CONFIG), "rb") as file:

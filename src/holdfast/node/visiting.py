@@ -40,7 +40,7 @@ from holdfast.core.protocol.messages import PassAnswer, QuestionAsked, SettleQue
 from holdfast.core.protocol.model import Endpoint
 from holdfast.core.protocol.questions import Answer, NotKnown, Question, pack, read_answer
 from holdfast.node.secrets import Secrets, security_of
-from holdfast.processes.bare.wire import VISIT
+from holdfast.processes.stdlib_only.wire import VISIT
 from holdfast.runtime.local_peer import ROOT, LocalPeer, peer_of, user_of
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.auth import ConnectionSecurity

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from holdfast.processes import failures
-from holdfast.processes.bare.private_messages import Execute, Fork, InCommon, WarmWorker
 from holdfast.processes.commands import ERROR_WRITER, Launch
+from holdfast.processes.stdlib_only.private_messages import Execute, Fork, InCommon, WarmWorker
 
 PROCESSES_PER_REQUEST = 50
 """Five descriptors each at most; one message may carry 253."""

@@ -30,7 +30,7 @@ UNREAD = "(what it left could not be read: its disk did not answer)"
 def with_evidence(event: WorkerExited, memory: OutOfMemoryWatch, stack: str) -> WorkerExited:
     """The event with what is known of it without a disk: as it is told if that does not answer.
 
-    `stack` is what its crash handler left (`processes.bare.stack_handler`), if anything.
+    `stack` is what its crash handler left (`processes.stdlib_only.stack_handler`), if anything.
     """
     was_killed = event.status.signal == SIGKILL
     return replace(

@@ -17,7 +17,7 @@ _FOR_THE_AGENT = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2),
 )
-"""As in `bare.linux`, whose import would keep the spawner waiting."""
+"""As in `stdlib_only.linux`, whose import would keep the spawner waiting."""
 
 
 class SpawnerProcess:

@@ -6,7 +6,7 @@ Rules
 - The pipe can be opened and written by this user only: a request ends processes.
 
 The server of the API (`holdfast.elastic.timer`) and the agent of `holdfast run`
-(`processes.lookout.file_timer`) both read it.
+(`processes.monitoring.file_timer`) both read it.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class SimulatedSpawner:
         self.process.post(self._heard, event)
 
     def _heard(self, event: AgentEvent) -> None:
-        """By the agent, which remembers of whom it may hear, as `processes.crew` does."""
+        """By the agent, which remembers of whom it may hear, as `processes.process_group` does."""
         if isinstance(event, WorkerStarted | WorkerExited):
             of = (event.round, event.local_rank)
             assert of in self.known, f"{event} is about nobody that we know"

@@ -140,7 +140,7 @@ class Spawner(Struct):
             self._kill()
 
     def newborn(self) -> Worker | None:
-        """The worker whose birth is the last thing that was said, if it was."""
+        """The worker whose forked is the last thing that was said, if it was."""
         newest = self.answers[-1] if self.answers else None
         if not isinstance(newest, WorkerStarted):
             return None

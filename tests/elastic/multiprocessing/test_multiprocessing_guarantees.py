@@ -27,7 +27,7 @@ from holdfast.elastic.multiprocessing import (
     start_processes,
 )
 from holdfast.elastic.multiprocessing.started_processes import StartedProcesses
-from holdfast.processes.bare import linux
+from holdfast.processes.stdlib_only import linux
 
 sys.path.append(str(Path(__file__).parents[1]))
 import entrypoints
@@ -83,7 +83,7 @@ def test_nothing_outlives_a_spawner_that_is_killed(
 ) -> None:
     context, daemon = started_with_a_daemon(tmp_path, kind)
     spawner = spawner_of(context)
-    guardian = context._started._crew.spawner_pid
+    guardian = context._started._group.spawner_pid
     assert guardian != spawner
     os.kill(spawner if killed == "spawner" else guardian, signal.SIGKILL)
     result = context.wait()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.processes.bare import private_names
+from holdfast.processes.stdlib_only import private_names
 
 from ...taking_away import write_sitecustomize
 

@@ -34,7 +34,7 @@ LIBRARIES = {
 HEAD = """
 import json, os, signal, sys, time
 import heavy
-from holdfast.elastic.multiprocessing import DefaultLogsSpecs, nursery, start_processes
+from holdfast.elastic.multiprocessing import DefaultLogsSpecs, zygote_pool, start_processes
 
 def run(function, *arguments, envs=None, **how):
     number = len(arguments)
@@ -462,7 +462,7 @@ def says():
 if __name__ == "__main__":
     value = run(globals()[sys.argv[1]], ())
     text = json.dumps(value, default=str)
-    is_warm = bool(nursery._idle)
+    is_warm = bool(zygote_pool._idle)
     tell(value=text.replace(str(os.getpid()), "caller"), warm=is_warm)
 """
 
@@ -502,7 +502,7 @@ def test_the_main_module_is_imported_once_in_each_worker_and_not_run(program: Pr
         def nothing(): pass
         if __name__ == "__main__":
             run(nothing, (), ())
-            tell(warm=bool(nursery._idle))
+            tell(warm=bool(zygote_pool._idle))
         """
     )
     said = program.run(warm=True).stdout.splitlines()
@@ -563,8 +563,8 @@ if __name__ == "__main__":
     third = run(parent, ())
     os.chdir("/")
     fourth = run(parent, ())
-    places, idle = [one[0] for one in (first, second, third, fourth)], len(nursery._idle)
-    nursery.let_go()
+    places, idle = [one[0] for one in (first, second, third, fourth)], len(zygote_pool._idle)
+    zygote_pool.let_go()
     left = [pid for place in places for pid in place[:2] if os.path.exists(f"/proc/{pid}")]
     tell(places=places, idle=idle, left=left)
 """
@@ -586,10 +586,10 @@ def test_one_that_died_while_it_waited_is_replaced(program: Program, who: str) -
         + f"""
 if __name__ == "__main__":
     first = run(parent, ())[0]
-    idle = nursery._idle[0]
+    idle = zygote_pool._idle[0]
     victim = dict(zygote=first[1], spawner=first[0], guardian=idle.process.pid)["{who}"]
     os.kill(victim, signal.SIGKILL)
-    while nursery._is_well(idle):
+    while zygote_pool._is_well(idle):
         time.sleep(0.01)
     second = run(parent, ())[0]
     tell(places=[first, second])
@@ -603,14 +603,14 @@ if __name__ == "__main__":
 
 def test_one_that_dies_while_it_imports_is_done_without(program: Program) -> None:
     (program.libraries / "deadly.py").write_text(
-        "import os, sys\nif 'zygote' in ' '.join(sys.orig_argv):\n    os._exit(1)\n"
+        "import os, sys\nif 'zygote/zygote.py' in ' '.join(sys.orig_argv):\n    os._exit(1)\n"
     )
     program.write(
         """
         import deadly
         def look(): return heavy.WHERE == os.getpid()
         if __name__ == "__main__":
-            tell(cold=[run(look, ())[0], run(look, ())[0]], idle=len(nursery._idle))
+            tell(cold=[run(look, ())[0], run(look, ())[0]], idle=len(zygote_pool._idle))
         """
     )
     assert program.facts(warm=True) == {"cold": [True, True], "idle": 0}
@@ -676,7 +676,7 @@ def test_a_restart_has_the_same_zygote(program: Program) -> None:
 
 def test_closing_while_it_is_prepared_leaves_nothing(program: Program) -> None:
     (program.libraries / "slow.py").write_text(
-        "import os, sys, time\nif 'zygote' in ' '.join(sys.orig_argv):\n"
+        "import os, sys, time\nif 'zygote/zygote.py' in ' '.join(sys.orig_argv):\n"
         "    open('begun', 'w').close()\n    time.sleep(600)\n"
     )
     program.write(
@@ -709,7 +709,7 @@ def test_closing_while_it_is_prepared_leaves_nothing(program: Program) -> None:
 def test_one_that_is_told_to_end_before_it_is_there_ends(program: Program) -> None:
     """The signal comes while the zygote is about to fork; the grace is longer than this test."""
     (program.libraries / "slow_to_fork.py").write_text(
-        "import os, sys, time\nif 'zygote' in ' '.join(sys.orig_argv):\n"
+        "import os, sys, time\nif 'zygote/zygote.py' in ' '.join(sys.orig_argv):\n"
         "    os.register_at_fork(before=lambda: time.sleep(1))\n"
     )
     program.write(
@@ -729,7 +729,8 @@ def test_one_that_is_told_to_end_before_it_is_there_ends(program: Program) -> No
             context.start()
             closer.join()
             result = context.wait(0)
-            tell(codes=[one.exitcode for one in result.failures.values()], warm=nursery._idle != [])
+            codes = [one.exitcode for one in result.failures.values()]
+            tell(codes=codes, warm=zygote_pool._idle != [])
         """
     )
     assert program.facts(warm=True) == {"codes": [-signal.SIGTERM] * 2, "warm": True}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.elastic.multiprocessing import warm_plan
-from holdfast.processes.bare import private_names
+from holdfast.processes.stdlib_only import private_names
 
 COMMAND = private_names.spawn_command(None, 5)
 RANKS = {0: {"RANK": "0"}, 1: {"RANK": "1"}}

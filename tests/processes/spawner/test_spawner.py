@@ -15,8 +15,9 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast.processes.bare import linux
-from holdfast.processes.bare.private_messages import (
+from holdfast.processes.spawner_process import start_spawner
+from holdfast.processes.stdlib_only import linux
+from holdfast.processes.stdlib_only.private_messages import (
     EndYourself,
     EverythingGone,
     Execute,
@@ -37,8 +38,7 @@ from holdfast.processes.bare.private_messages import (
     WarmWorker,
     ZygoteEnded,
 )
-from holdfast.processes.bare.wire import PrivateConnection
-from holdfast.processes.spawner_process import start_spawner
+from holdfast.processes.stdlib_only.wire import PrivateConnection
 
 from ...timers_of_processes import timers_of
 from ...waiting import DEADLINE_S, until

@@ -13,7 +13,7 @@ import pytest
 import holdfast
 
 PROCESSES = Path(holdfast.__file__).parent / "processes"
-NEIGHBOURS = (PROCESSES / "bare", PROCESSES / "zygote")
+NEIGHBOURS = (PROCESSES / "stdlib_only", PROCESSES / "zygote")
 DEADLINE_S = 60.0
 
 

@@ -205,7 +205,7 @@ class Oversight(Struct, frozen=True):
     """What is looked at while workers run."""
 
     stacks: bool = True
-    """Whether workers can be asked where they are (`processes.bare.stack_handler`)."""
+    """Whether workers can be asked where they are (`processes.stdlib_only.stack_handler`)."""
     hang: HangPolicy = "warn"
     """What is done about a job that stands still (`core.policy.hangs`)."""
     hang_after_s: float = 300.0
@@ -221,7 +221,7 @@ class Oversight(Struct, frozen=True):
     run_s: float | None = None
     """How long the whole run may take, from the first round on, if there is a limit."""
     file_timer: bool = False
-    """Whether PyTorch's file timer is served (`processes.lookout.file_timer`)."""
+    """Whether PyTorch's file timer is served (`processes.monitoring.file_timer`)."""
     exit_s: float | None = None
     """How long a worker may take to exit once others have finished well, if there is a limit."""
     stuck_s: float = 0.0

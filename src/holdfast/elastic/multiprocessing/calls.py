@@ -29,8 +29,8 @@ from msgspec import Struct
 
 from holdfast.core.protocol.errors import UnsupportedPlatform
 from holdfast.elastic.multiprocessing.errors import record
-from holdfast.processes.bare import private_names
 from holdfast.processes.own_environment import SECRETS
+from holdfast.processes.stdlib_only import private_names
 from holdfast.processes.zygote import function as functions
 
 SIZE = struct.Struct("!Q")

@@ -21,10 +21,10 @@ import weakref
 from functools import partial
 from multiprocessing.process import BaseProcess
 
-from holdfast.processes.bare import linux, private_names
-from holdfast.processes.bare.private_messages import ForkYourself, Message
-from holdfast.processes.spawner import births, spawner
+from holdfast.processes.spawner import fork, spawner
 from holdfast.processes.spawner_process import SpawnerProcess, run_spawner
+from holdfast.processes.stdlib_only import linux, private_names
+from holdfast.processes.stdlib_only.private_messages import ForkYourself, Message
 
 _starting = threading.Lock()
 """Else a spawner could inherit another's socket, and hold it open after that one's end."""
@@ -130,7 +130,7 @@ def _spawner_of_calls(calls: dict[str, BaseProcess]) -> type[spawner.Spawner]:
         def do(self, request: Message, descriptors: list[int]) -> None:
             if isinstance(request, ForkYourself):
                 become = partial(self.become_call, request, descriptors)
-                self.bear(request.name, become, descriptors)
+                self.fork_worker(request.name, become, descriptors)
             else:
                 super().do(request, descriptors)
 
@@ -141,7 +141,7 @@ def _spawner_of_calls(calls: dict[str, BaseProcess]) -> type[spawner.Spawner]:
                 linux.set_title(title)
                 *standard_streams, reply = descriptors
                 linux.become_worker(parent, standard_streams, request.cpus)
-                births.close_all(standard_streams)
+                fork.close_all(standard_streams)
                 _renew_streams(request.own_streams)
                 code = _run(calls[request.name], reply)
             except BaseException:  # noqa: BLE001 - as above

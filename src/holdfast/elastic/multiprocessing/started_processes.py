@@ -26,17 +26,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.elastic.multiprocessing import nursery
+from holdfast.elastic.multiprocessing import zygote_pool
 from holdfast.elastic.multiprocessing.between_threads import News, Relay, Reply
-from holdfast.elastic.multiprocessing.nursery import Nest
 from holdfast.elastic.multiprocessing.warming import Warming, forked, in_parts, to_fork
-from holdfast.processes.bare import private_messages as messages
-from holdfast.processes.crew import Crew, CrewMember
+from holdfast.elastic.multiprocessing.zygote_pool import PooledSpawner
 from holdfast.processes.output.console import Console
 from holdfast.processes.output.log_files import LogFile
 from holdfast.processes.output.output import StreamPlan, Surroundings, open_planned
-from holdfast.processes.spawner.births import close_all
+from holdfast.processes.process_group import GroupMember, ProcessGroup
+from holdfast.processes.spawner.fork import close_all
 from holdfast.processes.spawner_process import SpawnerProcess
+from holdfast.processes.stdlib_only import private_messages as messages
 from holdfast.runtime.loop import Cancellable, EventLoop
 from holdfast.runtime.thread_calls import ThreadCalls
 
@@ -117,11 +117,11 @@ class StartedProcesses:
         failed = any(ended.code for ended in list(self.exits.values()))
         return failed or len(self.exits) == len(self._by_name) or self._is_over
 
-    def start(self, spawner: SpawnerProcess, nest: Nest | None = None) -> None:
+    def start(self, spawner: SpawnerProcess, pooled: PooledSpawner | None = None) -> None:
         """Have them started. If this raises, the caller still has to drop spawner and starts."""
-        self._crew = Crew(spawner, self)
-        if nest is not None:
-            self._warming = Warming(nest, self._crew.request, self._fork, self._execute)
+        self._group = ProcessGroup(spawner, self)
+        if pooled is not None:
+            self._warming = Warming(pooled, self._group.request, self._fork, self._execute)
         self._thread = threading.Thread(target=self._run, name="holdfast-processes", daemon=True)
         self._opened = contextlib.ExitStack()
         try:
@@ -174,7 +174,7 @@ class StartedProcesses:
             try:
                 self._let_spawner_go()
                 if not self._is_gone:
-                    self.spawner_ended(self._crew.reap())
+                    self.spawner_ended(self._group.reap())
             finally:
                 self._is_over = True
                 self._news.tell()
@@ -186,8 +186,8 @@ class StartedProcesses:
         opened.callback(self._console.close)
         opened.callback(self._show_the_rest)
         self._open_filters(opened)
-        self._crew.attach(self._loop)
-        opened.callback(self._dismiss_crew)
+        self._group.attach(self._loop)
+        opened.callback(self._dismiss_group)
         opened.callback(self._release)
         opened.callback(self._close_given)
 
@@ -195,7 +195,7 @@ class StartedProcesses:
         """All that it takes to start one, so that it can be asked for."""
         surroundings = Surroundings(self._console, self._loop, self._filters, object())
         streams = open_planned(start.stdout, start.stderr, surroundings)
-        descriptors = self._crew.enrol(name, streams)
+        descriptors = self._group.add(name, streams)
         try:
             descriptors.insert(0, start.standard_input())
             descriptors.extend(map(os.dup, start.given))
@@ -214,19 +214,19 @@ class StartedProcesses:
     def _execute(self) -> None:
         """Start those that have not been, each by itself."""
         for name in [name for name in self._given if self._is_wanted(name)]:
-            self._crew.request(self._by_name[name].request, self._given.pop(name))
+            self._group.request(self._by_name[name].request, self._given.pop(name))
 
-    def _fork(self, nest: Nest) -> None:
+    def _fork(self, pooled: PooledSpawner) -> None:
         """Have the zygote fork them all; what they are given is kept until they are there."""
         workers = []
         for name, descriptors in self._given.items():
             request = self._by_name[name].request
             assert isinstance(request, messages.Execute), "a copy of this process has no zygote"
             if self._is_wanted(name):
-                workers.append(forked(nest.plan, request, descriptors))
+                workers.append(forked(pooled.plan, request, descriptors))
         for part in in_parts(workers):
             copies = [os.dup(one) for worker in part for one in self._given[worker.name]]
-            self._crew.request(to_fork(nest, part), copies)
+            self._group.request(to_fork(pooled, part), copies)
 
     def _is_wanted(self, name: str) -> bool:
         return not self._has_ended(self._by_name[name])
@@ -258,7 +258,7 @@ class StartedProcesses:
             return
         alive = [name for name, start in self._by_name.items() if not self._has_ended(start)]
         self._groups_left = self._by_group
-        self._crew.signal(number, alive, group=self._by_group)
+        self._group.signal(number, alive, group=self._by_group)
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = self._loop.call_later(max(0.0, grace_s), self._end)
@@ -274,13 +274,13 @@ class StartedProcesses:
         if not self._is_ending:
             self._is_ending = True
             is_kept = self._warming is not None and self._warming.is_worth_keeping
-            self._crew.request(messages.Kill() if is_kept else messages.EndYourself())
+            self._group.request(messages.Kill() if is_kept else messages.EndYourself())
             self._loop.call_later(STUCK_AFTER_S, self._give_up)
 
     def _give_up(self) -> None:
         stuck = sorted(self.pids.keys() - self.exits.keys())
         logger.error("local ranks %s did not end after SIGKILL; going on without them", stuck)
-        self._crew.close()
+        self._group.close()
         self.spawner_ended("was left")
 
     def _has_ended(self, start: Start) -> bool:
@@ -299,19 +299,19 @@ class StartedProcesses:
         for reply in self._replies:
             reply.close()
 
-    # What the crew tells.
+    # What the group tells.
 
-    def member_started(self, member: CrewMember) -> None:
+    def member_started(self, member: GroupMember) -> None:
         assert member.pid is not None
         self.pids[self._by_name[member.name].local_rank] = member.pid
         close_all(self._given.pop(member.name, []))
         self._news.tell()
 
-    def member_exited(self, member: CrewMember, status: int) -> None:
+    def member_exited(self, member: GroupMember, status: int) -> None:
         local_rank = self._by_name[member.name].local_rank
         self._note(Exit(local_rank, member.pid or 0, status))
 
-    def member_failed(self, member: CrewMember, error: str) -> None:
+    def member_failed(self, member: GroupMember, error: str) -> None:
         local_rank = self._by_name[member.name].local_rank
         self._note(Exit(local_rank, 0, NOT_MADE, f"the process could not be made: {error}"))
 
@@ -329,7 +329,7 @@ class StartedProcesses:
         if self._warming is not None and self._warming.is_worth_keeping:
             self._is_gone = self._is_kept = True
         else:
-            self._crew.request(messages.EndYourself())
+            self._group.request(messages.EndYourself())
 
     def spawner_ended(self, how: str) -> None:
         self._is_gone = True
@@ -346,20 +346,20 @@ class StartedProcesses:
 
     # The end.
 
-    def _dismiss_crew(self) -> None:
+    def _dismiss_group(self) -> None:
         if self._is_kept:
-            self._crew.release()
+            self._group.release()
         else:
-            self._crew.close()
+            self._group.close()
 
     def _let_spawner_go(self) -> None:
         """To the next context, if all went well; else it ends."""
         if self._is_kept and self._problem is None and self._warming is not None:
-            nursery.give_back(self._warming.nest)
+            zygote_pool.give_back(self._warming.pooled)
         else:
-            self._crew.close()
+            self._group.close()
             if self._is_kept:
-                self._crew.reap()
+                self._group.reap()
 
     def _show_the_rest(self) -> None:
         given_up: list[bool] = []

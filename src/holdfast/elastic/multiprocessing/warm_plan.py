@@ -5,11 +5,11 @@ Rules
 2. What is imported ahead is what each worker would import before it can call the function: the
    main module's imports, where `multiprocessing` has it imported again, then those of the
    function's own module. What the function names or imports when it runs is imported ahead too,
-   where that makes no difference (`processes/zygote/surroundings.py`).
+   where that makes no difference (`processes/zygote/process_state.py`).
 3. A zygote is for functions that need more than the standard library: without that a fresh
    interpreter is there as soon.
 4. Two contexts may have the same zygote if all that a fresh interpreter would take from its
-   surroundings is the same (`WarmPlan.key`).
+   process_state is the same (`WarmPlan.key`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from holdfast.core.protocol.preload_steps import module_of
 from holdfast.processes import environment
-from holdfast.processes.bare import private_names
+from holdfast.processes.stdlib_only import private_names
 from holdfast.processes.zygote import function_imports, preload
 from holdfast.processes.zygote.reading.places import installed_folders
 
@@ -58,14 +58,14 @@ class WarmPlan(Struct, frozen=True):
     own_folders: tuple[str, ...]
     argv: tuple[str, ...]
     """The caller's, which a worker has while it imports the main module."""
-    surroundings: tuple[object, ...]
+    process_state: tuple[object, ...]
 
     @property
     def key(self) -> tuple[object, ...]:
         """The same for contexts that may share a zygote."""
         variables = tuple(sorted(self.environment.items()))
         what = (self.interpreter, self.options, self.steps, self.late, self.sets, self.per_worker)
-        return (*what, variables, self.always_set, self.sys_path, self.argv, self.surroundings)
+        return (*what, variables, self.always_set, self.sys_path, self.argv, self.process_state)
 
 
 def plan(
@@ -115,7 +115,7 @@ def _plan(
         sys_path=path,
         own_folders=_own_folders(path, steps),
         argv=tuple(prepared["sys_argv"]),
-        surroundings=_surroundings(main, path),
+        process_state=_process_state(main, path),
     )
 
 
@@ -173,7 +173,7 @@ def _own_folders(path: tuple[str, ...], steps: tuple[str, ...]) -> tuple[str, ..
     return tuple(dict.fromkeys((*own, *preload.own_folders(steps, None))))
 
 
-def _surroundings(main: tuple[str, str] | None, path: tuple[str, ...]) -> tuple[object, ...]:
+def _process_state(main: tuple[str, str] | None, path: tuple[str, ...]) -> tuple[object, ...]:
     """What a process inherits, and what may have been installed or edited meanwhile."""
     known = installed_folders()
     places = [*(main or ())[:1], *(entry for entry in path if entry in known)]

@@ -1,4 +1,4 @@
-"""A node without a workplace: the engine of `holdfast run`, with a board in place of processes.
+"""A node without a supervisor: the engine of `holdfast run`, with a board in place of processes.
 
 Where the core would start workers, the board shows the node's seat; where it would stop them, the
 board says that the round is over.
@@ -50,8 +50,8 @@ from holdfast.node.engine import Engine
 from holdfast.node.meeting import Means, add_network
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
-from holdfast.processes.bare import linux
 from holdfast.processes.host.reserved_ports import ReservedPort
+from holdfast.processes.stdlib_only import linux
 from holdfast.registers.register import Register
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Cancellable, EventLoop
@@ -225,7 +225,7 @@ class MemberNode:
         log.log(self._level, "holdfast: %s", said)
         self.board.said = said
 
-    # What stands in for a workplace.
+    # What stands in for a supervisor.
 
     def release(self) -> None:
         """The caller has no further use for the node."""

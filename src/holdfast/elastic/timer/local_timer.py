@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.elastic.timer.api import RequestQueue, TimerClient, TimerRequest, TimerServer
 from holdfast.elastic.timer.pinned_processes import PinnedProcesses, is_endable
-from holdfast.processes.bare import private_names
+from holdfast.processes.stdlib_only import private_names
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.processes.bare.linux import read_process
+from holdfast.processes.stdlib_only.linux import read_process
 
 __all__ = ["is_uninterruptible_state", "read_proc_state"]
 

@@ -19,7 +19,7 @@ import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or __package__:
-    from holdfast.processes.bare import linux
+    from holdfast.processes.stdlib_only import linux
 else:
     import linux
 

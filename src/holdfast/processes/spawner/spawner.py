@@ -34,18 +34,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING or __package__:
     from collections.abc import Callable
 
-    from holdfast.processes.bare import linux, wire
-    from holdfast.processes.bare import private_messages as messages
-    from holdfast.processes.spawner import births, guardian, zygote_process
-    from holdfast.processes.spawner.births import close_all
+    from holdfast.processes.spawner import fork, guardian, zygote_process
+    from holdfast.processes.spawner.fork import close_all
+    from holdfast.processes.stdlib_only import linux, wire
+    from holdfast.processes.stdlib_only import private_messages as messages
 else:
-    import births
+    import fork
     import guardian
     import linux
     import private_messages as messages
     import wire
     import zygote_process
-    from births import close_all
+    from fork import close_all
 
 
 class ZygoteChild:
@@ -164,18 +164,18 @@ class Spawner:
 
     def execute(self, request: messages.Execute, descriptors: list[int]) -> None:
         def become(parent: int) -> None:
-            births.become_command(request, descriptors, parent)
+            fork.become_command(request, descriptors, parent)
 
         if not self.refuses_to_start([request.name], descriptors):
-            self.bear(request.name, become, descriptors)
+            self.fork_worker(request.name, become, descriptors)
 
-    def bear(self, name: str, become: Callable[[int], None], descriptors: list[int]) -> None:
+    def fork_worker(self, name: str, become: Callable[[int], None], descriptors: list[int]) -> None:
         """Fork a worker, which becomes what it is to be, told its parent's pid; and say so."""
         parent = os.getpid()
         try:
-            pid = births.fork_shielded()
+            pid = fork.fork_shielded()
         except OSError as error:
-            self.say(messages.BirthFailed(name=name, error=str(error)))
+            self.say(messages.ForkFailed(name=name, error=str(error)))
         else:
             if pid == 0:
                 become(parent)
@@ -235,7 +235,7 @@ class Spawner:
         self.drop(self.next_zygote)
 
     def kill_zygote(self) -> None:
-        """Its end is then told as any other: after the births that it has told of."""
+        """Its end is then told as any other: after the forks that it has told of."""
         if self.zygote is not None and self.zygote.pid is not None:
             os.kill(self.zygote.pid, signal.SIGKILL)
 
@@ -336,7 +336,7 @@ class Spawner:
         if over:
             close_all(descriptors)
             for name in names:
-                self.say(messages.BirthFailed(name=name, error="the lease has run out"))
+                self.say(messages.ForkFailed(name=name, error="the lease has run out"))
         return over
 
     # Children.
@@ -344,7 +344,7 @@ class Spawner:
     def on_child(self, wakeup: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
             wakeup.recv(4096)
-        self.on_zygote()  # A worker's birth is always on the way before its death.
+        self.on_zygote()  # A worker's start is always sent before its end.
         for pid, status in linux.reap():
             self.on_exit(pid, status)
         self.tell_of_groups()

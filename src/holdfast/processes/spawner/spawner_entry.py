@@ -12,11 +12,11 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.processes.bare import linux
     from holdfast.processes.spawner import spawner, zygote_process
+    from holdfast.processes.stdlib_only import linux
 else:
     HERE = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "bare")]
+    sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "stdlib_only")]
     import zygote_process
 
 if __name__ == "__main__":

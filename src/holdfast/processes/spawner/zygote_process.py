@@ -11,7 +11,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING or __package__:
-    from holdfast.processes.bare import private_names
+    from holdfast.processes.stdlib_only import private_names
 else:
     import private_names
 

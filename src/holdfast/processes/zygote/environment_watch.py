@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from holdfast.processes.bare import private_names
+    from holdfast.processes.stdlib_only import private_names
 else:
     import private_names
 

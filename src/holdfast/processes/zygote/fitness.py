@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from holdfast.processes.bare import linux, private_names
+    from holdfast.processes.stdlib_only import linux, private_names
     from holdfast.processes.zygote import run_as_main
 else:
     import linux

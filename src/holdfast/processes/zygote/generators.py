@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from holdfast.processes.zygote import put_right
+    from holdfast.processes.zygote import fork_fixups
 else:
-    import put_right
+    import fork_fixups
 
 NUMPY = "numpy.random.bit_generator"
 UNSEEN = "seeds generators of random numbers where that cannot be seen"
@@ -101,7 +101,7 @@ class Generators:
         def randbits(bits: int) -> int:
             value: int = plain(bits)  # type: ignore[misc]  # else it is not called
             seen.append(True)
-            modules = put_right.modules_being_imported(sys._getframe())
+            modules = fork_fixups.modules_being_imported(sys._getframe())
             if modules and not modules[0].startswith("numpy."):
                 self._drawn.add(value)
             return value

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     WhenLoaded = dict[str, Callable[[ModuleType], str]]
 
-    from holdfast.processes.bare import private_names
-    from holdfast.processes.zygote import surroundings
+    from holdfast.processes.stdlib_only import private_names
+    from holdfast.processes.zygote import process_state
 else:
     import private_names
-    import surroundings
+    import process_state
 
 MKDIR = os.mkdir
 MOST = 2000
@@ -184,7 +184,7 @@ class Watch:
         sys.meta_path.remove(self._finder)
         sys.meta_path.insert(0, self._finder)  # Others may have put theirs before it.
         told: set[str] = set()
-        at_first = surroundings.Settings(set_ahead)
+        at_first = process_state.Settings(set_ahead)
         places = ("site-packages", "dist-packages")
         folders = tuple(entry + os.sep for entry in sys.path if entry.endswith(places))
         inside = tuple(name + "." for name in passed_over)
@@ -197,9 +197,9 @@ class Watch:
             try:
                 changed = at_first.changed()
             except Exception:  # noqa: BLE001 - nothing of ours may show in the program
-                changed = [surroundings.ALL]
+                changed = [process_state.ALL]
             if len(changed) > MOST_CHANGED:
-                changed = [surroundings.ALL]
+                changed = [process_state.ALL]
             send(channel, {"imported": root, "changed": ",".join(changed)})
             if len(told) == MOST:
                 self._tell = None
@@ -267,7 +267,7 @@ def outermost(name: str, folders: tuple[str, ...], passed_over: tuple[str, ...])
 
 
 def too_early(
-    channel: str, at_first: surroundings.Settings, uses: dict[str, set[str]]
+    channel: str, at_first: process_state.Settings, uses: dict[str, set[str]]
 ) -> Callable[[], None]:
     """Returns what tells the agent of variables that were used ahead, and have changed since."""
     seen = dict(at_first.variables)

@@ -39,7 +39,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from holdfast.processes.bare import linux, wire
+    from holdfast.processes.stdlib_only import linux, wire
 else:
     import linux
     import wire

@@ -9,11 +9,9 @@ Rules
 3. Reading is all that happens here: the program is parsed, never run. It never fails, and
    never takes long; what is not read is not preloaded.
 
-How it works: the program is read statement by statement (`reading/`). An installed module is
-a step, and so are names taken from it, a variable that is set to a constant and a folder that
-is put on the module path, since the imports behind them are done under them. A module of the
-program's own tree is read in the same way, where it is imported. What no later import can
-notice is passed over. At the first statement of any other kind, the reading ends.
+How it works: the beginning of the program is read statement by statement (`reading/prefix.py`), and
+so are modules of its own where they are imported. At the first statement whose effect is not known
+by its form, the reading ends.
 """
 
 from __future__ import annotations
@@ -24,13 +22,17 @@ from typing import NamedTuple
 
 from holdfast.core.protocol.preload_steps import module_of
 from holdfast.processes.zygote.reading.foreseen import foreseen
-from holdfast.processes.zygote.reading.places import ModulePath, installed_folders, packages_above
-from holdfast.processes.zygote.reading.statements import Reader
-from holdfast.processes.zygote.reading.values import Absent, Scope, Unforeseeable
+from holdfast.processes.zygote.reading.places import (
+    EndOfReading,
+    ModulePath,
+    installed_folders,
+    packages_above,
+)
+from holdfast.processes.zygote.reading.prefix import Absent, Reader
 from holdfast.processes.zygote.reading.variables import variables_set
 
 ROOT_LOGGER = "logger root"
-"""As `surroundings.py` has it."""
+"""As `process_state.py` has it."""
 
 
 class PreloadPlan(NamedTuple):
@@ -58,35 +60,32 @@ def read_program(
     """The steps as in `plan`, and what comes behind where they end."""
     reader = _read(source_path, program_folder, "__main__")
     steps = _with(reader, extra)
-    late = tuple(
-        each for each in reader.steps.late if module_of(each) not in extra and each not in extra
-    )
+    late = tuple(each for each in reader.late if module_of(each) not in extra and each not in extra)
     texts = [file.text for file in reader.files]
-    known = foreseen((*steps, *late), texts, reader.is_installed)
-    sets = variables_set(reader.files, steps, reader.find_own)
-    sets = (*sets, ROOT_LOGGER) if reader.steps.sets_logging else sets
+    known = foreseen((*steps, *late), texts, reader.places.has_installed)
+    sets = variables_set(reader.files, steps, reader.places.own_file)
+    sets = (*sets, ROOT_LOGGER) if reader.sets_logging else sets
     files = tuple((file.path, file.stamp) for file in reader.files)
     return PreloadPlan(steps, (*late, *known), sets, late, files)
 
 
 def _with(reader: Reader, extra: tuple[str, ...]) -> tuple[str, ...]:
-    steps = reader.steps
-    loaded = set(map(module_of, steps.found))
+    loaded = set(map(module_of, reader.found))
     asked = [
-        module for module in dict.fromkeys(extra) if module in steps.late or not steps.has(module)
+        module for module in dict.fromkeys(extra) if module in reader.late or not reader.has(module)
     ]
-    return (*steps.found, *(f"import {module}" for module in asked if module not in loaded))
+    return (*reader.found, *(f"import {module}" for module in asked if module not in loaded))
 
 
 def plan_of_module(source_path: str, program_folder: str | None) -> tuple[str, ...]:
     """The steps to take ahead of the import of a file that is not run as a program."""
     try:
         above = packages_above(source_path, program_folder)[-1:]
-    except Unforeseeable:
+    except EndOfReading:
         return ()
     name = os.path.basename(source_path).removesuffix(".py")
     parts = above if name == "__init__" and above else [*above, name]
-    return tuple(_read(source_path, program_folder, ".".join(parts)).steps.found)
+    return tuple(_read(source_path, program_folder, ".".join(parts)).found)
 
 
 def own_folders(
@@ -122,7 +121,7 @@ def _read(source_path: str, program_folder: str | None, name: str) -> Reader:
     reader = Reader(program_folder)
     try:
         read_from_the_top(reader, source_path, program_folder, name)
-    except (Unforeseeable, Absent, RecursionError):
+    except (EndOfReading, Absent, RecursionError):
         pass  # The reading has ended.
     except Exception:  # noqa: BLE001 - what we cannot read is no reason for a job to fail
         pass
@@ -136,7 +135,7 @@ def read_from_the_top(
     above = packages_above(source_path, program_folder)
     for package in above:
         if package != name:
-            reader.imports.import_module(package)
+            reader.load(package)
     # The interpreter makes the name absolute in the same way.
     path = os.path.join(os.getcwd(), source_path)
-    reader.read(path, name, above[-1] if above else "", Scope())
+    reader.read(path, name, above[-1] if above else "")

@@ -8,12 +8,12 @@ Rules
    there*, in the middle of that import. Workers are forked at that very place and go on from it:
    what came before is shared, and nothing is imported twice or in another order.
 3. There are two exceptions. What a package keeps of its rank and is known can be put right in each
-   worker (`put_right.py`); and a module that the user named (`--preload`) may read what it likes.
+   worker (`fork_fixups.py`); and a module that the user named (`--preload`) may read what it likes.
 4. If an import leaves behind what workers would share or lose, it is too late to stop. The step is
    rejected with the reason, and another zygote does without it.
 5. What workers are known to import late is imported too, after the steps, if it makes no difference
    when it is: if nothing of it can show before its time, and if it neither reads nor sets what the
-   program sets before it comes to it (`surroundings.py`). A module that does not stop the others:
+   program sets before it comes to it (`process_state.py`). A module that does not stop the others:
    it is named, with those around it, and another zygote leaves them out.
 6. What was imported ahead serves as it is. Nothing is ever imported a second time: what a library
    has registered or opened would be there twice.
@@ -32,23 +32,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.processes.bare import linux
-    from holdfast.processes.bare import private_messages as messages
+    from holdfast.processes.stdlib_only import linux
+    from holdfast.processes.stdlib_only import private_messages as messages
     from holdfast.processes.zygote import (
         fitness,
+        fork_fixups,
         generators,
-        put_right,
+        process_state,
         run_as_main,
-        surroundings,
     )
     from holdfast.processes.zygote.environment_watch import EnvironmentWatch
 else:
     import fitness
+    import fork_fixups
     import generators
     import linux
     import private_messages as messages
-    import put_right
-    import surroundings
+    import process_state
     from environment_watch import EnvironmentWatch
 
 LOOKED_AT = "locale", "logging", "random", "warnings"
@@ -63,7 +63,7 @@ READ_WHEN_COMPUTING = (
     "XLA_",
 )  # fmt: skip
 """And those that they read when something is first computed, which any import may do."""
-USED_UNSEEN = (*READ_WHEN_COMPUTING, surroundings.MODULE, surroundings.ALL)
+USED_UNSEEN = (*READ_WHEN_COMPUTING, process_state.MODULE, process_state.ALL)
 """Where the program sets one of these, no import is known to be without it."""
 
 
@@ -82,7 +82,7 @@ class Preloading:
     ) -> None:
         self.watch = EnvironmentWatch(request.per_worker_names, request.always_set, self._asked)
         self.own_tree = fitness.OwnTree(request.own_folders, self.ask, request.not_own)
-        self.put_right = put_right.PutRight()
+        self.fixups = fork_fixups.ForkFixups()
         self.generators = generators.Generators()
         self.set: dict[str, str | None] = {}
         """Variables that were set as the program will set them; None: removed."""
@@ -194,7 +194,7 @@ class Preloading:
     def _import(self, step: str) -> str:
         self._footing = fitness.Footing()
         before, loaded, started = self._printed.measure(), len(sys.modules), time.monotonic()
-        asked = len(self.put_right.modules)
+        asked = len(self.fixups.modules)
         problem = ""
         try:
             import_as_program(step)
@@ -206,7 +206,7 @@ class Preloading:
         after = self._printed.measure()
         if os.fsencode(fitness.FOLDER) in self._printed.errors_since(before):
             problem = problem or "it warns about the line that imports it"
-        if after != before and len(self.put_right.modules) > asked:
+        if after != before and len(self.fixups.modules) > asked:
             problem = problem or "it prints when imported, which may depend on its rank"
         if loaded != len(sys.modules) or problem:
             problem = self._footing.reason() or problem
@@ -225,10 +225,10 @@ class Preloading:
         if self.in_worker:
             return
         frame = sys._getframe(1)
-        modules = put_right.modules_being_imported(frame)
+        modules = fork_fixups.modules_being_imported(frame)
         if not modules:
             return  # It is not an import that asks.
-        if may_be_allowed and (self._is_trusted(modules) or self.put_right.covers(frame)):
+        if may_be_allowed and (self._is_trusted(modules) or self.fixups.covers(frame)):
             return
         if self._is_late:
             for module in modules:
@@ -269,7 +269,7 @@ class Preloading:
         """What the program sets before it imports this, beside the steps, as far as is known."""
         sets = set(self._request.sets)
         if root in self._request.in_order:
-            sets = {name for name in sets if name.startswith(surroundings.LOGGER)}
+            sets = {name for name in sets if name.startswith(process_state.LOGGER)}
         return sets.union(self._request.under.get(root, ()))
 
     def _import_early(self, root: str, changed: set[str]) -> bool:
@@ -277,11 +277,11 @@ class Preloading:
         for module in LOOKED_AT:
             import_as_program(f"import {module}")
         footing, loaded = fitness.Footing(), len(sys.modules)
-        before, printed = surroundings.State(), self._printed.measure()
+        before, printed = process_state.State(), self._printed.measure()
         libraries = linux.mapped_libraries()
         self.watch.names_read = set()
         problem = ""
-        said = surroundings.Said()
+        said = process_state.Said()
         try:
             with said:
                 import_as_program(root if module_of(root) else f"import {root}")

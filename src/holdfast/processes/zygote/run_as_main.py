@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from holdfast.processes.bare import linux, private_names, stack_handler
-    from holdfast.processes.bare.private_messages import InCommon, NamedFields, WarmWorker
+    from holdfast.processes.stdlib_only import linux, private_names, stack_handler
+    from holdfast.processes.stdlib_only.private_messages import InCommon, NamedFields, WarmWorker
     from holdfast.processes.zygote import import_reports
     from holdfast.processes.zygote.leaving import Leaving
 else:
@@ -48,15 +48,15 @@ else:
 
 OWN_MODULES = (
     "wire", "linux", "private_names", "fitness", "zygote_server", "run_as_main", "preloading",
-    "environment_watch", "put_right", "surroundings", "import_reports", "private_messages",
+    "environment_watch", "fork_fixups", "process_state", "import_reports", "private_messages",
     "leaving", "stack_handler", "generators",
 )  # fmt: skip
 _HERE = os.path.dirname(os.path.abspath(__file__))
-OWN_FOLDERS = (_HERE, os.path.join(os.path.dirname(_HERE), "bare"))
+OWN_FOLDERS = (_HERE, os.path.join(os.path.dirname(_HERE), "stdlib_only"))
 PROGRAM_IS_NO_SOURCE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
-class Birth(NamedFields):
+class ForkedWorker(NamedFields):
     """The worker that a forked process is to be, as it was asked for."""
 
     common: InCommon
@@ -66,7 +66,7 @@ class Birth(NamedFields):
     """Copies of the descriptors that it is to have at the numbers that it is to keep."""
 
 
-class BirthOrder(Birth):
+class PreparedWorker(ForkedWorker):
     """The same, with what the zygote knows of what it has done ahead."""
 
     preload_changes: dict[str, str | None]
@@ -77,7 +77,7 @@ class BirthOrder(Birth):
     fresh_path: list[str] | None
     stopped: bool
     """Whether the worker goes on in the middle of an import."""
-    put_right: Callable[[], None]
+    apply_fixups: Callable[[], None]
     watch: import_reports.Watch
     leaving: Leaving
     avoided: list[str]
@@ -165,7 +165,7 @@ def changes(before: dict[str, str], after: dict[str, str]) -> dict[str, str | No
     return changed
 
 
-def run(order: BirthOrder) -> None:
+def run(order: PreparedWorker) -> None:
     """Run the program as `__main__`; what it raises leaves through the interpreter."""
     if not order.stopped:
         take_identity(order)
@@ -203,7 +203,7 @@ def run(order: BirthOrder) -> None:
 # The identity of a worker.
 
 
-def take_identity(order: BirthOrder) -> None:
+def take_identity(order: PreparedWorker) -> None:
     """Be that worker from now on, to all that looks; a cold one if the program is another now."""
     if any(_stamp(path) != tuple(stamp) for path, stamp in order.files):
         start_over(order)
@@ -227,7 +227,7 @@ def take_identity(order: BirthOrder) -> None:
     _renew_streams()
     for path in (*OWN_FOLDERS, os.path.join(OWN_FOLDERS[0], "zygote.py")):
         sys.path_importer_cache.pop(path, None)
-    order.put_right()
+    order.apply_fixups()
     if not order.stopped:
         _take_back_path(order)
     placed = order.folder_is_on_path or order.fresh_path is not None
@@ -249,7 +249,7 @@ def _stamp(path: str) -> tuple[int, ...]:
     return status.st_mtime_ns, status.st_size
 
 
-def take_back(order: BirthOrder) -> None:
+def take_back(order: PreparedWorker) -> None:
     """What was set ahead of the program is for the program to set."""
     for name, value in order.set_ahead.items():
         if os.environ.get(name) == value:
@@ -261,7 +261,7 @@ def take_back(order: BirthOrder) -> None:
     _take_back_path(order)
 
 
-def _take_back_path(order: BirthOrder) -> None:
+def _take_back_path(order: PreparedWorker) -> None:
     if order.fresh_path is not None:
         first = [] if sys.flags.safe_path else [_program_folder(order)]
         sys.path[:] = [*first, *order.fresh_path]
@@ -271,11 +271,11 @@ def _take_back_path(order: BirthOrder) -> None:
             sys.path.remove(entry)
 
 
-def _command(birth: Birth) -> list[str]:
-    return [*birth.worker.interpreter, *birth.worker.command]
+def _command(forked: ForkedWorker) -> list[str]:
+    return [*forked.worker.interpreter, *forked.worker.command]
 
 
-def _program_folder(order: BirthOrder) -> str:
+def _program_folder(order: PreparedWorker) -> str:
     if order.worker.kind == "code":
         return ""
     if order.worker.kind == "module":
@@ -327,7 +327,7 @@ def renew_memories(modules: dict[str, Any]) -> None:
 # The program.
 
 
-def _clean_main(order: BirthOrder) -> dict[str, Any]:
+def _clean_main(order: PreparedWorker) -> dict[str, Any]:
     """Leave in `__main__` only the attributes that the interpreter gives, in their order.
 
     It has to be the very module that was there before: others may hold on to it, as
@@ -353,13 +353,13 @@ def _clean_main(order: BirthOrder) -> dict[str, Any]:
     return main
 
 
-def _script_path(order: BirthOrder) -> str:
+def _script_path(order: PreparedWorker) -> str:
     """The script as the interpreter names it: absolute, and otherwise as it was given."""
     target = order.worker.target
     return target if target.startswith("/") else f"{os.getcwd()}/{target}"
 
 
-def _compile(order: BirthOrder) -> types.CodeType:
+def _compile(order: PreparedWorker) -> types.CodeType:
     """The code of a script. Whatever is not plain source is left to the interpreter itself."""
     if order.worker.kind == "code":
         return compile(order.worker.target, "<string>", "exec", dont_inherit=True)
@@ -386,10 +386,10 @@ def _compile(order: BirthOrder) -> types.CodeType:
     return code
 
 
-def start_over(birth: Birth) -> NoReturn:
+def start_over(forked: ForkedWorker) -> NoReturn:
     """Become a cold worker after all: same process, same descriptors."""
-    command = _command(birth)
-    os.execvpe(command[0], command, birth.env)
+    command = _command(forked)
+    os.execvpe(command[0], command, forked.env)
 
 
 # Its end by an exception.
@@ -402,7 +402,7 @@ def _without_our_frames(trace: types.TracebackType | None) -> types.TracebackTyp
     return trace
 
 
-def _let_interpreter_print(order: BirthOrder, error: BaseException) -> None:
+def _let_interpreter_print(order: PreparedWorker, error: BaseException) -> None:
     """Have the program's own hook called with the program's own frames only.
 
     The exception leaves through our frames once more; the hook that the interpreter
@@ -425,7 +425,7 @@ def _let_interpreter_print(order: BirthOrder, error: BaseException) -> None:
     sys.excepthook = print_without_our_frames
 
 
-def _leave_error_file(order: BirthOrder, error: BaseException) -> None:
+def _leave_error_file(order: PreparedWorker, error: BaseException) -> None:
     path = order.env.get("TORCHELASTIC_ERROR_FILE")
     if not path or not order.common.error_writer or isinstance(error, KeyboardInterrupt):
         return

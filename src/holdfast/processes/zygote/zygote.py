@@ -28,14 +28,14 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.processes.bare import wire
+    from holdfast.processes.stdlib_only import wire
     from holdfast.processes.zygote import run_as_main, zygote_server
 else:
     if not sys.flags.safe_path:
         del sys.path[0]  # The folder of this file, with symbolic links resolved.
     # No name is given to it: what is defined here would be in the program's way.
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    sys.path.insert(0, os.path.join(os.path.dirname(sys.path[0]), "bare"))
+    sys.path.insert(0, os.path.join(os.path.dirname(sys.path[0]), "stdlib_only"))
     import run_as_main
     import wire
     import zygote_server

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.node.io import AgentEvent, ModuleRejected, ModulesUnfit, ZygoteLost, ZygoteReady
-from holdfast.processes.bare import private_messages as messages
+from holdfast.processes.stdlib_only import private_messages as messages
 
 
 def zygote_event(message: messages.OfZygote) -> AgentEvent:

@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.processes.bare import linux, private_names, wire
-    from holdfast.processes.bare import private_messages as messages
+    from holdfast.processes.stdlib_only import linux, private_names, wire
+    from holdfast.processes.stdlib_only import private_messages as messages
     from holdfast.processes.zygote import (
         environment_watch,
         fitness,
@@ -42,7 +42,7 @@ else:
 
 def fork_workers(
     request: messages.Fork, descriptors: list[int], spawner: wire.PrivateConnection
-) -> run_as_main.Birth | None:
+) -> run_as_main.ForkedWorker | None:
     """Fork every worker of the request; returns in each child what it is, None in the zygote.
 
     A process in the middle forks them and ends, which makes the spawner their parent. Each
@@ -66,7 +66,9 @@ def fork_workers(
                 for descriptor in descriptors:
                     os.close(descriptor)
                 env = {**request.common.shared_env, **worker.env}
-                return run_as_main.Birth(common=request.common, worker=worker, env=env, kept=kept)
+                return run_as_main.ForkedWorker(
+                    common=request.common, worker=worker, env=env, kept=kept
+                )
             os.write(pid_writer, f"{pid}\n".encode())
         os._exit(0)
     os.close(pid_writer)
@@ -103,20 +105,20 @@ def await_start(
     return kept
 
 
-def put_in_place(birth: run_as_main.Birth, printed: run_as_main.KeptOutput) -> None:
+def put_in_place(forked: run_as_main.ForkedWorker, printed: run_as_main.KeptOutput) -> None:
     """In the new worker, which has closed what is not its own: keep what it was given, where.
 
     A preloaded module may have something open at such a number, and would lose it. A fresh
     interpreter has not: the worker starts over in one then.
     """
-    numbers = birth.worker.keep
+    numbers = forked.worker.keep
     printed.make_way(numbers)
     taken = [number for number in numbers if linux.is_open(number)]
-    for descriptor, number in zip(birth.kept, numbers, strict=True):
+    for descriptor, number in zip(forked.kept, numbers, strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)
     if taken:
-        run_as_main.start_over(birth)
+        run_as_main.start_over(forked)
 
 
 class NoWorker(BaseException):
@@ -134,7 +136,7 @@ class ZygoteServer:
         self.watch = import_reports.Watch()
         self.environment: dict[str, str] = {}
         self.preloading: preloading.Preloading | None = None
-        self.order: run_as_main.BirthOrder | None = None
+        self.order: run_as_main.PreparedWorker | None = None
         """In a worker that was forked in the middle of an import."""
         self.went_on_at = 0.0
         self.avoided: list[str] = []
@@ -148,7 +150,7 @@ class ZygoteServer:
         self.preloaded: frozenset[str] = frozenset()
         """All modules that are loaded when workers are forked."""
 
-    def serve(self) -> run_as_main.BirthOrder | None:
+    def serve(self) -> run_as_main.PreparedWorker | None:
         """Do as asked until the spawner hangs up; returns an order in each worker."""
         request = self.next_request()
         if isinstance(request, messages.Preload):
@@ -156,18 +158,18 @@ class ZygoteServer:
             if self.order is not None:
                 return self.went_on(self.order)
             self.report(answer)
-            request = self.next_birth()
+            request = self.next_worker()
         if request is None:
             return None
         return self.complete(request, self.preloading is not None and self.preloading.in_worker)
 
-    def next_birth(self) -> run_as_main.Birth | None:
+    def next_worker(self) -> run_as_main.ForkedWorker | None:
         """In a worker, what it is. None in the zygote, when the spawner has hung up."""
         request = self.next_request()
         assert not isinstance(request, messages.Preload), "a zygote imports ahead only once"
         return request
 
-    def next_request(self) -> messages.Preload | run_as_main.Birth | None:
+    def next_request(self) -> messages.Preload | run_as_main.ForkedWorker | None:
         """The next thing to be done here: a request to preload, or in a worker to be that one.
 
         Workers are forked meanwhile. None when the spawner has hung up.
@@ -182,13 +184,13 @@ class ZygoteServer:
                 if isinstance(request, messages.Preload):
                     return request
                 assert isinstance(request, messages.Fork), type(request).__name__
-                birth = fork_workers(request, descriptors, self.spawner)
-                if birth is not None:
+                forked = fork_workers(request, descriptors, self.spawner)
+                if forked is not None:
                     # What has come for workers that are forked after it is not its own.
                     for descriptor in [each for _, later in requests for each in later]:
                         os.close(descriptor)
-                    put_in_place(birth, self.printed)
-                    return birth
+                    put_in_place(forked, self.printed)
+                    return forked
 
     def preload(self, request: messages.Preload) -> messages.OfZygote:
         """Take on the environment and import; returns the answer, also in a worker that went on."""
@@ -242,18 +244,18 @@ class ZygoteServer:
         assert self.preloading is not None
         self.avoided += modules
         self.report(answer)
-        birth = self.next_birth()
-        if birth is None:
+        forked = self.next_worker()
+        if forked is None:
             os._exit(0)
         self.preloading.end()  # First: what is looked at from here on is no question.
-        self.order = self.complete(birth, stopped=True)
+        self.order = self.complete(forked, stopped=True)
         run_as_main.take_identity(self.order)
         self.preloading.watch.show_arguments(sys.argv)
         self.went_on_at = time.monotonic()
-        if birth.worker.name == wire.STORE:
+        if forked.worker.name == wire.STORE:
             raise NoWorker
 
-    def went_on(self, order: run_as_main.BirthOrder) -> run_as_main.BirthOrder:
+    def went_on(self, order: run_as_main.PreparedWorker) -> run_as_main.PreparedWorker:
         """In a worker that has finished the import by itself: say what it cost."""
         channel = order.env.get("HOLDFAST_CHANNEL")
         if channel and order.worker.learns:
@@ -262,7 +264,9 @@ class ZygoteServer:
         run_as_main.take_back(order)
         return order
 
-    def complete(self, birth: run_as_main.Birth, stopped: bool) -> run_as_main.BirthOrder:
+    def complete(
+        self, forked: run_as_main.ForkedWorker, stopped: bool
+    ) -> run_as_main.PreparedWorker:
         """Add what the zygote knows and a worker needs."""
         preloaded = self.preloading
         changes = run_as_main.changes(self.environment, dict(os.environ))
@@ -270,8 +274,8 @@ class ZygoteServer:
         for name, value in ahead.items():
             if os.environ.get(name) == value and not stopped:
                 changes.pop(name, None)
-        return run_as_main.BirthOrder(
-            **vars(birth),
+        return run_as_main.PreparedWorker(
+            **vars(forked),
             preload_changes=changes,
             set_ahead=ahead,
             added_to_path=list(preloaded.added_to_path) if preloaded else [],
@@ -279,7 +283,7 @@ class ZygoteServer:
             folder_is_on_path=self.folder_is_on_path,
             fresh_path=self.fresh_path,
             stopped=stopped,
-            put_right=self.put_right,
+            apply_fixups=self.apply_fixups,
             watch=self.watch,
             leaving=self.leaving,
             avoided=self.avoided,
@@ -298,7 +302,7 @@ class ZygoteServer:
         gc.collect()
         gc.freeze()
 
-    def put_right(self) -> None:
+    def apply_fixups(self) -> None:
         """In a worker, whose environment is its own by now."""
         loaded = dict(sys.modules)
         run_as_main.renew_memories(loaded)
@@ -307,7 +311,7 @@ class ZygoteServer:
             names[name] = os.getpid()
         if self.preloading is not None:
             self.preloading.generators.renew()
-            self.preloading.put_right.apply(loaded)
+            self.preloading.fixups.apply(loaded)
         if "HOLDFAST_CHANNEL" in os.environ:
             self.leaving.be_worker(os.environ["HOLDFAST_CHANNEL"], self.preloaded)
 

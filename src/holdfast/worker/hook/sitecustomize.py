@@ -125,7 +125,7 @@ def show_stacks() -> None:
     if "HOLDFAST_STACKS" not in os.environ:
         return
     package = os.path.dirname(os.path.dirname(DIRECTORY))
-    source = os.path.join(package, "processes", "bare", "stack_handler.py")
+    source = os.path.join(package, "processes", "stdlib_only", "stack_handler.py")
     load(source)["take_variable"]()
 
 

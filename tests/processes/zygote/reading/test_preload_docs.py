@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.processes.zygote import preload
-from holdfast.processes.zygote.reading.imports import OWN_TREE_LIMIT
+from holdfast.processes.zygote.reading.prefix import OWN_TREE_LIMIT
 
 from ..plans import steps_of, write
 

@@ -1,13 +1,9 @@
-"""Reading a program, without running it, for what it does before and while it imports.
+"""Reading the beginning of a program, without running it: what it does before and while it imports.
 
-places       where modules are, and whose they are
-values       what is known of the value of a name
-working_out  constants made of constants
-harmless     the tables: calls and decorators that no later import can notice
-foreseen     what packages import once something of them is used
-variables    what the program may set anywhere, by its text
-steps        what was found: imports, and what the program sets before them
-imports      what an import statement brings
-expressions  what an expression does, and what it gives
-statements   what a statement does, one after the other, until that cannot be told
+places            where modules are, and whose they are
+prefix            the statements, up to the first one whose effect is not known
+side_effect_free  the tables: calls and decorators that no later import can notice
+constant_folding  constants made of constants
+variables         what the program may set anywhere, by its text
+foreseen          what packages import once something of them is used
 """

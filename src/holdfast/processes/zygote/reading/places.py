@@ -14,9 +14,12 @@ import sysconfig
 from importlib.machinery import ModuleSpec
 from typing import Any, Literal
 
-from holdfast.processes.zygote.reading.values import Unforeseeable
+from holdfast.processes.zygote.reading.variables import OwnFile
 
 Owner = Literal["installed", "own", "absent"]
+
+SOURCE_LIMIT = 512 * 1024
+"""Bytes of a program, or a module of its own, that are still read."""
 
 TEXT_LIMIT = 1024 * 1024
 """Bytes of an installed file that are looked at."""
@@ -50,6 +53,10 @@ MADE_UP = rb"sys\.modules|__path__|meta_path|_LazyModule\("
 
 KNOWN_FINDERS = ("_frozen_importlib", "_distutils_hack", "__editable__", "_pytest", "six")
 """Who looks for modules; another one may find what is not on the path."""
+
+
+class EndOfReading(Exception):
+    """From here on, it is not known what the program does."""
 
 
 class ModulePath:
@@ -137,6 +144,22 @@ class ModulePath:
         spec = self.find(module.partition(".")[0])
         return spec is not None and self._is_installed(spec, 0)
 
+    def has_installed(self, module: str) -> bool:
+        return self.top_is_installed(module) and self.find(module) is not None
+
+    def own_file(self, module: str) -> OwnFile | None:
+        """A module of the program's own, which need not have been read."""
+        try:
+            if self.top_is_installed(module) or self.owner(module) != "own":
+                return None
+            spec = self.find(module)
+            if spec is None or not (spec.origin or "").endswith(".py"):
+                return None
+            with open(spec.origin or "", "rb") as file:
+                return OwnFile(spec.parent or "", file.read(SOURCE_LIMIT))
+        except (OSError, ValueError):
+            return None
+
     def _is_installed(self, spec: ModuleSpec, depth: int) -> bool:
         """Whether a module lies in the standard library or in an installed package."""
         places = list(spec.submodule_search_locations or [spec.origin or ""])
@@ -181,7 +204,7 @@ def packages_above(source_path: str, program_folder: str | None) -> list[str]:
         return []
     root = max(inside, key=len)
     if _is_package(root):
-        raise Unforeseeable("it cannot be told from where the module is imported")
+        raise EndOfReading("it cannot be told from where the module is imported")
     names = os.path.relpath(folder, root).split(os.sep)
     return prefixes(".".join(names)) if all(map(str.isidentifier, names)) else []
 

@@ -1,0 +1,92 @@
+"""Looks at workers for what may be a hang, and has it judged (`core.policy.hangs`).
+
+What the kernel knows of a worker and of all below it is read in a lane, seldom: it costs a few
+dozen small files. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.core.policy import hangs
+from holdfast.processes.monitoring import kernel
+from holdfast.processes.monitoring.pages import Sign
+from holdfast.processes.monitoring.stacks import StackSnapshot
+from holdfast.processes.output.log_files import Lane
+
+if TYPE_CHECKING:
+    from holdfast.processes.monitoring.lookout import Watched
+
+
+class HangLooks:
+    """The looks at one round."""
+
+    def __init__(
+        self,
+        terms: hangs.HangTerms,
+        excuses: Mapping[str, float],
+        lane: Lane,
+        on_finding: Callable[[hangs.Finding], None],
+    ) -> None:
+        self._watch = hangs.HangWatch(terms, excuses)
+        self._lane = lane
+        self._on_finding = on_finding
+        self._is_looking = False
+
+    @property
+    def longest(self) -> Mapping[str, float]:
+        """By phase, the longest waits of this round: they excuse those of the next."""
+        return self._watch.longest
+
+    def look(self, workers: list[tuple[Watched, Sign | None]]) -> None:
+        """One look at these, of which each page says that; none while another is under way."""
+        if self._is_looking:
+            return
+        self._is_looking = True
+        pids = [worker.pid for worker, _ in workers]
+        self._lane.do(partial(_views, pids), partial(self._on_views, workers))
+
+    @property
+    def still_hangs(self) -> bool:
+        """Whether that was the verdict, and nobody has moved since."""
+        return self._watch.hangs or self._watch.may_hang
+
+    def judge(self, snapshot: StackSnapshot) -> hangs.HangVerdict:
+        return hangs.judge(self._watch, snapshot.stacks())
+
+    def _on_views(
+        self, workers: list[tuple[Watched, Sign | None]], views: dict[int, kernel.KernelView]
+    ) -> None:
+        self._is_looking = False
+        seen = [
+            _seen(worker, sign, views[worker.pid])
+            for worker, sign in workers
+            if worker.pid in views
+        ]
+        finding = hangs.look(self._watch, seen, time.monotonic())
+        if finding != "nothing":
+            self._on_finding(finding)
+
+
+def _views(pids: list[int]) -> dict[int, kernel.KernelView]:
+    """In a lane. Who has ended is left out."""
+    views = ((pid, kernel.look_with_children(pid)) for pid in pids)
+    return {pid: view for pid, view in views if view is not None and view.state != "Z"}
+
+
+def _seen(worker: Watched, sign: Sign | None, view: kernel.KernelView) -> hangs.WorkerSight:
+    return hangs.WorkerSight(
+        rank=worker.rank,
+        age_s=None if sign is None else sign.age_s,
+        phase="" if sign is None else sign.phase,
+        longest_s=0.0 if sign is None else sign.longest_s,
+        state=view.state,
+        traced=bool(view.tracer),
+        cpu_s=view.cpu_s,
+        io_bytes=view.io_bytes - worker.stack_bytes,
+        printed_bytes=view.written_bytes - worker.stack_bytes,
+        switches=view.switches,
+    )
