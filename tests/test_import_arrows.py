@@ -247,7 +247,7 @@ MADE_OF_TORCH = {
 """What serves or uses an object of PyTorch's, for a user who asked for that."""
 
 
-OF_EXTRAS = {"holdfast.node.trace_export": {"opentelemetry"}}
+OF_EXTRAS = {"holdfast.agent.trace_export": {"opentelemetry"}}
 """What uses a package that users install besides."""
 
 
@@ -323,7 +323,7 @@ def plant(root: Path, files: dict[str, str]) -> Path:
 
 
 BAD_MODULES = {
-    "an outward import": ("core/bad.py", "import holdfast.node.agent", "may not import the layer"),
+    "an outward import": ("core/bad.py", "import holdfast.agent.agent", "may not import the layer"),
     "an outward name": ("processes/bad.py", "from holdfast.node import agent", "the layer node"),
     "a sideways import": ("observe/bad.py", "from holdfast.processes import x", "layer processes"),
     "a layer as a name": ("core/bad.py", "from holdfast import node", "the layer node"),
@@ -428,9 +428,9 @@ def test_what_is_allowed_passes(tmp_path: Path) -> None:
             "processes/stdlib_only/linux.py": "import ctypes",
             "processes/spawner/spawner.py": "import linux\nfrom holdfast.worker import frames",
             "processes/client.py": "from .spawner import spawner\nimport cloudpickle",
-            "node/agent.py": "import asyncio\nfrom ..processes.client import Client",
+            "agent/agent.py": "import asyncio\nfrom ..processes.client import Client",
             "elastic/api.py": "from holdfast.node import agent",
-            "cli/main.py": "from holdfast import __version__\nimport holdfast.node.agent",
+            "cli/main.py": "from holdfast import __version__\nimport holdfast.agent.agent",
         },
     )
     assert violations(source) == []

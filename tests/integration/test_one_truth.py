@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.admin.client import AdminError, connect_here
 from holdfast.core.protocol.questions import HistoryAsked, HistoryTold, JobAsked, JobTold
-from holdfast.node.visiting import VisitError, visit_here
 from holdfast.observe.goodput import Interruption
 
 from ..free_ports import free_port
@@ -81,7 +81,7 @@ class Watched:
         return (int(words[0]), int(words[1])) if len(words) == 2 else (0, 0)
 
     def ask(self) -> tuple[JobTold, HistoryTold]:
-        with visit_here(self.run_id) as job:
+        with connect_here(self.run_id) as job:
             told, history = job.ask_coordinator(JobAsked()), job.ask_coordinator(HistoryAsked())
         assert isinstance(told, JobTold)
         assert isinstance(history, HistoryTold)
@@ -91,7 +91,7 @@ class Watched:
         """As status and dashboard are told; none while nobody coordinates."""
         try:
             _, history = self.ask()
-        except VisitError:
+        except AdminError:
             return []
         return [msgspec.msgpack.decode(one, type=Interruption) for one in history.interruptions]
 

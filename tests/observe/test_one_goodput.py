@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.policy.config import JobConfig, Program
-from holdfast.dashboard.still import still_shown
+from holdfast.dashboard.static import static_page
 from holdfast.observe.goodput import PARTS, ROUNDS_MOST, RunningLedger, ledger
 from holdfast.observe.history import History, Round, TimeSpan
 from holdfast.observe.job_report import report
@@ -32,7 +32,7 @@ def test_all_views_of_one_journal_say_the_same(tmp_path: Path) -> None:
             live.feed(step)
         samples = JobCounts(live).of_the_job(taken[-1].at)
         metric = {name: seconds for (name,), seconds in samples["holdfast_time_seconds"].items()}
-        shown = still_shown([(header, steps)]).ledger
+        shown = static_page([(header, steps)]).ledger
         assert shown is not None
         page = {part.name: part.seconds for part in shown.parts}
         told = live.book(taken[-1].at).parts_s  # What `HistoryAsked` is answered with.

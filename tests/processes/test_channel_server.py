@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast.processes.channel_server import ChannelServer
-from holdfast.processes.stdlib_only.wire import VISIT
+from holdfast.processes.stdlib_only.wire import ADMIN_SESSION
 from holdfast.runtime.local_peer import LocalPeer
 from holdfast.runtime.loop import EventLoop
 from holdfast.worker.channel import PACKET_LIMIT, VARIABLE, address_of
@@ -34,7 +34,7 @@ class Heard:
         self.server = ChannelServer(loop, self.hear)
 
     def hear(self, peer: LocalPeer, message: dict[str, Any]) -> None:
-        if VISIT in message:
+        if ADMIN_SESSION in message:
             return  # Of another test, which looks for jobs on this machine.
         self.messages.append((peer.pid, message))
         self.news.set()

@@ -10,7 +10,7 @@ from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast.node.visiting import AgentDoor
+    from holdfast.admin.client import LocalAgent
 
 HELP = """\
 Usage: holdfast dashboard [RUN]
@@ -32,16 +32,16 @@ PORT_MOST = 65535
 
 @verb(HELP)
 def dashboard(words: list[str]) -> None:
-    places, port = _parse(words)
-    link = _running(places) if port is None else ""
+    paths, port = _parse(words)
+    link = _running(paths) if port is None else ""
     if link:
         print(link)
     else:
-        _serve(places, port or 0)
+        _serve(paths, port or 0)
 
 
 def _parse(words: list[str]) -> tuple[list[str], int | None]:
-    places, port = [], None
+    paths, port = [], None
     rest = iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
@@ -53,24 +53,24 @@ def _parse(words: list[str]) -> tuple[list[str], int | None]:
         elif word.startswith("-"):
             raise UsageError(f"there is no option {word}", "`holdfast dashboard --help` shows them")
         else:
-            places.append(word)
-    return places, port
+            paths.append(word)
+    return paths, port
 
 
-def _running(places: list[str]) -> str:
+def _running(paths: list[str]) -> str:
     """The link of a job that runs here, if one of that name does."""
-    if len(places) > 1 or any("/" in place for place in places):
+    if len(paths) > 1 or any("/" in path for path in paths):
         return ""
-    from holdfast.node.visiting import doors_here
+    from holdfast.admin.client import local_agents
 
-    wanted = places[0] if places else ""
-    doors = doors_here(wanted)
-    if not doors:
+    wanted = paths[0] if paths else ""
+    agents_here = local_agents(wanted)
+    if not agents_here:
         return ""
-    runs = sorted({door.run_id for door in doors})
+    runs = sorted({agent.run_id for agent in agents_here})
     if len(runs) > 1:
         raise UsageError("several jobs run on this machine", f"name one: {', '.join(runs)}")
-    links = [link for link in map(_link, doors) if link]
+    links = [link for link in map(_link, agents_here) if link]
     if not links:
         raise UsageError(
             f"{runs[0]} runs here without a dashboard",
@@ -79,26 +79,26 @@ def _running(places: list[str]) -> str:
     return "\n".join(links)
 
 
-def _link(door: AgentDoor) -> str:
+def _link(agent: LocalAgent) -> str:
+    from holdfast.admin.client import AdminError, connect_to
     from holdfast.core.protocol.questions import DashboardAsked, DashboardTold
-    from holdfast.node.visiting import VisitError, enter
 
     try:
-        with enter(door) as job:
-            for _, told in job.ask(DashboardAsked(), of="some", nodes=[door.node]):
+        with connect_to(agent) as job:
+            for _, told in job.ask(DashboardAsked(), of="some", nodes=[agent.node]):
                 if isinstance(told, DashboardTold):
                     return clean(told.link)
-    except VisitError:
+    except AdminError:
         pass  # It has just ended, or has nobody to ask: the next one may know.
     return ""
 
 
-def _serve(places: list[str], port: int) -> None:
-    from holdfast.cli.finding_runs import find_last_run, find_run
+def _serve(paths: list[str], port: int) -> None:
+    from holdfast.cli.journal_search import find_journals, find_last_journals
     from holdfast.dashboard.serving import serve_journals
     from holdfast.observe.journal import read
 
-    found = find_run(places) if places else find_last_run()
+    found = find_journals(paths) if paths else find_last_journals()
     if found is None:
         print("holdfast: no job has left a journal here: drop some onto the page", file=sys.stderr)
     for note in found.notes if found else ():

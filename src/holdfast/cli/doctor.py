@@ -1,6 +1,6 @@
 """`holdfast doctor`: what is wrong with this machine, or with all nodes of a job before it runs.
 
-With the options of `holdfast run`. Where these, or the engine that placed us, speak of several
+With the options of `holdfast run`. Where these, or the scheduler that placed us, speak of several
 nodes, they meet just as for a job, and a small program takes the workers' place (`doctor.probe`).
 """
 
@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.cli import options
-from holdfast.cli import said as saying
+from holdfast.cli import option_sources, options
 from holdfast.cli.verbs import say_mistake
 from holdfast.core.policy import timing
 from holdfast.core.policy.config import (
@@ -88,10 +87,10 @@ def _own_words(words: list[str]) -> tuple[bool, str, list[str]]:
 
 
 def _examine(
-    given: dict[str, saying.Statement], words: list[str], as_json: bool, shared: str
+    given: dict[str, option_sources.OptionText], words: list[str], as_json: bool, shared: str
 ) -> int:
     detected = options.listen(given, os.environ, words)
-    values = saying.parse(detected.said)
+    values = option_sources.parse(detected.options)
     wanted = Wanted(per_accelerator=values.get("nproc-per-node") in ("gpu", "xpu"))
     # By its path, and with nothing of the current folder: no foreign `json.py` is imported.
     program = Program("command", sys.executable, arguments=("-P", str(PROBE)))
@@ -174,8 +173,8 @@ def _together(config: JobConfig, wanted: Wanted, shared: str, as_json: bool) -> 
 
 def _before_meeting(config: JobConfig, wanted: Wanted) -> page.DoctorPage | None:
     """What would keep this node from meeting the others is said at once, not after a wait."""
-    place = reading.meeting_place(config)
-    facts = reading.read(os.environ, log_dir=config.output.log_dir, place=place)
+    meeting = reading.meeting_endpoint(config)
+    facts = reading.read(os.environ, log_dir=config.output.log_dir, meeting=meeting)
     if facts.way is None or not list(machine.way(facts.way)):
         return None
     found = most_serious_first([*machine.way(facts.way), *machine.judge(facts, wanted)])
@@ -184,7 +183,7 @@ def _before_meeting(config: JobConfig, wanted: Wanted) -> page.DoctorPage | None
 
 def _run(job: JobConfig, secrets: Secrets) -> str:
     """Live through the job; why it did not end well, if it did not."""
-    from holdfast.node.agent import Agent
+    from holdfast.agent.agent import Agent
     from holdfast.processes.commands import how_to_start
     from holdfast.processes.spawner_process import fill_standard_streams, start_spawner
     from holdfast.runtime.loop import EventLoop

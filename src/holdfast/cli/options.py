@@ -1,7 +1,8 @@
 """The command line of `holdfast run`, from words to a configuration.
 
 Rules
-- Who has the last word about an option is in `said`; what an engine has to say, in `detection`.
+- Who has the last word about an option is in `option_sources`; what a scheduler has to say, in
+  `detection`.
 - Options come first. The first word that is none is the program; it and everything after
   it belong to the program, untouched. `--` ends the options too.
 - `--name value`, `--name=value`, `-r3`, `-r 3`; dashes and underscores are the same. A
@@ -10,9 +11,9 @@ Rules
   as long as only one option begins so, as `torchrun` has it.
 - A mistake is a `UsageError` that names its option, or the variable it came from.
 
-How it works: `split` sorts the words, `listen` adds what the environment and an engine say,
-`said.parse` reads each text by its row in `table`, `parse_run` puts the values into the fields
-that the rows name and then settles what takes several options to decide: the program, the
+How it works: `split` sorts the words, `listen` adds what the environment and a scheduler say,
+`option_sources.parse` reads each text by its row in `table`, `parse_run` puts the values into the
+fields that the rows name and then settles what takes several options to decide: the program, the
 meeting place, the number of workers.
 
 It is not made with `argparse`: that costs 15 ms of import, a sixth of what starting may
@@ -31,10 +32,9 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.cli import detection, rendezvous
-from holdfast.cli import said as saying
+from holdfast.cli import detection, option_sources, rendezvous
 from holdfast.cli.detection import Detected
-from holdfast.cli.said import Level, Statement
+from holdfast.cli.option_sources import OptionText, Precedence
 from holdfast.cli.table import BY_NAME, BY_SHORT, UNCHANGED, Option
 from holdfast.cli.values import closest
 from holdfast.core.policy import rendezvous_settings, timing
@@ -71,7 +71,7 @@ class ParsedRun(Struct, frozen=True):
     config: JobConfig
     notes: tuple[str, ...] = ()
     """Sentences about what was worked out, for the user to see before the job starts."""
-    engine: str = ""
+    scheduler: str = ""
     """Who placed this node, if anybody did: it acts on the exit status."""
 
 
@@ -82,18 +82,18 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedRun:
     """
     given, words = split(argv)
     detected = listen(given, environ, argv)
-    values = saying.parse(detected.said)
+    values = option_sources.parse(detected.options)
     return configure(detected, values, _program(words, values, environ), environ)
 
 
 def listen(
-    given: Mapping[str, Statement], environ: Mapping[str, str], argv: Sequence[str]
+    given: Mapping[str, OptionText], environ: Mapping[str, str], argv: Sequence[str]
 ) -> Detected:
-    """All that is said about the job: by the user, and by the engine that placed us."""
-    said = saying.gather(given, environ)
-    if saying.is_on(said, "no-detect"):
-        return Detected(said)
-    return detection.fill_in(said, environ, argv)
+    """All that is said about the job: by the user, and by the scheduler that placed us."""
+    options = option_sources.collect(given, environ)
+    if option_sources.is_on(options, "no-detect"):
+        return Detected(options)
+    return detection.fill_in(options, environ, argv)
 
 
 def configure(
@@ -112,18 +112,18 @@ def configure(
         config = replace(config, hidden_variables=detection.hidden_variables(environ))
     config, more = rendezvous.complete(config, values.get("rdzv-backend"))
     if config.max_nodes > 1 and "rdzv-id" not in values:
-        config = replace(config, run_id=_id_of_place(config))
+        config = replace(config, run_id=_id_of_endpoint(config))
     _check_backoff(config)
     _check_devices(config, environ)
     about = detection.line_about(detected, config)
     more += detection.doubts_about(detected, config)
     notes = (*about, *notes, *more, *_silent_console(config), *timing.notes(config))
-    return ParsedRun(config.validate(), notes, detected.engine)
+    return ParsedRun(config.validate(), notes, detected.scheduler)
 
 
-def split(argv: Sequence[str]) -> tuple[dict[str, Statement], tuple[str, ...]]:
+def split(argv: Sequence[str]) -> tuple[dict[str, OptionText], tuple[str, ...]]:
     """Part the options, by name, from the program and its arguments."""
-    given: dict[str, Statement] = {}
+    given: dict[str, OptionText] = {}
     words = deque(argv)
     while words:
         word = words.popleft()
@@ -140,7 +140,7 @@ def split(argv: Sequence[str]) -> tuple[dict[str, Statement], tuple[str, ...]]:
         text = attached if equals else _value_after(spelled, option, words)
         if option.name == COMPLETION:
             raise CompletionRequested(str(option.parse(text)))
-        given[option.name] = Statement(text, spelled)
+        given[option.name] = OptionText(text, spelled)
     return given, ()
 
 
@@ -226,7 +226,7 @@ def _count_workers(
 ) -> tuple[str, ...]:
     """Replace a word for the number of workers by the number; say how it was found.
 
-    Under an engine and with nothing said, it is one for each accelerator, and else one: many CPUs
+    Under a scheduler and with nothing said, it is one for each accelerator, and else one: many CPUs
     are no sign that many workers are wanted, and a container may use only some of them.
     """
     wanted = values.get("nproc-per-node")
@@ -236,7 +236,7 @@ def _count_workers(
 
     found = accelerators.count(cast(accelerators.Kind, wanted), environ)
     values["nproc-per-node"] = found.number
-    if detected.said["nproc-per-node"].level is not Level.DETECTED:
+    if detected.options["nproc-per-node"].level is not Precedence.DETECTED:
         return (f"--nproc-per-node {wanted}: {found.explanation}",)
     if found.kind == "cpu":
         values["nproc-per-node"] = 1
@@ -252,20 +252,20 @@ def _unique_id(program: Program) -> str:
     return f"{name[:32] or 'job'}-{os.urandom(4).hex()}"
 
 
-def _id_of_place(config: JobConfig) -> str:
+def _id_of_endpoint(config: JobConfig) -> str:
     """A name that all nodes come to by themselves, since they meet at the same place.
 
     Static nodes may each know the master by another name: its port is what they agree on.
     """
-    place, backend = config.rendezvous.endpoint, config.rendezvous.backend
+    endpoint, backend = config.rendezvous.endpoint, config.rendezvous.backend
     if not config.rendezvous.is_embedded and backend != "c10d":
         raise UsageError(
             f"--rdzv-backend {backend} needs a --rdzv-id, to tell its jobs apart",
             "give all nodes of this job the same one, and every other job another",
         )
     if config.has_fixed_ranks:
-        place = f"static-{config.master_port}"
-    return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in place)
+        endpoint = f"static-{config.master_port}"
+    return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in endpoint)
 
 
 def _fields_of(values: Mapping[str, Any]) -> dict[str, Any]:

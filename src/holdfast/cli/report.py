@@ -75,11 +75,11 @@ def _parse(words: list[str]) -> _ReportWanted:
 
 
 def _show(asked: _ReportWanted) -> None:
-    from holdfast.cli.finding_runs import find_run
+    from holdfast.cli.journal_search import find_journals
     from holdfast.observe import job_report
     from holdfast.observe.journal import read
 
-    found = find_run(asked.places)
+    found = find_journals(asked.places)
     for note in found.notes:
         print(f"holdfast: {clean(note)}", file=sys.stderr)
     journals = [read(path) for path in found.journals]
@@ -99,28 +99,28 @@ def _show(asked: _ReportWanted) -> None:
 
 def _running_at(headers: list[JournalHeader]) -> float | None:
     """Now, if an agent that writes one of these journals runs on this machine."""
-    from holdfast.node.visiting import VisitError, doors_here
+    from holdfast.admin.client import AdminError, local_agents
 
     nodes = {header.node for header in headers}
     try:
-        runs = any(door.node in nodes for door in doors_here(headers[0].job))
-    except VisitError:
+        runs = any(door.node in nodes for door in local_agents(headers[0].job))
+    except AdminError:
         return None  # Another user has a job of that name: it is not known which one this is.
     return time.time() if runs else None
 
 
 def _within(whole: JobReport, asked: _ReportWanted) -> tuple[JobReport, str]:
     """The part that was asked for, and what is to be said of it first."""
-    from holdfast.cli import moments
+    from holdfast.cli import time_arguments
     from holdfast.observe import job_report
     from holdfast.observe.report_text import moment
 
     if asked.since:
-        start = moments.since(asked.since, whole.start, whole.end)
+        start = time_arguments.since(asked.since, whole.start, whole.end)
         return job_report.within(whole, start, whole.end), ""
     if not asked.at:
         return whole, ""
-    start, then, end = moments.around(asked.at, whole.start, whole.end)
+    start, then, end = time_arguments.around(asked.at, whole.start, whole.end)
     then = min(max(then, whole.start), whole.end)
     segment, about = job_report.segment_at(whole.ledger, then), ""
     if segment is not None:

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from holdfast.cli import options
-from holdfast.cli import said as saying
+from holdfast.cli import option_sources, options
 from holdfast.cli.detection import Detected, line_about, statement
 from holdfast.cli.verbs import say_mistake
 from holdfast.core.policy.config import JobConfig, Program
@@ -21,7 +20,7 @@ from holdfast.core.protocol.errors import UsageError
 USAGE = """\
 Usage: holdfast where [--json] [options of holdfast run]
 
-Says where this process was placed, and by which engine: how many nodes the job has, which one
+Says where this process was placed, and by which scheduler: how many nodes the job has, which one
 this is, where they meet, and from which variable or option each of these comes. Runs nothing.
 
   --json  the same for programs
@@ -48,7 +47,7 @@ class Origin(Struct, frozen=True):
 class Whereabouts(Struct, frozen=True):
     """All that `holdfast where` says."""
 
-    engine: str | None
+    scheduler: str | None
     summary: str
     values: dict[str, Origin]
     hosts_the_meeting: bool | None
@@ -71,32 +70,32 @@ def where(words: list[str]) -> int:
 def _show(words: list[str], *, as_json: bool) -> int:
     given, _ = options.split(words)
     detected = options.listen(given, os.environ, words)
-    values = saying.parse(detected.said)
+    values = option_sources.parse(detected.options)
     parsed = options.configure(detected, values, _NOTHING, os.environ)
-    place = _place(detected, parsed.config)
+    found = _whereabouts(detected, parsed.config)
     if as_json:
         import msgspec
 
-        print(msgspec.json.format(msgspec.json.encode(place), indent=2).decode())
+        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
-        print("\n".join(_lines(place)))
+        print("\n".join(_lines(found)))
     return exit_status.SUCCEEDED
 
 
-def _lines(place: Whereabouts) -> Iterator[str]:
-    yield place.summary
+def _lines(found: Whereabouts) -> Iterator[str]:
+    yield found.summary
     left = max(len(name) for name, _ in _ROWS) + 4
-    shown = [str(origin.value) for origin in place.values.values() if origin.value is not None]
+    shown = [str(origin.value) for origin in found.values.values() if origin.value is not None]
     middle = max(map(len, shown)) + 2
     for name, option in _ROWS:
-        value = place.values[option]
+        value = found.values[option]
         if value.value is not None:
             yield f"  {name:<{left}}{value.value!s:<{middle}}{value.source}".rstrip()
-    if place.hosts_the_meeting is not None:
-        host = "this node" if place.hosts_the_meeting else "another node"
+    if found.hosts_the_meeting is not None:
+        host = "this node" if found.hosts_the_meeting else "another node"
         yield f"  {'coordinator':<{left}}{host}"
-    if place.hidden_from_workers:
-        yield f"  {'workers do not see':<{left}}{', '.join(place.hidden_from_workers)}"
+    if found.hidden_from_workers:
+        yield f"  {'workers do not see':<{left}}{', '.join(found.hidden_from_workers)}"
 
 
 def _range(config: JobConfig) -> str:
@@ -104,11 +103,11 @@ def _range(config: JobConfig) -> str:
     return str(most) if least == most else f"{least}:{most}"
 
 
-def _place(detected: Detected, config: JobConfig) -> Whereabouts:
+def _whereabouts(detected: Detected, config: JobConfig) -> Whereabouts:
     placement = detected.placement
     return Whereabouts(
-        engine=placement.engine if placement else None,
-        summary=" ".join(line_about(detected, config)) or "no engine placed this process",
+        scheduler=placement.scheduler if placement else None,
+        summary=" ".join(line_about(detected, config)) or "no scheduler placed this process",
         values={option: _value(detected, config, option) for _, option in _ROWS},
         hosts_the_meeting=config.is_host,
         hidden_from_workers=config.hidden_variables,
@@ -124,7 +123,7 @@ def _value(detected: Detected, config: JobConfig, option: str) -> Origin:
         "rdzv-endpoint": config.rendezvous.endpoint if several else None,
         "rdzv-id": config.run_id if several else None,
     }[option]
-    said = statement(detected.said, option)
-    if said is None or value is None:
+    options = statement(detected.options, option)
+    if options is None or value is None:
         return Origin(value, "" if value is None else _DEFAULT)
-    return Origin(value, said.source)
+    return Origin(value, options.source)

@@ -37,8 +37,8 @@ from holdfast.core.protocol.questions import (
     RanksTold,
 )
 from holdfast.dashboard import views
-from holdfast.dashboard.shown import Shown
-from holdfast.dashboard.source import Asking, Source, Whom
+from holdfast.dashboard.page_state import PageState
+from holdfast.dashboard.source import PendingRequest, Recipients, Source
 from holdfast.dashboard.wire import DashboardShown
 from holdfast.observe.goodput import Interruption
 from holdfast.observe.history import RoundSpan
@@ -70,7 +70,7 @@ class Feed:
     """What is asked of the job, for as long as somebody watches."""
 
     def __init__(
-        self, clock: Clock, source: Source, shown: Shown, tell: Callable[[], None]
+        self, clock: Clock, source: Source, shown: PageState, tell: Callable[[], None]
     ) -> None:
         """`tell` is called when something of `shown` is new."""
         self._clock, self._source, self._shown, self._tell = clock, source, shown, tell
@@ -103,16 +103,16 @@ class Feed:
         self,
         name: str,
         question: Question,
-        then: Callable[[Asking], None],
-        of: Whom = "coordinator",
+        then: Callable[[PendingRequest], None],
+        of: Recipients = "coordinator",
         nodes: Sequence[str] = (),
     ) -> None:
         """Ask, in place of what was asked or waited for about the same before."""
         if name in self._cancels:
             self._cancels[name]()
-        asking = Asking(then)
-        self._cancels[name] = asking.cancel
-        self._source.ask(question, asking, of, nodes)
+        pending = PendingRequest(then)
+        self._cancels[name] = pending.cancel
+        self._source.ask(question, pending, of, nodes)
 
     # How the job is.
 
@@ -122,7 +122,7 @@ class Feed:
         question = JobAsked(first_node=len(nodes))
         self._ask("job", question, partial(self._on_job, nodes))
 
-    def _on_job(self, nodes: list[NodeOverview], answers: Asking) -> None:
+    def _on_job(self, nodes: list[NodeOverview], answers: PendingRequest) -> None:
         told = answers.only
         if answers.problem or not isinstance(told, JobTold):
             self._shown.trouble = answers.problem or "its answer makes no sense"
@@ -139,7 +139,7 @@ class Feed:
         else:
             self._show(told, nodes, [])
 
-    def _on_ranks(self, told: JobTold, nodes: list[NodeOverview], answers: Asking) -> None:
+    def _on_ranks(self, told: JobTold, nodes: list[NodeOverview], answers: PendingRequest) -> None:
         told_by = {n: one for n, one in answers.by_node.items() if isinstance(one, RanksTold)}
         ranks = [rank for one in told_by.values() for rank in one.ranks]
         self._show(told, views.placed(nodes, told_by), ranks)
@@ -163,7 +163,7 @@ class Feed:
     def _ask_history(self) -> None:
         self._ask("history", HistoryAsked(), self._on_history)
 
-    def _on_history(self, answers: Asking) -> None:
+    def _on_history(self, answers: PendingRequest) -> None:
         told = answers.only
         if isinstance(told, HistoryTold):
             self._shown.ledger = views.ledger_shown(told.total_s, told.parts_s)
@@ -180,7 +180,7 @@ class Feed:
         some = self._asked_for_dashboards = self._hosts()
         self._ask("dashboards", DashboardAsked(), self._on_dashboards, of="some", nodes=some)
 
-    def _on_dashboards(self, answers: Asking) -> None:
+    def _on_dashboards(self, answers: PendingRequest) -> None:
         self._shown.dashboards = [
             DashboardShown(node, one.url, one.key)
             for node, one in answers.by_node.items()
@@ -205,7 +205,7 @@ class Feed:
         question = EventsAsked(self._heard.get(self._teller, 0), WAIT_MOST_S)
         self._ask("events", question, self._on_events)
 
-    def _on_events(self, answers: Asking) -> None:
+    def _on_events(self, answers: PendingRequest) -> None:
         told = answers.by_node.get(self._teller)
         if not isinstance(told, EventsTold):
             self._later("events", RETRY_S, self._ask_events)

@@ -51,7 +51,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
     if not host:
         sources["endpoint"] = sources["run_id"] = "rank 0 tells it through PMI_FD"
     return Placement(
-        engine=NAME,
+        scheduler=NAME,
         where=f"MPI job {job}" if job else "MPI job",
         nodes=(count, count),
         rank=rank,
@@ -62,7 +62,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
         sources=sources,
         at_a_loss=AT_A_LOSS,
         own_host=own_name(circumstances),
-        has_manager=bool(circumstances.text("PMI_FD")),
+        has_pmi=bool(circumstances.text("PMI_FD")),
         cannot_meet=None if host else _unknown(circumstances, rank, count),
     )
 

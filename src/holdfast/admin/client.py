@@ -1,0 +1,470 @@
+"""Visiting a job: how a verb, or any program, asks it something.
+
+    with connect_here("my-job") as job:
+        for node, answer in job.ask(StacksAsked(), of="all"):
+            …
+
+For programs that have nothing else to do meanwhile: calls wait, each with its patience. An agent's
+own parts ask through its engine instead (`node.questions`).
+
+Rules
+1. A visit ends with `AdminError` where the job is gone or does not answer, and says so in words.
+2. Answers are given as they come; after the last one, `missing` says who did not answer.
+3. Here, only jobs of this user are asked, by root those of all users; elsewhere, whoever has the
+   token may ask. Any user can listen under a name that looks like an agent's: the kernel says whose
+   it is, before a word is said there. To root, its own jobs come before others of the same name.
+4. All agents of this machine are asked side by side, with one patience.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.protocol.bounds import clean
+from holdfast.core.protocol.document import decode
+from holdfast.core.protocol.errors import HoldfastError
+from holdfast.core.protocol.messages import PassAnswer, QuestionAsked, SettleQuestion
+from holdfast.core.protocol.model import Endpoint
+from holdfast.core.protocol.questions import Answer, NotKnown, Question, pack, read_answer
+from holdfast.node.secrets import Secrets, security_of
+from holdfast.processes.stdlib_only.wire import ADMIN_SESSION
+from holdfast.runtime.local_peer import ROOT, LocalPeer, peer_of, user_of
+from holdfast.runtime.loop import EventLoop
+from holdfast.transport.auth import ConnectionSecurity
+from holdfast.transport.connection import Ending, FramedConnection
+from holdfast.transport.dialling import DialFailed, Dialling, Identity, Won
+from holdfast.transport.frames import FRAME_LIMIT, Decoder, encode
+from holdfast.worker.channel import PACKET_LIMIT, address_of
+
+if TYPE_CHECKING:
+    import ssl
+
+CHANNEL_PATIENCE_S = 10.0
+CROWDED_MOST = 16
+USERS_SHOWN = 4
+NO_JOB = "\0"
+"""What no job is called: whoever is asked for it says which one it is, and opens no door."""
+ANSWER_PATIENCE_S = 60.0
+"""More than an agent takes to give up."""
+_CHANNEL = re.compile(r" 00010000 \w+ \w+ +(\d+) (@holdfast-(\d+)-[0-9a-f]{16})$")
+"""The end of a line of `/proc/net/unix` about a socket that listens."""
+_told: Decoder[PassAnswer | SettleQuestion] = Decoder(PassAnswer | SettleQuestion)
+
+
+class AdminError(HoldfastError):
+    """The job cannot be asked, or does not answer; why, in words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(clean(reason))  # It may be the job's own words.
+
+
+class LocalAgent(Struct):
+    """An agent on this machine that would answer, as it says itself."""
+
+    run_id: str
+    node: str = ""
+    is_open: bool = False
+    """Whether its job is the one that was asked for; a descriptor comes along then."""
+    problem: str = ""
+    """Why not, though the job was meant."""
+    pid: int = 0
+    channel: str = ""
+    uid: int = -1
+    """Whose it is, by the kernel's word."""
+
+
+class Listening(NamedTuple):
+    """A socket that is called as agents call theirs."""
+
+    channel: str
+    pid: int
+    """The agent's, as the name has it."""
+    inode: int
+
+
+class AdminClient:
+    """One conversation with a job."""
+
+    def __init__(self, loop: EventLoop, connection: FramedConnection, run_id: str) -> None:
+        self.run_id = run_id
+        self.missing: tuple[str, ...] = ()
+        """Who did not answer the last question, by name; the first of them, if there are many."""
+        self._loop, self._connection = loop, connection
+        self._heard: deque[PassAnswer | SettleQuestion] = deque()
+        self._number = 0
+        self._ended = ""
+        connection.on_frame, connection.on_ended = self._on_frame, self._on_ended
+
+    def ask(
+        self,
+        question: Question,
+        of: Literal["coordinator", "all", "some"] = "coordinator",
+        nodes: Sequence[str] = (),
+        patience_s: float = ANSWER_PATIENCE_S,
+    ) -> Iterator[tuple[str, Answer]]:
+        """What nodes answer, each with its name, as it comes. Raises `AdminError`."""
+        self._number += 1
+        self.missing = ()
+        asked = QuestionAsked(self._number, pack(question), of, tuple(nodes))
+        self._connection.send(encode(asked))
+        while True:
+            told = self._next(patience_s)
+            if told.number != self._number:
+                continue  # Of a question whose asker did not listen to the end.
+            if isinstance(told, SettleQuestion):
+                self.missing = told.missing
+                if told.refused:
+                    raise AdminError(told.refused)
+                return
+            yield told.node, read_answer(told.answer)
+
+    def ask_coordinator(self, question: Question) -> Answer:
+        """Its one answer. Raises `AdminError` where it has none."""
+        for _, answer in self.ask(question):
+            if isinstance(answer, NotKnown):
+                raise AdminError(answer.reason)
+            return answer
+        raise AdminError("the coordinator did not answer")
+
+    def pause(self, seconds: float) -> None:
+        """Wait that long, or until the job hangs up. Raises `AdminError` then."""
+        over: list[bool] = []
+        self._loop.call_later(seconds, over.append, True)
+        self._loop.run_until(lambda: bool(over or self._ended))
+        if self._ended:
+            raise AdminError(self._ended)
+
+    def close(self) -> None:
+        self._connection.close()
+        self._loop.close()
+
+    def __enter__(self) -> AdminClient:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _next(self, patience_s: float) -> PassAnswer | SettleQuestion:
+        given_up: list[bool] = []
+        timer = self._loop.call_later(patience_s, given_up.append, True)
+        self._loop.run_until(lambda: bool(self._heard or self._ended or given_up))
+        timer.cancel()
+        if self._heard:
+            return self._heard.popleft()
+        raise AdminError(self._ended or f"the job has not answered for {patience_s:g} s")
+
+    def _on_frame(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
+        self._heard.append(_told.decode(payload))
+
+    def _on_ended(self, connection: FramedConnection, ending: Ending) -> None:
+        # An agent that ends closes in order: its job is over, or it has left.
+        self._ended = "the job has ended" if ending.clean else ending.reason
+
+
+# Jobs on this machine.
+
+
+def local_agents(wanted: str = "") -> list[LocalAgent]:
+    """The agents on this machine that would answer, of one job or of all; nothing is asked yet.
+
+    Raises `AdminError` where root means one job, and other users have several of that name.
+    """
+    agents_here = [agent for agent in _agents(_listening()) if wanted in ("", agent.run_id)]
+    return _of_one_user(wanted, agents_here) if wanted else agents_here
+
+
+def connect_here(wanted: str = "") -> AdminClient:
+    """Visit the job of that name on this machine; without one, the only one there is.
+
+    Raises `AdminError`.
+    """
+    found, listening = [], _listening()
+    for agent in _agents(listening):
+        if wanted == agent.run_id and agent.uid == os.geteuid():
+            return connect_to(agent)  # Nobody has to wait for the others.
+        found.append(agent)
+    if not found:
+        raise AdminError(f"no job of yours runs on this machine{_of_others(listening)}")
+    jobs = {(agent.run_id, agent.uid): agent for agent in found}
+    running = ", ".join(sorted(_display_name(*job) for job in jobs))
+    if wanted:
+        found = _of_one_user(wanted, [agent for agent in found if agent.run_id == wanted])
+        if not found:
+            raise AdminError(f"no job called {wanted!r} runs on this machine: {running}")
+    elif len(jobs) > 1:
+        raise AdminError(f"several jobs run on this machine, so name one: {running}")
+    return connect_to(found[0])
+
+
+def connect_to(agent: LocalAgent) -> AdminClient:
+    """Visit a job through this agent of it. Raises `AdminError`."""
+    listening = Listening(agent.channel, agent.pid, 0)
+    for _, answer, connected in _ask_agents([listening], agent.run_id, agent.uid):
+        if connected is not None:
+            return _client_on(connected, agent.run_id)
+        if answer.problem:
+            raise AdminError(f"{answer.problem}: try again later")
+    raise AdminError(f"{agent.run_id} has just ended")
+
+
+def _client_on(connected: socket.socket, run_id: str) -> AdminClient:
+    loop = EventLoop()
+    connected.setblocking(False)
+    connection = FramedConnection(loop, connected, _not_yet, _not_yet)
+    connection.allow_frames_up_to(FRAME_LIMIT)
+    return AdminClient(loop, connection, run_id)
+
+
+def _of_one_user(wanted: str, agents_here: list[LocalAgent]) -> list[LocalAgent]:
+    """This user's, if there are any. Raises `AdminError` where root might mean one of several."""
+    own = [agent for agent in agents_here if agent.uid == os.geteuid()]
+    users = {agent.uid for agent in agents_here}
+    if not own and len(users) > 1:
+        named = " and ".join(sorted(map(user_of, users)))
+        raise AdminError(f"{named} each have a job called {wanted!r}: ask as the one you mean")
+    return own or agents_here
+
+
+def _display_name(run_id: str, uid: int) -> str:
+    name = run_id if run_id.isprintable() else repr(run_id)
+    return name if uid == os.geteuid() else f"{name} (of {user_of(uid)})"
+
+
+def _of_others(listening: Sequence[Listening]) -> str:
+    """A hint for those who look for a job as another user than the one who started it."""
+    users = set()
+    for one in listening:
+        with contextlib.suppress(OSError), _connected(one.channel) as connected:
+            users.add(peer_of(connected).uid)
+    users.discard(os.geteuid())
+    named = sorted(map(user_of, sorted(users)[:USERS_SHOWN]))
+    return f"; {', '.join(named)} may have some" if named else ""
+
+
+# Knocking at agents: whose an address is, and which job is behind it.
+
+
+def _listening() -> list[Listening]:
+    """All sockets of this network namespace that are called as agents call theirs."""
+    with open("/proc/net/unix", encoding="ascii", errors="replace") as file:
+        channels = (_CHANNEL.search(line.rstrip("\n")) for line in file)
+        return [Listening(one[2], int(one[3]), int(one[1])) for one in channels if one]
+
+
+def _agents(listening: Sequence[Listening]) -> Iterator[LocalAgent]:
+    """The agents that say which job is theirs, as they say it."""
+    for one, agent, connected in _ask_agents(listening, NO_JOB):
+        if connected is not None:
+            connected.close()
+        agent.channel, agent.pid = one.channel, one.pid
+        yield agent
+
+
+def _ask_agents(
+    listening: Sequence[Listening], run_id: str, uid: int | None = None
+) -> Iterator[tuple[Listening, LocalAgent, socket.socket | None]]:
+    """Each agent that answers, whose it is, and the way in if that is the job that is meant.
+
+    Nobody of another user is asked, unless this is root; nor of another than `uid`, if it is given.
+    """
+    deadline = time.monotonic() + CHANNEL_PATIENCE_S
+    asked: dict[socket.socket, tuple[Listening, int]] = {}
+    try:
+        for one, connected in _connections(listening, deadline):
+            peer = peer_of(connected)
+            asked[connected] = (one, peer.uid)
+            is_meant = _may_be_asked(peer) and uid in (None, peer.uid)
+            if not is_meant or not _is_sent(connected, run_id):
+                del asked[connected]
+                connected.close()
+        while ready := _readable(asked, deadline):
+            for answering in ready:
+                one, uid = asked.pop(answering)
+                with answering:
+                    agent, way_in = _answer_of(answering)
+                if agent is not None:
+                    agent.uid = uid
+                    yield one, agent, way_in
+    finally:
+        for unanswered in asked:
+            unanswered.close()
+
+
+def _connections(
+    listening: Sequence[Listening], deadline: float
+) -> Iterator[tuple[Listening, socket.socket]]:
+    """A connection to each of those that listen; at first to those who have room for one."""
+    crowded = []
+    for one in listening:
+        try:
+            yield one, _connected(one.channel)
+        except BlockingIOError:
+            crowded.append(one)
+        except OSError:
+            pass  # It has ended.
+    # Strangers can have taken all the room of an agent of ours. Names of theirs are not waited for.
+    crowded = [one for one in crowded if _is_process_of_ours(one)][:CROWDED_MOST]
+    if not crowded:
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(len(crowded)) as pool:
+        found = pool.map(lambda one: _connected_by(one.channel, deadline), crowded)
+        for one, connected in zip(crowded, found, strict=True):
+            if connected is not None:
+                yield one, connected
+
+
+def _connected(channel: str, patience_s: float = 0.0) -> socket.socket:
+    """A connection. Raises `BlockingIOError` where there is no room for it, in that time."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        if patience_s > 0.0:
+            seconds, rest = divmod(patience_s, 1.0)
+            limit = struct.pack("ll", int(seconds), int(rest * 1e6))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        else:
+            sock.setblocking(False)
+        sock.connect(address_of(channel))
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _connected_by(channel: str, deadline: float) -> socket.socket | None:
+    try:
+        return _connected(channel, max(deadline - time.monotonic(), 0.001))
+    except OSError:
+        return None
+
+
+def _is_process_of_ours(one: Listening) -> bool:
+    """Whether a process into which this one may look has that very socket."""
+    folder = f"/proc/{one.pid}/fd"
+    try:
+        for number in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):
+                if os.readlink(f"{folder}/{number}") == f"socket:[{one.inode}]":
+                    return True
+    except OSError:
+        pass  # It is another user's, or has ended.
+    return False
+
+
+def _may_be_asked(peer: LocalPeer) -> bool:
+    return peer.is_of_this_user or os.geteuid() == ROOT
+
+
+def _is_sent(connected: socket.socket, run_id: str) -> bool:
+    try:
+        connected.send(msgspec.json.encode({ADMIN_SESSION: run_id}), socket.MSG_NOSIGNAL)
+    except OSError:
+        return False
+    return True
+
+
+def _readable(asked: Iterable[socket.socket], deadline: float) -> list[socket.socket]:
+    with selectors.DefaultSelector() as selector:
+        for sock in asked:
+            selector.register(sock, selectors.EVENT_READ, sock)
+        if not selector.get_map():
+            return []
+        return [key.data for key, _ in selector.select(max(0.0, deadline - time.monotonic()))]
+
+
+def _answer_of(answering: socket.socket) -> tuple[LocalAgent | None, socket.socket | None]:
+    """Which job is there, and the way in if it is the one that is meant."""
+    try:
+        packet, descriptors, _, _ = socket.recv_fds(answering, PACKET_LIMIT, 1)
+    except OSError:
+        return None, None
+    given = [socket.socket(fileno=number) for number in descriptors]
+    try:
+        agent = msgspec.json.decode(packet, type=LocalAgent)
+    except msgspec.DecodeError:
+        for one in given:
+            one.close()
+        return None, None
+    return agent, given[0] if given else None
+
+
+# Jobs elsewhere.
+
+
+def connect_at(
+    endpoints: Sequence[Endpoint],
+    run_id: str,
+    security: ConnectionSecurity,
+) -> AdminClient:
+    """Visit a job at an agent's endpoint, with its token if it has one. Raises `AdminError`."""
+    loop = EventLoop()
+    ends: list[Won | DialFailed] = []
+    name = f"client-{os.getpid()}"
+    identity = Identity(run_id, name, security, kind="admin")
+    dialling = Dialling(loop, identity, ends.append, ends.append)
+    dialling.start(endpoints, CHANNEL_PATIENCE_S, _tls(security))
+    try:
+        loop.run_until(lambda: bool(ends))
+    except BaseException:
+        dialling.close()
+        loop.close()
+        raise
+    won = ends[0]
+    if isinstance(won, DialFailed):
+        loop.close()
+        raise AdminError(won.reason)
+    return AdminClient(loop, won.connection, run_id)
+
+
+def connect_elsewhere(config: JobConfig, secrets: Secrets) -> AdminClient:
+    """Visit a job where its nodes meet. Raises `AdminError`, or `UsageError` for what is wrong."""
+    security = security_of(config, secrets.token)
+    if config.rendezvous.is_embedded:
+        places: tuple[Endpoint, ...] = (Endpoint.parse(config.rendezvous.endpoint),)
+    else:
+        places = _written_endpoints(config, secrets)
+    return connect_at(places, config.run_id, security)
+
+
+def _written_endpoints(config: JobConfig, secrets: Secrets) -> tuple[Endpoint, ...]:
+    """Where agents of the job can be dialled, as its register says; the coordinator's first."""
+    from holdfast.node.meeting import settings_of
+    from holdfast.registers.opening import open_register
+    from holdfast.registers.register import RegisterRefused, RegisterUnreachable
+
+    try:
+        found = open_register(settings_of(config, secrets)).get_state()
+        document = decode(found[0]) if found else None
+    except (RegisterUnreachable, RegisterRefused, msgspec.DecodeError) as error:
+        raise AdminError(f"the register cannot be read: {error}") from None
+    if document is None or not document.places:
+        raise AdminError(f"no job called {config.run_id!r} is written down there")
+    leader = document.leader
+    return tuple(sorted(document.places.values(), key=lambda p: p != document.places.get(leader)))
+
+
+def _tls(security: ConnectionSecurity) -> ssl.SSLContext | None:
+    if security.tls is None:
+        return None
+    from holdfast.transport.tls import client_context
+
+    return client_context(security.tls)
+
+
+def _not_yet(connection: FramedConnection, what: object) -> None:
+    raise AssertionError("a visit is its connection's owner from the start")

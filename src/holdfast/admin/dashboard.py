@@ -1,0 +1,127 @@
+"""The dashboard of an agent: its server, its key, and what it may ask.
+
+Rules
+1. Nothing of it is loaded unless it was asked for, and then beside the loop.
+2. It answers for the whole job, through the coordinator, whichever node that is.
+3. Its key is random, and in no log: a terminal is shown the whole link, anything else is not.
+   Whoever may ask the job anyway learns it with `holdfast dashboard RUN`.
+4. A dashboard that cannot be is said so, and the job goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.core.policy.config import DashboardSettings
+from holdfast.core.protocol.messages import QuestionAsked
+from holdfast.core.protocol.model import Outcome
+from holdfast.core.protocol.questions import DashboardTold, Question, pack
+from holdfast.node.engine import Engine
+from holdfast.runtime.loop import Loop
+
+if TYPE_CHECKING:
+    from holdfast.dashboard.site import Site
+    from holdfast.dashboard.source import PendingRequest, Recipients
+    from holdfast.transport.http_model import HttpResponse
+    from holdfast.transport.http_server import HttpServer
+
+ALL_ADDRESSES = ("0.0.0.0", "::")
+
+
+class AgentSource:
+    """Asks the job as any outsider would, without leaving the agent."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.node, self._questions = engine.node, engine.questions
+
+    def ask(
+        self,
+        question: Question,
+        pending: PendingRequest,
+        of: Recipients = "coordinator",
+        nodes: Sequence[str] = (),
+    ) -> None:
+        # It needs no number: each question has its own `PendingRequest`.
+        self._questions.ask(pending, QuestionAsked(0, pack(question), of, tuple(nodes)))
+
+
+class AgentDashboard:
+    """Serves the page of one agent."""
+
+    def __init__(self, engine: Engine, loop: Loop, say: Callable[[str], None]) -> None:
+        self._engine, self._loop, self._say = engine, loop, say
+        self._source = AgentSource(engine)
+        self._server: HttpServer | None = None
+        self._site: Site | None = None
+        self.address: DashboardTold | None = None
+        """Where it is, and what opens it."""
+
+    def open(self, settings: DashboardSettings, files: Mapping[str, HttpResponse]) -> None:
+        """Listen, and say where. For the loop: all that it needs has been loaded (`load`)."""
+        from holdfast.dashboard.auth import PageAuth, new_key
+        from holdfast.dashboard.live import live_site
+        from holdfast.transport.http_server import HttpServer
+
+        key = new_key()
+        names = {self._engine.state.host, os.uname().nodename}
+        self._site = live_site(self._loop, self._source, PageAuth(key, names), files)
+        server = HttpServer(self._loop, self._site.routes, self._say)
+        try:
+            host, port = _listen(server, settings, self._say)
+        except OSError as error:
+            server.close()
+            self._say(f"there is no dashboard: {error.strerror} ({settings.host})")
+            return
+        self._server = server
+        self.address = DashboardTold(f"http://{_shown_host(host)}:{port}/", key)
+        self._say(f"dashboard: {self._link_for_console()}")
+
+    def _link_for_console(self) -> str:
+        assert self.address is not None, "it is open"
+        if os.isatty(2):
+            return self.address.link
+        run = self._engine.config.run_id
+        return f"{self.address.url} (its key: holdfast dashboard {run})"
+
+    def close(self, outcome: Outcome) -> None:
+        """The job is over: pages that are open learn how, and are let go."""
+        if self._site is not None:
+            from holdfast.dashboard.views import ended
+
+            self._site.tell_the_end(lambda job: ended(job, outcome))
+            self._site.close()
+        if self._server is not None:
+            self._server.close()
+
+
+def load() -> Mapping[str, HttpResponse]:
+    """Import what a dashboard needs and nobody else does, and read its page. For a lane."""
+    import holdfast.dashboard.live
+    import holdfast.transport.http_server  # noqa: F401 - both, for whoever comes after
+    from holdfast.dashboard.page_files import read_page
+
+    return read_page()
+
+
+def _listen(
+    server: HttpServer, settings: DashboardSettings, say: Callable[[str], None]
+) -> tuple[str, int]:
+    """At the port that was asked for; where another has it, at any: a second agent on a machine."""
+    try:
+        return server.listen(settings.host, settings.port or 0)
+    except OSError as error:
+        from errno import EADDRINUSE
+
+        if error.errno != EADDRINUSE:
+            raise
+        say(f"port {settings.port} is taken, so the dashboard has another one")
+        return server.listen(settings.host, 0)
+
+
+def _shown_host(host: str) -> str:
+    """What a browser can go to: all addresses are none of them."""
+    if host in ALL_ADDRESSES:
+        return os.uname().nodename
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,274 @@
+"""What a node answers to the questions of outsiders. Loaded when the first one comes.
+
+Views, all of them: nothing is kept for them, and nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.admin.event_feed import EventFeed, read_steps
+from holdfast.core.coordinator import operating
+from holdfast.core.coordinator.io import OperatorAsked
+from holdfast.core.coordinator.overview import overview
+from holdfast.core.node.io import LeaveAsked, SignalWorkers
+from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
+from holdfast.core.protocol.document import NAME_KEPT, NodeLimits
+from holdfast.core.protocol.questions import (
+    EVENTS_TOLD_MOST,
+    LOGS_TOLD_BYTES,
+    ROUNDS_TOLD_MOST,
+    Answer,
+    DashboardAsked,
+    DrainWanted,
+    EventsAsked,
+    EventsTold,
+    FrameTold,
+    HarmWanted,
+    HistoryAsked,
+    HistoryTold,
+    JobAsked,
+    LogBlock,
+    LogsAsked,
+    LogsTold,
+    NotKnown,
+    RankOverview,
+    RanksAsked,
+    RanksTold,
+    RestartWanted,
+    SaveWanted,
+    ScaleWanted,
+    StacksAsked,
+    StacksTold,
+    StackTold,
+    StopWanted,
+    UnderWay,
+    pack,
+    read_question,
+)
+from holdfast.node.engine import Engine
+from holdfast.observe.journal import Journal
+from holdfast.observe.live_history import LiveHistory
+from holdfast.observe.story import StoryEvent
+from holdfast.processes.monitoring.usage import (
+    MachineUsage,
+    ProcessUsage,
+    UsageWatch,
+    look_at_machine,
+)
+from holdfast.processes.output.recent import OutputBlock, OutputWanted
+from holdfast.processes.supervisor import NodeSupervisor
+from holdfast.runtime import descriptors
+from holdfast.runtime.disk import DiskLane
+
+if TYPE_CHECKING:
+    from holdfast.admin.dashboard import AgentDashboard
+    from holdfast.core.policy.standings import WorkerStanding
+    from holdfast.processes.monitoring.stacks import StackSnapshot
+
+    Reply = Callable[[Answer], None]
+
+NOT_THE_COORDINATOR = "this node is not the coordinator any more; ask again"
+_pack = msgspec.msgpack.Encoder().encode
+NO_DASHBOARD = "this node has no dashboard: it was started without --dashboard"
+REPLY_FIRST_S = 0.1
+"""How long a node that is to be killed lives on, so that its answer goes out."""
+NO_WORKERS = "no worker runs on this node now"
+
+
+class RequestHandlers:
+    """Answers for one node."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        supervisor: NodeSupervisor,
+        journal: Journal,
+        journal_lane: DiskLane,
+        live: LiveHistory,
+        dashboard: Callable[[], AgentDashboard | None],
+    ) -> None:
+        """`journal_lane` is the one in which the journal is written."""
+        self._engine, self._supervisor, self._dashboard = engine, supervisor, dashboard
+        self._journal, self._journal_lane, self._live = journal, journal_lane, live
+        self._usage = UsageWatch()
+        self._feed: EventFeed | None = None
+
+    def answer(self, packed: bytes, reply: Callable[[bytes], None]) -> None:
+        """`reply` gets the answer as soon as it is known, maybe from within."""
+
+        def tell(answer: Answer) -> None:
+            reply(pack(answer))
+
+        match read_question(packed):
+            case JobAsked() as request:
+                tell(self._job(request))
+            case StacksAsked() as request:
+                self._supervisor.take_stacks(request.reason, lambda found: tell(_stacks(found)))
+            case RanksAsked():
+                self._look_at_ranks(tell)
+            case LogsAsked() as request:
+                self._logs_after(request, tell)
+            case EventsAsked() as request:
+                self._events_after(request, tell)
+            case HistoryAsked():
+                tell(self._history())
+            case DashboardAsked():
+                tell(self._where_dashboard())
+            case DrainWanted(by=by):
+                self._engine.post(LeaveAsked(clean(by)))
+                tell(UnderWay())
+            case RestartWanted(by=by):
+                tell(self._operate(OperatorAsked("restart", clean(by))))
+            case StopWanted(by=by):
+                tell(self._operate(OperatorAsked("stop", clean(by))))
+            case ScaleWanted() as request:
+                tell(self._scale(request))
+            case SaveWanted(by=by, within_s=within_s):
+                tell(self._operate(OperatorAsked("save", clean(by), within_s=within_s)))
+            case HarmWanted() as request:
+                tell(self._inject_fault(request))
+            case None:
+                tell(NotKnown("this version of Holdfast does not know that question"))
+
+    def _job(self, request: JobAsked) -> Answer:
+        coordinating = self._engine.place.coordinating
+        if coordinating is None:
+            return NotKnown(NOT_THE_COORDINATOR)
+        return overview(coordinating.liveness, request, self._engine.clock.now())
+
+    def _scale(self, wanted: ScaleWanted) -> Answer:
+        by = cut(clean(wanted.by), NAME_KEPT)
+        limits = NodeLimits(wanted.least, wanted.most, by)
+        answer = self._operate(OperatorAsked("scale", by, limits))
+        if isinstance(answer, UnderWay):
+            descriptors.expect_nodes(wanted.most)
+        return answer
+
+    def _operate(self, event: OperatorAsked) -> Answer:
+        coordinating = self._engine.place.coordinating
+        if coordinating is None:
+            return NotKnown(NOT_THE_COORDINATOR)
+        refused = operating.refusal(coordinating.state, event.wish, event.limits)
+        if refused:
+            return NotKnown(refused)
+        coordinating.decide(event)
+        return UnderWay()
+
+    def _inject_fault(self, wanted: HarmWanted) -> Answer:
+        """For a trial, and only where whoever started the job has allowed it."""
+        if not self._engine.config.allow_chaos:
+            return NotKnown("this job was not started with --allow-chaos")
+        clock, processes = self._engine.clock, self._supervisor
+        if wanted.what == "kill node":
+            clock.call_later(REPLY_FIRST_S, os.kill, os.getpid(), signal.SIGKILL)
+            return UnderWay()
+        found = [one.local_rank for one in processes.standings() if one.rank == wanted.rank]
+        if not found:
+            return NotKnown(f"rank {wanted.rank} does not run on this node")
+        signals = partial(SignalWorkers, local_ranks=(found[0],), stops=False)
+        if wanted.what == "kill worker":
+            processes.do(signals(signal.SIGKILL))
+        else:
+            processes.do(signals(signal.SIGSTOP))
+            clock.call_later(wanted.seconds, processes.do, signals(signal.SIGCONT))
+        return UnderWay()
+
+    def _look_at_ranks(self, tell: Reply) -> None:
+        standings = self._supervisor.standings()
+        pids = [one.pid for one in standings]
+        host = self._engine.state.host
+
+        def look() -> tuple[dict[int, ProcessUsage], MachineUsage]:
+            return self._usage.look(pids), look_at_machine()
+
+        def looked(found: tuple[dict[int, ProcessUsage], MachineUsage]) -> None:
+            used, machine = found
+            ranks = tuple(_rank(one, used[one.pid]) for one in standings if one.pid in used)
+            free, devices = machine.memory_free_bytes, machine.accelerators
+            tell(RanksTold(host, ranks, machine.load, free, devices))
+
+        self._supervisor.file_lane.do(look, looked)
+
+    def _where_dashboard(self) -> Answer:
+        dashboard = self._dashboard()
+        if dashboard is None or dashboard.address is None:
+            return NotKnown(NO_DASHBOARD)
+        return dashboard.address
+
+    def _logs_after(self, request: LogsAsked, tell: Reply) -> None:
+        recent, ranks = self._supervisor.recent, frozenset(request.ranks)
+        after = request.after.get(self._engine.state.name, 0)
+        files = tuple(
+            cut(f"rank {rank}: {file}")
+            for (rank, _), file in sorted(recent.files.items())
+            if not ranks or rank in ranks
+        )
+
+        def told(blocks: list[OutputBlock], last: int) -> None:
+            packed = tuple(
+                LogBlock(b.at, b.rank, 2 if b.stream == 2 else 1, b.text) for b in blocks
+            )
+            tell(LogsTold(packed, last, files, recent.last))
+
+        recent.after(OutputWanted(after, ranks, LOGS_TOLD_BYTES, request.wait_s), told)
+
+    def _events(self) -> EventFeed:
+        """Listens from the first question on; what was before is read from the journal."""
+        if self._feed is None:
+            self._feed = EventFeed(self._journal, self._engine.clock)
+            read = partial(read_steps, self._journal.path)
+            self._journal_lane.do(read, self._feed.caught_up)
+        return self._feed
+
+    def _history(self) -> HistoryTold:
+        book = self._live.book(self._engine.clock.now())
+        parts_s: dict[str, float] = dict(book.parts_s.items())
+        return HistoryTold(
+            sum(parts_s.values()),
+            parts_s,
+            book.reports_steps,
+            tuple(map(_pack, self._live.history.spans()[-ROUNDS_TOLD_MOST:])),
+            tuple(map(_pack, book.interruptions[-ROUNDS_TOLD_MOST:])),
+        )
+
+    def _events_after(self, request: EventsAsked, tell: Reply) -> None:
+        def told(events: list[StoryEvent], last: int) -> None:
+            tell(EventsTold(tuple(map(_pack, events)), last))
+
+        self._events().after(request.after, EVENTS_TOLD_MOST, request.wait_s, told)
+
+
+def _rank(standing: WorkerStanding, used: ProcessUsage) -> RankOverview:
+    return RankOverview(
+        standing.rank,
+        standing.local_rank,
+        standing.pid,
+        used.state,
+        standing.step,
+        standing.step_age_s,
+        standing.steps_a_second,
+        cut(standing.phase, NAME_MOST),
+        used.cpu,
+        used.memory_bytes,
+    )
+
+
+def _stacks(snapshot: StackSnapshot | None) -> Answer:
+    if snapshot is None:
+        return NotKnown(NO_WORKERS)
+    told = tuple(
+        StackTold(
+            stack.rank,
+            tuple(FrameTold(cut(f.file), f.line, cut(f.function)) for f in stack.frames),
+            cut(stack.kernel),
+        )
+        for stack in snapshot.stacks()
+    )
+    return StacksTold(told, snapshot.file)

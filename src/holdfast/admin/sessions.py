@@ -1,0 +1,129 @@
+"""Visitors: programs that ask about the job, and are answered by any of its agents.
+
+A visitor comes through the channel of an agent on its machine, where the kernel says who it is, or
+over the network with the job's token (`transport.server`). From then on both are the same: a
+connection on which questions come in, and answers go out as they become known.
+
+    visitor ─▶ QuestionAsked          (its own numbers, any number of them at a time)
+            ◀─ PassAnswer …           (one for each node that answers)
+            ◀─ SettleQuestion         (no further answer comes)
+
+Rules
+1. A visitor that is gone is forgotten, with its questions.
+2. What a visitor does not read is bounded (`transport.connection`); then it is hung up on.
+3. Whose wish something is, is what is certain: the user, by the kernel's word, of one that came
+   through the channel, and the address of one that came over the network. What such a one says of
+   itself is passed on as that.
+4. As many may come through the channel as the agent has descriptors for.
+5. Nothing here wakes an agent that nobody visits, and nothing is loaded in it.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
+from holdfast.core.protocol.messages import PassAnswer, QuestionAsked, SettleQuestion
+from holdfast.core.protocol.questions import (
+    DrainWanted,
+    RestartWanted,
+    SaveWanted,
+    ScaleWanted,
+    StopWanted,
+    pack,
+    read_question,
+)
+from holdfast.node.questions import Questions
+from holdfast.runtime import descriptors
+from holdfast.runtime.loop import Loop
+from holdfast.transport.connection import Ending, FramedConnection
+from holdfast.transport.frames import FRAME_LIMIT, Decoder, encode
+
+COMMANDS = (DrainWanted, RestartWanted, StopWanted, ScaleWanted, SaveWanted)
+"""Questions that say whose they are."""
+_asked: Decoder[QuestionAsked] = Decoder(QuestionAsked)
+
+
+class AdminSessions:
+    """All visitors of one node."""
+
+    def __init__(self, loop: Loop, questions: Questions) -> None:
+        self._loop, self._questions = loop, questions
+        self._sessions: dict[FramedConnection, AdminSession] = {}
+        self._local: set[FramedConnection] = set()
+        """Those that came through the channel."""
+
+    def admit_here(self, name: str) -> int:
+        """A visitor of this name came through the channel. Returns the descriptor that it gets.
+
+        Raises `OSError` where there is no room for it.
+        """
+        most = descriptors.most("admin")
+        if len(self._local) >= most:
+            raise OSError(errno.EUSERS, f"{most} others look at this job already")
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        connection = FramedConnection(self._loop, ours, _not_yet, self._on_ended)
+        self._local.add(connection)
+        connection.allow_frames_up_to(FRAME_LIMIT)
+        self._admit(connection, lambda _: name)
+        return theirs.detach()
+
+    def admit(self, connection: FramedConnection) -> None:
+        """Take a connection on which a visitor may speak now. Its owner says when it has ended."""
+        address = connection.address or "an address that is not known"
+        self._admit(connection, lambda claimed: f"someone at {address} (says it is {claimed})")
+
+    def _admit(self, connection: FramedConnection, name: Callable[[str], str]) -> None:
+        session = self._sessions[connection] = AdminSession(connection, self._questions, name)
+        connection.on_frame = session.on_frame
+
+    def ended(self, connection: FramedConnection) -> None:
+        self._local.discard(connection)
+        session = self._sessions.pop(connection, None)
+        if session is not None:
+            self._questions.drop(session)
+
+    def _on_ended(self, connection: FramedConnection, ending: Ending) -> None:
+        self.ended(connection)
+
+    def close(self) -> None:
+        for connection in self._sessions:
+            connection.close()
+        self._sessions.clear()
+        self._local.clear()
+
+
+class AdminSession:
+    """One of them, as the asker of its questions."""
+
+    def __init__(
+        self, connection: FramedConnection, questions: Questions, name: Callable[[str], str]
+    ) -> None:
+        """`name` is what it is called, given what it calls itself."""
+        self._connection, self._questions, self._name = connection, questions, name
+
+    def on_frame(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
+        asked = _asked.decode(payload)
+        self._questions.ask(self, replace(asked, question=self._in_its_name(asked.question)))
+
+    def _in_its_name(self, packed: bytes) -> bytes:
+        """The same question; one that wants something with the name of who wants it."""
+        question = read_question(packed)
+        if not isinstance(question, COMMANDS):
+            return packed
+        return pack(replace(question, by=cut(clean(self._name(question.by)), NAME_MOST)))
+
+    def on_answer(self, number: int, node: str, answer: bytes) -> None:
+        self._connection.send(encode(PassAnswer(number, node, answer)))
+
+    def on_settled(self, settled: SettleQuestion) -> None:
+        self._connection.send(encode(settled))
+
+
+def _not_yet(connection: FramedConnection, payload: bytes | bytearray) -> None:
+    raise AssertionError("it has an owner before it is read")

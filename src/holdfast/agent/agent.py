@@ -1,0 +1,328 @@
+"""The agent of `holdfast run`: an engine with the real world behind its ports.
+
+Nothing on the loop waits for a disk or a name server: heartbeats go out on it. See `runtime.disk`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from holdfast.admin.server import AdminServer
+from holdfast.agent.console_messages import ConsoleMessages, EventMessages
+from holdfast.core.node.io import AgentEvent, AgentStarted, SignalReceived
+from holdfast.core.policy.config import JobConfig
+from holdfast.core.policy.signals import LastSignal, is_repeat
+from holdfast.core.protocol.bounds import clean
+from holdfast.core.protocol.model import Outcome
+from holdfast.node.engine import Engine
+from holdfast.node.ports import Ports
+from holdfast.node.secrets import Secrets
+from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, read_clocks
+from holdfast.observe.live_history import LiveHistory
+from holdfast.observe.report import render
+from holdfast.processes import failures
+from holdfast.processes.output.console import Console
+from holdfast.processes.output.log_layout import JobLogs, create_job_logs
+from holdfast.processes.spawner_process import SpawnerProcess
+from holdfast.processes.stdlib_only import linux
+from holdfast.processes.supervisor import NodeSupervisor
+from holdfast.runtime import descriptors, failing
+from holdfast.runtime.disk import Disk
+from holdfast.runtime.loop import EventLoop
+
+if TYPE_CHECKING:
+    from holdfast.admin.dashboard import AgentDashboard
+    from holdfast.agent.health_port import HealthPort
+    from holdfast.agent.live_line import LiveLine
+    from holdfast.agent.trace_export import TraceExport
+    from holdfast.transport.http_model import HttpResponse
+
+CONSOLE_PATIENCE_S = 10.0
+"""How long the end waits for a reader of our output that does not read."""
+JOURNAL_LAST_S = 2.0
+"""How long a node that has failed waits for its journal."""
+JOURNAL_WAITING_BYTES = 32 << 20
+"""How much of the journal waits in memory for its disk; then it ends."""
+
+
+def _messages(config: JobConfig, console: Console, node: str) -> ConsoleMessages:
+    output = config.output
+    tells = output.quiet or output.verbose or output.json
+    return (EventMessages if tells else ConsoleMessages)(output, console, node)
+
+
+class Agent:
+    """One node of one job."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        loop: EventLoop,
+        *,
+        secrets: Secrets | None = None,
+        print_report: bool = True,
+        echo: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """`echo` gets every line of the journal, and must return at once."""
+        self.config = config
+        self.host = clean(socket.gethostname())
+        self.node = f"{self.host}-{os.urandom(4).hex()}"
+        self._loop = loop
+        self._print_report = print_report
+        self._hurried = False
+        """A signal came when all that was left was to wait for others."""
+        self._last_signal: LastSignal | None = None
+        self.console = Console(loop)
+        self._messages = _messages(config, self.console, self.node)
+        self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id, self.host)
+        self._disk = Disk(loop, self._messages.complain)
+        self.console.use_lane(self._disk.lane("console"))
+        self.supervisor = NodeSupervisor(config, self.logs, self.console, self._disk, self.post)
+        self._journal_lane = self._disk.lane("journal", str(self.logs.root or ""))
+        if config.event_log_handler == "console":
+            echo = self._echo
+        self._journal = Journal(
+            self.logs.journal,
+            self._header(),
+            echo,
+            self._write_journal,
+            clocks=partial(read_clocks, loop.now),
+        )
+        self._history = LiveHistory(self._journal.header)
+        self._journal.listeners.append(self._history.feed)
+        self._messages.listen_to(self._journal)
+        if config.output.outcome_file:
+            self._write_outcome_to(config.output.outcome_file)
+        self._live_line = self._show_live_line() if print_report else None
+        self._admin = AdminServer(loop, self._disk, self.supervisor, self._journal, self._history)
+        self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
+        self._admin.engine = self._engine
+        self._dashboard: AgentDashboard | None = None
+        self._health: HealthPort | None = None
+        self._traces: TraceExport | None = None
+
+    def _ports(self, secrets: Secrets) -> Ports:
+        ports = Ports(
+            clock=self._loop,
+            processes=self.supervisor,
+            journal=self._journal,
+            say=self._messages.say,
+            answer=self._admin.answer,
+        )
+        if self.config.max_nodes > 1:
+            from holdfast.node.meeting import Means, add_network
+
+            means = Means(self._loop, self._disk, secrets)
+            add_network(ports, self.config, self.node, means, self._admin)
+        return ports
+
+    def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
+        """Live through the job. Whatever happens, nothing is left behind.
+
+        What is raised here has ended this node: the process must end, too (`runtime.failing`).
+        """
+        try:
+            return self._live(spawner, started)
+        except BaseException as error:
+            self._break_off(error, spawner)
+            raise
+
+    def _break_off(self, error: BaseException, spawner: SpawnerProcess) -> None:
+        """The loop does not turn any more. Say why in the journal, and end all that is below."""
+        failing.end_within(failing.LAST_S)
+        let_go = (
+            partial(self._journal.agent_failed, self._loop.now(), failing.words_of(error)),
+            partial(self._journal_lane.flush, JOURNAL_LAST_S),
+            self.supervisor.close,
+            self._close_live_line,
+            spawner.drop,  # It kills them, and ends when nothing is left.
+        )
+        failing.attempt(error, let_go)
+        failing.go_on()
+
+    def _close_live_line(self) -> None:
+        if self._live_line is not None:
+            self._live_line.close()
+
+    def _live(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
+        linux.set_subreaper()
+        descriptors.provide(self.config.slots, self.config.max_nodes)
+        self.supervisor.open(spawner, self._loop)
+        if self.config.max_nodes > 1:  # Else nobody goes on without it.
+            self.supervisor.keep_note(self._disk, self.node)
+            started = replace(started, notes=True)
+        for name in self.config.caught_signals:
+            number = signal.Signals[name]
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # Started by `nohup`: it is to go on without its terminal.
+            self._loop.add_signal_handler(number, self.post, SignalReceived(number))
+        if self.config.dashboard.port is not None:
+            self._open_dashboard()
+        self._open_health_port()
+        self._open_traces()
+        self.post(started)
+        self._keep_journal_up()
+        self._loop.run_until(lambda: self._engine.outcome is not None)
+        self.supervisor.close()
+        self._close_live_line()
+        outcome = self._engine.outcome
+        assert outcome is not None, "the loop ended before the job"
+        self._engine.leave()
+        # The coordinator's host leaves last: the others learn the outcome from it.
+        self._loop.run_until(lambda: self._hurried or not self._engine.is_needed)
+        if self._dashboard is not None:
+            self._dashboard.close(outcome)
+        self._admin.close()
+        self._engine.close()
+        self._take_leave(outcome)
+        return outcome
+
+    def _open_dashboard(self) -> None:
+        """What it needs is loaded beside the loop, while the workers start."""
+
+        def load() -> Mapping[str, HttpResponse]:
+            from holdfast.admin import dashboard
+
+            return dashboard.load()
+
+        def then(files: Mapping[str, HttpResponse]) -> None:
+            if self._engine.outcome is not None:
+                return  # The job was shorter than that.
+            from holdfast.admin.dashboard import AgentDashboard
+
+            self._dashboard = AgentDashboard(self._engine, self._loop, self._messages.say)
+            self._admin.dashboard = self._dashboard
+            self._dashboard.open(self.config.dashboard, files)
+
+        self._disk.lane("dashboard").do(load, then)
+
+    def _write_outcome_to(self, path: str) -> None:
+        from holdfast.agent.outcome_file import OutcomeFile
+
+        file = OutcomeFile(path, self._disk.lane("outcome", path), self._messages.complain)
+        self._journal.listeners.append(file.feed)
+
+    def _open_health_port(self) -> None:
+        if self.config.health.port is None:
+            return
+        from holdfast.agent.health_port import HealthPort
+
+        self._health = HealthPort(
+            self._engine, self.supervisor.standings, self._loop, self._history
+        )
+        self._health.open(self.config.health, self._journal)
+
+    def _open_traces(self) -> None:
+        if self.config.otel:
+            from holdfast.agent.trace_export import TraceExport
+
+            lane = self._disk.lane("traces")
+            self._traces = TraceExport(self._journal, lane, self._messages.complain)
+
+    def post(self, event: AgentEvent) -> None:
+        """Take an event, after those that came before it."""
+        if isinstance(event, SignalReceived):
+            self._note_signal(event.signal)
+        self._engine.post(event)
+
+    def _note_signal(self, number: int) -> None:
+        now = self._loop.now()
+        if is_repeat(number, now, self._last_signal):
+            return
+        self._last_signal = LastSignal(number, now)
+        if self._engine.outcome is not None:
+            self._hurried = True
+
+    def _keep_journal_up(self) -> None:
+        """However this agent ends: its journal tells until when it lived."""
+        now = self._loop.now()
+        if self._engine.outcome is None:
+            self._loop.call_later(self._journal.keep_up(now) - now, self._keep_journal_up)
+
+    def _echo(self, line: bytes) -> None:
+        self.console.write(2, line)
+
+    def _show_live_line(self) -> LiveLine | None:
+        """What the job is doing, below all output, where there is a terminal."""
+        if not self.console.outlet(2).is_terminal:
+            return None
+        from holdfast.agent.live_line import LiveLine, is_wanted
+
+        if not is_wanted(self.config, self.console, os.environ):
+            return None
+        return LiveLine(self._history, self.console, self._loop, self._disk)
+
+    def _write_journal(
+        self, work: Callable[[], str | None], then: Callable[[str], None], size: int
+    ) -> None:
+        def tell(problem: str) -> None:
+            if not self._journal.problem:
+                self._messages.complain(f"the journal ends here, and the job goes on: {problem}")
+            then(problem)
+
+        if self._journal_lane.waiting_bytes + size > JOURNAL_WAITING_BYTES:
+            tell("its disk has not answered for too long")
+        else:
+            self._journal_lane.do(work, tell, size)
+
+    def _take_leave(self, outcome: Outcome) -> None:
+        """Report, pass the cause up, and leave no file that tells nothing."""
+        self._journal.close()
+        where = str(self.logs.journal) if self.logs.journal else None
+        # Of several nodes each says how the job ended: nobody looks at all of them.
+        quiet = self.config.max_nodes == 1
+        recovered = self._history.history.recoveries
+        report = render(outcome, recovered, where, quiet)
+        if self._print_report:
+            self._messages.report(report, where)
+        if self._traces is not None:
+            self._traces.finish(outcome)
+        self._finish_files(outcome, tells_nothing=outcome.verdict == "succeeded" and not recovered)
+        if self._traces is not None:
+            self._traces.say_if_given_up()
+        self._loop.run_until(self._console_done(CONSOLE_PATIENCE_S))
+        if self._health is not None:
+            self._health.close()
+        self.console.close()
+        self._disk.close()
+        # The outcome stands: a signal that comes before we have ended must not become our status.
+        self._loop.close(then=signal.SIG_IGN)
+
+    def _finish_files(self, outcome: Outcome, *, tells_nothing: bool) -> None:
+        """Wait for what is not written yet; a signal ends the wait.
+
+        A temporary journal goes if it `tells_nothing` that anybody would ask for.
+        """
+        files = self.supervisor.file_lane
+        cause, upwards = outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE")
+        if cause is not None:
+            files.do(lambda: failures.pass_up(cause, upwards) or None, self._messages.complain)
+        self._hurried = False
+        self._wait_for_disks()
+        if tells_nothing and self.logs.temporary and not self._hurried:
+            files.do(self.logs.remove_if_untouched)
+            self._wait_for_disks()
+
+    def _wait_for_disks(self) -> None:
+        all_done = self._disk.all_done()
+        self._loop.run_until(lambda: self._hurried or all_done())
+
+    def _console_done(self, patience_s: float) -> Callable[[], bool]:
+        """All that was written is out, or whoever should read it has not for too long."""
+        given_up: list[bool] = []
+        self._loop.call_later(patience_s, given_up.append, True)
+        return lambda: bool(given_up) or not self.console.pending()
+
+    def _header(self) -> JournalHeader:
+        clock = read_clocks(self._loop.now)
+        started = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(clock.wall))
+        job = self.config.run_id
+        return JournalHeader(SCHEMA, job, self.node, self.host, started, self.config, clock)

@@ -1,0 +1,160 @@
+"""Which journals are meant by a path, or by the name of a run.
+
+Rules
+1. A file is a journal. A folder stands for the journals below it. Anything else is the name of a
+   run, and is looked for where logs go when nobody says where (`processes.output.log_layout`): in
+   folders of this user alone. Anybody can leave a folder there, with a story that is not true, or
+   with a pipe in place of a journal.
+2. Journals of one run id belong together if their times overlap: a name may be used again.
+3. Where several jobs are found, the last one is meant, and the others are named.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.protocol.errors import UsageError
+from holdfast.processes.output.log_layout import temporary_folders
+from holdfast.runtime.private_folder import is_ours
+
+DEPTH = 4
+"""How far below a folder journals are looked for: --log-dir, the run, what a user put around it."""
+NAMED = 5
+
+
+class FoundJournals(Struct, frozen=True):
+    """The journals of one job, one for each node."""
+
+    journals: list[Path]
+    notes: list[str]
+
+
+class _Candidate(Struct, frozen=True):
+    path: Path
+    job: str
+    start: float
+    end: float
+
+
+class _FirstLine(Struct):
+    """As much of a journal's first line as is needed to tell runs apart."""
+
+    job: str
+    clock: dict[str, float] | None = None
+
+
+def find_journals(paths: list[str]) -> FoundJournals:
+    """The job that is meant. Raises `UsageError` where there is none."""
+    if not paths:
+        last = find_last_journals()
+        if last is None:
+            raise UsageError(
+                "there is no journal where logs go by default",
+                "name a journal, or the folder that was given as --log-dir",
+            )
+        return last
+    found = [one for path_or_run in paths for one in _of_path_or_run(path_or_run)]
+    return _last_job(found)
+
+
+def find_last_journals() -> FoundJournals | None:
+    """The last job on this machine, if one has left a journal where logs go by default."""
+    found = list(_candidates(_default_folders()))
+    return _last_job(found) if found else None
+
+
+def _of_path_or_run(path_or_run: str) -> list[_Candidate]:
+    path = Path(path_or_run)
+    if path.is_dir():
+        found = list(_candidates([path]))
+        if not found:
+            raise UsageError(
+                f"there is no journal in {path_or_run}", "a job's log folder has a journal.jsonl"
+            )
+        return found
+    if path.exists() or "/" in path_or_run:
+        if not path.exists():
+            raise UsageError(f"there is no {path_or_run}", "name a journal, a log folder or a run")
+        return [_candidate(path) or _Candidate(path, "", 0.0, 0.0)]
+    known = list(_candidates(_default_folders()))
+    named = [one for one in known if one.job == path_or_run]
+    if not named:
+        others = ", ".join(_names(known)) or "none"
+        raise UsageError(
+            f"no run called {path_or_run!r} has left a journal where logs go by default",
+            f"there are: {others}; for another place, name its folder",
+        )
+    return named
+
+
+def _default_folders() -> list[Path]:
+    return [
+        folder
+        for parent in temporary_folders()
+        for folder in sorted(parent.glob("holdfast_*"))
+        if _is_own(folder)
+    ]
+
+
+def _is_own(folder: Path) -> bool:
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False  # It has just been removed.
+    return stat.S_ISDIR(found.st_mode) and is_ours(found)
+
+
+def _candidates(folders: Iterable[Path]) -> Iterator[_Candidate]:
+    for folder in folders:
+        for directory, names, files in os.walk(folder):
+            depth = len(Path(directory).relative_to(folder).parts)
+            names[:] = sorted(names) if depth < DEPTH else []
+            for file in sorted(files):
+                if file == "journal.jsonl" or (depth == 0 and _may_be_one(file, files)):
+                    one = _candidate(Path(directory) / file)
+                    if one is not None:
+                        yield one
+
+
+def _may_be_one(file: str, files: list[str]) -> bool:
+    """Journals that were gathered in one folder have names of their own."""
+    is_later_part = file.rpartition(".jsonl")[0].rpartition(".")[2].isdecimal()
+    return file.endswith(".jsonl") and not is_later_part and "journal.jsonl" not in files
+
+
+def _candidate(path: Path) -> _Candidate | None:
+    """What a file says of itself; None if it is no journal, or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            first = msgspec.json.decode(file.readline(), type=_FirstLine)
+        latest = max(part.stat().st_mtime for part in path.parent.glob(f"{path.stem}*.jsonl"))
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None
+    start = first.clock["wall"] if first.clock else os.path.getctime(path.parent)
+    return _Candidate(path, first.job, start, max(start, latest))
+
+
+def _names(found: Iterable[_Candidate]) -> list[str]:
+    names = list(dict.fromkeys(one.job for one in sorted(found, key=lambda one: -one.start)))
+    return [*names[:NAMED], "…"] if len(names) > NAMED else names
+
+
+def _last_job(found: list[_Candidate]) -> FoundJournals:
+    last = max(found, key=lambda one: one.end)
+    together, start = [last], last.start
+    for one in sorted(found, key=lambda one: -one.end):
+        if one is not last and one.job == last.job and one.end >= start:
+            together.append(one)
+            start = min(start, one.start)
+    others = [one for one in found if one not in together]
+    notes = []
+    if others:
+        names = ", ".join(_names(others))
+        notes.append(f"this is {last.job}, the last of several jobs; the others: {names}")
+    return FoundJournals(sorted({one.path for one in together}), notes)

@@ -1,0 +1,154 @@
+"""What a page asks besides the stream, and what it wants done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.policy.stacks import (
+    StackFrame,
+    StackGroup,
+    WorkerStack,
+    grouped,
+    without_own_frames,
+)
+from holdfast.core.protocol.bounds import Name
+from holdfast.core.protocol.questions import (
+    DrainWanted,
+    Question,
+    RestartWanted,
+    StacksAsked,
+    StacksTold,
+    StackTold,
+    StopWanted,
+)
+from holdfast.dashboard.auth import SAFE_HEADERS
+from holdfast.dashboard.logs import read_logs
+from holdfast.dashboard.ranks import parse_ranks
+from holdfast.dashboard.source import PendingRequest, Source
+from holdfast.dashboard.wire import StackGroupShown
+from holdfast.runtime.loop import Clock
+from holdfast.transport.http_model import (
+    JSON,
+    HttpReply,
+    HttpResponse,
+    PageRequest,
+    Route,
+    text_response,
+)
+
+BY = "the dashboard"
+COMMAND_MOST = 4 << 10
+
+
+class DrainCommand(Struct, frozen=True, tag="drain", tag_field="action"):
+    node: Name
+
+
+class RestartCommand(Struct, frozen=True, tag="restart", tag_field="action"):
+    pass
+
+
+class StopCommand(Struct, frozen=True, tag="stop", tag_field="action"):
+    pass
+
+
+Command = DrainCommand | RestartCommand | StopCommand
+ACTIONS = ("drain", "restart", "stop")
+_commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
+_encode = msgspec.json.Encoder().encode
+
+
+def answer(data: object) -> HttpResponse:
+    return HttpResponse(_encode(data), content_type=JSON, headers=SAFE_HEADERS)
+
+
+class PageApi:
+    """Answers single questions of pages."""
+
+    def __init__(self, clock: Clock, source: Source) -> None:
+        self._source = source
+        self.routes = {
+            "/api/logs": Route(get=partial(read_logs, clock, source)),
+            "/api/stacks": Route(get=self._stacks),
+            "/api/actions": Route(post=self._act, body_most=COMMAND_MOST),
+        }
+
+    def _stacks(self, request: PageRequest, reply: HttpReply) -> None:
+        ranks = parse_ranks(request.query.get("ranks", ""))
+        if ranks is None:
+            reply(text_response(400, "write ranks as numbers: 3, or 0-7, or 1,4,8-11"))
+            return
+        asked = StacksAsked("somebody asked in the dashboard")
+        self._source.ask(asked, PendingRequest(partial(_give_stacks, ranks, reply)), of="all")
+
+    def _act(self, request: PageRequest, reply: HttpReply) -> None:
+        try:
+            command = _commands.decode(request.body)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            reply(text_response(400, "that is no wish of this page"))
+            return
+        wanted, words = _request_of(command)
+        pending = PendingRequest(partial(_say_what_came, words, reply))
+        if isinstance(command, DrainCommand):
+            self._source.ask(wanted, pending, of="some", nodes=[command.node])
+        else:
+            self._source.ask(wanted, pending)
+
+
+def _request_of(command: Command) -> tuple[Question, str]:
+    """What is asked of the job, and what is said when that is under way."""
+    match command:
+        case DrainCommand(node=node):
+            return DrainWanted(BY), f"{node} was asked to leave"
+        case RestartCommand():
+            return RestartWanted(BY), "the round ends, and the next one begins"
+        case StopCommand():
+            return StopWanted(BY), "the job is being ended"
+
+
+def _say_what_came(words: str, reply: HttpReply, answers: PendingRequest) -> None:
+    if answers.problem:
+        reply(text_response(409, answers.problem))
+    else:
+        reply(answer({"words": words}))
+
+
+def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: PendingRequest) -> None:
+    if answers.problem:
+        reply(text_response(503, answers.problem))
+        return
+    stacks = [
+        WorkerStack(one.rank, node, tuple(_frames(one)), one.kernel)
+        for node, told in answers.by_node.items()
+        if isinstance(told, StacksTold)
+        for one in told.stacks
+        if not ranks or one.rank in ranks
+    ]
+    words = "" if stacks else "no worker of these ranks gave a stack"
+    if answers.missing:
+        words = f"these nodes did not answer: {', '.join(answers.missing[:8])}"
+    groups = sorted(grouped(stacks), key=lambda group: len(group.stacks))
+    reply(answer({"groups": [_group(one) for one in groups], "words": words}))
+
+
+def _frames(told: StackTold) -> Iterable[StackFrame]:
+    return (StackFrame(one.file, one.line, one.function) for one in told.frames)
+
+
+def _group(group: StackGroup) -> StackGroupShown:
+    ranks = [one.rank for one in group.stacks]
+    return StackGroupShown(ranks, group.place.in_words(len(ranks) == 1), _text(group.stacks[0]))
+
+
+def _text(stack: WorkerStack) -> str:
+    """The stack of the first of them, as Python prints one: the innermost last."""
+    lines = [
+        f'  File "{frame.file}", line {frame.line}, in {frame.function}'
+        for frame in reversed(stack.frames)
+    ]
+    own = without_own_frames("\n".join(lines))
+    return f"rank {stack.rank} on {stack.node}:\n{own}"

@@ -1,0 +1,120 @@
+"""What all pages of one server see, and what each of them has heard of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from msgspec import Struct, field
+
+from holdfast.dashboard.changes import Column, changed_columns, changed_items
+from holdfast.dashboard.wire import (
+    DashboardShown,
+    IncidentShown,
+    JobShown,
+    LedgerShown,
+    NodeShown,
+    RoundShown,
+    message,
+)
+from holdfast.observe.story import StoryEvent
+from holdfast.transport.http_model import HttpStream
+
+Listed = TypeVar("Listed")
+
+
+class WorkersShown(Struct, frozen=True):
+    """All workers at one moment, a column for each thing that is known of them."""
+
+    at: float
+    base_step: int
+    """What a worker's own step is told as the difference to."""
+    count: int
+    columns: Mapping[str, Column]
+    notes: Sequence[str] = ("",)
+    """What the numbers of the column `note` mean."""
+
+
+class PageState(Struct):
+    """Everything that a page shows, as it is now."""
+
+    job: JobShown | None = None
+    nodes: list[NodeShown] = field(default_factory=list)
+    workers: WorkersShown | None = None
+    events: list[StoryEvent] = field(default_factory=list)
+    rounds: list[RoundShown] = field(default_factory=list)
+    incidents: list[IncidentShown] = field(default_factory=list)
+    ledger: LedgerShown | None = None
+    dashboards: Sequence[DashboardShown] = ()
+    trouble: str = ""
+    """Why the job cannot be asked right now."""
+
+
+class Subscriber:
+    """One page, and what it has heard."""
+
+    def __init__(self) -> None:
+        self.stream: HttpStream | None = None
+        self._sent: dict[str, object] = {"trouble": "", "dashboards": (), "ledger": None}
+        self._nodes: list[NodeShown] = []
+        self._rounds: list[RoundShown] = []
+        self._incidents: list[IncidentShown] = []
+        self._workers: WorkersShown | None = None
+        self._events = 0
+
+    def send(self, data: bytes) -> None:
+        if self.stream is not None and data:
+            self.stream.send(data)
+
+    def tell(self, state: PageState) -> None:
+        """All that it has not heard. A page that does not read is told when it does again."""
+        if self.stream is None or not self.stream.has_room:
+            return
+        told = [
+            self._whole("job", state.job),
+            self._listed("nodes", self._nodes, state.nodes),
+            self._events_of(state),
+            self._listed("rounds", self._rounds, state.rounds),
+            self._listed("incidents", self._incidents, state.incidents),
+            self._whole("ledger", state.ledger),
+            self._whole("dashboards", state.dashboards),
+            self._workers_of(state.workers),
+        ]
+        if state.trouble != self._sent["trouble"]:
+            self._sent["trouble"] = state.trouble
+            told.append(message("trouble", {"words": state.trouble}))
+        self.send(b"".join(told))
+
+    def _whole(self, name: str, now: object) -> bytes:
+        """What is small is told as a whole when it differs."""
+        if now is None or now == self._sent.get(name):
+            return b""
+        self._sent[name] = now
+        return message(name, now)
+
+    def _listed(self, name: str, before: list[Listed], now: Sequence[Listed]) -> bytes:
+        change = changed_items(before, now)
+        if change is None:
+            return b""
+        before[:] = now
+        return message(name, change)
+
+    def _events_of(self, state: PageState) -> bytes:
+        news = state.events[self._events :]
+        self._events = len(state.events)
+        return message("events", news) if news else b""
+
+    def _workers_of(self, now: WorkersShown | None) -> bytes:
+        before, self._workers = self._workers, now
+        if now is None or now is before:
+            return b""
+        known = before.columns if before is not None and before.count == now.count else {}
+        columns = changed_columns(known, now.columns)
+        news = {
+            "at": now.at,
+            "base_step": now.base_step,
+            "count": now.count,
+            "columns": columns,
+            "notes": now.notes,
+        }
+        return message("ranks", news)

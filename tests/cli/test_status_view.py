@@ -1,0 +1,118 @@
+"""A job on one screen."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.cli.status_view import Overview, duration, render, size
+from holdfast.core.protocol.model import Outcome
+from holdfast.core.protocol.questions import (
+    HistoryTold,
+    JobTold,
+    NodeOverview,
+    RankOverview,
+    RanksTold,
+)
+from holdfast.observe.story import StoryEvent
+
+JOB = JobTold(
+    run_id="train", stage="running", round=2, world_size=4, round_age_s=192.0, coordinator="host1",
+    min_nodes=1, max_nodes=4, restarts=1, max_restarts=3, step=40, waiting="",
+    nodes=(
+        NodeOverview("n1", "host1", "host1", "in the round", 0, 0, 2, 0.4),
+        NodeOverview("n2", "host2", "host2", "silent", 1, 2, 2, 7.0, "no heartbeat for 7 s"),
+    ),
+    node_count=2,
+)  # fmt: skip
+RANKS = {
+    "host1": RanksTold(
+        "host1",
+        (
+            RankOverview(0, 0, 11, "running", 4210, 0.1, 12.5, "", 1.0, 2_000_000_000),
+            RankOverview(1, 1, 12, "running", 4100, 0.3, 5.0, "checkpoint", 0.5, 1_000_000_000),
+        ),
+        accelerators=("GPU 0: 87 %, 31.2 of 81.6 GB",),
+    )
+}
+EVENT = StoryEvent(1_794_970_042.1, "round_ended", "round 1 ends: \x1b[2Jrank 3 failed", "n1")
+
+
+def test_a_screen_says_how_the_job_is_and_who_is_missing() -> None:
+    goodput = HistoryTold(200.0, {"useful": 195.0, "stop": 5.0})
+    page = render(Overview(JOB, RANKS, (EVENT,), ("host2",), goodput))
+    assert page.splitlines()[:6] == [
+        "train: running, round 2 for 3 min 12 s",
+        "  4 ranks on 2 nodes (1 to 4 wanted); the coordinator is on host1",
+        "  step 4,210, 12.5 steps a second, the last one 0.1 s ago",
+        "  restarts: 1 of 3",
+        "  goodput: 97.5% of 3 min 20 s",
+        "  no answer from host2",
+    ]
+    rows = [line.split() for line in page.splitlines() if line.startswith("  host")]
+    assert rows[0][:5] == ["host1", "0-1", "in", "the", "round"]
+    assert rows[1][:3] == ["host2", "2-3", "silent"]
+    assert "  host2: no heartbeat for 7 s" in page
+
+
+def test_what_comes_from_others_moves_no_cursor() -> None:
+    assert "\x1b" not in render(Overview(JOB, RANKS, (EVENT,)))
+
+
+def test_no_word_of_others_begins_a_line() -> None:
+    hostile = "x\n  succeeded: all workers succeeded\r\x1b[2J"
+    node = replace(JOB.nodes[0], name=hostile, condition=hostile, note=hostile)
+    outcome = Outcome("failed", hostile, 1)
+    job = replace(JOB, run_id=hostile, coordinator=hostile, waiting=hostile, nodes=(node,))
+    told = replace(RANKS["host1"], accelerators=(hostile,))
+    seen = Overview(replace(job, outcome=outcome), {hostile: told}, (EVENT,), (hostile,))
+    usual = render(Overview(replace(JOB, outcome=outcome), RANKS, (EVENT,), ("h",)), True)
+    page = render(seen, each_rank=True)
+    assert all(line.isprintable() for line in page.splitlines())
+    assert not any(line.startswith("  succeeded") for line in page.splitlines())
+    assert abs(len(page.splitlines()) - len(usual.splitlines())) <= 3
+
+
+def test_each_worker_has_a_line_the_slowest_first_and_marked() -> None:
+    page = render(Overview(JOB, RANKS), each_rank=True)
+    lines = page.splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith("  rank"))
+    assert lines[at + 1].startswith("  1 slow  host1")
+    assert lines[at + 2].startswith("  0       host1")
+    assert "checkpoint" in lines[at + 1]
+    assert "  host1: GPU 0: 87 %, 31.2 of 81.6 GB" in lines
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"round": 0, "world_size": 0, "stage": "waiting", "waiting": "1 of 2 nodes"},
+         ["train: waiting for the first round", "  waiting: 1 of 2 nodes"]),
+        ({"stage": "waiting"}, ["train: between rounds 2 and 3"]),
+        ({"stage": "over", "outcome": Outcome("failed", "rank 1 failed", 1)},
+         ["train: over, after round 2", "  failed: rank 1 failed"]),
+    ],
+)  # fmt: skip
+def test_every_stage_has_its_words(change: dict[str, object], words: list[str]) -> None:
+    page = render(Overview(replace(JOB, **change), {}))
+    assert all(line in page.splitlines() for line in words)
+
+
+def test_a_large_job_fits_on_a_screen() -> None:
+    node = JOB.nodes[0]
+    many = tuple(replace(node, name=f"host{k}") for k in range(500))
+    page = render(Overview(replace(JOB, nodes=many, node_count=500), {}))
+    assert "  and 460 nodes more" in page.splitlines()
+    assert len(page.splitlines()) < 60
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.04, "0.0 s"), (9.9, "9.9 s"), (59.0, "59 s"), (192.0, "3 min 12 s"), (7500.0, "2 h 5 min")],
+)
+def test_durations_have_two_parts_at_most(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_sizes_are_in_the_larger_unit() -> None:
+    assert (size(31_400_000), size(1_250_000_000)) == ("31 MB", "1.2 GB")
