@@ -10,7 +10,7 @@ EXISTING = $(wildcard src tests examples benchmarks)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo check test test-all test-pythons test-pythons-quick test-wheel test-torch lint style format sim bench clean stacks \
-  test-stacks test-engines test-planted page docs soak
+  test-stacks test-schedulers test-engines test-planted page docs soak
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,9 +45,11 @@ stacks: $(VENV)/.ready ## Make the environments of five real stacks in .stacks
 test-stacks: $(VENV)/.ready-test stacks ## Run the tests of all five, which take turns
 	$(BIN)/python -m pytest tests/stacks
 
-test-engines: $(VENV)/.ready-test ## Run the tests under real Slurm, Open MPI and MPICH (root; installs them)
-	$(BIN)/python -m tests.engines.environment
-	TEST_ENGINES=1 $(BIN)/python -m pytest tests/engines
+test-schedulers: $(VENV)/.ready-test ## Run the tests under real Slurm, Open MPI and MPICH (root; installs them)
+	$(BIN)/python -m tests.schedulers.environment
+	TEST_SCHEDULERS=1 $(BIN)/python -m pytest tests/schedulers
+
+test-engines: test-schedulers
 
 # In `make test` each is planted once, on one host where that can have it.
 test-planted: $(VENV)/.ready-test ## Run all planted failures, also PyTorch on three hosts (root)
@@ -108,7 +110,7 @@ docs: $(VENV)/.ready-docs ## Build the site of all pages in .site/html, with lin
 	$(BIN)/python docs/build_site.py
 
 clean: ## Remove everything that the other verbs made, .venv and its like included
-	rm -rf $(VENV) .venv-* .stacks .engines .site .soak .pauses frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .stacks .schedulers .site .soak .pauses frontend/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find $(EXISTING) -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamps are hidden files in .venv, so that removing .venv forgets them too.

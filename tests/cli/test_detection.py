@@ -1,4 +1,4 @@
-"""What an engine says, and what the user said, together make the job."""
+"""What a scheduler says, and what the user said, together make the job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.cli.options import ParsedRun, parse_run
 from holdfast.core.protocol.errors import UsageError
-from holdfast.placement.engines import ENGINES
+from holdfast.placement.schedulers import SCHEDULERS
 
 SLURM = {
     "SLURM_JOB_ID": "4711",
@@ -78,7 +78,7 @@ def test_a_step_of_slurm_needs_no_flags() -> None:
     assert run(**SLURM | {"SLURM_NODEID": "0"}).config.is_host is True
 
 
-def test_without_an_engine_nothing_changes_and_nothing_is_said() -> None:
+def test_without_a_scheduler_nothing_changes_and_nothing_is_said() -> None:
     parsed = run()
     assert parsed.notes == ()
     assert (parsed.config.max_nodes, parsed.config.slots) == (1, 1)
@@ -99,7 +99,7 @@ def test_without_a_count_of_gpus_they_are_counted_and_else_there_is_one_worker()
     assert run(**without).config.slots == 1
 
 
-def test_a_laptop_imports_nothing_of_engines_that_are_not_there() -> None:
+def test_a_laptop_imports_nothing_of_schedulers_that_are_not_there() -> None:
     look = (
         "import sys\n"
         "from holdfast.cli.options import parse_run\n"
@@ -108,8 +108,8 @@ def test_a_laptop_imports_nothing_of_engines_that_are_not_there() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == [
-        "holdfast.placement.engines",
-        "holdfast.placement.ranks_of_engines",
+        "holdfast.placement.schedulers",
+        "holdfast.placement.scheduler_variables",
     ]
 
 
@@ -190,7 +190,7 @@ def test_an_indexed_job_runs_alone_until_the_number_of_nodes_is_said() -> None:
     assert "this pod has no domain" in refusal("--nnodes=2", **INDEXED).message
 
 
-def test_a_rank_that_is_not_the_engines_is_doubted() -> None:
+def test_a_rank_that_is_not_the_schedulers_is_doubted() -> None:
     """As `sbatch` makes of `srun holdfast run --node-rank $SLURM_NODEID`: 0, on every node."""
     words = ("--node-rank=0", "--master-addr=n1")
     doubt = "--node-rank says that this is node 0, but SLURM_NODEID says 2"
@@ -236,7 +236,7 @@ def test_a_flag_that_is_off_does_not_make_it_work() -> None:
     assert refusal(**WITHOUT_SRUN, HOLDFAST_STANDALONE="0").hint
 
 
-def test_an_engine_that_names_no_host_leaves_the_place_to_the_user() -> None:
+def test_a_scheduler_that_names_no_host_leaves_the_address_to_the_user() -> None:
     lost = {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": " "}
     assert "LeaderWorkerSet does not say where the nodes meet" in refusal(**lost).message
     assert run("--rdzv-endpoint=n1", **lost).config.max_nodes == 2
@@ -257,8 +257,8 @@ def command(holdfast: Path, *words: str, **environ: str) -> subprocess.Completed
 
 
 def clean_environ() -> dict[str, str]:
-    """Ours, as it would be if no engine had placed the tests."""
-    signs = tuple(f"{sign.partition('_')[0]}_" for sign, _ in ENGINES)
+    """Ours, as it would be if no scheduler had placed the tests."""
+    signs = tuple(f"{sign.partition('_')[0]}_" for sign, _ in SCHEDULERS)
     return {name: text for name, text in os.environ.items() if not name.startswith(signs)}
 
 
@@ -282,22 +282,22 @@ def test_where_says_what_was_found_and_from_what(holdfast: Path) -> None:
 
 def test_where_speaks_to_programs_too(holdfast: Path) -> None:
     said = json.loads(command(holdfast, "where", "--json", **SLURM).stdout)
-    assert (said["engine"], said["summary"]) == ("Slurm", LINE)
+    assert (said["scheduler"], said["summary"]) == ("Slurm", LINE)
     assert said["values"]["nnodes"] == {"value": "4", "source": "SLURM_STEP_NUM_NODES"}
     assert said["values"]["nproc-per-node"] == {"value": 8, "source": "SLURM_GPUS_ON_NODE"}
     assert said["hosts_the_meeting"] is False
     assert "SLURM_PROCID" in said["hidden_from_workers"]
 
 
-def test_where_there_is_no_engine_that_is_said(holdfast: Path) -> None:
+def test_where_there_is_no_scheduler_that_is_said(holdfast: Path) -> None:
     ended = command(holdfast, "where")
     assert ended.returncode == 0
     assert ended.stdout.splitlines() == [
-        "no engine placed this process",
+        "no scheduler placed this process",
         "  nodes               1  default",
         "  workers here        1  default",
     ]
-    assert json.loads(command(holdfast, "where", "--json").stdout)["engine"] is None
+    assert json.loads(command(holdfast, "where", "--json").stdout)["scheduler"] is None
 
 
 def test_where_refuses_as_run_does(holdfast: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_functions_environment_has_what_was_added() -> None:
     }
 
 
-def test_a_function_does_not_see_the_ranks_of_an_engine() -> None:
+def test_a_function_does_not_see_the_ranks_of_a_scheduler() -> None:
     placed = {"SLURM_PROCID": "3", "PMI_RANK": "3", "SLURM_JOB_ID": "4711"}
 
     def seen():

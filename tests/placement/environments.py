@@ -1,11 +1,12 @@
-"""Environments of engines, kept as files: `recorded` ones are real, `documented` ones are not."""
+"""Environments of schedulers, kept as files: `recorded` ones are real, `documented` ones are
+not."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.placement.engines import detect
 from holdfast.placement.model import Placement, PlacementRefusal
+from holdfast.placement.schedulers import detect
 
 HERE = Path(__file__).parent
 

@@ -1,14 +1,14 @@
-"""What the engine says, as far as the user has not said otherwise.
+"""What the scheduler says, as far as the user has not said otherwise.
 
 Rules
-- What was said wins: on the command line, in `HOLDFAST_…`, in `PET_…`. What an engine says comes
+- What was said wins: on the command line, in `HOLDFAST_…`, in `PET_…`. What a scheduler says comes
   last, and only for what was not said at all.
-- Ranks, the endpoint and the id belong together and to the nodes that the engine placed. If more
+- Ranks, the endpoint and the id belong together and to the nodes that the scheduler placed. If more
   nodes are asked for than it placed (an array of one-node jobs), they come from elsewhere, and are
   for the user to name.
 - A place to meet that was said in any way (an endpoint, a master, a register) is the place.
 - What cannot work is refused, unless the user has said how many nodes there are or where they meet.
-- Without an engine nothing changes.
+- Without a scheduler nothing changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.core.policy.config import (
 )
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
-from holdfast.placement.engines import detect, read_file
+from holdfast.placement.schedulers import detect, read_file
 
 if TYPE_CHECKING:
     from holdfast.cli.process_manager import ManagedJob
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SAYS_WHERE = ("rdzv-endpoint", "master-addr", "master-port")
 TAKES_OVER = ("nnodes", "rdzv-backend", *SAYS_WHERE)
-"""With one of these the user has taken the engine's part."""
+"""With one of these the user has taken the scheduler's part."""
 OF_OPTION = {
     "nnodes": "nodes",
     "node-rank": "rank",
@@ -54,12 +54,12 @@ class Detected(Struct, frozen=True):
 
     said: Mapping[str, Statement]
     placement: Placement | None = None
-    engine: str = ""
+    scheduler: str = ""
     """Who placed this node, even where the user has taken over the rest."""
 
     @property
     def is_host(self) -> bool | None:
-        """Whether this node hosts, where the engine says where that is."""
+        """Whether this node hosts, where the scheduler says where that is."""
         endpoint = self.said.get("rdzv-endpoint")
         is_ours = endpoint is not None and endpoint.level is Level.DETECTED
         return self.placement.is_host if self.placement and is_ours else None
@@ -68,7 +68,7 @@ class Detected(Struct, frozen=True):
 def fill_in(
     said: Mapping[str, Statement], environ: Mapping[str, str], words: Sequence[str]
 ) -> Detected:
-    """Add what the engine says.
+    """Add what the scheduler says.
 
     Raises `UsageError` for what cannot work. `words` are the user's own command, for the hint.
     """
@@ -79,10 +79,10 @@ def fill_in(
 
     if isinstance(found, PlacementRefusal):
         if is_on(said, "standalone") or any(name in said for name in TAKES_OVER):
-            return Detected(said, engine=found.engine)
+            return Detected(said, scheduler=found.scheduler)
         raise _refused(found, words)
     filled = {**said, **_missing(found, said, environ, words)}
-    return Detected(filled, found, found.engine)
+    return Detected(filled, found, found.scheduler)
 
 
 def _missing(
@@ -101,7 +101,7 @@ def _missing(
     if wanted > 1 and (placement.nodes is None or wanted <= placement.nodes[1]):
         texts |= _about_the_meeting(placement, said, environ, words)
     missing = {name: text for name, text in texts.items() if name not in said}
-    return {name: _from_engine(placement, name, text) for name, text in missing.items()}
+    return {name: _from_scheduler(placement, name, text) for name, text in missing.items()}
 
 
 def _wanted_nodes(said: Mapping[str, Statement], texts: Mapping[str, str]) -> int:
@@ -153,16 +153,16 @@ def _nowhere(placement: Placement, words: Sequence[str]) -> UsageError:
     if placement.cannot_meet:
         return _refused(placement.cannot_meet, words)
     return UsageError(
-        f"{placement.engine} does not say where the nodes meet",
+        f"{placement.scheduler} does not say where the nodes meet",
         f"give each the same --rdzv-endpoint HOST:{DEFAULT_PORT}, where HOST is one of them",
     )
 
 
-def _from_engine(placement: Placement, name: str, text: str) -> Statement:
+def _from_scheduler(placement: Placement, name: str, text: str) -> Statement:
     source = placement.sources.get(OF_OPTION[name], "")
     if text == AUTOMATIC:
         source = "one for each accelerator, or one if there is none"
-    return Statement(text, source or placement.engine, Level.DETECTED)
+    return Statement(text, source or placement.scheduler, Level.DETECTED)
 
 
 def _refused(refusal: PlacementRefusal, words: Sequence[str]) -> UsageError:
@@ -216,7 +216,7 @@ def _few_cpus(placement: Placement, config: JobConfig) -> Iterator[str]:
     """Slurm gives a task one CPU, unless srun itself is told otherwise."""
     usable = len(os.sched_getaffinity(0))
     cpus = "1 CPU" if usable == 1 else f"{usable} CPUs"
-    if placement.engine == "Slurm" and placement.run_id and config.slots > usable:
+    if placement.scheduler == "Slurm" and placement.run_id and config.slots > usable:
         yield (
             f"{config.slots} workers share {cpus}, all that srun lets this node use; "
             "for more, give srun --cpus-per-task=N (sbatch's is not passed on)"
@@ -235,7 +235,7 @@ def statement(said: Mapping[str, Statement], name: str) -> Statement | None:
 
 
 def hidden_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Variables of the engine that workers do not get."""
-    from holdfast.placement.ranks_of_engines import describing_ranks
+    """Variables of the scheduler that workers do not get."""
+    from holdfast.placement.scheduler_variables import describing_ranks
 
     return describing_ranks(environ)

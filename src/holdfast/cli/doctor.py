@@ -1,6 +1,6 @@
 """`holdfast doctor`: what is wrong with this machine, or with all nodes of a job before it runs.
 
-With the options of `holdfast run`. Where these, or the engine that placed us, speak of several
+With the options of `holdfast run`. Where these, or the scheduler that placed us, speak of several
 nodes, they meet just as for a job, and a small program takes the workers' place (`doctor.probe`).
 """
 

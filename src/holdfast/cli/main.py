@@ -33,7 +33,7 @@ Usage: holdfast run [options] SCRIPT [arguments]
   holdfast chaos       harm a job on purpose, to see it recover
   holdfast slurm       submit a job to Slurm, and follow it
   holdfast doctor      what is wrong with this machine, or with all nodes of a job
-  holdfast where       where this process was placed, and by which engine; runs nothing
+  holdfast where       where this process was placed, and by which scheduler; runs nothing
   holdfast --help      this text
   holdfast --version   the version
 

@@ -1,7 +1,7 @@
 """The command line of `holdfast run`, from words to a configuration.
 
 Rules
-- Who has the last word about an option is in `said`; what an engine has to say, in `detection`.
+- Who has the last word about an option is in `said`; what a scheduler has to say, in `detection`.
 - Options come first. The first word that is none is the program; it and everything after
   it belong to the program, untouched. `--` ends the options too.
 - `--name value`, `--name=value`, `-r3`, `-r 3`; dashes and underscores are the same. A
@@ -10,7 +10,7 @@ Rules
   as long as only one option begins so, as `torchrun` has it.
 - A mistake is a `UsageError` that names its option, or the variable it came from.
 
-How it works: `split` sorts the words, `listen` adds what the environment and an engine say,
+How it works: `split` sorts the words, `listen` adds what the environment and a scheduler say,
 `said.parse` reads each text by its row in `table`, `parse_run` puts the values into the fields
 that the rows name and then settles what takes several options to decide: the program, the
 meeting place, the number of workers.
@@ -71,7 +71,7 @@ class ParsedRun(Struct, frozen=True):
     config: JobConfig
     notes: tuple[str, ...] = ()
     """Sentences about what was worked out, for the user to see before the job starts."""
-    engine: str = ""
+    scheduler: str = ""
     """Who placed this node, if anybody did: it acts on the exit status."""
 
 
@@ -89,7 +89,7 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedRun:
 def listen(
     given: Mapping[str, Statement], environ: Mapping[str, str], argv: Sequence[str]
 ) -> Detected:
-    """All that is said about the job: by the user, and by the engine that placed us."""
+    """All that is said about the job: by the user, and by the scheduler that placed us."""
     said = saying.gather(given, environ)
     if saying.is_on(said, "no-detect"):
         return Detected(said)
@@ -118,7 +118,7 @@ def configure(
     about = detection.line_about(detected, config)
     more += detection.doubts_about(detected, config)
     notes = (*about, *notes, *more, *_silent_console(config), *timing.notes(config))
-    return ParsedRun(config.validate(), notes, detected.engine)
+    return ParsedRun(config.validate(), notes, detected.scheduler)
 
 
 def split(argv: Sequence[str]) -> tuple[dict[str, Statement], tuple[str, ...]]:
@@ -226,7 +226,7 @@ def _count_workers(
 ) -> tuple[str, ...]:
     """Replace a word for the number of workers by the number; say how it was found.
 
-    Under an engine and with nothing said, it is one for each accelerator, and else one: many CPUs
+    Under a scheduler and with nothing said, it is one for each accelerator, and else one: many CPUs
     are no sign that many workers are wanted, and a container may use only some of them.
     """
     wanted = values.get("nproc-per-node")

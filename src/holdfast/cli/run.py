@@ -105,7 +105,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
         agent.workplace.layout = layout
     try:
         outcome = agent.run(spawner, started)
-        return exit_status.of_node(outcome.exit_status, outcome.asked, parsed.engine)
+        return exit_status.of_node(outcome.exit_status, outcome.asked, parsed.scheduler)
     finally:
         if events:
             events.close()

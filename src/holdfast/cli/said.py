@@ -2,8 +2,8 @@
 
 Rules
 - The command line wins over `HOLDFAST_<NAME>`, which wins over `PET_<NAME>`, which wins over the
-  older names that an option also listens to, and those over what an engine says. An empty variable
-  is no variable.
+  older names that an option also listens to, and those over what a scheduler says. An empty
+  variable is no variable.
 - A mistake is a `UsageError` that names its option, or the variable it came from.
 - Where nodes meet is said by an endpoint or by a master. If the endpoint was said by somebody
   stronger, the master is not meant: so an operator that sets `PET_MASTER_ADDR` can be overruled.
@@ -38,7 +38,7 @@ class Statement(Struct, frozen=True):
 
     text: str
     source: str
-    """An option as it was spelled, a variable, or what an engine says."""
+    """An option as it was spelled, a variable, or what a scheduler says."""
     level: Level = Level.COMMAND_LINE
 
     @property

@@ -161,7 +161,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("numa-binding", PROGRAM, "node, socket, exclusive or core-complex",
            texts.one_of("node", "socket", "exclusive", "core-complex"),
            metavar="HOW", fields=("numa_binding",)),
-    Option("keep-engine-variables", PROGRAM, "workers see the engine's ranks too",
+    Option("keep-engine-variables", PROGRAM, "workers see the scheduler's ranks too",
            texts.flag, ours=True),
 
     Option("log-dir", OUTPUT, "where logs and the journal go",

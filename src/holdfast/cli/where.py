@@ -21,7 +21,7 @@ from holdfast.core.protocol.errors import UsageError
 USAGE = """\
 Usage: holdfast where [--json] [options of holdfast run]
 
-Says where this process was placed, and by which engine: how many nodes the job has, which one
+Says where this process was placed, and by which scheduler: how many nodes the job has, which one
 this is, where they meet, and from which variable or option each of these comes. Runs nothing.
 
   --json  the same for programs
@@ -48,7 +48,7 @@ class Origin(Struct, frozen=True):
 class Whereabouts(Struct, frozen=True):
     """All that `holdfast where` says."""
 
-    engine: str | None
+    scheduler: str | None
     summary: str
     values: dict[str, Origin]
     hosts_the_meeting: bool | None
@@ -107,8 +107,8 @@ def _range(config: JobConfig) -> str:
 def _place(detected: Detected, config: JobConfig) -> Whereabouts:
     placement = detected.placement
     return Whereabouts(
-        engine=placement.engine if placement else None,
-        summary=" ".join(line_about(detected, config)) or "no engine placed this process",
+        scheduler=placement.scheduler if placement else None,
+        summary=" ".join(line_about(detected, config)) or "no scheduler placed this process",
         values={option: _value(detected, config, option) for _, option in _ROWS},
         hosts_the_meeting=config.is_host,
         hidden_from_workers=config.hidden_variables,

@@ -28,7 +28,7 @@ from holdfast.core.protocol.errors import HoldfastError, JobFailed, UsageError
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.preload_steps import module_of
 from holdfast.observe.report import render
-from holdfast.placement.ranks_of_engines import describing_ranks
+from holdfast.placement.scheduler_variables import describing_ranks
 from holdfast.processes import environment
 from holdfast.processes.zygote import function_imports
 from holdfast.processes.zygote.function import CALL, result_file
@@ -53,7 +53,7 @@ def launch(
 
     The function may be a closure, a lambda or defined in a notebook. Each worker has the
     environment of `holdfast run` (`RANK`, `WORLD_SIZE`, `MASTER_ADDR`, …), plus `env`, without the
-    ranks of an engine that placed the caller (`SLURM_PROCID`, …). They are
+    ranks of a scheduler that placed the caller (`SLURM_PROCID`, …). They are
     forked from a process that has imported what the function's module does, unless not `warm`. When
     the job fails for good, `JobFailed` is raised with the report; an interrupt reaches the
     workers, which have their grace, and is raised then. Any other exception that comes while it

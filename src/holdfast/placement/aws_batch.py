@@ -22,7 +22,7 @@ def detect(circumstances: Circumstances) -> Placement:
     job = circumstances.text("AWS_BATCH_JOB_ID").partition("#")[0]
     attempt = circumstances.number("AWS_BATCH_JOB_ATTEMPT") or 1
     return Placement(
-        engine=NAME,
+        scheduler=NAME,
         where=f"AWS Batch job {job}",
         nodes=(count, count),
         rank=rank,

@@ -1,4 +1,4 @@
-"""Engines that say all that is needed in variables of their own, as data.
+"""Schedulers that say all that is needed in variables of their own, as data.
 
 Each node of these has an address of its own, so all meet on the usual port.
 """
@@ -13,9 +13,9 @@ NAME = "a service"
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """The variables of one engine."""
+    """The variables of one scheduler."""
 
-    engine: str
+    scheduler: str
     nodes: str
     """Also the sign by which it is known."""
     rank: str
@@ -27,7 +27,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 ROWS = (
     Row(
-        engine="SkyPilot",
+        scheduler="SkyPilot",
         nodes="SKYPILOT_NUM_NODES",
         rank="SKYPILOT_NODE_RANK",
         host="SKYPILOT_NODE_IPS",
@@ -35,7 +35,7 @@ ROWS = (
         run_id="SKYPILOT_TASK_ID",
     ),
     Row(
-        engine="dstack",
+        scheduler="dstack",
         nodes="DSTACK_NODES_NUM",
         rank="DSTACK_NODE_RANK",
         host="DSTACK_MASTER_NODE_IP",
@@ -43,7 +43,7 @@ ROWS = (
         run_id="DSTACK_RUN_NAME",
     ),
     Row(
-        engine="LeaderWorkerSet",
+        scheduler="LeaderWorkerSet",
         nodes="LWS_GROUP_SIZE",
         rank="LWS_WORKER_INDEX",
         host="LWS_LEADER_ADDRESS",
@@ -66,8 +66,8 @@ def _read(row: Row, circumstances: Circumstances) -> Placement:
     workers = circumstances.number(row.workers) if row.workers else None
     sources = {"nodes": row.nodes, "rank": row.rank, "endpoint": row.host, "run_id": row.run_id}
     return Placement(
-        engine=row.engine,
-        where=f"{row.engine} {name}".strip(),
+        scheduler=row.scheduler,
+        where=f"{row.scheduler} {name}".strip(),
         nodes=(count, count),
         rank=rank,
         workers=workers or None,

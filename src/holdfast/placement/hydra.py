@@ -51,7 +51,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
     if not host:
         sources["endpoint"] = sources["run_id"] = "rank 0 tells it through PMI_FD"
     return Placement(
-        engine=NAME,
+        scheduler=NAME,
         where=f"MPI job {job}" if job else "MPI job",
         nodes=(count, count),
         rank=rank,

@@ -29,7 +29,7 @@ def detect(circumstances: Circumstances) -> Placement:
     domain = _domain(circumstances, pod)
     host = f"{job}-0.{domain}" if job and domain else ""
     return Placement(
-        engine=NAME,
+        scheduler=NAME,
         where=f"Kubernetes Job {job}, index {index}" if job else f"Kubernetes Job, index {index}",
         rank=index,
         host=host,

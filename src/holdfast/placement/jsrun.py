@@ -36,7 +36,7 @@ def detect(circumstances: Circumstances) -> Placement:
     if host and rank == 0:
         check_first(circumstances, host[0], names, variable)
     return Placement(
-        engine=NAME,
+        scheduler=NAME,
         where=f"jsrun in LSF job {job}",
         nodes=(count, count),
         rank=rank,

@@ -16,6 +16,6 @@ def detect(circumstances: Circumstances) -> Placement | None:
     if not circumstances.text("KUBERNETES_SERVICE_HOST"):
         return None
     elastic = circumstances.text("PET_RDZV_ENDPOINT")
-    engine = "Kubeflow PyTorchJob" if elastic else "Kubeflow Trainer"
+    scheduler = "Kubeflow PyTorchJob" if elastic else "Kubeflow Trainer"
     pod = circumstances.text("HOSTNAME")
-    return Placement(engine=engine, where=f"{engine}, pod {pod}" if pod else engine)
+    return Placement(scheduler=scheduler, where=f"{scheduler}, pod {pod}" if pod else scheduler)

@@ -37,7 +37,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
         )
     rank = rank_among(circumstances, names, source)
     return Placement(
-        engine=NAME,
+        scheduler=NAME,
         where=f"LSF job {job}",
         nodes=(len(names), len(names)),
         rank=rank,

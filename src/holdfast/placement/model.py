@@ -32,12 +32,12 @@ _STEPS_APART = 31
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Where this node stands in its job, as far as the engine says so."""
+    """Where this node stands in its job, as far as the scheduler says so."""
 
-    engine: str
-    """The engine's name, as people say it."""
+    scheduler: str
+    """The scheduler's name, as people say it."""
     where: str
-    """Engine, job and step: what a sentence about it begins with."""
+    """Scheduler, job and step: what a sentence about it begins with."""
     nodes: tuple[int, int] | None = None
     """The least and the greatest number; None where only the user knows."""
     rank: int | None = None
@@ -45,7 +45,7 @@ class Placement(Struct, frozen=True, kw_only=True):
     workers: int | None = None
     """How many run on this node; None: as many as there are accelerators."""
     host: str = ""
-    """The machine where all meet; empty where the engine does not say."""
+    """The machine where all meet; empty where the scheduler does not say."""
     port: int | None = None
     """None: the usual one."""
     is_host: bool | None = None
@@ -54,10 +54,10 @@ class Placement(Struct, frozen=True, kw_only=True):
     sources: Mapping[str, str] = field(default_factory=dict)
     """From which variables each of `nodes`, `rank`, `workers`, `endpoint`, `run_id` was read."""
     at_a_loss: str = ""
-    """What the engine does to an elastic job that loses a node, if it spoils it, and how to tell it
-    not to."""
+    """What the scheduler does to an elastic job that loses a node, if it spoils it, and how to tell
+    it not to."""
     own_host: str = ""
-    """What this machine is called by the engine, for rank 0 to tell the others."""
+    """What this machine is called by the scheduler, for rank 0 to tell the others."""
     has_manager: bool = False
     """Whether a process manager passes on what rank 0 tells it, where `host` is not known."""
     cannot_meet: PlacementRefusal | None = None
@@ -65,9 +65,10 @@ class Placement(Struct, frozen=True, kw_only=True):
 
 
 class PlacementRefusal(Struct, frozen=True):
-    """Why what the engine placed cannot work, and what would: `COMMAND` in it is the user's own."""
+    """Why what the scheduler placed cannot work, and what would: `COMMAND` in it is the user's
+    own."""
 
-    engine: str
+    scheduler: str
     message: str
     hint: str
 
@@ -130,7 +131,7 @@ class Circumstances(Struct, frozen=True):
 
 
 def contradiction(problem: str) -> UsageError:
-    """What the engine says cannot be right."""
+    """What the scheduler says cannot be right."""
     return UsageError(
         problem,
         "say where this node stands (--nnodes, --node-rank, --rdzv-endpoint), "
@@ -139,7 +140,7 @@ def contradiction(problem: str) -> UsageError:
 
 
 def several_on_a_node(starter: str, count: int, command: str) -> UsageError:
-    """The engine started more than one agent on this machine."""
+    """The scheduler started more than one agent on this machine."""
     return UsageError(
         f"{starter} started {count} agents on this node, where one is enough: "
         "it starts all the workers of its node",

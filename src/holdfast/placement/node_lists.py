@@ -1,4 +1,4 @@
-"""The lists of nodes that engines write in short, written out.
+"""The lists of nodes that schedulers write in short, written out.
 
 Slurm's: `n[01-03,7],gpu-[1-2]x`. Commas between names; in brackets, numbers and ranges of numbers,
 with as many digits as the first of a range has. A name with several brackets means every

@@ -53,7 +53,7 @@ def detect(circumstances: Circumstances) -> Placement:
         "run_id": variable,
     }
     return Placement(
-        engine=NAME,
+        scheduler=NAME,
         where=f"Open MPI job {_shown(job)}",
         nodes=(count, count),
         rank=rank,

@@ -43,7 +43,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
         )
     rank = rank_among(circumstances, names, "PBS_NODEFILE")
     return Placement(
-        engine=NAME,
+        scheduler=NAME,
         where=f"PBS job {job}",
         nodes=(len(names), len(names)),
         rank=rank,

@@ -31,7 +31,7 @@ def detect(circumstances: Circumstances) -> Placement:
     if not host:
         host, sources["endpoint"] = (names or [""])[0], "the first of SM_HOSTS"
     return Placement(
-        engine=NAME,
+        scheduler=NAME,
         where=f"SageMaker {job}".strip(),
         nodes=(count, count),
         rank=rank,

@@ -61,7 +61,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
     host = _first_node(circumstances, rank, count, sources)
     is_element = count == 1 and circumstances.text("SLURM_ARRAY_TASK_ID")
     return Placement(
-        engine=ARRAY if is_element else NAME,
+        scheduler=ARRAY if is_element else NAME,
         where=f"{where}, restart {restarts}" if restarts else where,
         nodes=(count, count),
         rank=rank,
@@ -98,7 +98,7 @@ def _without_step(circumstances: Circumstances, job: int) -> Placement:
     workers = _workers(circumstances, sources)
     where = f"Slurm job {job}"
     return Placement(
-        engine=NAME, where=where, nodes=(1, 1), rank=0, workers=workers, sources=sources
+        scheduler=NAME, where=where, nodes=(1, 1), rank=0, workers=workers, sources=sources
     )
 
 

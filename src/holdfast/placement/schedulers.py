@@ -1,4 +1,4 @@
-"""Which engine placed this process, if any.
+"""Which scheduler placed this process, if any.
 
 The order of the table is the order in which they are asked; the first that has something to say is
 believed.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 OWN_WORKER = "HOLDFAST_ROUND"
 """In every worker of ours. What it starts was placed by us, whatever else placed us."""
 
-ENGINES: tuple[tuple[str, str], ...] = (
+SCHEDULERS: tuple[tuple[str, str], ...] = (
     ("OMPI_COMM_WORLD_SIZE", "open_mpi"),
     ("PMI_SIZE", "hydra"),
     ("JSM_NAMESPACE_SIZE", "jsrun"),
@@ -38,10 +38,10 @@ ENGINES: tuple[tuple[str, str], ...] = (
 
 
 def detect(variables: Mapping[str, str], read: Reader) -> Placement | PlacementRefusal | None:
-    """Where an engine placed us; why that cannot work; or None, if none did."""
+    """Where a scheduler placed us; why that cannot work; or None, if none did."""
     if variables.get(OWN_WORKER):
         return None
-    for sign, module in ENGINES:
+    for sign, module in SCHEDULERS:
         if variables.get(sign):
             found = _ask(module, variables, read)
             if found is not None:
@@ -66,7 +66,7 @@ def _ask(
 
 
 FILE_MOST = 1 << 20
-"""Files of engines are small; more is not looked at. Of `/proc`, 4 MB cannot be asked for."""
+"""Files of schedulers are small; more is not looked at. Of `/proc`, 4 MB cannot be asked for."""
 
 
 def read_file(path: str) -> str | None:

@@ -4,7 +4,7 @@
 
 Each worker leaves `world.RANK.json` in the folder: what it was told, what mpi4py finds by itself
 (which has to be a world of one: nobody started these workers with MPI), whether JAX, left alone,
-believes in a cluster of the engine's, and the sum of all ranks that JAX computed over the world
+believes in a cluster of the scheduler's, and the sum of all ranks that JAX computed over the world
 that it was told.
 """
 

@@ -1,4 +1,4 @@
-"""What is detected in environments of real engines, and in those that are documented."""
+"""What is detected in environments of real schedulers, and in those that are documented."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.protocol.exit_status import RUNS_AGAIN_UNLESS_0, WORST_COUNTS
-from holdfast.placement.engines import ENGINES, detect, read_file
 from holdfast.placement.model import Circumstances, Placement, PlacementRefusal, port_of_numbers
+from holdfast.placement.schedulers import SCHEDULERS, detect, read_file
 
 from .environments import found, paths, variables
 
@@ -126,7 +126,7 @@ def test_every_environment_is_judged() -> None:
 
 
 @pytest.mark.parametrize("name", PLACED)
-def test_where_an_engine_placed_us(name: str) -> None:
+def test_where_a_scheduler_placed_us(name: str) -> None:
     seen = placed(name)
     assert (
         seen.where, seen.nodes, seen.rank, seen.host, seen.is_host, seen.run_id
@@ -159,16 +159,16 @@ def test_a_real_machine_has_a_name_and_files_that_can_be_read(tmp_path: Path) ->
         assert read_file(str(path)) is None
 
 
-def test_without_an_engine_there_is_nothing() -> None:
+def test_without_a_scheduler_there_is_nothing() -> None:
     assert detect({"HOME": "/root", "PATH": "/bin"}, lambda path: None) is None
-    assert detect({sign: "" for sign, _ in ENGINES}, lambda path: None) is None
+    assert detect({sign: "" for sign, _ in SCHEDULERS}, lambda path: None) is None
 
 
 def test_inside_one_of_our_own_workers_there_is_nothing() -> None:
     assert found("slurm-srun-4-nodes-node2", HOLDFAST_ROUND="1") is None
 
 
-def test_what_torchrun_was_told_by_hand_is_no_engine() -> None:
+def test_what_torchrun_was_told_by_hand_is_no_scheduler() -> None:
     outside = variables("kubeflow-trainer")
     del outside["KUBERNETES_SERVICE_HOST"], outside["JOB_COMPLETION_INDEX"]
     assert detect(outside, lambda path: None) is None
@@ -266,8 +266,8 @@ def test_where_nobody_knows_the_first_host_that_is_said_with_the_command() -> No
 
 
 def test_an_element_of_an_array_is_a_node_that_ends_for_itself() -> None:
-    assert placed("slurm-array-srun-element0").engine == "Slurm array"
-    assert placed("slurm-srun-4-nodes-node0").engine == "Slurm"
+    assert placed("slurm-array-srun-element0").scheduler == "Slurm array"
+    assert placed("slurm-srun-4-nodes-node0").scheduler == "Slurm"
 
 
 def test_mpirun_is_said_to_spoil_an_elastic_job_unless_it_was_told_not_to() -> None:
@@ -278,7 +278,7 @@ def test_mpirun_is_said_to_spoil_an_elastic_job_unless_it_was_told_not_to() -> N
 
 
 @pytest.mark.parametrize("name", PLACED)
-def test_every_engine_has_its_exit_statuses(name: str) -> None:
+def test_every_scheduler_has_its_exit_statuses(name: str) -> None:
     placed = found(name)
     assert isinstance(placed, Placement)
-    assert placed.engine in (*WORST_COUNTS, *RUNS_AGAIN_UNLESS_0)
+    assert placed.scheduler in (*WORST_COUNTS, *RUNS_AGAIN_UNLESS_0)

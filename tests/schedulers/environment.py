@@ -1,10 +1,12 @@
-"""What the tests under engines need of this machine, and how it gets there.
+"""What the tests under schedulers need of this machine, and how it gets there.
 
-    python -m tests.engines.environment    # install it: Debian's packages as root, JAX and mpi4py
+    python -m tests.schedulers.environment    # install it: Debian's packages as root, JAX and
+    mpi4py
 
 Rules
 1. Packages of the system are installed by root only; anybody else is told their names.
-2. JAX and mpi4py live in `.engines`, an environment of their own with Holdfast from this checkout.
+2. JAX and mpi4py live in `.schedulers`, an environment of their own with Holdfast from this
+   checkout.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import sys
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[2]
-FOLDER = CHECKOUT / ".engines"
+FOLDER = CHECKOUT / ".schedulers"
 COMMAND = FOLDER / "bin" / "holdfast"
 READY = FOLDER / ".ready"
 PACKAGES = ("jax", "mpi4py")
@@ -34,9 +36,7 @@ SYSTEM_COMMANDS = (
 
 def why_not_ready() -> str:
     """What is wrong with the environment; nothing if it can be used."""
-    return (
-        "" if READY.exists() and COMMAND.exists() else f"{FOLDER} is not made (make test-engines)"
-    )
+    return "" if READY.exists() and COMMAND.exists() else f"no {FOLDER} (make test-schedulers)"
 
 
 def install_system() -> None:
@@ -52,7 +52,7 @@ def install_system() -> None:
 
 
 def make_environment() -> None:
-    """Make `.engines`, unless it is there. Raises `CalledProcessError`."""
+    """Make `.schedulers`, unless it is there. Raises `CalledProcessError`."""
     if not why_not_ready():
         return
     print(f"installing {' '.join(PACKAGES)} into {FOLDER} ...", flush=True)

@@ -1,15 +1,15 @@
-"""Which variables describe the engine's own ranks, so that workers must not have them.
+"""Which variables describe the scheduler's own ranks, so that workers must not have them.
 
-The engine placed one agent on each node and numbered the agents. A worker that finds these numbers
-takes itself for one of them: JAX, MPI, DeepSpeed and others then form a world of the wrong size, in
-which several processes have the same rank, and say nothing.
+The scheduler placed one agent on each node and numbered the agents. A worker that finds these
+numbers takes itself for one of them: JAX, MPI, DeepSpeed and others then form a world of the wrong
+size, in which several processes have the same rank, and say nothing.
 
 Rules
 - What a library is known to take for a process's own rank, for the number of processes, or for the
   way to its peers is removed.
 - What describes the job (its id, its nodes, its account) stays: scripts name checkpoints by it.
 - What describes a node and misleads no library stays.
-- Nothing is rewritten. Holdfast's own variables say who a worker is; the engine's words for it
+- Nothing is rewritten. Holdfast's own variables say who a worker is; the scheduler's words for it
   would be wrong again in the next round, when ranks have moved.
 """
 
@@ -30,7 +30,7 @@ class Untouched(Struct, frozen=True):
 class Removed(Struct, frozen=True):
     """Variables that workers do not see, and why. A name that ends in `*` stands for many."""
 
-    engine: str
+    scheduler: str
     names: tuple[str, ...]
     reason: str
 

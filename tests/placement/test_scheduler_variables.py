@@ -1,10 +1,10 @@
-"""Which variables of an engine workers do not get."""
+"""Which variables of a scheduler workers do not get."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.placement.ranks_of_engines import KEPT, REMOVED, describing_ranks
+from holdfast.placement.scheduler_variables import KEPT, REMOVED, describing_ranks
 
 from .environments import paths, variables
 

@@ -1,4 +1,4 @@
-"""A program for nodes that an engine placed: does steps until it is told to finish.
+"""A program for nodes that a scheduler placed: does steps until it is told to finish.
 
     plain_job.py FOLDER
 

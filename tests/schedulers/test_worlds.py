@@ -1,4 +1,4 @@
-"""Workers see the world that Holdfast made, not the engine's: asked of real JAX and mpi4py."""
+"""Workers see the world that Holdfast made, not the scheduler's: asked of real JAX and mpi4py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tests under real engines: a Slurm cluster and two MPIs, made once for all of them.
+"""Tests under real schedulers: a Slurm cluster and two MPIs, made once for all of them.
 
-Only where they are asked for (TEST_ENGINES=1, which `make test-engines` sets): they take minutes,
-and they need packages that no other test does.
+Only where they are asked for (TEST_SCHEDULERS=1, which `make test-schedulers` sets): they take
+minutes, and they need packages that no other test does.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mine = [item for item in items if item.path.is_relative_to(HERE)]
     if not mine:
         return
-    reason = missing() if os.environ.get("TEST_ENGINES") else "make test-engines runs these"
+    reason = missing() if os.environ.get("TEST_SCHEDULERS") else "make test-schedulers runs these"
     for item in mine:
-        item.add_marker(pytest.mark.engines)
+        item.add_marker(pytest.mark.schedulers)
         item.add_marker(pytest.mark.timeout(TIMEOUT_S))
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))

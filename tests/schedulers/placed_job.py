@@ -1,4 +1,4 @@
-"""A job that an engine places: how it is started, what its workers did, and how it ended."""
+"""A job that a scheduler places: how it is started, what its workers did, and how it ended."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ OPEN_MPI, HYDRA = "mpirun.openmpi", "mpiexec.hydra"
 def needs_both() -> None:
     lacking = [name for name in (OPEN_MPI, HYDRA) if shutil.which(name) is None]
     if lacking:
-        pytest.skip(f"needs {', '.join(lacking)} (make test-engines installs it)")
+        pytest.skip(f"needs {', '.join(lacking)} (make test-schedulers installs it)")
 
 
 def open_mpi(job: PlacedJob, count: int, *options: str, patient: bool = False) -> list[str]:

@@ -1,6 +1,6 @@
-"""The table of variables in docs/engines.md, made from `placement/ranks_of_engines.py`.
+"""The table of variables in docs/schedulers.md, made from `placement/scheduler_variables.py`.
 
-`python docs/engine_tables.py` prints the page as it should be; with `--write` it is written.
+`python docs/scheduler_tables.py` prints the page as it should be; with `--write` it is written.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from holdfast.placement.ranks_of_engines import KEPT, REMOVED
+from holdfast.placement.scheduler_variables import KEPT, REMOVED
 
-PAGE = Path(__file__).with_name("engines.md")
-BEGIN = "<!-- made from placement/ranks_of_engines.py: begin -->\n"
-END = "<!-- made from placement/ranks_of_engines.py: end -->\n"
+PAGE = Path(__file__).with_name("schedulers.md")
+BEGIN = "<!-- made from placement/scheduler_variables.py: begin -->\n"
+END = "<!-- made from placement/scheduler_variables.py: end -->\n"
 
 
 def page() -> str:
@@ -23,7 +23,7 @@ def page() -> str:
 
 def _lines() -> list[str]:
     removed = [
-        f"| {row.engine} | {', '.join(f'`{name}`' for name in row.names)} | {row.reason} |"
+        f"| {row.scheduler} | {', '.join(f'`{name}`' for name in row.names)} | {row.reason} |"
         for row in REMOVED
     ]
     kept = [f"| {row.names} | {row.reason} |" for row in KEPT]

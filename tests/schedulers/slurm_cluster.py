@@ -91,7 +91,7 @@ def missing() -> str:
         return f"needs root, and this is user {os.getuid()}"
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
     if lacking:
-        return f"needs {', '.join(lacking)} (make test-engines installs it)"
+        return f"needs {', '.join(lacking)} (make test-schedulers installs it)"
     return "" if TUN.exists() else f"needs {TUN}"
 
 
