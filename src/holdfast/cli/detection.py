@@ -32,8 +32,8 @@ from holdfast.core.protocol.model import Endpoint
 from holdfast.placement.schedulers import detect, read_file
 
 if TYPE_CHECKING:
-    from holdfast.cli.process_manager import ManagedJob
     from holdfast.placement.model import Placement, PlacementRefusal
+    from holdfast.placement.pmi import PmiJob
 
 SAYS_WHERE = ("rdzv-endpoint", "master-addr", "master-port")
 TAKES_OVER = ("nnodes", "rdzv-backend", *SAYS_WHERE)
@@ -131,7 +131,7 @@ def _about_the_meeting(
     if placement.host:
         texts["rdzv-endpoint"] = str(Endpoint(placement.host, placement.port or DEFAULT_PORT))
         return texts
-    job = _asked_of_manager(placement, environ)
+    job = _asked_of_pmi(placement, environ)
     if job is None:
         raise _nowhere(placement, words)
     from holdfast.placement.model import as_id, port_of_name
@@ -140,12 +140,12 @@ def _about_the_meeting(
     return {"rdzv-id": as_id("mpi", job.name), **texts}
 
 
-def _asked_of_manager(placement: Placement, environ: Mapping[str, str]) -> ManagedJob | None:
-    if not placement.has_manager or placement.rank is None:
+def _asked_of_pmi(placement: Placement, environ: Mapping[str, str]) -> PmiJob | None:
+    if not placement.has_pmi or placement.rank is None:
         return None
-    from holdfast.cli.process_manager import ask_manager
+    from holdfast.placement.pmi import exchange_host
 
-    return ask_manager(environ, placement.rank, placement.own_host)
+    return exchange_host(environ, placement.rank, placement.own_host)
 
 
 def _nowhere(placement: Placement, words: Sequence[str]) -> UsageError:

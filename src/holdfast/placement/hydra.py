@@ -62,7 +62,7 @@ def detect(circumstances: Circumstances) -> Placement | None:
         sources=sources,
         at_a_loss=AT_A_LOSS,
         own_host=own_name(circumstances),
-        has_manager=bool(circumstances.text("PMI_FD")),
+        has_pmi=bool(circumstances.text("PMI_FD")),
         cannot_meet=None if host else _unknown(circumstances, rank, count),
     )
 

@@ -58,7 +58,7 @@ class Placement(Struct, frozen=True, kw_only=True):
     it not to."""
     own_host: str = ""
     """What this machine is called by the scheduler, for rank 0 to tell the others."""
-    has_manager: bool = False
+    has_pmi: bool = False
     """Whether a process manager passes on what rank 0 tells it, where `host` is not known."""
     cannot_meet: PlacementRefusal | None = None
     """What to say where the nodes need a place to meet, and nobody knows one."""

@@ -25,16 +25,16 @@ WAIT_S = 600.0
 _KEY = "holdfast-host"
 
 
-class ManagedJob(Struct, frozen=True):
+class PmiJob(Struct, frozen=True):
     """What the manager knows: the host of rank 0, and the name of the job, which no other has."""
 
     host: str
     name: str
 
 
-def ask_manager(variables: Mapping[str, str], rank: int, own_host: str) -> ManagedJob | None:
+def exchange_host(variables: Mapping[str, str], rank: int, own_host: str) -> PmiJob | None:
     """Tell the others, if this is rank 0, and hear where it is; None if there is nobody to ask."""
-    manager = _line_to_manager(variables)
+    manager = _connection_to_manager(variables)
     if manager is None:
         return None
     try:
@@ -44,7 +44,7 @@ def ask_manager(variables: Mapping[str, str], rank: int, own_host: str) -> Manag
         return None
 
 
-def _line_to_manager(variables: Mapping[str, str]) -> socket.socket | None:
+def _connection_to_manager(variables: Mapping[str, str]) -> socket.socket | None:
     """A line of our own to it: who closes that one leaves the manager's."""
     try:
         line = os.dup(int(variables.get("PMI_FD", "")))
@@ -59,7 +59,7 @@ def _line_to_manager(variables: Mapping[str, str]) -> socket.socket | None:
     return manager
 
 
-def _exchange(lines: TextIO, rank: int, own_host: str) -> ManagedJob:
+def _exchange(lines: TextIO, rank: int, own_host: str) -> PmiJob:
     _ask(lines, "init", "response_to_init", pmi_version="1", pmi_subversion="1")
     name = _ask(lines, "get_my_kvsname", "my_kvsname")["kvsname"]
     if rank == 0:
@@ -67,7 +67,7 @@ def _exchange(lines: TextIO, rank: int, own_host: str) -> ManagedJob:
     _ask(lines, "barrier_in", "barrier_out")
     host = _ask(lines, "get", "get_result", kvsname=name, key=_KEY)["value"]
     _ask(lines, "finalize", "finalize_ack")
-    return ManagedJob(host, name)
+    return PmiJob(host, name)
 
 
 def _ask(lines: TextIO, command: str, expected: str, **words: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.process_manager import ManagedJob, ask_manager
+from holdfast.placement.pmi import PmiJob, exchange_host
 
 HELLO = """\
 import os
@@ -75,11 +75,11 @@ def manager() -> Iterator[Manager]:
         thread.join(timeout=60)
 
 
-def ask_as_both(manager: Manager, ranks: tuple[int, int]) -> list[ManagedJob | None]:
-    heard: list[ManagedJob | None] = []
+def ask_as_both(manager: Manager, ranks: tuple[int, int]) -> list[PmiJob | None]:
+    heard: list[PmiJob | None] = []
 
     def ask(rank: int) -> None:
-        heard.append(ask_manager(manager.variables(rank), ranks[rank], f"host{rank}"))
+        heard.append(exchange_host(manager.variables(rank), ranks[rank], f"host{rank}"))
 
     threads = [threading.Thread(target=ask, args=(rank,)) for rank in range(2)]
     for thread in threads:
@@ -90,7 +90,7 @@ def ask_as_both(manager: Manager, ranks: tuple[int, int]) -> list[ManagedJob | N
 
 
 def test_every_rank_hears_where_rank_0_is(manager: Manager) -> None:
-    job = ManagedJob(host="host0", name="kvs_17_0")
+    job = PmiJob(host="host0", name="kvs_17_0")
     assert ask_as_both(manager, (0, 1)) == [job, job]
 
 
@@ -100,16 +100,16 @@ def test_a_manager_that_has_nothing_to_tell_is_none(manager: Manager) -> None:
 
 @pytest.mark.parametrize("number", ["", "no", "9999"])
 def test_without_a_line_there_is_nobody_to_ask(number: str) -> None:
-    assert ask_manager({"PMI_FD": number}, 0, "host0") is None
+    assert exchange_host({"PMI_FD": number}, 0, "host0") is None
 
 
 def test_what_is_no_manager_is_not_waited_for(tmp_path: Path) -> None:
     with open(tmp_path / "file", "w") as file:
-        assert ask_manager({"PMI_FD": str(file.fileno())}, 0, "host0") is None
+        assert exchange_host({"PMI_FD": str(file.fileno())}, 0, "host0") is None
     ours, theirs = socket.socketpair()
     theirs.close()
     with ours:
-        assert ask_manager({"PMI_FD": str(ours.fileno())}, 0, "host0") is None
+        assert exchange_host({"PMI_FD": str(ours.fileno())}, 0, "host0") is None
 
 
 @pytest.mark.skipif(shutil.which("mpiexec.hydra") is None, reason="there is no mpiexec.hydra here")
