@@ -58,7 +58,7 @@ OnRound = Callable[[int], None]
 
 
 class SimulatedAgent:
-    """A node as `node.agent.Agent` composes it, and its processes, of which there are none."""
+    """A node as `agent.agent.Agent` composes it, and its processes, of which there are none."""
 
     def __init__(self, config: JobConfig, loop: EventLoop, number: int, on_round: OnRound) -> None:
         host = f"simulated-{number}-".ljust(HOST_NAME_LENGTH, "x")

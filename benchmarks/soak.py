@@ -20,13 +20,13 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.admin.client import AdminClient
 from holdfast.cli import trial
 from holdfast.cli.chaos import seconds
 from holdfast.cli.overview_page import duration
 from holdfast.cli.trial_job import TrialProgram
 from holdfast.cli.weather import DrawnStorm, StormLines
 from holdfast.core.policy.storms import HarmRate, storm
-from holdfast.node.visiting import Visit
 
 STORM = (
     HarmRate("kill worker", 40.0),
@@ -47,7 +47,7 @@ class NotingLoad(StormLines):
     def __init__(self) -> None:
         self.loads: list[float] = []
 
-    def refresh(self, job: Visit) -> None:
+    def refresh(self, job: AdminClient) -> None:
         self.loads.append(os.getloadavg()[0])
 
     def words(self) -> str:

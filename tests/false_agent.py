@@ -13,6 +13,7 @@ import sys
 
 import msgspec
 
+from holdfast.admin.sessions import AdminSessions
 from holdfast.core.protocol.messages import QuestionAsked, SettleQuestion
 from holdfast.core.protocol.questions import (
     Answer,
@@ -23,7 +24,6 @@ from holdfast.core.protocol.questions import (
     read_question,
 )
 from holdfast.node.questions import Asker
-from holdfast.node.visits import Visits
 from holdfast.processes import channel_server
 from holdfast.processes.channel_server import ChannelServer
 from holdfast.runtime.local_peer import LocalPeer, peer_of
@@ -50,7 +50,7 @@ class Liar:
 
 def main(uid: int, job: str, names: int) -> None:
     loop = EventLoop()
-    visits = Visits(loop, Liar())  # type: ignore[arg-type]
+    admin = AdminSessions(loop, Liar())  # type: ignore[arg-type]
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
@@ -63,7 +63,7 @@ def main(uid: int, job: str, names: int) -> None:
         packet = msgspec.json.encode({"run_id": job, "node": "false", "is_open": is_open})
         if not is_open:
             return packet
-        return channel_server.Answer(packet, visits.admit_here("false"), is_handed_over=True)
+        return channel_server.Answer(packet, admin.admit_here("false"), is_handed_over=True)
 
     servers = [ChannelServer(loop, hear) for _ in range(names)]
     print("ready", flush=True)

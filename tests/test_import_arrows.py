@@ -46,9 +46,14 @@ LAYERS = {
     "store": {"core", "runtime", "transport"},
     "dashboard": {"core", "runtime", "observe", "transport"},
     "processes": {"core", "runtime", "worker"},
-    "node": {
+    "node": {"core", "runtime", "transport", "registers", "store", "processes"},
+    "admin": {
+        "core", "runtime", "worker", "observe", "transport", "registers", "processes", "dashboard",
+        "node",
+    },
+    "agent": {
         "core", "runtime", "worker", "observe", "placement", "transport", "registers", "store",
-        "processes", "dashboard",
+        "processes", "dashboard", "node", "admin",
     },
     "testing": {"core", "runtime", "observe", "node", "registers", "transport"},
     "elastic": {
@@ -58,7 +63,7 @@ LAYERS = {
     "doctor": {"core", "processes", "transport"},
     "cli": {
         "doctor", "core", "runtime", "worker", "observe", "placement", "processes", "node",
-        "dashboard",
+        "dashboard", "admin", "agent",
     },
 }  # fmt: skip
 STANDARD_LIBRARY_ONLY = (
@@ -247,7 +252,7 @@ MADE_OF_TORCH = {
 """What serves or uses an object of PyTorch's, for a user who asked for that."""
 
 
-OF_EXTRAS = {"holdfast.node.trace_export": {"opentelemetry"}}
+OF_EXTRAS = {"holdfast.agent.trace_export": {"opentelemetry"}}
 """What uses a package that users install besides."""
 
 
@@ -323,7 +328,7 @@ def plant(root: Path, files: dict[str, str]) -> Path:
 
 
 BAD_MODULES = {
-    "an outward import": ("core/bad.py", "import holdfast.node.agent", "may not import the layer"),
+    "an outward import": ("core/bad.py", "import holdfast.agent.agent", "may not import the layer"),
     "an outward name": ("processes/bad.py", "from holdfast.node import agent", "the layer node"),
     "a sideways import": ("observe/bad.py", "from holdfast.processes import x", "layer processes"),
     "a layer as a name": ("core/bad.py", "from holdfast import node", "the layer node"),
@@ -425,9 +430,9 @@ def test_what_is_allowed_passes(tmp_path: Path) -> None:
             "processes/bare/linux.py": "import ctypes",
             "processes/spawner/spawner.py": "import linux\nfrom holdfast.worker import frames",
             "processes/client.py": "from .spawner import spawner\nimport cloudpickle",
-            "node/agent.py": "import asyncio\nfrom ..processes.client import Client",
+            "agent/agent.py": "import asyncio\nfrom ..processes.client import Client",
             "elastic/api.py": "from holdfast.node import agent",
-            "cli/main.py": "from holdfast import __version__\nimport holdfast.node.agent",
+            "cli/main.py": "from holdfast import __version__\nimport holdfast.agent.agent",
         },
     )
     assert violations(source) == []

@@ -19,8 +19,8 @@ TYPE_CHECKING = False  # As in `typing`, whose import would cost every worker mi
 if TYPE_CHECKING:
     from typing import Any
 
+    from holdfast.agent.launch import launch
     from holdfast.core.protocol.errors import HoldfastError, JobFailed, UsageError
-    from holdfast.node.launch import launch
     from holdfast.registers.opening import register_backend
     from holdfast.worker.draining import draining
     from holdfast.worker.non_retryable import NonRetryable
@@ -50,7 +50,7 @@ _HOMES = {
     "UsageError": "holdfast.core.protocol.errors",
     "draining": "holdfast.worker.draining",
     "expires": "holdfast.worker.progress",
-    "launch": "holdfast.node.launch",
+    "launch": "holdfast.agent.launch",
     "phase": "holdfast.worker.progress",
     "progress": "holdfast.worker.progress",
     "record": "holdfast.worker.record",

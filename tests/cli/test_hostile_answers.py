@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
+from holdfast.admin.sessions import AdminSessions
 from holdfast.core.protocol.messages import QuestionAsked, SettleQuestion
 from holdfast.core.protocol.questions import (
     Answer,
@@ -21,7 +22,6 @@ from holdfast.core.protocol.questions import (
     read_question,
 )
 from holdfast.node.questions import Asker
-from holdfast.node.visits import Visits
 from holdfast.processes import channel_server
 from holdfast.processes.channel_server import ChannelServer
 from holdfast.runtime.local_peer import LocalPeer
@@ -36,7 +36,7 @@ class HostileAgent:
     def __init__(self, job: str) -> None:
         self._job, self._loop, self._is_over = job, EventLoop(), False
         self.refuses = False
-        self._visits = Visits(self._loop, self)  # type: ignore[arg-type]
+        self._sessions = AdminSessions(self._loop, self)  # type: ignore[arg-type]
         self._channel = ChannelServer(self._loop, self._hear)
         self._ours, self._theirs = socket.socketpair()
         self._loop.add_reader(self._theirs.fileno(), self._end)
@@ -60,7 +60,7 @@ class HostileAgent:
         packet = msgspec.json.encode({"run_id": self._job, "node": "node", "is_open": is_open})
         if not is_open:
             return packet
-        return channel_server.Answer(packet, self._visits.admit_here("me"), is_handed_over=True)
+        return channel_server.Answer(packet, self._sessions.admit_here("me"), is_handed_over=True)
 
     def _end(self) -> None:
         self._is_over = True
@@ -69,7 +69,7 @@ class HostileAgent:
         self._loop.run_until(lambda: self._is_over)
         self._loop.remove_reader(self._theirs.fileno())
         self._channel.close()
-        self._visits.close()
+        self._sessions.close()
         self._loop.close()
 
     def close(self) -> None:

@@ -10,10 +10,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from holdfast.agent.outcome_file import OutcomeFile
 from holdfast.core.node.io import SignalReceived, Told
 from holdfast.core.protocol.messages import CloseJob, StandBy
 from holdfast.core.protocol.model import Outcome
-from holdfast.node.outcome_file import OutcomeFile
 from holdfast.observe.journal import AgentStep
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.admin.client import AdminError
 from holdfast.cli.verbs import verb
-from holdfast.node.visiting import VisitError
 
 
 def test_a_reason_of_a_node_is_said_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     @verb("")
     def act(words: list[str]) -> None:
-        raise VisitError("not now\nholdfast: the job succeeded\x1b[2J")
+        raise AdminError("not now\nholdfast: the job succeeded\x1b[2J")
 
     assert act([]) == 1
     assert capsys.readouterr().err == "holdfast: not now holdfast: the job succeeded\ufffd[2J\n"

@@ -99,7 +99,7 @@ def test_journals_of_several_jobs_are_refused(paths: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("target", ["?drop=A", "?drop=abcd&file=x", "", "?drop=../../x"])
-def test_a_question_that_no_page_of_ours_asks_is_refused(served: Served, target: str) -> None:
+def test_a_request_that_the_page_never_sends_is_refused(served: Served, target: str) -> None:
     asked = served.ask(f"/api/journals{target}", "POST", X_Holdfast="1")
     assert asked.until_whole().status == 400
 

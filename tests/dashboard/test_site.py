@@ -76,7 +76,7 @@ def test_stacks_that_nobody_gives_are_said_to_be_missing(serve: Serve) -> None:
     assert (asked.status, asked.body) == (503, b"no worker runs on this node now\n")
 
 
-def wish(served: Served, body: bytes, **headers: str) -> Asked:
+def command(served: Served, body: bytes, **headers: str) -> Asked:
     return served.ask("/api/actions", "POST", body, **{"X_Holdfast": "1", **headers}).until_whole()
 
 
@@ -88,17 +88,17 @@ def wish(served: Served, body: bytes, **headers: str) -> Asked:
         (b'{"action":"stop"}', StopWanted),
     ],
 )
-def test_a_wish_reaches_the_job(serve: Serve, body: bytes, kind: type) -> None:
+def test_a_command_reaches_the_job(serve: Serve, body: bytes, kind: type) -> None:
     served = serve(MadeUpJob())
-    asked = wish(served, body)
+    asked = command(served, body)
     assert (asked.status, bool(asked.json()["words"])) == (200, True)
     assert [type(question) for question in served.job.asked] == [kind]
 
 
-def test_a_wish_that_the_job_refuses_comes_back_with_its_reason(serve: Serve) -> None:
+def test_a_command_that_the_job_refuses_comes_back_with_its_reason(serve: Serve) -> None:
     job = MadeUpJob()
     job.unwilling = "no round runs now"
-    asked = wish(serve(job), b'{"action":"restart"}')
+    asked = command(serve(job), b'{"action":"restart"}')
     assert (asked.status, asked.body) == (409, b"no round runs now\n")
 
 
@@ -107,14 +107,14 @@ def test_a_wish_that_the_job_refuses_comes_back_with_its_reason(serve: Serve) ->
     [b"", b"{}", b"[]", b'{"action":"drain"}', b'{"action":"drain","node":""}', b"\xff",
      b'{"action":"format"}', b'{"action":"drain","node":["n1"]}', b"[" * 3000, b" " * 5000],
 )  # fmt: skip
-def test_what_is_no_wish_is_refused(serve: Serve, body: bytes) -> None:
+def test_an_unknown_command_is_refused(serve: Serve, body: bytes) -> None:
     served = serve(MadeUpJob())
-    assert wish(served, body).status in (400, 413)
+    assert command(served, body).status in (400, 413)
     assert not served.job.asked
 
 
 def test_a_form_of_another_page_moves_nothing(serve: Serve) -> None:
     served = serve(MadeUpJob())
-    assert wish(served, b'{"action":"stop"}', X_Holdfast="").status == 403
-    assert wish(served, b'{"action":"stop"}', Authorization="").status == 401
+    assert command(served, b'{"action":"stop"}', X_Holdfast="").status == 403
+    assert command(served, b'{"action":"stop"}', Authorization="").status == 401
     assert not served.job.asked

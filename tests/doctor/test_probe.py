@@ -93,12 +93,12 @@ def framed(payload: bytes) -> bytes:
 
 STRANGERS = {
     "mute": b"",
-    "bad UTF-8": ClientSide("zz", "n", "visitor", lines.ConnectionSecurity())
+    "bad UTF-8": ClientSide("zz", "n", "admin", lines.ConnectionSecurity())
     .opening()
     .replace(b"zz", b"\xff\xfe"),
     "half a frame": struct.pack("!I", 2000) + b"x",
     "a huge frame": struct.pack("!I", 0xFFFFFFFF),
-    "another job": ClientSide("other", "n", "visitor", lines.ConnectionSecurity()).opening(),
+    "another job": ClientSide("other", "n", "admin", lines.ConnectionSecurity()).opening(),
     "deeply nested": framed(b"\x91" * 4000),
 }
 

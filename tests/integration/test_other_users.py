@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.node.visiting import AgentDoor, VisitError, doors_here, enter, visit_here
+from holdfast.admin.client import AdminError, LocalAgent, connect_here, connect_to, local_agents
 from holdfast.runtime.local_peer import peer_of
 from holdfast.transport import sharing
 from holdfast.worker.channel import address_of
@@ -69,15 +69,15 @@ def test_stop_ends_the_job_of_its_owner_and_not_what_passes_for_it(
     false_agents: subprocess.Popen[str],
 ) -> None:
     running = start_job(f"--rdzv-id={job}", "--no-warm", script=PROGRAM)
-    once(lambda: door_of(running, job), "the job to be there")
+    once(lambda: agent_of(running, job), "the job to be there")
     stopped = run_holdfast("stop", job)
     assert stopped.returncode == 0, stopped.stderr
     assert "the job ends" in stopped.stdout
     running.process.wait(DEADLINE_S)
 
 
-def door_of(running: Job, job: str) -> AgentDoor | None:
-    own = (door for door in doors_here(job) if door.pid == running.process.pid)
+def agent_of(running: Job, job: str) -> LocalAgent | None:
+    own = (agent for agent in local_agents(job) if agent.pid == running.process.pid)
     return next(own, None)
 
 
@@ -89,7 +89,7 @@ def test_dashboard_prints_no_link_of_another_user(
     false_agents: subprocess.Popen[str],
 ) -> None:
     running = start_job(f"--rdzv-id={job}", "--no-warm", "--dashboard=0", script=PROGRAM)
-    once(lambda: door_of(running, job), "the job to be there")
+    once(lambda: agent_of(running, job), "the job to be there")
     told = once(lambda: run_holdfast("dashboard", job).stdout, "the dashboard to be there")
     assert false_agent.LINK not in told
     assert len(told.splitlines()) == 1
@@ -130,30 +130,30 @@ def test_a_job_without_a_token_does_not_dial_another_user_who_has_its_port(
 def test_root_is_told_whose_jobs_there_are_and_does_not_take_one_for_another(
     job: str, false_agents: subprocess.Popen[str]
 ) -> None:
-    whose = {door.uid for door in doors_here(job)}
+    whose = {agent.uid for agent in local_agents(job)}
     assert whose == {STRANGER}
     with false_agent_of(OWNER, job, 1) as other:
-        with pytest.raises(VisitError, match=f"uid {STRANGER} and uid {OWNER} each have a job"):
-            visit_here(job)
+        with pytest.raises(AdminError, match=f"uid {STRANGER} and uid {OWNER} each have a job"):
+            connect_here(job)
         other.kill()
-    with visit_here(job) as visit:
+    with connect_here(job) as visit:
         assert visit.run_id == job
-    (door, *_) = doors_here(job)
-    with pytest.raises(VisitError, match="has just ended"):
-        enter(msgspec.structs.replace(door, uid=OWNER))
+    (agent, *_) = local_agents(job)
+    with pytest.raises(AdminError, match="has just ended"):
+        connect_to(msgspec.structs.replace(agent, uid=OWNER))
 
 
 LOOKS = """
 import os, sys
-from holdfast.node import visiting
-from holdfast.node.visiting import *
+from holdfast.admin import client
+from holdfast.admin.client import *
 import concurrent.futures.thread, encodings.ascii, pwd
 os.setgroups([])
 os.setresuid(int(sys.argv[1]), int(sys.argv[1]), int(sys.argv[1]))
-print([door.run_id for door in doors_here()])
+print([door.run_id for door in local_agents()])
 try:
-    visit_here(sys.argv[2])
-except VisitError as error:
+    connect_here(sys.argv[2])
+except AdminError as error:
     print(error)
 """
 
@@ -186,7 +186,7 @@ def test_a_user_asks_nobody_elses_agents_and_is_told_whose_they_are(
     assert f"uid {STRANGER}" in words
 
 
-def own_visitor(listening: socket.socket) -> socket.socket:
+def own_client(listening: socket.socket) -> socket.socket:
     """The next one of this process: other tests look for jobs on this machine, too."""
     while True:
         line, _ = listening.accept()
@@ -197,7 +197,7 @@ def own_visitor(listening: socket.socket) -> socket.socket:
 
 
 def test_all_agents_are_asked_before_one_is_waited_for(job: str) -> None:
-    found: list[list[AgentDoor]] = []
+    found: list[list[LocalAgent]] = []
     with ExitStack() as stack:
         listening = []
         for _ in range(NAMES):
@@ -206,36 +206,36 @@ def test_all_agents_are_asked_before_one_is_waited_for(job: str) -> None:
             sock.listen(64)
             sock.settimeout(DEADLINE_S)
             listening.append(sock)
-        looking = threading.Thread(target=lambda: found.append(doors_here(job)))
+        looking = threading.Thread(target=lambda: found.append(local_agents(job)))
         looking.start()
-        lines = [stack.enter_context(own_visitor(sock)) for sock in listening]
+        lines = [stack.enter_context(own_client(sock)) for sock in listening]
         for line in lines:
             assert b"visit" in line.recv(100)
         for number, line in enumerate(lines):
-            door = {"run_id": job, "node": str(number), "uid": 1, "pid": 1, "channel": "a lie"}
-            line.send(msgspec.json.encode(door))
+            agent = {"run_id": job, "node": str(number), "uid": 1, "pid": 1, "channel": "a lie"}
+            line.send(msgspec.json.encode(agent))
         looking.join(DEADLINE_S)
-    assert sorted(door.node for door in found[0]) == [str(number) for number in range(NAMES)]
-    assert {(door.pid, door.uid) for door in found[0]} == {(os.getpid(), os.geteuid())}
+    assert sorted(agent.node for agent in found[0]) == [str(number) for number in range(NAMES)]
+    assert {(agent.pid, agent.uid) for agent in found[0]} == {(os.getpid(), os.geteuid())}
 
 
 @pytest.mark.root
 def test_an_agent_whose_room_strangers_take_lets_its_owner_in_all_the_same(job: str) -> None:
     """They connect again and again; whoever waits gets its turn."""
-    found: list[list[AgentDoor]] = []
+    found: list[list[LocalAgent]] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as own, ExitStack() as stack:
         name = channel_name()
         own.bind(address_of("@" + name))
         own.listen(4)
         own.settimeout(DEADLINE_S)
         stack.enter_context(another_user(CONNECTS_FOR_EVER, name))
-        looking = threading.Thread(target=lambda: found.append(doors_here(job)))
+        looking = threading.Thread(target=lambda: found.append(local_agents(job)))
         looking.start()
-        with own_visitor(own) as line:
+        with own_client(own) as line:
             line.recv(100)
             line.send(msgspec.json.encode({"run_id": job}))
             looking.join(DEADLINE_S)
-    assert [door.run_id for door in found[0]] == [job]
+    assert [agent.run_id for agent in found[0]] == [job]
 
 
 CONNECTS_FOR_EVER = """

@@ -25,10 +25,10 @@ while not os.path.exists("finish"):
 # What is planted goes in the middle.
 PLANTED = """
 import os, sys, time
-import holdfast.node.agent
+import holdfast.agent.agent
 from holdfast.cli.main import main
-from holdfast.node.agent import Agent
-from holdfast.node.health_port import HealthPort
+from holdfast.agent.agent import Agent
+from holdfast.agent.health_port import HealthPort
 from holdfast.observe.journal_file import JournalFile
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime import failing
@@ -145,8 +145,8 @@ except holdfast.HoldfastError as error:
 """
 IN_THE_AGENT_OF_A_CALL = """
 import os, sys
-if "holdfast.node.function_job" in sys.orig_argv:
-    from holdfast.node.agent import Agent
+if "holdfast.agent.function_job" in sys.orig_argv:
+    from holdfast.agent.agent import Agent
     begin = Agent.post
     def post(self, event):
         if type(event).__name__ == "WorkerStarted" or os.path.exists("began"):

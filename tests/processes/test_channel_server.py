@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.processes.bare.wire import VISIT
+from holdfast.processes.bare.wire import ADMIN_SESSION
 from holdfast.processes.channel_server import ChannelServer
 from holdfast.runtime.local_peer import LocalPeer
 from holdfast.runtime.loop import EventLoop
@@ -34,7 +34,7 @@ class Heard:
         self.server = ChannelServer(loop, self.hear)
 
     def hear(self, peer: LocalPeer, message: dict[str, Any]) -> None:
-        if VISIT in message:
+        if ADMIN_SESSION in message:
             return  # Of another test, which looks for jobs on this machine.
         self.messages.append((peer.pid, message))
         self.news.set()

@@ -6,9 +6,9 @@ import random
 import re
 from pathlib import Path
 
+from holdfast.cli.job_connection import FINDING, connect, job_arguments, take_values
 from holdfast.cli.overview_page import duration
 from holdfast.cli.verbs import verb
-from holdfast.cli.visit import FINDING, sort, take_values, visit
 from holdfast.cli.weather import DrawnStorm, StormLines, Weather, summary
 from holdfast.core.policy.storms import HarmRate, storm
 from holdfast.core.policy.texts import whole_number
@@ -50,7 +50,7 @@ DEMO: dict[str, str] = {"--kill-worker": "8s", "--pause-worker": "25s", "--kill-
 @verb(HELP)
 def chaos(words: list[str]) -> int:
     values, rest = take_values(words, VALUES)
-    request = sort(rest, ("--demo",))
+    request = job_arguments(rest, ("--demo",))
     is_demo = "--demo" in request.flags
     if is_demo and not any(values[name] for name in RATES):
         values |= {name: [every] for name, every in DEMO.items()}
@@ -70,7 +70,7 @@ def chaos(words: list[str]) -> int:
     drawn = DrawnStorm(storm(rates, length_s, dice), length_s, dice)
     if is_demo:
         return _demo(request.name, drawn)
-    with visit(request) as job:
+    with connect(request) as job:
         weather = Weather(job, StormLines())
         settled = weather.blow(drawn)
     print(f"\n{summary(weather.told)}")

@@ -10,7 +10,7 @@ from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast.node.visiting import AgentDoor
+    from holdfast.admin.client import LocalAgent
 
 HELP = """\
 Usage: holdfast dashboard [RUN]
@@ -61,16 +61,16 @@ def _running(places: list[str]) -> str:
     """The link of a job that runs here, if one of that name does."""
     if len(places) > 1 or any("/" in place for place in places):
         return ""
-    from holdfast.node.visiting import doors_here
+    from holdfast.admin.client import local_agents
 
     wanted = places[0] if places else ""
-    doors = doors_here(wanted)
-    if not doors:
+    agents = local_agents(wanted)
+    if not agents:
         return ""
-    runs = sorted({door.run_id for door in doors})
+    runs = sorted({agent.run_id for agent in agents})
     if len(runs) > 1:
         raise UsageError("several jobs run on this machine", f"name one: {', '.join(runs)}")
-    links = [link for link in map(_link, doors) if link]
+    links = [link for link in map(_link, agents) if link]
     if not links:
         raise UsageError(
             f"{runs[0]} runs here without a dashboard",
@@ -79,16 +79,16 @@ def _running(places: list[str]) -> str:
     return "\n".join(links)
 
 
-def _link(door: AgentDoor) -> str:
+def _link(agent: LocalAgent) -> str:
+    from holdfast.admin.client import AdminError, connect_to
     from holdfast.core.protocol.questions import DashboardAsked, DashboardTold
-    from holdfast.node.visiting import VisitError, enter
 
     try:
-        with enter(door) as job:
-            for _, told in job.ask(DashboardAsked(), of="some", nodes=[door.node]):
+        with connect_to(agent) as job:
+            for _, told in job.ask(DashboardAsked(), of="some", nodes=[agent.node]):
                 if isinstance(told, DashboardTold):
                     return clean(told.link)
-    except VisitError:
+    except AdminError:
         pass  # It has just ended, or has nobody to ask: the next one may know.
     return ""
 

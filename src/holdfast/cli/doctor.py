@@ -184,7 +184,7 @@ def _before_meeting(config: JobConfig, wanted: Wanted) -> page.DoctorPage | None
 
 def _run(job: JobConfig, secrets: Secrets) -> str:
     """Live through the job; why it did not end well, if it did not."""
-    from holdfast.node.agent import Agent
+    from holdfast.agent.agent import Agent
     from holdfast.processes.commands import how_to_start
     from holdfast.processes.spawner_process import fill_standard_streams, start_spawner
     from holdfast.runtime.loop import EventLoop

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from holdfast.admin.client import AdminClient, AdminError
+from holdfast.cli.job_connection import FINDING, connect, job_arguments, take_values
 from holdfast.cli.verbs import verb
-from holdfast.cli.visit import FINDING, sort, take_values, visit
 from holdfast.core.policy.texts import whole_number
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.questions import LogsAsked, LogsTold
-from holdfast.node.visiting import Visit, VisitError
 from holdfast.observe.log_lines import LineMaker
 
 HELP = f"""\
@@ -50,14 +50,14 @@ class LogsWanted(Struct, frozen=True):
 @verb(HELP)
 def logs(words: list[str]) -> None:
     values, rest = take_values(words, VALUES)
-    request = sort(rest, ("--follow", "-f", "--timestamps"))
+    request = job_arguments(rest, ("--follow", "-f", "--timestamps"))
     wanted = LogsWanted(
         tuple(whole_number(0)(text) for text in values["--rank"]),
         tuple(values["--node"]),
         _pattern(values["--grep"]),
         "--timestamps" in request.flags,
     )
-    with visit(request) as job:
+    with connect(request) as job:
         _show(job, wanted, follow=bool(request.flags & {"--follow", "-f"}))
 
 
@@ -71,13 +71,13 @@ def _pattern(texts: list[str]) -> re.Pattern[str] | None:
         raise UsageError(f"--grep {texts[-1]!r}: {error}", hint) from None
 
 
-def _show(job: Visit, wanted: LogsWanted, follow: bool) -> None:
+def _show(job: AdminClient, wanted: LogsWanted, follow: bool) -> None:
     shown = ShownLogs(job, wanted)
     try:
         shown.show_what_is_there()
         while follow:
             shown.show_news(wanted.nodes, FOLLOW_S)
-    except VisitError:
+    except AdminError:
         if not (follow and shown.last):
             raise
         # The job is over: that is where following ends.
@@ -87,7 +87,7 @@ def _show(job: Visit, wanted: LogsWanted, follow: bool) -> None:
 class ShownLogs:
     """What was shown so far of a job's output."""
 
-    def __init__(self, job: Visit, wanted: LogsWanted) -> None:
+    def __init__(self, job: AdminClient, wanted: LogsWanted) -> None:
         self._job, self._wanted = job, wanted
         self._lines = LineMaker()
         self._files: set[str] = set()

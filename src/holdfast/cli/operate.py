@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from holdfast.admin.client import AdminClient, AdminError
 from holdfast.cli import values
 from holdfast.cli.chaos import seconds
+from holdfast.cli.job_connection import (
+    FINDING,
+    JobArguments,
+    connect,
+    job_arguments,
+    own_name,
+    take_values,
+)
 from holdfast.cli.status import events_after
 from holdfast.cli.verbs import verb
-from holdfast.cli.visit import FINDING, VisitRequest, sort, take_values, visit, whoami
 from holdfast.core.policy import rounds
 from holdfast.core.protocol.bounds import COUNT_MOST
 from holdfast.core.protocol.errors import UsageError
@@ -24,7 +32,6 @@ from holdfast.core.protocol.questions import (
     ScaleWanted,
     StopWanted,
 )
-from holdfast.node.visiting import Visit, VisitError
 
 SAVE_MOST_S = 86_400.0
 LOOK_EVERY_S = 1.0
@@ -84,63 +91,65 @@ with the status 143.
 
 @verb(DRAIN_HELP)
 def drain(words: list[str]) -> None:
-    request = sort(words, (), ahead=1)
+    request = job_arguments(words, (), ahead=1)
     if not request.ahead:
         raise UsageError("which node is to leave?", "`holdfast status` shows their names")
     node = request.ahead[0]
-    with visit(request) as job:
-        for _, answer in job.ask(DrainWanted(whoami()), of="some", nodes=(node,)):
+    with connect(request) as job:
+        for _, answer in job.ask(DrainWanted(own_name()), of="some", nodes=(node,)):
             if isinstance(answer, NotKnown):
-                raise VisitError(answer.reason)
+                raise AdminError(answer.reason)
         if job.missing:
-            raise VisitError(f"{node} does not answer; it may be gone already")
+            raise AdminError(f"{node} does not answer; it may be gone already")
     print(f"{node} was asked to leave; `holdfast events --follow` shows how it goes")
 
 
 @verb(RESTART_HELP)
 def restart(words: list[str]) -> None:
-    _want(sort(words, ()), RestartWanted(whoami()), "the round ends, and the next begins")
+    _send(
+        job_arguments(words, ()), RestartWanted(own_name()), "the round ends, and the next begins"
+    )
 
 
 @verb(SCALE_HELP)
 def scale(words: list[str]) -> None:
-    request = sort(words, (), ahead=1)
+    request = job_arguments(words, (), ahead=1)
     if not request.ahead:
         raise UsageError("how many nodes?", "for example: holdfast scale 2:4")
     least, most = values.nodes(request.ahead[0])
     if most > COUNT_MOST:
         raise UsageError(f"{most} nodes are too many", f"at most {COUNT_MOST}")
-    with visit(request) as job:
-        job.ask_coordinator(ScaleWanted(least, most, whoami()))
+    with connect(request) as job:
+        job.ask_coordinator(ScaleWanted(least, most, own_name()))
     print(f"the job has {rounds.between(least, most)} from now on")
 
 
 @verb(SAVE_HELP)
 def save(words: list[str]) -> None:
     taken, rest = take_values(words, ("--within",))
-    request = sort(rest, ())
+    request = job_arguments(rest, ())
     within_s = seconds(taken["--within"][-1] if taken["--within"] else "2m")
     if within_s > SAVE_MOST_S:
         raise UsageError(f"{within_s:g} s are too long", "a day at most")
-    with visit(request) as job:
+    with connect(request) as job:
         *_, (_, last) = [(None, 0), *events_after(job, 0)]
-        job.ask_coordinator(SaveWanted(whoami(), within_s))
+        job.ask_coordinator(SaveWanted(own_name(), within_s))
         print("all workers are asked to save; waiting until they have", flush=True)
         told = _saved(job, last)
     if told.stage != "saved":
-        raise VisitError(NOT_SAVED[told.stage])
+        raise AdminError(NOT_SAVED[told.stage])
     at = f" step {told.step:,}" if told.step is not None else ""
     print(f"all workers that ask have saved{at}, and go on")
 
 
-def _saved(job: Visit, last: int) -> SaveTold:
-    """Wait until it is over, and tell how it goes. Raises `VisitError` where the round ends."""
+def _saved(job: AdminClient, last: int) -> SaveTold:
+    """Wait until it is over, and tell how it goes. Raises `AdminError` where the round ends."""
     number, shown = 0, ""
     while True:
         told = job.ask_coordinator(JobAsked())
         save = told.save if isinstance(told, JobTold) and told.stage == "running" else None
         if save is None or (number and save.number != number):
-            raise VisitError("the round ended before all had saved; `holdfast events` says why")
+            raise AdminError("the round ended before all had saved; `holdfast events` says why")
         number = save.number
         if save.stage not in ("agreeing", "saving"):
             return save
@@ -155,10 +164,14 @@ def _saved(job: Visit, last: int) -> SaveTold:
 
 @verb(STOP_HELP)
 def stop(words: list[str]) -> None:
-    _want(sort(words, ()), StopWanted(whoami()), "the job ends; its workers have their grace")
+    _send(
+        job_arguments(words, ()),
+        StopWanted(own_name()),
+        "the job ends; its workers have their grace",
+    )
 
 
-def _want(request: VisitRequest, wish: RestartWanted | StopWanted, words: str) -> None:
-    with visit(request) as job:
-        job.ask_coordinator(wish)
+def _send(request: JobArguments, command: RestartWanted | StopWanted, words: str) -> None:
+    with connect(request) as job:
+        job.ask_coordinator(command)
     print(words)

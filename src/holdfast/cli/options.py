@@ -112,7 +112,7 @@ def configure(
         config = replace(config, hidden_variables=detection.hidden_variables(environ))
     config, more = rendezvous.complete(config, values.get("rdzv-backend"))
     if config.max_nodes > 1 and "rdzv-id" not in values:
-        config = replace(config, run_id=_id_of_place(config))
+        config = replace(config, run_id=_id_of_endpoint(config))
     _check_backoff(config)
     _check_devices(config, environ)
     about = detection.line_about(detected, config)
@@ -252,7 +252,7 @@ def _unique_id(program: Program) -> str:
     return f"{name[:32] or 'job'}-{os.urandom(4).hex()}"
 
 
-def _id_of_place(config: JobConfig) -> str:
+def _id_of_endpoint(config: JobConfig) -> str:
     """A name that all nodes come to by themselves, since they meet at the same place.
 
     Static nodes may each know the master by another name: its port is what they agree on.

@@ -81,7 +81,7 @@ def _run_job(words: list[str], spawner: SpawnerProcess, secret: dict[str, str]) 
         _print_about_dashboard(config)
     if config.max_nodes > 1:
         _print_about_several_nodes(config, secret)
-    from holdfast.node.agent import Agent
+    from holdfast.agent.agent import Agent
     from holdfast.processes.bare import linux
     from holdfast.processes.commands import how_to_start
     from holdfast.runtime.loop import EventLoop

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from holdfast.admin.client import AdminClient, AdminError
+from holdfast.cli.job_connection import FINDING, connect, job_arguments
 from holdfast.cli.verbs import verb
-from holdfast.cli.visit import FINDING, sort, visit
 from holdfast.core.policy.stacks import StackFrame, WorkerStack, grouped, in_words
 from holdfast.core.protocol.bounds import clean, one_line_each
 from holdfast.core.protocol.questions import NotKnown, StacksAsked, StacksTold
-from holdfast.node.visiting import Visit, VisitError
 
 REASON = "somebody asked (holdfast stacks)"
 HELP = f"""\
@@ -22,15 +22,15 @@ a file on each node, beside the job's logs, whose path is printed.
 
 @verb(HELP)
 def stacks(words: list[str]) -> None:
-    with visit(sort(words, ())) as job:
+    with connect(job_arguments(words, ())) as job:
         _show(job)
 
 
-def _show(job: Visit) -> None:
+def _show(job: AdminClient) -> None:
     answers = dict(job.ask(StacksAsked(REASON), of="all"))
     told = {node: one for node, one in answers.items() if isinstance(one, StacksTold)}
     if not answers:
-        raise VisitError(_no_answer(job.missing) or f"no node of {job.run_id} answers")
+        raise AdminError(_no_answer(job.missing) or f"no node of {job.run_id} answers")
     is_alone = len(told) == 1 and len(answers) == 1 and not job.missing
     found = [
         stack for node, one in told.items() for stack in _stacks_of(one, "" if is_alone else node)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import msgspec
 
+from holdfast.admin.client import AdminClient, AdminError
+from holdfast.cli.job_connection import FINDING, connect, job_arguments
 from holdfast.cli.overview_page import Overview, line, render
 from holdfast.cli.verbs import verb
-from holdfast.cli.visit import FINDING, sort, visit
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.questions import (
     WAIT_MOST_S,
@@ -22,7 +23,6 @@ from holdfast.core.protocol.questions import (
     RanksAsked,
     RanksTold,
 )
-from holdfast.node.visiting import Visit, VisitError
 from holdfast.observe.story import StoryEvent
 
 STATUS_HELP = f"""\
@@ -59,8 +59,8 @@ _HIDE, _SHOW = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 
 @verb(STATUS_HELP)
 def status(words: list[str]) -> None:
-    request = sort(words, ("--json",))
-    with visit(request) as job:
+    request = job_arguments(words, ("--json",))
+    with connect(request) as job:
         seen = look(job)
     if "--json" in request.flags:
         told = {"job": seen.job, "ranks": seen.ranks, "missing": seen.missing,
@@ -70,8 +70,8 @@ def status(words: list[str]) -> None:
         sys.stdout.write(render(seen))
 
 
-def look(job: Visit) -> Overview:
-    """Ask all that a screen shows. Raises `VisitError`."""
+def look(job: AdminClient) -> Overview:
+    """Ask all that a screen shows. Raises `AdminError`."""
     told = _job(job)
     ranks: dict[str, RanksTold] = {}
     for node, answer in job.ask(RanksAsked(), of="all"):
@@ -84,7 +84,7 @@ def look(job: Visit) -> Overview:
     return Overview(told, ranks, last, missing, known)
 
 
-def _job(job: Visit) -> JobTold:
+def _job(job: AdminClient) -> JobTold:
     """All nodes of it, however many questions that takes."""
     told = job.ask_coordinator(JobAsked())
     assert isinstance(told, JobTold), told
@@ -97,7 +97,9 @@ def _job(job: Visit) -> JobTold:
     return msgspec.structs.replace(told, nodes=tuple(nodes)) if len(nodes) <= 2000 else told
 
 
-def events_after(job: Visit, last: int, follow: bool = False) -> Iterator[tuple[StoryEvent, int]]:
+def events_after(
+    job: AdminClient, last: int, follow: bool = False
+) -> Iterator[tuple[StoryEvent, int]]:
     """The events behind that number, each with the number to go on from."""
     while True:
         told = job.ask_coordinator(EventsAsked(last, WAIT_MOST_S if follow and last else 0.0))
@@ -112,14 +114,14 @@ def events_after(job: Visit, last: int, follow: bool = False) -> Iterator[tuple[
 
 @verb(EVENTS_HELP)
 def events(words: list[str]) -> None:
-    request = sort(words, ("--follow", "-f", "--json"))
+    request = job_arguments(words, ("--follow", "-f", "--json"))
     follow = bool(request.flags & {"--follow", "-f"})
-    with visit(request) as job:
+    with connect(request) as job:
         try:
             for event, _ in events_after(job, 0, follow):
                 as_json = "--json" in request.flags
                 print(msgspec.json.encode(event).decode() if as_json else line(event), flush=True)
-        except VisitError:
+        except AdminError:
             if not follow:
                 raise
             # The job is over: that is where following ends.
@@ -127,10 +129,10 @@ def events(words: list[str]) -> None:
 
 @verb(TOP_HELP)
 def top(words: list[str]) -> None:
-    request = sort(words, ())
+    request = job_arguments(words, ())
     if not sys.stdout.isatty():
         raise UsageError("`holdfast top` needs a terminal", "`holdfast status` prints it once")
-    with visit(request) as job, Screen() as screen:
+    with connect(request) as job, Screen() as screen:
         try:
             while True:
                 screen.draw(render(look(job), each_rank=True))

@@ -17,10 +17,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.admin.client import AdminClient, AdminError
+from holdfast.cli.job_connection import connect, job_arguments
 from holdfast.cli.overview_page import render as render_overview
 from holdfast.cli.status import Screen, look
 from holdfast.cli.trial_job import TrialJob, TrialProgram
-from holdfast.cli.visit import sort, visit
 from holdfast.cli.weather import (
     DrawnStorm,
     StormLines,
@@ -32,7 +33,6 @@ from holdfast.cli.weather import (
 )
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.questions import JobAsked, JobTold
-from holdfast.node.visiting import Visit, VisitError
 from holdfast.observe.job_report import JobReport
 
 START_S = 120.0
@@ -72,7 +72,7 @@ class ScreenView:
     def say(self, text: str) -> None:
         self._lines.append(text)
 
-    def refresh(self, job: Visit) -> None:
+    def refresh(self, job: AdminClient) -> None:
         page = render_overview(look(job)).rstrip("\n")
         self._screen.draw("\n".join([page, "", "the storm", *(f"  {one}" for one in self._lines)]))
 
@@ -133,44 +133,44 @@ def _handled(handler: Callable[[int, object], None] | signal.Handlers) -> Iterat
 
 
 def _under(storm: DrawnStorm, job: TrialJob, view: StormView | None) -> tuple[StormTold, bool]:
-    with _first_step(job) as visited:
+    with _first_step(job) as client:
         if view is not None or not sys.stdout.isatty():
-            return _blown(visited, storm, view or StormLines())
+            return _blown(client, storm, view or StormLines())
         with Screen() as screen:
-            return _blown(visited, storm, ScreenView(screen))
+            return _blown(client, storm, ScreenView(screen))
 
 
-def _blown(visited: Visit, storm: DrawnStorm, view: StormView) -> tuple[StormTold, bool]:
-    weather = Weather(visited, view)
+def _blown(client: AdminClient, storm: DrawnStorm, view: StormView) -> tuple[StormTold, bool]:
+    weather = Weather(client, view)
     runs_on = weather.blow(storm)
     return weather.told, runs_on
 
 
-def _first_step(job: TrialJob) -> Visit:
+def _first_step(job: TrialJob) -> AdminClient:
     """A visit to the job, once it steps. Raises `HoldfastError` where it never does."""
     program, until = job.program, time.monotonic() + START_S
     workers = counted(program.workers, "worker", "workers")
     print(f"{program.nodes} agents with {workers} each; Ctrl-C ends it", flush=True)
-    why: HoldfastError = VisitError("the job did not come to its first step")
+    why: HoldfastError = AdminError("the job did not come to its first step")
     while time.monotonic() < until and len(job.statuses) < program.nodes:
         try:
-            visited = visit(sort(job.place, ()))
+            client = connect(job_arguments(job.place, ()))
         except HoldfastError as error:
             why = error
             time.sleep(0.2)  # Nobody listens there yet, and nobody could tell when one does.
             continue
-        if _steps(visited, until):
-            return visited
-        visited.close()
-    raise VisitError(f"{why}\n{job.tail()}")
+        if _steps(client, until):
+            return client
+        client.close()
+    raise AdminError(f"{why}\n{job.tail()}")
 
 
-def _steps(visited: Visit, until: float) -> bool:
+def _steps(client: AdminClient, until: float) -> bool:
     while time.monotonic() < until:
-        told = visited.ask_coordinator(JobAsked())
+        told = client.ask_coordinator(JobAsked())
         if isinstance(told, JobTold) and told.stage == "running" and told.step is not None:
             return True
-        visited.pause(0.3)
+        client.pause(0.3)
     return False
 
 

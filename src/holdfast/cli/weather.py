@@ -13,6 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from holdfast.admin.client import AdminClient, AdminError
 from holdfast.cli.status import events_after
 from holdfast.core.policy.storms import Stroke
 from holdfast.core.protocol.bounds import clean
@@ -25,7 +26,6 @@ from holdfast.core.protocol.questions import (
     RanksAsked,
     RanksTold,
 )
-from holdfast.node.visiting import Visit, VisitError
 
 SETTLE_S = 20.0
 """How long the job may take to get over the last stroke."""
@@ -55,7 +55,7 @@ class StormView(Protocol):
     """Where it is told."""
 
     def say(self, text: str) -> None: ...
-    def refresh(self, job: Visit) -> None:
+    def refresh(self, job: AdminClient) -> None:
         """A second has passed, or something has happened."""
 
 
@@ -65,20 +65,20 @@ class StormLines:
     def say(self, text: str) -> None:
         print(text, flush=True)
 
-    def refresh(self, job: Visit) -> None:
+    def refresh(self, job: AdminClient) -> None:
         pass
 
 
 class Weather:
     """One storm over one job."""
 
-    def __init__(self, job: Visit, view: StormView) -> None:
+    def __init__(self, job: AdminClient, view: StormView) -> None:
         self._job, self._view = job, view
         self._dice = random.Random(0)
         self.told = StormTold()
 
     def blow(self, storm: DrawnStorm) -> bool:
-        """All of it; whether the job runs afterwards. Raises `VisitError`."""
+        """All of it; whether the job runs afterwards. Raises `AdminError`."""
         *_, (_, self.told.last_event) = [(None, 0), *events_after(self._job, 0)]
         self._dice, began = storm.dice, time.monotonic()
         for stroke in storm.strokes:
@@ -113,7 +113,7 @@ class Weather:
     def _is_refused(self, reason: str) -> None:
         """By a job without leave for it; later ones may have come too late for that worker."""
         if not self.told.strokes:
-            raise VisitError(reason)
+            raise AdminError(reason)
         self.told.missed += 1
 
     def _victim(self, what: Harm) -> tuple[str, int | None] | None:

@@ -34,24 +34,24 @@ from holdfast.runtime.loop import Clock
 from holdfast.transport.http_model import JSON, HttpReply, HttpResponse, PageRequest, Route, said
 
 BY = "the dashboard"
-WISH_MOST = 4 << 10
+COMMAND_MOST = 4 << 10
 
 
-class DrainWish(Struct, frozen=True, tag="drain", tag_field="action"):
+class DrainCommand(Struct, frozen=True, tag="drain", tag_field="action"):
     node: Name
 
 
-class RestartWish(Struct, frozen=True, tag="restart", tag_field="action"):
+class RestartCommand(Struct, frozen=True, tag="restart", tag_field="action"):
     pass
 
 
-class StopWish(Struct, frozen=True, tag="stop", tag_field="action"):
+class StopCommand(Struct, frozen=True, tag="stop", tag_field="action"):
     pass
 
 
-Wish = DrainWish | RestartWish | StopWish
+Command = DrainCommand | RestartCommand | StopCommand
 ACTIONS = ("drain", "restart", "stop")
-_wishes: msgspec.json.Decoder[Wish] = msgspec.json.Decoder(Wish)
+_commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -67,7 +67,7 @@ class Desk:
         self.routes = {
             "/api/logs": Route(get=partial(read_logs, clock, source)),
             "/api/stacks": Route(get=self._stacks),
-            "/api/actions": Route(post=self._act, body_most=WISH_MOST),
+            "/api/actions": Route(post=self._act, body_most=COMMAND_MOST),
         }
 
     def _stacks(self, request: PageRequest, reply: HttpReply) -> None:
@@ -80,26 +80,26 @@ class Desk:
 
     def _act(self, request: PageRequest, reply: HttpReply) -> None:
         try:
-            wish = _wishes.decode(request.body)
+            command = _commands.decode(request.body)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             reply(said(400, "that is no wish of this page"))
             return
-        question, words = _question_of(wish)
+        wanted, words = _request_of(command)
         asking = Asking(partial(_say_what_came, words, reply))
-        if isinstance(wish, DrainWish):
-            self._source.ask(question, asking, of="some", nodes=[wish.node])
+        if isinstance(command, DrainCommand):
+            self._source.ask(wanted, asking, of="some", nodes=[command.node])
         else:
-            self._source.ask(question, asking)
+            self._source.ask(wanted, asking)
 
 
-def _question_of(wish: Wish) -> tuple[Question, str]:
+def _request_of(command: Command) -> tuple[Question, str]:
     """What is asked of the job, and what is said when that is under way."""
-    match wish:
-        case DrainWish(node=node):
+    match command:
+        case DrainCommand(node=node):
             return DrainWanted(BY), f"{node} was asked to leave"
-        case RestartWish():
+        case RestartCommand():
             return RestartWanted(BY), "the round ends, and the next one begins"
-        case StopWish():
+        case StopCommand():
             return StopWanted(BY), "the job is being ended"
 
 

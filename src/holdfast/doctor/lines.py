@@ -73,7 +73,7 @@ class Line:
         """See that whoever is there may be. Raises `ProtocolError`, and says it to them."""
         try:
             opening = side.read_opening(self._read(HANDSHAKE_LIMIT, HANDSHAKE_S))
-            if opening.kind != "visitor":
+            if opening.kind != "admin":
                 raise ProtocolError("garbage", "this is no meeting of agents")
             nonce = os.urandom(NONCE_BYTES)
             self._write(side.challenge(nonce), HANDSHAKE_S)
@@ -177,7 +177,7 @@ def side_of_first(job: str, key: bytes) -> ServerSide:
 
 
 def side_of_other(job: str, node: str, key: bytes) -> ClientSide:
-    return ClientSide(job, node, "visitor", ConnectionSecurity(key or None))
+    return ClientSide(job, node, "admin", ConnectionSecurity(key or None))
 
 
 def side_by_side(work: Callable[[Line], T], lines: list[Line], within_s: float) -> list[T]:

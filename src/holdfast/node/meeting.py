@@ -19,7 +19,7 @@ from holdfast.registers.register import Register, RegisterSettings
 from holdfast.runtime import descriptors
 from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import Loop
-from holdfast.transport.server import VisitService
+from holdfast.transport.server import AdminService
 
 CALL_SHARE, ENDPOINT_SHARE = 0.85, 0.27
 """How much of a tenure one call of the register may take, and one endpoint of it."""
@@ -36,16 +36,16 @@ class Means(Struct):
 
 
 def add_network(
-    ports: Ports, config: JobConfig, node: str, means: Means, visits: VisitService | None = None
+    ports: Ports, config: JobConfig, node: str, means: Means, admin: AdminService | None = None
 ) -> None:
-    """Fill in the ports that lead to other nodes, and that let outsiders in, to `visits`."""
+    """Fill in the ports that lead to other nodes, and that let outsiders in, to `admin`."""
     # What the coordinator needs when a node or a worker is lost: the loop must not import it then.
     import holdfast.core.coordinator.quarantine
     import holdfast.core.policy.kinds  # noqa: F401 - for the core, which imports both when needed
 
     security = security_of(config, means.secrets.token)
     network = RealNetwork(means.loop, config, node, security, means.disk)
-    network.visits = visits
+    network.admin = admin
     ports.network = network
     if means.register is None and config.rendezvous.is_embedded:
         from holdfast.node.endpoint_claim import EndpointClaim

@@ -18,7 +18,7 @@ from holdfast.transport.addresses import address_towards
 from holdfast.transport.auth import ConnectionSecurity
 from holdfast.transport.client import Client, LineHandlers
 from holdfast.transport.dialling import Identity
-from holdfast.transport.server import ExchangeHandlers, Server, VisitService
+from holdfast.transport.server import AdminService, ExchangeHandlers, Server
 from holdfast.transport.tether_end import TetherEnd
 
 
@@ -38,7 +38,7 @@ class RealNetwork:
         self, loop: Loop, config: JobConfig, node: str, security: ConnectionSecurity, disk: Disk
     ) -> None:
         self._loop, self._config, self._disk = loop, config, disk
-        self.visits: VisitService | None = None
+        self.admin: AdminService | None = None
         """Who answers outsiders, if anybody does."""
         self._who = Identity(config.run_id, node, security)
 
@@ -48,7 +48,7 @@ class RealNetwork:
     def exchange(self, handlers: ExchangeHandlers) -> RealExchange:
         descriptors.expect_nodes(self._config.max_nodes)
         exchange = RealExchange(self._loop, self._who, handlers)
-        exchange.visits = self.visits
+        exchange.admin = self.admin
         return exchange
 
     def listen(self, exchange: Exchange) -> Endpoint:

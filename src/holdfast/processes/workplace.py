@@ -58,7 +58,7 @@ from holdfast.core.protocol.model import Assignment, Endpoint, ErrorDetail, Exit
 from holdfast.processes import environment
 from holdfast.processes.bare import linux
 from holdfast.processes.bare import private_messages as messages
-from holdfast.processes.bare.wire import NO, STORE, VISIT, WAS_TOLD_TO_STOP, YES
+from holdfast.processes.bare.wire import ADMIN_SESSION, NO, STORE, WAS_TOLD_TO_STOP, YES
 from holdfast.processes.channel_server import Answer, ChannelServer
 from holdfast.processes.commands import (
     STORE_HOST,
@@ -111,7 +111,7 @@ if TYPE_CHECKING:
     from holdfast.processes.note_keeper import NoteKeeper
     from holdfast.runtime.local_peer import LocalPeer
 
-    OnVisit = Callable[[LocalPeer, dict[str, Any], Callable[[bytes | Answer], None]], None]
+    OnAdminRequest = Callable[[LocalPeer, dict[str, Any], Callable[[bytes | Answer], None]], None]
     """Takes what was asked, and whoever is to be given the answer."""
 
 LOOPBACK = "127.0.0.1"
@@ -159,7 +159,7 @@ class Workplace:
         self._by_pid: dict[int, Running] = {}
         self.layout: Layout = partial(layout_by_options, config.output)
         """Where workers write; another one may be put here before the job starts."""
-        self.on_visit: OnVisit | None = None
+        self.on_admin_request: OnAdminRequest | None = None
         """Who lets outsiders in that have questions about the job."""
         self._output: RoundOutput | None = None
         self._lookout: Lookout | None = None
@@ -636,8 +636,8 @@ class Workplace:
         self, peer: LocalPeer, message: dict[str, Any]
     ) -> bytes | Answer | Later | None:
         """Take what a worker says; what it, or another program of this user, asks is answered."""
-        if VISIT in message and self.on_visit is not None:
-            return partial(self.on_visit, peer, message)
+        if ADMIN_SESSION in message and self.on_admin_request is not None:
+            return partial(self.on_admin_request, peer, message)
         pid = peer.pid
         if WAS_TOLD_TO_STOP in message:
             asking = self._by_pid.get(pid)

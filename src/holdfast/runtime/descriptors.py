@@ -18,7 +18,7 @@ from __future__ import annotations
 import resource
 from typing import Literal
 
-Kind = Literal["control", "health", "dashboard", "visitor", "channel"]
+Kind = Literal["control", "health", "dashboard", "admin", "channel"]
 """Nodes at the coordinator's port, HTTP at two ports, programs that ask, and local processes."""
 
 OWN, OWN_PER_WORKER = 64, 8
@@ -33,14 +33,14 @@ _SHARES: dict[Kind, float] = {
     "control": 9 / 16,
     "health": 1 / 8,
     "dashboard": 1 / 8,
-    "visitor": 1 / 16,
+    "admin": 1 / 16,
     "channel": 1 / 8,
 }
 _MOST: dict[Kind, int] = {
     "control": 8192,
     "health": 256,
     "dashboard": 256,
-    "visitor": 64,
+    "admin": 64,
     "channel": 1024,
 }
 """However many the process may have: what a connection takes of memory counts, too."""

@@ -29,8 +29,8 @@ from holdfast.core.protocol.bounds import NAME_MOST, Line, NameOrNone, Number, c
 from holdfast.transport.auth import ConnectionSecurity, Proven, is_proof, proof, seal
 from holdfast.transport.frames import VERSION, Decoder, ProtocolError, encode
 
-Kind = Literal["control", "tether", "store", "visitor"]
-KINDS = ("control", "tether", "store", "visitor")
+Kind = Literal["control", "tether", "store", "admin"]
+KINDS = ("control", "tether", "store", "admin")
 NONCE_BYTES = 16
 SECRET_BYTES = 32
 SEAL_BYTES = 32

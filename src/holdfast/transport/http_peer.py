@@ -212,7 +212,7 @@ class HttpPeer:
             else:
                 self.close()
 
-    # Answering.
+    # RequestHandlers.
 
     def answer(self, response: HttpResponse) -> None:
         """The whole answer to what was asked last."""

@@ -17,7 +17,8 @@ Rules
 - A connection for another job is handed to its `neighbours`, if there are any who take it.
 - What peers cost is bounded (`buffers`, `listener`, `peers`): memory, the time until a handshake,
   a first word and a message come, connections of one address and of the store, a node's tethers.
-- A visitor is no node: it asks (`node.visits`), also where no node is admitted, and holds nothing.
+- An admin client is no node: it asks (`admin.sessions`), also where no node is admitted, and holds
+  nothing.
 - No decision of the protocol is made here, and no name is resolved.
 
 How it works: every connection starts at `_on_opening`; what it opened as decides which
@@ -63,7 +64,7 @@ TICKET_BYTES = 16
 SEALS_KEPT = 1 << 16
 """Names whose first user is known: more than nodes that a host could serve."""
 TETHERS_OF_A_NODE = 16
-VISITORS_MOST = 64
+CLIENTS_MOST = 64
 SHARE_OF_STORE = 1 / 2
 """How much of the room for connections those to the store may take."""
 _SURE, _UNSURE = b"\0", b"\1"
@@ -86,8 +87,8 @@ class StoreService(Protocol):
     def ended(self, connection: FramedConnection) -> None: ...
 
 
-class VisitService(Protocol):
-    """Who serves connections of the kind "visitor": those that only ask."""
+class AdminService(Protocol):
+    """Serves connections of the kind "admin": those that only ask."""
 
     def admit(self, connection: FramedConnection) -> None: ...
     def ended(self, connection: FramedConnection) -> None: ...
@@ -112,7 +113,7 @@ class Server:
         """Why nodes are not admitted now, if they are not."""
         self.neighbours: Door | None = None
         """Who takes connections that are for other jobs, if anybody does."""
-        self.visits: VisitService | None = None
+        self.admin: AdminService | None = None
         self.own_node = ""
         """Whose words do not come through here: the node that this server lives on."""
         self._job = job
@@ -129,7 +130,7 @@ class Server:
         self._crowd, self._brake = Crowd(), Brake()
         self._connections: set[FramedConnection] = set()
         self._arrivals: dict[Arrival, str] = {}
-        self._store_connections = self._visitors = 0
+        self._store_connections = self._clients = 0
         self._roster: Roster[FramedConnection] = Roster()
         self._tickets: dict[bytes, str] = {}
         self._seals: dict[str, bytes] = {}
@@ -261,7 +262,7 @@ class Server:
             self.rejected[ending.kind] += 1
 
     def _discard(self, connection: FramedConnection) -> None:
-        if connection.kind in ("control", "store", "visitor"):
+        if connection.kind in ("control", "store", "admin"):
             connection.close()
         else:
             connection.reset()  # A tether, or one that has not said yet that it is.
@@ -275,7 +276,7 @@ class Server:
         if connection.kind:
             self._crowd.remove(connection.address)
         self._store_connections -= connection.kind == "store"
-        self._visitors -= connection.kind == "visitor"
+        self._clients -= connection.kind == "admin"
         self._handshakes.settled(connection)
         self._greetings.settled(connection)
 
@@ -297,7 +298,7 @@ class Server:
         if opening.kind == "tether":
             self._admit_tether(connection, opening)
             return
-        if self.closed_because and opening.kind != "visitor":
+        if self.closed_because and opening.kind != "admin":
             raise ProtocolError("closed", self.closed_because, permanent=False)
         nonce = os.urandom(NONCE_BYTES)
         connection.state = (opening, nonce)
@@ -352,8 +353,8 @@ class Server:
                 self._require_name(opening.node, seal)
             if opening.kind == "store":
                 self._require_store(opening.round)
-            if opening.kind == "visitor":
-                self._require_visits()
+            if opening.kind == "admin":
+                self._require_admin()
         except ProtocolError as error:
             connection.refuse(error)
             return
@@ -365,8 +366,8 @@ class Server:
         self._greetings.watch(connection)
         if opening.kind == "control":
             self._admit_control(connection, opening.node)
-        elif opening.kind == "visitor":
-            self._admit_visitor(connection, opening)
+        elif opening.kind == "admin":
+            self._admit_client(connection, opening)
         else:
             self._admit_store(connection, opening)
 
@@ -470,25 +471,25 @@ class Server:
         if self._store is not None:
             self._store.ended(connection)
 
-    # Visitors.
+    # Admin clients.
 
-    def _require_visits(self) -> None:
-        if self.visits is None:
-            raise ProtocolError("visitor", "this job answers no questions")
-        if self._visitors >= VISITORS_MOST:
-            reason = f"{self._visitors} others look at this job already: try again later"
+    def _require_admin(self) -> None:
+        if self.admin is None:
+            raise ProtocolError("admin", "this job answers no questions")
+        if self._clients >= CLIENTS_MOST:
+            reason = f"{self._clients} others look at this job already: try again later"
             raise ProtocolError("no room", reason, permanent=False)
 
-    def _admit_visitor(self, connection: FramedConnection, opening: Opening) -> None:
-        assert self.visits is not None, "it was asked for before the welcome"
-        connection.kind, connection.node = "visitor", opening.node
+    def _admit_client(self, connection: FramedConnection, opening: Opening) -> None:
+        assert self.admin is not None, "it was asked for before the welcome"
+        connection.kind, connection.node = "admin", opening.node
         self._crowd.add(connection.address)
-        self._visitors += 1
+        self._clients += 1
         self._greetings.settled(connection)  # There are few, and they may look for long.
-        connection.on_ended = self._on_visitor_ended
-        self.visits.admit(connection)
+        connection.on_ended = self._on_client_ended
+        self.admin.admit(connection)
 
-    def _on_visitor_ended(self, connection: FramedConnection, ending: Ending) -> None:
+    def _on_client_ended(self, connection: FramedConnection, ending: Ending) -> None:
         self._forget(connection, ending)
-        if self.visits is not None:
-            self.visits.ended(connection)
+        if self.admin is not None:
+            self.admin.ended(connection)

@@ -1,7 +1,7 @@
 """What an operator wants of the whole job, through `holdfast restart`, `stop`, `scale` and `save`.
 
 Rules
-1. Who asks was let in like a node (`node.visits`): it may do what any node could bring about.
+1. Who asks was let in like a node (`admin.sessions`): it may do what any node could bring about.
 2. A wish that makes no sense now is refused, with the reason, before it becomes an event.
 3. A restart ends the round once all workers that ask have saved (`core.coordinator.saving`), and
    is not counted against `--max-restarts`. The next one forms by the usual rules. The wish is

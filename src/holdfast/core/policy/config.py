@@ -173,7 +173,7 @@ class SecuritySettings(Struct, frozen=True):
 
 
 class DashboardSettings(Struct, frozen=True):
-    """Where a node serves the page of its job (`node.dashboard`)."""
+    """Where a node serves the page of its job (`admin.dashboard`)."""
 
     port: int | None = None
     """None: nowhere; 0: any that is free."""
@@ -182,7 +182,7 @@ class DashboardSettings(Struct, frozen=True):
 
 
 class HealthSettings(Struct, frozen=True):
-    """Where a node tells how it is (`node.health_port`)."""
+    """Where a node tells how it is (`agent.health_port`)."""
 
     port: int | None = None
     """None: nowhere; 0: any that is free."""

@@ -10,7 +10,7 @@ Rules
 4. A terminal that got narrower may have wrapped the line: the cursor waits at its beginning, or
    above it, so that all from there on can be cleared.
 
-Here are only bytes: who draws, and when, is for `console` and `node.live_line`.
+Here are only bytes: who draws, and when, is for `console` and `agent.live_line`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from holdfast.admin.client import AdminClient, connect_elsewhere, connect_here
 from holdfast.cli import options
 from holdfast.cli import said as saying
 from holdfast.cli.detection import Detected
@@ -22,7 +23,6 @@ from holdfast.core.policy.config import Program
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.errors import UsageError
 from holdfast.node.secret_sources import read_secrets
-from holdfast.node.visiting import Visit, visit_elsewhere, visit_here
 
 FINDING = """\
 A job is found by its name (--rdzv-id, or what `holdfast run` called it) on this machine;
@@ -34,11 +34,11 @@ the job's nodes meet, and its token if it has one:
   --rdzv-backend NAME         for a job that meets in etcd or in a shared folder
   --token-file FILE           or HOLDFAST_TOKEN in the environment
 """
-_PLACE = ("rdzv-endpoint", "rdzv-backend")
+_REMOTE_OPTIONS = ("rdzv-endpoint", "rdzv-backend")
 _NOTHING = Program(kind="script", target="job")
 
 
-class VisitRequest(Struct, frozen=True):
+class JobArguments(Struct, frozen=True):
     """The words after a verb, sorted."""
 
     flags: frozenset[str]
@@ -50,7 +50,7 @@ class VisitRequest(Struct, frozen=True):
     """The options of `holdfast run` among them."""
 
 
-def sort(words: Sequence[str], flags: Sequence[str], ahead: int = 0) -> VisitRequest:
+def job_arguments(words: Sequence[str], flags: Sequence[str], ahead: int = 0) -> JobArguments:
     """Part a verb's own flags from names and from options. Raises `UsageError`.
 
     `ahead` is how many words come before the job's name.
@@ -66,7 +66,7 @@ def sort(words: Sequence[str], flags: Sequence[str], ahead: int = 0) -> VisitReq
         rest = behind[1:]
     if len(names) > ahead + 1:
         raise UsageError(f"{names[-1]!r} is one word too many", "--help says what there is to say")
-    return VisitRequest(found, tuple(names[:ahead]), "".join(names[ahead:]), given)
+    return JobArguments(found, tuple(names[:ahead]), "".join(names[ahead:]), given)
 
 
 def take_values(
@@ -88,13 +88,13 @@ def take_values(
     return values, rest
 
 
-def visit(request: VisitRequest) -> Visit:
-    """Reach the job. Raises `VisitError` or `UsageError`."""
+def connect(request: JobArguments) -> AdminClient:
+    """Reach the job. Raises `AdminError` or `UsageError`."""
     environ, name = os.environ, request.name
-    is_elsewhere = any(option in request.given for option in _PLACE)
+    is_elsewhere = any(option in request.given for option in _REMOTE_OPTIONS)
     if not is_elsewhere:
         named = request.given.get("rdzv-id")
-        return visit_here(name or (named.text if named is not None else ""))
+        return connect_here(name or (named.text if named is not None else ""))
     given = {"nnodes": Statement("1:2", "--nnodes"), **request.given}
     if name:
         given["rdzv-id"] = Statement(name, "--rdzv-id")
@@ -102,10 +102,10 @@ def visit(request: VisitRequest) -> Visit:
     values = saying.parse(detected.said)
     config = options.configure(detected, values, _NOTHING, environ).config
     secrets = read_secrets(config.security.token_file, config.rendezvous.options, environ)
-    return visit_elsewhere(config, secrets)
+    return connect_elsewhere(config, secrets)
 
 
-def whoami() -> str:
+def own_name() -> str:
     """Who wants something, as the job is told."""
     try:
         user = getpass.getuser()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.node.trace_export import SpanSender, _guarded, _without_secrets
+from holdfast.agent.trace_export import SpanSender, _guarded, _without_secrets
 
 
 def test_what_others_packages_raise_is_said_once_and_nothing_is_tried_after_it() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from msgspec import json
 
+from holdfast.agent.metrics import NodeMetrics
 from holdfast.core.node import health
 from holdfast.core.policy import texts
 from holdfast.core.policy.config import HealthSettings
@@ -23,7 +24,6 @@ from holdfast.core.policy.standings import WorkerStanding
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.model import Endpoint
 from holdfast.node.engine import Engine
-from holdfast.node.metrics import NodeMetrics
 from holdfast.observe.exposition import CONTENT_TYPE
 from holdfast.observe.journal import Journal
 from holdfast.runtime.loop import Cancellable, Loop

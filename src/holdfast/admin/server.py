@@ -1,8 +1,8 @@
 """Where outsiders with questions come in, on each agent.
 
 Through the channel, another program of this user asks to be let in and gets a connection of its
-own; over the network one comes with the job's token. What serves them (`node.visits`,
-`node.answering`) is loaded beside the loop when the first one comes: a job that nobody asks has
+own; over the network one comes with the job's token. What serves them (`admin.sessions`,
+`admin.handlers`) is loaded beside the loop when the first one comes: a job that nobody asks has
 nothing of it.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.observe.journal import Journal
-from holdfast.processes.bare.wire import VISIT
+from holdfast.processes.bare.wire import ADMIN_SESSION
 from holdfast.processes.channel_server import Answer
 from holdfast.processes.workplace import Workplace
 from holdfast.runtime.disk import Disk
@@ -23,15 +23,15 @@ from holdfast.runtime.local_peer import ROOT, LocalPeer, user_of
 from holdfast.runtime.loop import Loop
 
 if TYPE_CHECKING:
-    from holdfast.node.answering import Answering
-    from holdfast.node.dashboard import AgentDashboard
+    from holdfast.admin.dashboard import AgentDashboard
+    from holdfast.admin.handlers import RequestHandlers
+    from holdfast.admin.sessions import AdminSessions
     from holdfast.node.engine import Engine
-    from holdfast.node.visits import Visits
     from holdfast.transport.connection import FramedConnection
 
 
-class FrontDoor:
-    """Lets visitors in, and has what is asked of this node answered."""
+class AdminServer:
+    """Opens admin sessions, and has what is asked of this node answered."""
 
     engine: Engine
     """Of the node; there is none yet when its ports are made."""
@@ -41,13 +41,13 @@ class FrontDoor:
     def __init__(self, loop: Loop, disk: Disk, workplace: Workplace, journal: Journal) -> None:
         self._loop, self._disk = loop, disk
         self._workplace, self._journal = workplace, journal
-        self._visits: Visits | None = None
-        self._answering: Answering | None = None
-        self._users: dict[int, str] = {}
+        self._sessions: AdminSessions | None = None
+        self._handlers: RequestHandlers | None = None
+        self._user_names: dict[int, str] = {}
         """The names of those whom the channel hears."""
-        workplace.on_visit = self.knocked
+        workplace.on_admin_request = self.on_local_client
 
-    def knocked(
+    def on_local_client(
         self, peer: LocalPeer, message: dict[str, Any], give: Callable[[bytes | Answer], None]
     ) -> None:
         """Somebody asks on the channel: say whose job this is, and let in who means it."""
@@ -56,17 +56,17 @@ class FrontDoor:
     def _open(self, peer: LocalPeer, message: dict[str, Any]) -> bytes | Answer:
         run_id = self.engine.config.run_id
         answer = {"run_id": run_id, "node": self.engine.node, "is_open": False}
-        if message.get(VISIT) != run_id or self._visits is None:
+        if message.get(ADMIN_SESSION) != run_id or self._sessions is None:
             return msgspec.json.encode(answer)
         try:
-            descriptor = self._visits.admit_here(self._name_of(peer))
+            descriptor = self._sessions.admit_here(self._name_of(peer))
         except OSError as error:
             return msgspec.json.encode({**answer, "problem": error.strerror})
         packet = msgspec.json.encode({**answer, "is_open": True})
         return Answer(packet, descriptor, is_handed_over=True)
 
     def _name_of(self, peer: LocalPeer) -> str:
-        user = self._users.get(peer.uid, f"uid {peer.uid}")
+        user = self._user_names.get(peer.uid, f"uid {peer.uid}")
         return f"{user} on {self.engine.state.host}"
 
     def admit(self, connection: FramedConnection) -> None:
@@ -74,55 +74,55 @@ class FrontDoor:
         connection.pause()  # Nothing is read before somebody is there to take it.
 
         def go_on() -> None:
-            assert self._visits is not None, "it is made when it is loaded"
+            assert self._sessions is not None, "it is made when it is loaded"
             if connection.is_open:
-                self._visits.admit(connection)
+                self._sessions.admit(connection)
                 connection.resume()
 
         self._when_loaded(go_on)
 
     def ended(self, connection: FramedConnection) -> None:
-        if self._visits is not None:
-            self._visits.ended(connection)
+        if self._sessions is not None:
+            self._sessions.ended(connection)
 
-    def answer(self, question: bytes, reply: Callable[[bytes], None]) -> None:
+    def answer(self, request: bytes, reply: Callable[[bytes], None]) -> None:
         """Something is asked of this node."""
 
         def go_on() -> None:
-            assert self._answering is not None, "it is made when it is loaded"
-            self._answering.answer(question, reply)
+            assert self._handlers is not None, "it is made when it is loaded"
+            self._handlers.answer(request, reply)
 
         self._when_loaded(go_on)
 
     def close(self) -> None:
-        if self._visits is not None:
-            self._visits.close()
+        if self._sessions is not None:
+            self._sessions.close()
 
     def _when_loaded(self, then: Callable[[], None]) -> None:
-        if self._answering is not None:
+        if self._handlers is not None:
             then()
         else:
             self._disk.lane("questions").do(_load, lambda users: self._on_loaded(users, then))
 
     def _on_loaded(self, users: dict[int, str], then: Callable[[], None]) -> None:
-        from holdfast.node.answering import Answering
-        from holdfast.node.visits import Visits
+        from holdfast.admin.handlers import RequestHandlers
+        from holdfast.admin.sessions import AdminSessions
 
-        self._users = users
-        self._answering = self._answering or Answering(
+        self._user_names = users
+        self._handlers = self._handlers or RequestHandlers(
             self.engine,
             self._workplace,
             self._journal,
             self._disk.lane("journal"),
             lambda: self.dashboard,
         )
-        self._visits = self._visits or Visits(self._loop, self.engine.questions)
+        self._sessions = self._sessions or AdminSessions(self._loop, self.engine.questions)
         then()
 
 
 def _load() -> dict[int, str]:
     """For a lane, also because users may be known to a name server only."""
-    import holdfast.node.answering
-    import holdfast.node.visits  # noqa: F401 - both, for whoever comes after
+    import holdfast.admin.handlers
+    import holdfast.admin.sessions  # noqa: F401 - both, for whoever comes after
 
     return {uid: user_of(uid) for uid in (os.geteuid(), ROOT)}

@@ -12,6 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.admin.client import (
+    AdminClient,
+    AdminError,
+    connect_at,
+    connect_here,
+    connect_to,
+    local_agents,
+)
 from holdfast.core.protocol.model import Endpoint
 from holdfast.core.protocol.questions import (
     Answer,
@@ -26,7 +34,6 @@ from holdfast.core.protocol.questions import (
     StacksAsked,
     StacksTold,
 )
-from holdfast.node.visiting import Visit, VisitError, doors_here, enter, visit_at, visit_here
 from holdfast.observe.story import StoryEvent
 from holdfast.runtime.local_peer import user_of
 from holdfast.transport.auth import ConnectionSecurity
@@ -69,13 +76,13 @@ def start(tmp_path: Path, holdfast: Path, job: str) -> Iterator[Start]:
         agent.wait()
 
 
-def running(visit: Visit, workers: int) -> JobTold:
+def running(client: AdminClient, workers: int) -> JobTold:
     """How the job is, once that many workers run and one of them has stepped."""
 
     def look() -> JobTold | None:
         try:
-            told = visit.ask_coordinator(JobAsked())
-        except VisitError:
+            told = client.ask_coordinator(JobAsked())
+        except AdminError:
             return None  # The coordinator is being found.
         assert isinstance(told, JobTold)
         is_there = told.stage == "running" and told.world_size == workers
@@ -84,17 +91,17 @@ def running(visit: Visit, workers: int) -> JobTold:
     return once(look, "the job to run")
 
 
-def visit_when_there(job: str) -> Visit:
-    def look() -> Visit | None:
-        return visit_here(job) if doors_here(job) else None
+def connect_when_there(job: str) -> AdminClient:
+    def look() -> AdminClient | None:
+        return connect_here(job) if local_agents(job) else None
 
     return once(look, "the job to be there")
 
 
-def stacks(visit: Visit) -> dict[str, list[int]]:
+def stacks(client: AdminClient) -> dict[str, list[int]]:
     """The ranks of each node that say where they are."""
     found: dict[str, list[int]] = {}
-    for node, answer in visit.ask(StacksAsked(), of="all"):
+    for node, answer in client.ask(StacksAsked(), of="all"):
         assert isinstance(answer, StacksTold), answer
         found[node] = [stack.rank for stack in answer.stacks if stack.frames]
     return found
@@ -103,24 +110,24 @@ def stacks(visit: Visit) -> dict[str, list[int]]:
 @pytest.mark.thorough
 def test_a_job_of_one_node_is_asked_on_its_machine(start: Start, job: str) -> None:
     start("--nproc-per-node=2")
-    with visit_when_there(job) as visit:
-        told = running(visit, workers=2)
+    with connect_when_there(job) as client:
+        told = running(client, workers=2)
         assert (told.run_id, told.round, told.node_count) == (job, 1, 1)
-        assert sorted(rank for ranks in stacks(visit).values() for rank in ranks) == [0, 1]
-        assert visit.missing == ()
-        with pytest.raises(VisitError, match="no node is called nowhere"):
-            list(visit.ask(StacksAsked(), of="some", nodes=("nowhere",)))
+        assert sorted(rank for ranks in stacks(client).values() for rank in ranks) == [0, 1]
+        assert client.missing == ()
+        with pytest.raises(AdminError, match="no node is called nowhere"):
+            list(client.ask(StacksAsked(), of="some", nodes=("nowhere",)))
 
 
 @pytest.mark.thorough
 def test_workers_are_seen_one_by_one(start: Start, job: str) -> None:
     start("--nproc-per-node=2")
-    with visit_when_there(job) as visit:
-        running(visit, workers=2)
+    with connect_when_there(job) as client:
+        running(client, workers=2)
 
         def look() -> tuple[str, RanksTold] | None:
             """Both workers, once both have stepped."""
-            ((node, told),) = visit.ask(RanksAsked(), of="all")
+            ((node, told),) = client.ask(RanksAsked(), of="all")
             assert isinstance(told, RanksTold), told
             return (node, told) if all(one.step is not None for one in told.ranks) else None
 
@@ -137,53 +144,53 @@ def kinds(told: Answer) -> list[str]:
 
 def test_events_are_told_from_the_beginning_and_as_they_come(start: Start, job: str) -> None:
     start("--nproc-per-node=1", "--max-restarts=1")
-    with visit_when_there(job) as visit:
-        running(visit, workers=1)
-        told = visit.ask_coordinator(EventsAsked())
+    with connect_when_there(job) as client:
+        running(client, workers=1)
+        told = client.ask_coordinator(EventsAsked())
         assert isinstance(told, EventsTold)
         assert kinds(told)[:2] == ["node_started", "round_formed"]
-        ((_, ranks),) = visit.ask(RanksAsked(), of="all")
+        ((_, ranks),) = client.ask(RanksAsked(), of="all")
         assert isinstance(ranks, RanksTold)
         os.kill(ranks.ranks[0].pid, signal.SIGKILL)
         seen: list[str] = []
         last = told.last
         while "recovered" not in seen:
-            told = visit.ask_coordinator(EventsAsked(last, wait_s=25.0))
+            told = client.ask_coordinator(EventsAsked(last, wait_s=25.0))
             assert isinstance(told, EventsTold)
             assert told.last > last, "the answer waits for news"
             seen, last = seen + kinds(told), told.last
         assert {"worker_failed", "round_ended", "decision", "round_formed"} <= set(seen)
 
 
-def test_the_end_of_a_job_ends_the_visit_in_words(start: Start, job: str) -> None:
+def test_the_end_of_a_job_ends_the_session_with_a_reason(start: Start, job: str) -> None:
     agent = start("--nproc-per-node=1")
-    with visit_when_there(job) as visit:
-        running(visit, workers=1)
+    with connect_when_there(job) as client:
+        running(client, workers=1)
         agent.terminate()
         agent.wait()
-        with pytest.raises(VisitError, match=r"ended|reset"):
-            visit.ask_coordinator(JobAsked())
-    with pytest.raises(VisitError, match=r"no job called|no job of yours"):
-        visit_here(job)
+        with pytest.raises(AdminError, match=r"ended|reset"):
+            client.ask_coordinator(JobAsked())
+    with pytest.raises(AdminError, match=r"no job called|no job of yours"):
+        connect_here(job)
 
 
-def test_visitors_are_so_many_at_most_and_the_job_goes_on(start: Start, job: str) -> None:
+def test_clients_are_limited_and_the_job_goes_on(start: Start, job: str) -> None:
     start("--nproc-per-node=1")
     with ExitStack() as stack:
-        first = stack.enter_context(visit_when_there(job))
-        others = [stack.enter_context(visit_here(job)) for _ in range(63)]
-        with pytest.raises(VisitError, match="64 others look at this job already: try again later"):
-            visit_here(job)
+        first = stack.enter_context(connect_when_there(job))
+        others = [stack.enter_context(connect_here(job)) for _ in range(63)]
+        with pytest.raises(AdminError, match="64 others look at this job already: try again later"):
+            connect_here(job)
         assert running(first, workers=1).run_id == job
         others[0].close()
-        with once(lambda: visit_if_there_is_room(job)) as visit:
-            assert running(visit, workers=1).run_id == job
+        with once(lambda: connect_if_there_is_room(job)) as client:
+            assert running(client, workers=1).run_id == job
 
 
-def visit_if_there_is_room(job: str) -> Visit | None:
+def connect_if_there_is_room(job: str) -> AdminClient | None:
     try:
-        return visit_here(job)
-    except VisitError:
+        return connect_here(job)
+    except AdminError:
         return None
 
 
@@ -191,10 +198,10 @@ def test_every_agent_answers_for_all_nodes(start: Start, job: str, tmp_path: Pat
     meet = ("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", f"--snapshot-dir={tmp_path}")
     start(*meet)
     start(*meet)
-    with visit_when_there(job) as visit:
-        told = running(visit, workers=2)
+    with connect_when_there(job) as client:
+        told = running(client, workers=2)
         assert [node.condition for node in told.nodes] == ["in the round"] * 2
-        found = stacks(visit)
+        found = stacks(client)
         assert sorted(found) == sorted(node.name for node in told.nodes)
         assert sorted(rank for ranks in found.values() for rank in ranks) == [0, 1]
 
@@ -203,47 +210,47 @@ def test_from_elsewhere_it_takes_the_token(start: Start, job: str, tmp_path: Pat
     place = Endpoint("127.0.0.1", free_port())
     meet = ("--nnodes=1:2", f"--rdzv-endpoint={place}", f"--snapshot-dir={tmp_path}")
     start(*meet, "--last-call=0", token=TOKEN)
-    with visit_when_there(job) as visit:
-        running(visit, workers=1)
-    with visit_at((place,), job, ConnectionSecurity(TOKEN.encode())) as visit:
-        assert running(visit, workers=1).run_id == job
-    with pytest.raises(VisitError, match="token"):
-        visit_at((place,), job, ConnectionSecurity(b"a token that is wrong"))
-    with pytest.raises(VisitError, match="token"):
-        visit_at((place,), job, ConnectionSecurity(None))
-    with pytest.raises(VisitError, match="serves job"):
-        visit_at((place,), "another", ConnectionSecurity(TOKEN.encode()))
+    with connect_when_there(job) as client:
+        running(client, workers=1)
+    with connect_at((place,), job, ConnectionSecurity(TOKEN.encode())) as client:
+        assert running(client, workers=1).run_id == job
+    with pytest.raises(AdminError, match="token"):
+        connect_at((place,), job, ConnectionSecurity(b"a token that is wrong"))
+    with pytest.raises(AdminError, match="token"):
+        connect_at((place,), job, ConnectionSecurity(None))
+    with pytest.raises(AdminError, match="serves job"):
+        connect_at((place,), "another", ConnectionSecurity(TOKEN.encode()))
 
 
-def test_whose_a_wish_is_says_the_kernel_and_not_who_wants_it(start: Start, job: str) -> None:
+def test_the_kernel_says_which_user_sent_a_command(start: Start, job: str) -> None:
     start("--nproc-per-node=1")
-    with visit_when_there(job) as visit:
-        running(visit, workers=1)
-        visit.ask_coordinator(RestartWanted("the pope"))
-        words = reason_to_restart(visit)
+    with connect_when_there(job) as client:
+        running(client, workers=1)
+        client.ask_coordinator(RestartWanted("the pope"))
+        words = reason_to_restart(client)
     assert words.startswith(f"{user_of(os.geteuid())} on ")
     assert "pope" not in words
 
 
-def test_what_a_visitor_from_elsewhere_says_it_is_is_shown_as_its_word(
+def test_the_claimed_name_of_a_remote_client_is_shown_as_a_claim(
     start: Start, job: str, tmp_path: Path
 ) -> None:
     place = Endpoint("127.0.0.1", free_port())
     meet = ("--nnodes=1:2", f"--rdzv-endpoint={place}", f"--snapshot-dir={tmp_path}")
     start(*meet, "--last-call=0", token=TOKEN)
-    with visit_when_there(job) as visit:
-        running(visit, workers=1)
-    with visit_at((place,), job, ConnectionSecurity(TOKEN.encode())) as visit:
-        visit.ask_coordinator(RestartWanted("the pope"))
-        words = reason_to_restart(visit)
+    with connect_when_there(job) as client:
+        running(client, workers=1)
+    with connect_at((place,), job, ConnectionSecurity(TOKEN.encode())) as client:
+        client.ask_coordinator(RestartWanted("the pope"))
+        words = reason_to_restart(client)
     assert words.startswith("someone at 127.0.0.1 (says it is the pope) asked")
 
 
-def reason_to_restart(visit: Visit) -> str:
+def reason_to_restart(client: AdminClient) -> str:
     """Who asked for it, as it is told."""
     last = 0
     while True:
-        told = visit.ask_coordinator(EventsAsked(last, wait_s=25.0))
+        told = client.ask_coordinator(EventsAsked(last, wait_s=25.0))
         assert isinstance(told, EventsTold)
         for event in (msgspec.msgpack.decode(one, type=StoryEvent) for one in told.events):
             if event.kind == "round_ended":
@@ -257,7 +264,7 @@ def test_a_lost_coordinator_is_said_and_the_next_one_answers(
     (tmp_path / "meet").mkdir()
     meet = ("--nnodes=1:2", "--rdzv-backend=file", f"--rdzv-endpoint={tmp_path / 'meet'}")
     agents = [start(*meet), start(*meet)]
-    survivor, leader = visits_by_leading(job, agents)
+    survivor, leader = clients_by_leading(job, agents)
     try:
         leader.kill()
         leader.wait()
@@ -267,19 +274,19 @@ def test_a_lost_coordinator_is_said_and_the_next_one_answers(
         survivor.close()
 
 
-def visits_by_leading(
+def clients_by_leading(
     job: str, agents: list[subprocess.Popen[bytes]]
-) -> tuple[Visit, subprocess.Popen[bytes]]:
+) -> tuple[AdminClient, subprocess.Popen[bytes]]:
     """A visit at the agent that does not lead, and the one that does."""
-    until(lambda: len(doors_here(job)) == 2, "both agents are there")
-    doors = {door.node: door for door in doors_here(job)}
-    with visit_here(job) as visit:
-        told = running(visit, workers=2)
+    until(lambda: len(local_agents(job)) == 2, "both agents are there")
+    agents = {agent.node: agent for agent in local_agents(job)}
+    with connect_here(job) as client:
+        told = running(client, workers=2)
     leading = next(node.node for node in told.nodes if node.name == told.coordinator)
-    pid = doors.pop(leading).pid
+    pid = agents.pop(leading).pid
     leader = next(agent for agent in agents if agent.pid == pid)
-    (other,) = doors.values()
-    return enter(other), leader
+    (other,) = agents.values()
+    return connect_to(other), leader
 
 
 def test_an_answer_that_says_nothing_of_ours_is_still_an_answer() -> None:

@@ -118,7 +118,7 @@ def _write_call(folder: str, call: bytes, job: JobConfig) -> None:
 def _run_agent(folder: str, environment: dict[str, str]) -> None:
     """Start the agent, show its output where ours goes, and wait for its end."""
     lifeline, held = _pipe()
-    command = [sys.executable, "-m", "holdfast.node.function_job", folder, str(lifeline)]
+    command = [sys.executable, "-m", "holdfast.agent.function_job", folder, str(lifeline)]
     try:
         agent = subprocess.Popen(
             command,

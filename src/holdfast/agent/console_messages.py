@@ -1,8 +1,9 @@
 """How an agent speaks: its own lines on the console, plain, few, many, or as objects.
 
 Rules
-1. Plain, a sentence is a line when it is said (`Voice`); nothing of the story is loaded for that.
-2. Otherwise the story is told (`EventVoice`): with `--json` every event as one object, with
+1. Plain, a sentence is a line when it is said (`ConsoleMessages`); nothing of the story is loaded
+   for that.
+2. Otherwise the story is told (`EventMessages`): with `--json` every event as one object, with
    `--verbose` every event as a line, with `--quiet` those that are failures. What the events have
    told is not said again.
 3. What goes wrong on this machine itself, outside of any step (a disk that does not answer), is
@@ -28,10 +29,10 @@ FAILURES: tuple[Kind, ...] = (
     *("worker_failed", "node_suspected", "node_lost", "contact_lost"),
     *("hang", "lease_ended", "decision"),
 )
-SAID_KEPT = 64
+SENTENCES_KEPT = 64
 
 
-class Voice:
+class ConsoleMessages:
     """Says what it is told to say, as lines."""
 
     def __init__(self, output: Output, console: Console, node: str) -> None:
@@ -57,7 +58,7 @@ class Voice:
         self._console.write(2, text.encode("utf-8", "replace"))
 
 
-class EventVoice(Voice):
+class EventMessages(ConsoleMessages):
     """Tells the story as it happens."""
 
     def listen_to(self, journal: Journal) -> None:
@@ -66,7 +67,7 @@ class EventVoice(Voice):
         self._teller = Storyteller(journal.header)
         self._last = ""
         """How the job ended, if that was told."""
-        self._told: deque[str] = deque(maxlen=SAID_KEPT)
+        self._told: deque[str] = deque(maxlen=SENTENCES_KEPT)
         journal.listeners.append(self._take)
 
     def say(self, text: str) -> None:
@@ -92,7 +93,7 @@ class EventVoice(Voice):
                 self._write(self._line(event))
             if event.kind == "job_finished":
                 self._last = f"{NAME}{event.words}"
-        self._told.extend(_said_by(step))
+        self._told.extend(_sentences_of(step))
 
     def _line(self, event: StoryEvent) -> str:
         if not self._output.json:
@@ -102,16 +103,16 @@ class EventVoice(Voice):
         return msgspec.json.encode(event).decode() + "\n"
 
 
-def _said_by(step: Step) -> list[str]:
+def _sentences_of(step: Step) -> list[str]:
     """The sentences that will be said of a step, as they will be."""
-    said: list[str] = []
+    sentences: list[str] = []
     for effect in getattr(step, "effects", ()):
         if isinstance(effect, Say):
-            said.append(effect.text)
+            sentences.append(effect.text)
         elif isinstance(effect, Explain):
-            said.append(effect.text)
+            sentences.append(effect.text)
             if effect.about:
-                said.append(f"this node{effect.text.removeprefix(effect.about)}")
+                sentences.append(f"this node{effect.text.removeprefix(effect.about)}")
         elif type(effect).__name__ == "Announce":
-            said.append(effect.text)
-    return said
+            sentences.append(effect.text)
+    return sentences

@@ -1,6 +1,6 @@
 """Visiting a job: how a verb, or any program, asks it something.
 
-    with visit_here("my-job") as job:
+    with connect_here("my-job") as job:
         for node, answer in job.ask(StacksAsked(), of="all"):
             …
 
@@ -8,7 +8,7 @@ For programs that have nothing else to do meanwhile: calls wait, each with its p
 own parts ask through its engine instead (`node.questions`).
 
 Rules
-1. A visit ends with `VisitError` where the job is gone or does not answer, and says so in words.
+1. A visit ends with `AdminError` where the job is gone or does not answer, and says so in words.
 2. Answers are given as they come; after the last one, `missing` says who did not answer.
 3. Here, only jobs of this user are asked, by root those of all users; elsewhere, whoever has the
    token may ask. Any user can listen under a name that looks like an agent's: the kernel says whose
@@ -40,7 +40,7 @@ from holdfast.core.protocol.messages import PassAnswer, QuestionAsked, SettleQue
 from holdfast.core.protocol.model import Endpoint
 from holdfast.core.protocol.questions import Answer, NotKnown, Question, pack, read_answer
 from holdfast.node.secrets import Secrets, security_of
-from holdfast.processes.bare.wire import VISIT
+from holdfast.processes.bare.wire import ADMIN_SESSION
 from holdfast.runtime.local_peer import ROOT, LocalPeer, peer_of, user_of
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.auth import ConnectionSecurity
@@ -64,14 +64,14 @@ _CHANNEL = re.compile(r" 00010000 \w+ \w+ +(\d+) (@holdfast-(\d+)-[0-9a-f]{16})$
 _told: Decoder[PassAnswer | SettleQuestion] = Decoder(PassAnswer | SettleQuestion)
 
 
-class VisitError(HoldfastError):
+class AdminError(HoldfastError):
     """The job cannot be asked, or does not answer; why, in words."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(clean(reason))  # It may be the job's own words.
 
 
-class AgentDoor(Struct):
+class LocalAgent(Struct):
     """An agent on this machine that would answer, as it says itself."""
 
     run_id: str
@@ -95,7 +95,7 @@ class Listening(NamedTuple):
     inode: int
 
 
-class Visit:
+class AdminClient:
     """One conversation with a job."""
 
     def __init__(self, loop: EventLoop, connection: FramedConnection, run_id: str) -> None:
@@ -115,7 +115,7 @@ class Visit:
         nodes: Sequence[str] = (),
         patience_s: float = ANSWER_PATIENCE_S,
     ) -> Iterator[tuple[str, Answer]]:
-        """What nodes answer, each with its name, as it comes. Raises `VisitError`."""
+        """What nodes answer, each with its name, as it comes. Raises `AdminError`."""
         self._number += 1
         self.missing = ()
         asked = QuestionAsked(self._number, pack(question), of, tuple(nodes))
@@ -127,31 +127,31 @@ class Visit:
             if isinstance(told, SettleQuestion):
                 self.missing = told.missing
                 if told.refused:
-                    raise VisitError(told.refused)
+                    raise AdminError(told.refused)
                 return
             yield told.node, read_answer(told.answer)
 
     def ask_coordinator(self, question: Question) -> Answer:
-        """Its one answer. Raises `VisitError` where it has none."""
+        """Its one answer. Raises `AdminError` where it has none."""
         for _, answer in self.ask(question):
             if isinstance(answer, NotKnown):
-                raise VisitError(answer.reason)
+                raise AdminError(answer.reason)
             return answer
-        raise VisitError("the coordinator did not answer")
+        raise AdminError("the coordinator did not answer")
 
     def pause(self, seconds: float) -> None:
-        """Wait that long, or until the job hangs up. Raises `VisitError` then."""
+        """Wait that long, or until the job hangs up. Raises `AdminError` then."""
         over: list[bool] = []
         self._loop.call_later(seconds, over.append, True)
         self._loop.run_until(lambda: bool(over or self._ended))
         if self._ended:
-            raise VisitError(self._ended)
+            raise AdminError(self._ended)
 
     def close(self) -> None:
         self._connection.close()
         self._loop.close()
 
-    def __enter__(self) -> Visit:
+    def __enter__(self) -> AdminClient:
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -164,7 +164,7 @@ class Visit:
         timer.cancel()
         if self._heard:
             return self._heard.popleft()
-        raise VisitError(self._ended or f"the job has not answered for {patience_s:g} s")
+        raise AdminError(self._ended or f"the job has not answered for {patience_s:g} s")
 
     def _on_frame(self, connection: FramedConnection, payload: bytes | bytearray) -> None:
         self._heard.append(_told.decode(payload))
@@ -177,68 +177,68 @@ class Visit:
 # Jobs on this machine.
 
 
-def doors_here(wanted: str = "") -> list[AgentDoor]:
+def local_agents(wanted: str = "") -> list[LocalAgent]:
     """The agents on this machine that would answer, of one job or of all; nothing is asked yet.
 
-    Raises `VisitError` where root means one job, and other users have several of that name.
+    Raises `AdminError` where root means one job, and other users have several of that name.
     """
-    doors = [door for door in _doors(_listening()) if wanted in ("", door.run_id)]
-    return _of_one_user(wanted, doors) if wanted else doors
+    agents = [agent for agent in _agents(_listening()) if wanted in ("", agent.run_id)]
+    return _of_one_user(wanted, agents) if wanted else agents
 
 
-def visit_here(wanted: str = "") -> Visit:
-    """Visit the job of that name on this machine; without one, the only one there is.
+def connect_here(wanted: str = "") -> AdminClient:
+    """AdminClient the job of that name on this machine; without one, the only one there is.
 
-    Raises `VisitError`.
+    Raises `AdminError`.
     """
     found, listening = [], _listening()
-    for door in _doors(listening):
-        if wanted == door.run_id and door.uid == os.geteuid():
-            return enter(door)  # Nobody has to wait for the others.
-        found.append(door)
+    for agent in _agents(listening):
+        if wanted == agent.run_id and agent.uid == os.geteuid():
+            return connect_to(agent)  # Nobody has to wait for the others.
+        found.append(agent)
     if not found:
-        raise VisitError(f"no job of yours runs on this machine{_of_others(listening)}")
-    jobs = {(door.run_id, door.uid): door for door in found}
-    running = ", ".join(sorted(_called(*job) for job in jobs))
+        raise AdminError(f"no job of yours runs on this machine{_of_others(listening)}")
+    jobs = {(agent.run_id, agent.uid): agent for agent in found}
+    running = ", ".join(sorted(_display_name(*job) for job in jobs))
     if wanted:
-        found = _of_one_user(wanted, [door for door in found if door.run_id == wanted])
+        found = _of_one_user(wanted, [agent for agent in found if agent.run_id == wanted])
         if not found:
-            raise VisitError(f"no job called {wanted!r} runs on this machine: {running}")
+            raise AdminError(f"no job called {wanted!r} runs on this machine: {running}")
     elif len(jobs) > 1:
-        raise VisitError(f"several jobs run on this machine, so name one: {running}")
-    return enter(found[0])
+        raise AdminError(f"several jobs run on this machine, so name one: {running}")
+    return connect_to(found[0])
 
 
-def enter(door: AgentDoor) -> Visit:
-    """Visit a job through this agent of it. Raises `VisitError`."""
-    listening = Listening(door.channel, door.pid, 0)
-    for _, answer, connected in _knock([listening], door.run_id, door.uid):
+def connect_to(agent: LocalAgent) -> AdminClient:
+    """AdminClient a job through this agent of it. Raises `AdminError`."""
+    listening = Listening(agent.channel, agent.pid, 0)
+    for _, answer, connected in _ask_agents([listening], agent.run_id, agent.uid):
         if connected is not None:
-            return _begun(connected, door.run_id)
+            return _client_on(connected, agent.run_id)
         if answer.problem:
-            raise VisitError(f"{answer.problem}: try again later")
-    raise VisitError(f"{door.run_id} has just ended")
+            raise AdminError(f"{answer.problem}: try again later")
+    raise AdminError(f"{agent.run_id} has just ended")
 
 
-def _begun(connected: socket.socket, run_id: str) -> Visit:
+def _client_on(connected: socket.socket, run_id: str) -> AdminClient:
     loop = EventLoop()
     connected.setblocking(False)
-    connection = FramedConnection(loop, connected, _unheard, _unheard)
+    connection = FramedConnection(loop, connected, _not_yet, _not_yet)
     connection.allow_frames_up_to(FRAME_LIMIT)
-    return Visit(loop, connection, run_id)
+    return AdminClient(loop, connection, run_id)
 
 
-def _of_one_user(wanted: str, doors: list[AgentDoor]) -> list[AgentDoor]:
-    """This user's, if there are any. Raises `VisitError` where root might mean one of several."""
-    own = [door for door in doors if door.uid == os.geteuid()]
-    users = {door.uid for door in doors}
+def _of_one_user(wanted: str, agents: list[LocalAgent]) -> list[LocalAgent]:
+    """This user's, if there are any. Raises `AdminError` where root might mean one of several."""
+    own = [agent for agent in agents if agent.uid == os.geteuid()]
+    users = {agent.uid for agent in agents}
     if not own and len(users) > 1:
         named = " and ".join(sorted(map(user_of, users)))
-        raise VisitError(f"{named} each have a job called {wanted!r}: ask as the one you mean")
-    return own or doors
+        raise AdminError(f"{named} each have a job called {wanted!r}: ask as the one you mean")
+    return own or agents
 
 
-def _called(run_id: str, uid: int) -> str:
+def _display_name(run_id: str, uid: int) -> str:
     name = run_id if run_id.isprintable() else repr(run_id)
     return name if uid == os.geteuid() else f"{name} (of {user_of(uid)})"
 
@@ -264,18 +264,18 @@ def _listening() -> list[Listening]:
         return [Listening(one[2], int(one[3]), int(one[1])) for one in channels if one]
 
 
-def _doors(listening: Sequence[Listening]) -> Iterator[AgentDoor]:
+def _agents(listening: Sequence[Listening]) -> Iterator[LocalAgent]:
     """The agents that say which job is theirs, as they say it."""
-    for one, door, connected in _knock(listening, NO_JOB):
+    for one, agent, connected in _ask_agents(listening, NO_JOB):
         if connected is not None:
             connected.close()
-        door.channel, door.pid = one.channel, one.pid
-        yield door
+        agent.channel, agent.pid = one.channel, one.pid
+        yield agent
 
 
-def _knock(
+def _ask_agents(
     listening: Sequence[Listening], run_id: str, uid: int | None = None
-) -> Iterator[tuple[Listening, AgentDoor, socket.socket | None]]:
+) -> Iterator[tuple[Listening, LocalAgent, socket.socket | None]]:
     """Each agent that answers, whose it is, and the way in if that is the job that is meant.
 
     Nobody of another user is asked, unless this is root; nor of another than `uid`, if it is given.
@@ -294,10 +294,10 @@ def _knock(
             for answering in ready:
                 one, uid = asked.pop(answering)
                 with answering:
-                    door, way_in = _answer_of(answering)
-                if door is not None:
-                    door.uid = uid
-                    yield one, door, way_in
+                    agent, way_in = _answer_of(answering)
+                if agent is not None:
+                    agent.uid = uid
+                    yield one, agent, way_in
     finally:
         for unanswered in asked:
             unanswered.close()
@@ -372,7 +372,7 @@ def _may_be_asked(peer: LocalPeer) -> bool:
 
 def _is_sent(connected: socket.socket, run_id: str) -> bool:
     try:
-        connected.send(msgspec.json.encode({VISIT: run_id}), socket.MSG_NOSIGNAL)
+        connected.send(msgspec.json.encode({ADMIN_SESSION: run_id}), socket.MSG_NOSIGNAL)
     except OSError:
         return False
     return True
@@ -387,7 +387,7 @@ def _readable(asked: Iterable[socket.socket], deadline: float) -> list[socket.so
         return [key.data for key, _ in selector.select(max(0.0, deadline - time.monotonic()))]
 
 
-def _answer_of(answering: socket.socket) -> tuple[AgentDoor | None, socket.socket | None]:
+def _answer_of(answering: socket.socket) -> tuple[LocalAgent | None, socket.socket | None]:
     """Which job is there, and the way in if it is the one that is meant."""
     try:
         packet, descriptors, _, _ = socket.recv_fds(answering, PACKET_LIMIT, 1)
@@ -395,27 +395,28 @@ def _answer_of(answering: socket.socket) -> tuple[AgentDoor | None, socket.socke
         return None, None
     given = [socket.socket(fileno=number) for number in descriptors]
     try:
-        door = msgspec.json.decode(packet, type=AgentDoor)
+        agent = msgspec.json.decode(packet, type=LocalAgent)
     except msgspec.DecodeError:
         for one in given:
             one.close()
         return None, None
-    return door, given[0] if given else None
+    return agent, given[0] if given else None
 
 
 # Jobs elsewhere.
 
 
-def visit_at(
+def connect_at(
     endpoints: Sequence[Endpoint],
     run_id: str,
     security: ConnectionSecurity,
-) -> Visit:
-    """Visit a job at an agent's endpoint, with its token if it has one. Raises `VisitError`."""
+) -> AdminClient:
+    """AdminClient a job at an agent's endpoint, with its token if it has one. Raises
+    `AdminError`."""
     loop = EventLoop()
     ends: list[Won | DialFailed] = []
-    name = f"visitor-{os.getpid()}"
-    identity = Identity(run_id, name, security, kind="visitor")
+    name = f"client-{os.getpid()}"
+    identity = Identity(run_id, name, security, kind="admin")
     dialling = Dialling(loop, identity, ends.append, ends.append)
     dialling.start(endpoints, CHANNEL_PATIENCE_S, _tls(security))
     try:
@@ -427,21 +428,22 @@ def visit_at(
     won = ends[0]
     if isinstance(won, DialFailed):
         loop.close()
-        raise VisitError(won.reason)
-    return Visit(loop, won.connection, run_id)
+        raise AdminError(won.reason)
+    return AdminClient(loop, won.connection, run_id)
 
 
-def visit_elsewhere(config: JobConfig, secrets: Secrets) -> Visit:
-    """Visit a job where its nodes meet. Raises `VisitError`, or `UsageError` for what is wrong."""
+def connect_elsewhere(config: JobConfig, secrets: Secrets) -> AdminClient:
+    """AdminClient a job where its nodes meet. Raises `AdminError`, or `UsageError` for what is
+    wrong."""
     security = security_of(config, secrets.token)
     if config.rendezvous.is_embedded:
         places: tuple[Endpoint, ...] = (Endpoint.parse(config.rendezvous.endpoint),)
     else:
-        places = _written_places(config, secrets)
-    return visit_at(places, config.run_id, security)
+        places = _written_endpoints(config, secrets)
+    return connect_at(places, config.run_id, security)
 
 
-def _written_places(config: JobConfig, secrets: Secrets) -> tuple[Endpoint, ...]:
+def _written_endpoints(config: JobConfig, secrets: Secrets) -> tuple[Endpoint, ...]:
     """Where agents of the job can be dialled, as its register says; the coordinator's first."""
     from holdfast.node.meeting import settings_of
     from holdfast.registers.opening import open_register
@@ -451,9 +453,9 @@ def _written_places(config: JobConfig, secrets: Secrets) -> tuple[Endpoint, ...]
         found = open_register(settings_of(config, secrets)).get_state()
         document = decode(found[0]) if found else None
     except (RegisterUnreachable, RegisterRefused, msgspec.DecodeError) as error:
-        raise VisitError(f"the register cannot be read: {error}") from None
+        raise AdminError(f"the register cannot be read: {error}") from None
     if document is None or not document.places:
-        raise VisitError(f"no job called {config.run_id!r} is written down there")
+        raise AdminError(f"no job called {config.run_id!r} is written down there")
     leader = document.leader
     return tuple(sorted(document.places.values(), key=lambda p: p != document.places.get(leader)))
 
@@ -466,5 +468,5 @@ def _tls(security: ConnectionSecurity) -> ssl.SSLContext | None:
     return client_context(security.tls)
 
 
-def _unheard(connection: FramedConnection, what: object) -> None:
+def _not_yet(connection: FramedConnection, what: object) -> None:
     raise AssertionError("a visit is its connection's owner from the start")

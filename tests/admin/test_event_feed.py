@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.admin.event_feed import EventFeed, read_steps
 from holdfast.core.node.io import Say, SignalReceived
 from holdfast.core.policy.config import JobConfig, Program
-from holdfast.node.event_feed import EventFeed, read_steps
 from holdfast.observe.journal import SCHEMA, ClockPair, Journal, JournalHeader
 from holdfast.observe.story import StoryEvent
 from holdfast.testing.timeline import ManualClock

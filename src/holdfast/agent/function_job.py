@@ -1,4 +1,4 @@
-"""The agent process of a `holdfast.launch`: `python -m holdfast.node.function_job FOLDER FD`."""
+"""The agent process of a `holdfast.launch`: `python -m holdfast.agent.function_job FOLDER FD`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def main(folder: str, lifeline: int) -> int:
     spawner = start_spawner(zygote=True)
     import msgspec
 
+    from holdfast.agent.agent import Agent
+    from holdfast.agent.launch import CONFIG, OUTCOME
     from holdfast.core.node.io import LauncherLost
     from holdfast.core.policy.config import JobConfig
-    from holdfast.node.agent import Agent
-    from holdfast.node.launch import CONFIG, OUTCOME
     from holdfast.processes.bare import linux
     from holdfast.processes.commands import how_to_start
     from holdfast.runtime.loop import EventLoop

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.admin.server import AdminServer
+from holdfast.agent.console_messages import ConsoleMessages, EventMessages
 from holdfast.core.node.io import AgentEvent, AgentStarted, SignalReceived
 from holdfast.core.policy.config import JobConfig
 from holdfast.core.policy.signals import LastSignal, is_repeat
 from holdfast.core.protocol.bounds import clean
 from holdfast.core.protocol.model import Outcome
 from holdfast.node.engine import Engine
-from holdfast.node.front_door import FrontDoor
 from holdfast.node.ports import Ports
 from holdfast.node.secrets import Secrets
-from holdfast.node.voice import EventVoice, Voice
 from holdfast.observe.journal import SCHEMA, Journal, JournalHeader, read_clocks
 from holdfast.observe.recoveries import RecoveryWatch
 from holdfast.observe.report import render
@@ -39,10 +39,10 @@ from holdfast.runtime.disk import Disk
 from holdfast.runtime.loop import EventLoop
 
 if TYPE_CHECKING:
-    from holdfast.node.dashboard import AgentDashboard
-    from holdfast.node.health_port import HealthPort
-    from holdfast.node.live_line import LiveLine
-    from holdfast.node.trace_export import TraceExport
+    from holdfast.admin.dashboard import AgentDashboard
+    from holdfast.agent.health_port import HealthPort
+    from holdfast.agent.live_line import LiveLine
+    from holdfast.agent.trace_export import TraceExport
     from holdfast.transport.http_model import HttpResponse
 
 CONSOLE_PATIENCE_S = 10.0
@@ -53,10 +53,10 @@ JOURNAL_WAITING_BYTES = 32 << 20
 """How much of the journal waits in memory for its disk; then it ends."""
 
 
-def _voice(config: JobConfig, console: Console, node: str) -> Voice:
+def _messages(config: JobConfig, console: Console, node: str) -> ConsoleMessages:
     output = config.output
     tells = output.quiet or output.verbose or output.json
-    return (EventVoice if tells else Voice)(output, console, node)
+    return (EventMessages if tells else ConsoleMessages)(output, console, node)
 
 
 class Agent:
@@ -81,9 +81,9 @@ class Agent:
         """A signal came when all that was left was to wait for others."""
         self._last_signal: LastSignal | None = None
         self.console = Console(loop)
-        self._voice = _voice(config, self.console, self.node)
+        self._messages = _messages(config, self.console, self.node)
         self.logs: JobLogs = create_job_logs(config.output.log_dir, config.run_id, self.host)
-        self._disk = Disk(loop, self._voice.complain)
+        self._disk = Disk(loop, self._messages.complain)
         self.console.use_lane(self._disk.lane("console"))
         self.workplace = Workplace(config, self.logs, self.console, self._disk, self.post)
         self._journal_lane = self._disk.lane("journal", str(self.logs.root or ""))
@@ -98,13 +98,13 @@ class Agent:
         )
         self._recoveries = RecoveryWatch()
         self._journal.listeners.append(self._recoveries.feed)
-        self._voice.listen_to(self._journal)
+        self._messages.listen_to(self._journal)
         if config.output.outcome_file:
             self._write_outcome_to(config.output.outcome_file)
         self._live_line = self._show_live_line() if print_report else None
-        self._front_door = FrontDoor(loop, self._disk, self.workplace, self._journal)
+        self._admin = AdminServer(loop, self._disk, self.workplace, self._journal)
         self._engine = Engine(config, self.node, self.host, self._ports(secrets or Secrets()))
-        self._front_door.engine = self._engine
+        self._admin.engine = self._engine
         self._dashboard: AgentDashboard | None = None
         self._health: HealthPort | None = None
         self._traces: TraceExport | None = None
@@ -114,14 +114,14 @@ class Agent:
             clock=self._loop,
             processes=self.workplace,
             journal=self._journal,
-            say=self._voice.say,
-            answer=self._front_door.answer,
+            say=self._messages.say,
+            answer=self._admin.answer,
         )
         if self.config.max_nodes > 1:
             from holdfast.node.meeting import Means, add_network
 
             means = Means(self._loop, self._disk, secrets)
-            add_network(ports, self.config, self.node, means, self._front_door)
+            add_network(ports, self.config, self.node, means, self._admin)
         return ports
 
     def run(self, spawner: SpawnerProcess, started: AgentStarted) -> Outcome:
@@ -179,7 +179,7 @@ class Agent:
         self._loop.run_until(lambda: self._hurried or not self._engine.is_needed)
         if self._dashboard is not None:
             self._dashboard.close(outcome)
-        self._front_door.close()
+        self._admin.close()
         self._engine.close()
         self._take_leave(outcome)
         return outcome
@@ -188,41 +188,41 @@ class Agent:
         """What it needs is loaded beside the loop, while the workers start."""
 
         def load() -> Mapping[str, HttpResponse]:
-            from holdfast.node import dashboard
+            from holdfast.admin import dashboard
 
             return dashboard.load()
 
         def then(files: Mapping[str, HttpResponse]) -> None:
             if self._engine.outcome is not None:
                 return  # The job was shorter than that.
-            from holdfast.node.dashboard import AgentDashboard
+            from holdfast.admin.dashboard import AgentDashboard
 
-            self._dashboard = AgentDashboard(self._engine, self._loop, self._voice.say)
-            self._front_door.dashboard = self._dashboard
+            self._dashboard = AgentDashboard(self._engine, self._loop, self._messages.say)
+            self._admin.dashboard = self._dashboard
             self._dashboard.open(self.config.dashboard, files)
 
         self._disk.lane("dashboard").do(load, then)
 
     def _write_outcome_to(self, path: str) -> None:
-        from holdfast.node.outcome_file import OutcomeFile
+        from holdfast.agent.outcome_file import OutcomeFile
 
-        file = OutcomeFile(path, self._disk.lane("outcome", path), self._voice.complain)
+        file = OutcomeFile(path, self._disk.lane("outcome", path), self._messages.complain)
         self._journal.listeners.append(file.feed)
 
     def _open_health_port(self) -> None:
         if self.config.health.port is None:
             return
-        from holdfast.node.health_port import HealthPort
+        from holdfast.agent.health_port import HealthPort
 
         self._health = HealthPort(self._engine, self.workplace.standings, self._loop)
         self._health.open(self.config.health, self._journal)
 
     def _open_traces(self) -> None:
         if self.config.otel:
-            from holdfast.node.trace_export import TraceExport
+            from holdfast.agent.trace_export import TraceExport
 
             lane = self._disk.lane("traces")
-            self._traces = TraceExport(self._journal, lane, self._voice.complain)
+            self._traces = TraceExport(self._journal, lane, self._messages.complain)
 
     def post(self, event: AgentEvent) -> None:
         """Take an event, after those that came before it."""
@@ -245,7 +245,7 @@ class Agent:
         """What the job is doing, below all output, where there is a terminal."""
         if not self.console.outlet(2).is_terminal:
             return None
-        from holdfast.node.live_line import LiveLine, is_wanted
+        from holdfast.agent.live_line import LiveLine, is_wanted
 
         if not is_wanted(self.config, self.console, os.environ):
             return None
@@ -258,7 +258,7 @@ class Agent:
     ) -> None:
         def tell(problem: str) -> None:
             if not self._journal.problem:
-                self._voice.complain(f"the journal ends here, and the job goes on: {problem}")
+                self._messages.complain(f"the journal ends here, and the job goes on: {problem}")
             then(problem)
 
         if self._journal_lane.waiting_bytes + size > JOURNAL_WAITING_BYTES:
@@ -275,7 +275,7 @@ class Agent:
         recovered = self._recoveries.found
         report = render(outcome, recovered, where, quiet)
         if self._print_report:
-            self._voice.report(report, where)
+            self._messages.report(report, where)
         if self._traces is not None:
             self._traces.finish(outcome)
         self._finish_files(outcome, tells_nothing=outcome.verdict == "succeeded" and not recovered)
@@ -297,7 +297,7 @@ class Agent:
         files = self.workplace.file_lane
         cause, upwards = outcome.cause, os.environ.get("TORCHELASTIC_ERROR_FILE")
         if cause is not None:
-            files.do(lambda: failures.pass_up(cause, upwards) or None, self._voice.complain)
+            files.do(lambda: failures.pass_up(cause, upwards) or None, self._messages.complain)
         self._hurried = False
         self._wait_for_disks()
         if tells_nothing and self.logs.temporary and not self._hurried:

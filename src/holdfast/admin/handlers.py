@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.admin.event_feed import EventFeed, read_steps
 from holdfast.core.coordinator import operating
 from holdfast.core.coordinator.io import OperatorAsked
 from holdfast.core.coordinator.overview import overview
@@ -52,7 +53,6 @@ from holdfast.core.protocol.questions import (
     read_question,
 )
 from holdfast.node.engine import Engine
-from holdfast.node.event_feed import EventFeed, read_steps
 from holdfast.observe.goodput import RunningLedger
 from holdfast.observe.journal import Journal
 from holdfast.observe.story import StoryEvent
@@ -68,8 +68,8 @@ from holdfast.runtime import descriptors
 from holdfast.runtime.disk import DiskLane
 
 if TYPE_CHECKING:
+    from holdfast.admin.dashboard import AgentDashboard
     from holdfast.core.policy.standings import WorkerStanding
-    from holdfast.node.dashboard import AgentDashboard
     from holdfast.processes.lookout.stacks import StackSnapshot
 
     Reply = Callable[[Answer], None]
@@ -82,7 +82,7 @@ REPLY_FIRST_S = 0.1
 NO_WORKERS = "no worker runs on this node now"
 
 
-class Answering:
+class RequestHandlers:
     """Answers for one node."""
 
     def __init__(
@@ -106,16 +106,16 @@ class Answering:
             reply(pack(answer))
 
         match read_question(packed):
-            case JobAsked() as question:
-                tell(self._job(question))
-            case StacksAsked() as question:
-                self._workplace.take_stacks(question.reason, lambda found: tell(_stacks(found)))
+            case JobAsked() as request:
+                tell(self._job(request))
+            case StacksAsked() as request:
+                self._workplace.take_stacks(request.reason, lambda found: tell(_stacks(found)))
             case RanksAsked():
                 self._look_at_ranks(tell)
-            case LogsAsked() as question:
-                self._logs_after(question, tell)
-            case EventsAsked() as question:
-                self._events_after(question, tell)
+            case LogsAsked() as request:
+                self._logs_after(request, tell)
+            case EventsAsked() as request:
+                self._events_after(request, tell)
             case GoodputAsked():
                 self._events().when_caught_up(lambda book: tell(_goodput(book)))
             case DashboardAsked():
@@ -127,20 +127,20 @@ class Answering:
                 tell(self._operate(OperatorAsked("restart", clean(by))))
             case StopWanted(by=by):
                 tell(self._operate(OperatorAsked("stop", clean(by))))
-            case ScaleWanted() as question:
-                tell(self._scale(question))
+            case ScaleWanted() as request:
+                tell(self._scale(request))
             case SaveWanted(by=by, within_s=within_s):
                 tell(self._operate(OperatorAsked("save", clean(by), within_s=within_s)))
-            case HarmWanted() as question:
-                tell(self._harm(question))
+            case HarmWanted() as request:
+                tell(self._inject_fault(request))
             case None:
                 tell(NotKnown("this version of Holdfast does not know that question"))
 
-    def _job(self, question: JobAsked) -> Answer:
+    def _job(self, request: JobAsked) -> Answer:
         coordinating = self._engine.place.coordinating
         if coordinating is None:
             return NotKnown(NOT_THE_COORDINATOR)
-        return overview(coordinating.liveness, question, self._engine.clock.now())
+        return overview(coordinating.liveness, request, self._engine.clock.now())
 
     def _scale(self, wanted: ScaleWanted) -> Answer:
         by = cut(clean(wanted.by), NAME_KEPT)
@@ -160,7 +160,7 @@ class Answering:
         coordinating.decide(event)
         return UnderWay()
 
-    def _harm(self, wanted: HarmWanted) -> Answer:
+    def _inject_fault(self, wanted: HarmWanted) -> Answer:
         """For a trial, and only where whoever started the job has allowed it."""
         if not self._engine.config.allow_chaos:
             return NotKnown("this job was not started with --allow-chaos")
@@ -201,9 +201,9 @@ class Answering:
             return NotKnown(NO_DASHBOARD)
         return dashboard.address
 
-    def _logs_after(self, question: LogsAsked, tell: Reply) -> None:
-        recent, ranks = self._workplace.recent, frozenset(question.ranks)
-        after = question.after.get(self._engine.state.name, 0)
+    def _logs_after(self, request: LogsAsked, tell: Reply) -> None:
+        recent, ranks = self._workplace.recent, frozenset(request.ranks)
+        after = request.after.get(self._engine.state.name, 0)
         files = tuple(
             cut(f"rank {rank}: {file}")
             for (rank, _), file in sorted(recent.files.items())
@@ -216,7 +216,7 @@ class Answering:
             )
             tell(LogsTold(packed, last, files, recent.last))
 
-        recent.after(OutputWanted(after, ranks, LOGS_TOLD_BYTES, question.wait_s), told)
+        recent.after(OutputWanted(after, ranks, LOGS_TOLD_BYTES, request.wait_s), told)
 
     def _events(self) -> EventFeed:
         """Listens from the first question on; what was before is read from the journal."""
@@ -226,11 +226,11 @@ class Answering:
             self._journal_lane.do(read, self._feed.caught_up)
         return self._feed
 
-    def _events_after(self, question: EventsAsked, tell: Reply) -> None:
+    def _events_after(self, request: EventsAsked, tell: Reply) -> None:
         def told(events: list[StoryEvent], last: int) -> None:
             tell(EventsTold(tuple(map(_pack, events)), last))
 
-        self._events().after(question.after, EVENTS_TOLD_MOST, question.wait_s, told)
+        self._events().after(request.after, EVENTS_TOLD_MOST, request.wait_s, told)
 
 
 def _rank(standing: WorkerStanding, used: ProcessUsage) -> RankOverview:

@@ -1,16 +1,16 @@
-"""Visitors: programs that ask about the job, and are answered by any of its agents.
+"""Admin sessions: connections of programs that send requests to the job, on any of its agents.
 
-A visitor comes through the channel of an agent on its machine, where the kernel says who it is, or
+A client comes through the channel of an agent on its machine, where the kernel says who it is, or
 over the network with the job's token (`transport.server`). From then on both are the same: a
 connection on which questions come in, and answers go out as they become known.
 
-    visitor ─▶ QuestionAsked          (its own numbers, any number of them at a time)
+    client ─▶ QuestionAsked           (its own numbers, any number of them at a time)
             ◀─ PassAnswer …           (one for each node that answers)
             ◀─ SettleQuestion         (no further answer comes)
 
 Rules
-1. A visitor that is gone is forgotten, with its questions.
-2. What a visitor does not read is bounded (`transport.connection`); then it is hung up on.
+1. A session that ended is forgotten, with its requests.
+2. What a client does not read is bounded (`transport.connection`); then it is hung up on.
 3. Whose wish something is, is what is certain: the user, by the kernel's word, of one that came
    through the channel, and the address of one that came over the network. What such a one says of
    itself is passed on as that.
@@ -43,62 +43,63 @@ from holdfast.runtime.loop import Loop
 from holdfast.transport.connection import Ending, FramedConnection
 from holdfast.transport.frames import FRAME_LIMIT, Decoder, encode
 
-WISHES = (DrainWanted, RestartWanted, StopWanted, ScaleWanted, SaveWanted)
+COMMANDS = (DrainWanted, RestartWanted, StopWanted, ScaleWanted, SaveWanted)
 """Questions that say whose they are."""
 _asked: Decoder[QuestionAsked] = Decoder(QuestionAsked)
 
 
-class Visits:
-    """All visitors of one node."""
+class AdminSessions:
+    """All admin sessions of one node."""
 
     def __init__(self, loop: Loop, questions: Questions) -> None:
         self._loop, self._questions = loop, questions
-        self._visitors: dict[FramedConnection, Visitor] = {}
-        self._came_here: set[FramedConnection] = set()
+        self._sessions: dict[FramedConnection, AdminSession] = {}
+        self._local: set[FramedConnection] = set()
         """Those that came through the channel."""
 
     def admit_here(self, name: str) -> int:
-        """A visitor of this name came through the channel. Returns the descriptor that it gets.
+        """A client of this name came through the channel. Returns the descriptor that it gets.
 
         Raises `OSError` where there is no room for it.
         """
-        most = descriptors.most("visitor")
-        if len(self._came_here) >= most:
+        most = descriptors.most("admin")
+        if len(self._local) >= most:
             raise OSError(errno.EUSERS, f"{most} others look at this job already")
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         connection = FramedConnection(self._loop, ours, _not_yet, self._on_ended)
-        self._came_here.add(connection)
+        self._local.add(connection)
         connection.allow_frames_up_to(FRAME_LIMIT)
         self._admit(connection, lambda _: name)
         return theirs.detach()
 
     def admit(self, connection: FramedConnection) -> None:
-        """Take a connection on which a visitor may speak now. Its owner says when it has ended."""
+        """Take a connection on which a client may send requests now. Its owner says when it has
+        ended."""
         address = connection.address or "an address that is not known"
         self._admit(connection, lambda claimed: f"someone at {address} (says it is {claimed})")
 
     def _admit(self, connection: FramedConnection, name: Callable[[str], str]) -> None:
-        visitor = self._visitors[connection] = Visitor(connection, self._questions, name)
-        connection.on_frame = visitor.on_frame
+        session = self._sessions[connection] = AdminSession(connection, self._questions, name)
+        connection.on_frame = session.on_frame
 
     def ended(self, connection: FramedConnection) -> None:
-        self._came_here.discard(connection)
-        visitor = self._visitors.pop(connection, None)
-        if visitor is not None:
-            self._questions.drop(visitor)
+        self._local.discard(connection)
+        session = self._sessions.pop(connection, None)
+        if session is not None:
+            self._questions.drop(session)
 
     def _on_ended(self, connection: FramedConnection, ending: Ending) -> None:
         self.ended(connection)
 
     def close(self) -> None:
-        for connection in self._visitors:
+        for connection in self._sessions:
             connection.close()
-        self._visitors.clear()
-        self._came_here.clear()
+        self._sessions.clear()
+        self._local.clear()
 
 
-class Visitor:
+class AdminSession:
     """One of them, as the asker of its questions."""
 
     def __init__(
@@ -114,7 +115,7 @@ class Visitor:
     def _in_its_name(self, packed: bytes) -> bytes:
         """The same question; one that wants something with the name of who wants it."""
         question = read_question(packed)
-        if not isinstance(question, WISHES):
+        if not isinstance(question, COMMANDS):
             return packed
         return pack(replace(question, by=cut(clean(self._name(question.by)), NAME_MOST)))
 
