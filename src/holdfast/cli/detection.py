@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from holdfast.cli import values
-from holdfast.cli.said import Level, Statement, is_on
+from holdfast.cli.option_sources import OptionText, Precedence, is_on
 from holdfast.core.policy.config import (
     DEFAULT_PORT,
     EMBEDDED_BACKENDS,
@@ -52,7 +52,7 @@ AUTOMATIC = "auto"
 class Detected(Struct, frozen=True):
     """What was found, and all that is said with what it fills in."""
 
-    said: Mapping[str, Statement]
+    options: Mapping[str, OptionText]
     placement: Placement | None = None
     scheduler: str = ""
     """Who placed this node, even where the user has taken over the rest."""
@@ -60,13 +60,13 @@ class Detected(Struct, frozen=True):
     @property
     def is_host(self) -> bool | None:
         """Whether this node hosts, where the scheduler says where that is."""
-        endpoint = self.said.get("rdzv-endpoint")
-        is_ours = endpoint is not None and endpoint.level is Level.DETECTED
+        endpoint = self.options.get("rdzv-endpoint")
+        is_ours = endpoint is not None and endpoint.level is Precedence.DETECTED
         return self.placement.is_host if self.placement and is_ours else None
 
 
 def fill_in(
-    said: Mapping[str, Statement], environ: Mapping[str, str], words: Sequence[str]
+    options: Mapping[str, OptionText], environ: Mapping[str, str], words: Sequence[str]
 ) -> Detected:
     """Add what the scheduler says.
 
@@ -74,40 +74,40 @@ def fill_in(
     """
     found = detect(environ, read_file)
     if found is None:
-        return Detected(said)
+        return Detected(options)
     from holdfast.placement.model import PlacementRefusal  # A laptop has no need of it.
 
     if isinstance(found, PlacementRefusal):
-        if is_on(said, "standalone") or any(name in said for name in TAKES_OVER):
-            return Detected(said, scheduler=found.scheduler)
+        if is_on(options, "standalone") or any(name in options for name in TAKES_OVER):
+            return Detected(options, scheduler=found.scheduler)
         raise _refused(found, words)
-    filled = {**said, **_missing(found, said, environ, words)}
+    filled = {**options, **_missing(found, options, environ, words)}
     return Detected(filled, found, found.scheduler)
 
 
 def _missing(
     placement: Placement,
-    said: Mapping[str, Statement],
+    options: Mapping[str, OptionText],
     environ: Mapping[str, str],
     words: Sequence[str],
-) -> dict[str, Statement]:
+) -> dict[str, OptionText]:
     """What is filled in, by option."""
     texts: dict[str, str] = {}
-    if placement.nodes and not is_on(said, "standalone"):
+    if placement.nodes and not is_on(options, "standalone"):
         least, most = placement.nodes
         texts["nnodes"] = f"{least}:{most}"
-    wanted = _wanted_nodes(said, texts)
+    wanted = _wanted_nodes(options, texts)
     texts["nproc-per-node"] = str(placement.workers or AUTOMATIC)
     if wanted > 1 and (placement.nodes is None or wanted <= placement.nodes[1]):
-        texts |= _about_the_meeting(placement, said, environ, words)
-    missing = {name: text for name, text in texts.items() if name not in said}
+        texts |= _about_the_meeting(placement, options, environ, words)
+    missing = {name: text for name, text in texts.items() if name not in options}
     return {name: _from_scheduler(placement, name, text) for name, text in missing.items()}
 
 
-def _wanted_nodes(said: Mapping[str, Statement], texts: Mapping[str, str]) -> int:
-    if is_on(said, "standalone"):
+def _wanted_nodes(options: Mapping[str, OptionText], texts: Mapping[str, str]) -> int:
+    if is_on(options, "standalone"):
         return 1
-    text = said["nnodes"].text if "nnodes" in said else texts.get("nnodes", "1")
+    text = options["nnodes"].text if "nnodes" in options else texts.get("nnodes", "1")
     try:
         return values.nodes(text)[1]
     except UsageError:
@@ -116,7 +116,7 @@ def _wanted_nodes(said: Mapping[str, Statement], texts: Mapping[str, str]) -> in
 
 def _about_the_meeting(
     placement: Placement,
-    said: Mapping[str, Statement],
+    options: Mapping[str, OptionText],
     environ: Mapping[str, str],
     words: Sequence[str],
 ) -> dict[str, str]:
@@ -125,8 +125,8 @@ def _about_the_meeting(
         texts["node-rank"] = str(placement.rank)
     if placement.run_id:
         texts["rdzv-id"] = placement.run_id
-    backend = said["rdzv-backend"].text if "rdzv-backend" in said else EMBEDDED_BACKENDS[0]
-    if backend not in (*EMBEDDED_BACKENDS, STATIC_BACKEND) or any(n in said for n in SAYS_WHERE):
+    backend = options["rdzv-backend"].text if "rdzv-backend" in options else EMBEDDED_BACKENDS[0]
+    if backend not in (*EMBEDDED_BACKENDS, STATIC_BACKEND) or any(n in options for n in SAYS_WHERE):
         return texts
     if placement.host:
         texts["rdzv-endpoint"] = str(Endpoint(placement.host, placement.port or DEFAULT_PORT))
@@ -158,11 +158,11 @@ def _nowhere(placement: Placement, words: Sequence[str]) -> UsageError:
     )
 
 
-def _from_scheduler(placement: Placement, name: str, text: str) -> Statement:
+def _from_scheduler(placement: Placement, name: str, text: str) -> OptionText:
     source = placement.sources.get(OF_OPTION[name], "")
     if text == AUTOMATIC:
         source = "one for each accelerator, or one if there is none"
-    return Statement(text, source or placement.scheduler, Level.DETECTED)
+    return OptionText(text, source or placement.scheduler, Precedence.DETECTED)
 
 
 def _refused(refusal: PlacementRefusal, words: Sequence[str]) -> UsageError:
@@ -176,17 +176,17 @@ def _refused(refusal: PlacementRefusal, words: Sequence[str]) -> UsageError:
 
 def line_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
     """What was detected, in one line, with who else had a say; and what to know of a lost node."""
-    placement, said = detected.placement, detected.said
+    placement, options = detected.placement, detected.options
     if placement is None:
         return ()
     nodes = f"{config.max_nodes} nodes" if config.max_nodes > 1 else "1 node"
     if config.min_nodes != config.max_nodes:
         nodes = f"{config.min_nodes} to {nodes}"
-    parts = [nodes + _by(said, "nnodes")]
+    parts = [nodes + _by(options, "nnodes")]
     if config.max_nodes > 1:
         if config.node_rank is not None:
-            parts.append(f"this is node {config.node_rank}" + _by(said, "node-rank"))
-        parts.append(f"meeting at {config.rendezvous.endpoint}" + _by(said, "rdzv-endpoint"))
+            parts.append(f"this is node {config.node_rank}" + _by(options, "node-rank"))
+        parts.append(f"meeting at {config.rendezvous.endpoint}" + _by(options, "rdzv-endpoint"))
     about = f"{placement.where}: {', '.join(parts)}"
     is_warned = placement.at_a_loss and config.min_nodes < config.max_nodes and not placement.rank
     return (about, placement.at_a_loss) if is_warned else (about,)
@@ -201,12 +201,17 @@ def doubts_about(detected: Detected, config: JobConfig) -> tuple[str, ...]:
 
 def _another_rank(detected: Detected, config: JobConfig) -> Iterator[str]:
     """A variable in a batch script is filled in where the script runs: on the first node."""
-    said, placement = detected.said.get("node-rank"), detected.placement
-    if said is None or said.level is Level.DETECTED or placement is None or config.max_nodes == 1:
+    given, placement = detected.options.get("node-rank"), detected.placement
+    if (
+        given is None
+        or given.level is Precedence.DETECTED
+        or placement is None
+        or config.max_nodes == 1
+    ):
         return
     if placement.rank not in (None, config.node_rank):
         yield (
-            f"{said.source} says that this is node {config.node_rank}, but "
+            f"{given.source} says that this is node {config.node_rank}, but "
             f"{placement.sources['rank']} says {placement.rank}; did the batch script fill it in, "
             "so that all nodes got the same?"
         )
@@ -223,15 +228,15 @@ def _few_cpus(placement: Placement, config: JobConfig) -> Iterator[str]:
         )
 
 
-def _by(said: Mapping[str, Statement], name: str) -> str:
-    given = statement(said, name)
-    return "" if given is None or given.level is Level.DETECTED else f" ({given.source})"
+def _by(options: Mapping[str, OptionText], name: str) -> str:
+    given = statement(options, name)
+    return "" if given is None or given.level is Precedence.DETECTED else f" ({given.source})"
 
 
-def statement(said: Mapping[str, Statement], name: str) -> Statement | None:
+def statement(options: Mapping[str, OptionText], name: str) -> OptionText | None:
     """Who said so; of a meeting place, whoever named the master, where nobody named an endpoint."""
     names = SAYS_WHERE if name == "rdzv-endpoint" else (name,)
-    return next((said[one] for one in names if one in said), None)
+    return next((options[one] for one in names if one in options), None)
 
 
 def hidden_variables(environ: Mapping[str, str]) -> tuple[str, ...]:

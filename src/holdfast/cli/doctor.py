@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.cli import options
-from holdfast.cli import said as saying
+from holdfast.cli import option_sources, options
 from holdfast.cli.verbs import say_mistake
 from holdfast.core.policy import timing
 from holdfast.core.policy.config import (
@@ -88,10 +87,10 @@ def _own_words(words: list[str]) -> tuple[bool, str, list[str]]:
 
 
 def _examine(
-    given: dict[str, saying.Statement], words: list[str], as_json: bool, shared: str
+    given: dict[str, option_sources.OptionText], words: list[str], as_json: bool, shared: str
 ) -> int:
     detected = options.listen(given, os.environ, words)
-    values = saying.parse(detected.said)
+    values = option_sources.parse(detected.options)
     wanted = Wanted(per_accelerator=values.get("nproc-per-node") in ("gpu", "xpu"))
     # By its path, and with nothing of the current folder: no foreign `json.py` is imported.
     program = Program("command", sys.executable, arguments=("-P", str(PROBE)))

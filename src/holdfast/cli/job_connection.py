@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from holdfast.admin.client import AdminClient, connect_elsewhere, connect_here
-from holdfast.cli import options
-from holdfast.cli import said as saying
+from holdfast.cli import option_sources, options
 from holdfast.cli.detection import Detected
-from holdfast.cli.said import Statement
+from holdfast.cli.option_sources import OptionText
 from holdfast.core.policy.config import Program
 from holdfast.core.protocol.bounds import NAME_MOST, clean, cut
 from holdfast.core.protocol.errors import UsageError
@@ -46,7 +45,7 @@ class JobArguments(Struct, frozen=True):
     """What stands before the job's name: a node's, or a number of nodes."""
     name: str
     """The job's; empty where it was not named."""
-    given: dict[str, Statement]
+    given: dict[str, OptionText]
     """The options of `holdfast run` among them."""
 
 
@@ -56,7 +55,7 @@ def job_arguments(words: Sequence[str], flags: Sequence[str], ahead: int = 0) ->
     `ahead` is how many words come before the job's name.
     """
     found = frozenset(word for word in words if word in flags)
-    given: dict[str, Statement] = {}
+    given: dict[str, OptionText] = {}
     names: list[str] = []
     rest: Sequence[str] = [word for word in words if word not in flags]
     while rest:
@@ -95,11 +94,11 @@ def connect(request: JobArguments) -> AdminClient:
     if not is_elsewhere:
         named = request.given.get("rdzv-id")
         return connect_here(name or (named.text if named is not None else ""))
-    given = {"nnodes": Statement("1:2", "--nnodes"), **request.given}
+    given = {"nnodes": OptionText("1:2", "--nnodes"), **request.given}
     if name:
-        given["rdzv-id"] = Statement(name, "--rdzv-id")
-    detected = Detected(saying.gather(given, environ))
-    values = saying.parse(detected.said)
+        given["rdzv-id"] = OptionText(name, "--rdzv-id")
+    detected = Detected(option_sources.collect(given, environ))
+    values = option_sources.parse(detected.options)
     config = options.configure(detected, values, _NOTHING, environ).config
     secrets = read_secrets(config.security.token_file, config.rendezvous.options, environ)
     return connect_elsewhere(config, secrets)

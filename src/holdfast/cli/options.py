@@ -1,7 +1,8 @@
 """The command line of `holdfast run`, from words to a configuration.
 
 Rules
-- Who has the last word about an option is in `said`; what a scheduler has to say, in `detection`.
+- Who has the last word about an option is in `option_sources`; what a scheduler has to say, in
+  `detection`.
 - Options come first. The first word that is none is the program; it and everything after
   it belong to the program, untouched. `--` ends the options too.
 - `--name value`, `--name=value`, `-r3`, `-r 3`; dashes and underscores are the same. A
@@ -11,8 +12,8 @@ Rules
 - A mistake is a `UsageError` that names its option, or the variable it came from.
 
 How it works: `split` sorts the words, `listen` adds what the environment and a scheduler say,
-`said.parse` reads each text by its row in `table`, `parse_run` puts the values into the fields
-that the rows name and then settles what takes several options to decide: the program, the
+`option_sources.parse` reads each text by its row in `table`, `parse_run` puts the values into the
+fields that the rows name and then settles what takes several options to decide: the program, the
 meeting place, the number of workers.
 
 It is not made with `argparse`: that costs 15 ms of import, a sixth of what starting may
@@ -31,10 +32,9 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.cli import detection, rendezvous
-from holdfast.cli import said as saying
+from holdfast.cli import detection, option_sources, rendezvous
 from holdfast.cli.detection import Detected
-from holdfast.cli.said import Level, Statement
+from holdfast.cli.option_sources import OptionText, Precedence
 from holdfast.cli.table import BY_NAME, BY_SHORT, UNCHANGED, Option
 from holdfast.cli.values import closest
 from holdfast.core.policy import rendezvous_settings, timing
@@ -82,18 +82,18 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedRun:
     """
     given, words = split(argv)
     detected = listen(given, environ, argv)
-    values = saying.parse(detected.said)
+    values = option_sources.parse(detected.options)
     return configure(detected, values, _program(words, values, environ), environ)
 
 
 def listen(
-    given: Mapping[str, Statement], environ: Mapping[str, str], argv: Sequence[str]
+    given: Mapping[str, OptionText], environ: Mapping[str, str], argv: Sequence[str]
 ) -> Detected:
     """All that is said about the job: by the user, and by the scheduler that placed us."""
-    said = saying.gather(given, environ)
-    if saying.is_on(said, "no-detect"):
-        return Detected(said)
-    return detection.fill_in(said, environ, argv)
+    options = option_sources.collect(given, environ)
+    if option_sources.is_on(options, "no-detect"):
+        return Detected(options)
+    return detection.fill_in(options, environ, argv)
 
 
 def configure(
@@ -121,9 +121,9 @@ def configure(
     return ParsedRun(config.validate(), notes, detected.scheduler)
 
 
-def split(argv: Sequence[str]) -> tuple[dict[str, Statement], tuple[str, ...]]:
+def split(argv: Sequence[str]) -> tuple[dict[str, OptionText], tuple[str, ...]]:
     """Part the options, by name, from the program and its arguments."""
-    given: dict[str, Statement] = {}
+    given: dict[str, OptionText] = {}
     words = deque(argv)
     while words:
         word = words.popleft()
@@ -140,7 +140,7 @@ def split(argv: Sequence[str]) -> tuple[dict[str, Statement], tuple[str, ...]]:
         text = attached if equals else _value_after(spelled, option, words)
         if option.name == COMPLETION:
             raise CompletionRequested(str(option.parse(text)))
-        given[option.name] = Statement(text, spelled)
+        given[option.name] = OptionText(text, spelled)
     return given, ()
 
 
@@ -236,7 +236,7 @@ def _count_workers(
 
     found = accelerators.count(cast(accelerators.Kind, wanted), environ)
     values["nproc-per-node"] = found.number
-    if detected.said["nproc-per-node"].level is not Level.DETECTED:
+    if detected.options["nproc-per-node"].level is not Precedence.DETECTED:
         return (f"--nproc-per-node {wanted}: {found.explanation}",)
     if found.kind == "cpu":
         values["nproc-per-node"] = 1

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from holdfast.cli import options
-from holdfast.cli import said as saying
+from holdfast.cli import option_sources, options
 from holdfast.cli.detection import Detected, line_about, statement
 from holdfast.cli.verbs import say_mistake
 from holdfast.core.policy.config import JobConfig, Program
@@ -71,7 +70,7 @@ def where(words: list[str]) -> int:
 def _show(words: list[str], *, as_json: bool) -> int:
     given, _ = options.split(words)
     detected = options.listen(given, os.environ, words)
-    values = saying.parse(detected.said)
+    values = option_sources.parse(detected.options)
     parsed = options.configure(detected, values, _NOTHING, os.environ)
     place = _place(detected, parsed.config)
     if as_json:
@@ -124,7 +123,7 @@ def _value(detected: Detected, config: JobConfig, option: str) -> Origin:
         "rdzv-endpoint": config.rendezvous.endpoint if several else None,
         "rdzv-id": config.run_id if several else None,
     }[option]
-    said = statement(detected.said, option)
-    if said is None or value is None:
+    text = statement(detected.options, option)
+    if text is None or value is None:
         return Origin(value, "" if value is None else _DEFAULT)
-    return Origin(value, said.source)
+    return Origin(value, text.source)
