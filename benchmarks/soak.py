@@ -21,14 +21,14 @@ from pathlib import Path
 import msgspec
 
 from holdfast.admin.client import AdminClient
-from holdfast.cli import trial
+from holdfast.cli import chaos_demo
 from holdfast.cli.chaos import seconds
+from holdfast.cli.demo_job import DemoProgram
+from holdfast.cli.fault_injection import FaultSchedule, InjectionLines
 from holdfast.cli.overview_page import duration
-from holdfast.cli.trial_job import TrialProgram
-from holdfast.cli.weather import DrawnStorm, StormLines
 from holdfast.core.policy.storms import HarmRate, storm
 
-STORM = (
+FAULTS = (
     HarmRate("kill worker", 40.0),
     HarmRate("pause worker", 240.0, 1.0),
     HarmRate("kill node", 240.0),
@@ -41,7 +41,7 @@ FILE = Path(__file__).parent / "programs" / "added_up.py"
 GOAL = 0.97
 
 
-class NotingLoad(StormLines):
+class NotingLoad(InjectionLines):
     """Says what happens, and notes how busy the machine is meanwhile."""
 
     def __init__(self) -> None:
@@ -61,11 +61,11 @@ def main(words: list[str]) -> int:
     length_s, dice = seconds(asked.length), random.Random(asked.seed)
     folder = Path(asked.out)
     print(f"a soak of {duration(length_s)}, seed {asked.seed}", flush=True)
-    drawn = DrawnStorm(storm(STORM, length_s, dice), length_s, dice)
+    schedule = FaultSchedule(storm(FAULTS, length_s, dice), length_s, dice)
     view = NotingLoad()
-    result = trial.run(TrialProgram(FILE, NODES, WORKERS), drawn, view)
+    result = chaos_demo.run(DemoProgram(FILE, NODES, WORKERS), schedule, view)
     goodput = result.report.ledger.goodput or 0.0
-    text = f"{trial.render(result)}{view.words()}goal: goodput of at least {GOAL:.0%}: "
+    text = f"{chaos_demo.render(result)}{view.words()}goal: goodput of at least {GOAL:.0%}: "
     text += "reached\n" if goodput >= GOAL else "missed\n"
     print(text, end="", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _numbers(result: trial.TrialResult) -> dict[str, object]:
+def _numbers(result: chaos_demo.DemoResult) -> dict[str, object]:
     book, told = result.report.ledger, result.told
     return {
         "seconds": book.end - book.start,
@@ -92,7 +92,7 @@ def _numbers(result: trial.TrialResult) -> dict[str, object]:
             {"reason": one.reason, "parts_s": one.parts_s, "steps_lost": one.steps_lost}
             for one in book.incidents
         ],
-        "strokes": told.strokes,
+        "strokes": told.faults,
         "recoveries_s": told.recoveries_s,
         "started_again": result.started_again,
         "is_right": result.is_right,

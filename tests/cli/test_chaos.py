@@ -47,7 +47,7 @@ def start(tmp_path: Path, holdfast: Path) -> Iterator[Callable[..., None]]:
         job.wait()
 
 
-def test_a_storm_strikes_and_the_job_gets_over_it(
+def test_faults_are_injected_and_the_job_recovers(
     start: Callable[..., None], run_holdfast: Run
 ) -> None:
     start("--allow-chaos")
@@ -60,7 +60,7 @@ def test_a_storm_strikes_and_the_job_gets_over_it(
     until(lambda: "recovered in" in run_holdfast("events", NAME).stdout, "it recovered")
 
 
-def test_a_worker_that_a_storm_pauses_stands_still_and_goes_on(
+def test_a_worker_that_is_paused_stalls_and_continues(
     start: Callable[..., None], run_holdfast: Run, holdfast: Path, tmp_path: Path
 ) -> None:
     start("--allow-chaos")
@@ -102,7 +102,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         seconds(text)
 
 
-def test_a_storm_of_nothing_is_refused(call_holdfast: Run) -> None:
+def test_at_least_one_fault_has_to_be_chosen(call_holdfast: Run) -> None:
     told = call_holdfast("chaos", NAME)
     assert (told.returncode, told.stderr.splitlines()[0]) == (
         2,
@@ -110,7 +110,9 @@ def test_a_storm_of_nothing_is_refused(call_holdfast: Run) -> None:
     )
 
 
-def test_a_demo_makes_a_job_harms_it_and_leaves_nothing(run_holdfast: Run, tmp_path: Path) -> None:
+def test_a_demo_runs_a_job_injects_faults_and_leaves_nothing(
+    run_holdfast: Run, tmp_path: Path
+) -> None:
     storm = ("--kill-worker", "2s", "--kill-node", "4s", "--for", "7s", "--seed", "2")
     told = run_holdfast("chaos", "--demo", *storm, timeout=300, env={"TMPDIR": str(tmp_path)})
     assert told.returncode == 0, told.stdout + told.stderr

@@ -6,10 +6,10 @@ import random
 import re
 from pathlib import Path
 
+from holdfast.cli.fault_injection import FaultInjector, FaultSchedule, InjectionLines, summary
 from holdfast.cli.job_connection import FINDING, connect, job_arguments, take_values
 from holdfast.cli.overview_page import duration
 from holdfast.cli.verbs import verb
-from holdfast.cli.weather import DrawnStorm, StormLines, Weather, summary
 from holdfast.core.policy.storms import HarmRate, storm
 from holdfast.core.policy.texts import whole_number
 from holdfast.core.protocol import exit_status
@@ -67,25 +67,25 @@ def chaos(words: list[str]) -> int:
     seed = whole_number(0)(_last(values["--seed"], str(random.SystemRandom().randrange(10**6))))
     dice = random.Random(seed)
     print(f"a storm of {duration(length_s)}, seed {seed}", flush=True)
-    drawn = DrawnStorm(storm(rates, length_s, dice), length_s, dice)
+    schedule = FaultSchedule(storm(rates, length_s, dice), length_s, dice)
     if is_demo:
-        return _demo(request.name, drawn)
+        return _demo(request.name, schedule)
     with connect(request) as job:
-        weather = Weather(job, StormLines())
-        settled = weather.blow(drawn)
-    print(f"\n{summary(weather.told)}")
+        injector = FaultInjector(job, InjectionLines())
+        settled = injector.inject(schedule)
+    print(f"\n{summary(injector.told)}")
     return exit_status.SUCCEEDED if settled else exit_status.FAILED
 
 
-def _demo(name: str, drawn: DrawnStorm) -> int:
+def _demo(name: str, schedule: FaultSchedule) -> int:
     if name:
         raise UsageError(f"--demo has a job of its own, not {name!r}", "leave the name out")
-    from holdfast.cli import trial, trial_program
-    from holdfast.cli.trial_job import TrialProgram
+    from holdfast.cli import chaos_demo, demo_program
+    from holdfast.cli.demo_job import DemoProgram
 
-    program = TrialProgram(Path(trial_program.__file__))
-    result = trial.run(program, drawn)
-    print(trial.render(result), end="", flush=True)
+    program = DemoProgram(Path(demo_program.__file__))
+    result = chaos_demo.run(program, schedule)
+    print(chaos_demo.render(result), end="", flush=True)
     return exit_status.SUCCEEDED if result.is_well else exit_status.FAILED
 
 

@@ -18,19 +18,19 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.admin.client import AdminClient, AdminError
-from holdfast.cli.job_connection import connect, job_arguments
-from holdfast.cli.overview_page import render as render_overview
-from holdfast.cli.status import Screen, look
-from holdfast.cli.trial_job import TrialJob, TrialProgram
-from holdfast.cli.weather import (
-    DrawnStorm,
-    StormLines,
-    StormTold,
-    StormView,
-    Weather,
+from holdfast.cli.demo_job import DemoJob, DemoProgram
+from holdfast.cli.fault_injection import (
+    FaultInjector,
+    FaultSchedule,
+    InjectedFaults,
+    InjectionLines,
+    InjectionView,
     counted,
     summary,
 )
+from holdfast.cli.job_connection import connect, job_arguments
+from holdfast.cli.overview_page import render as render_overview
+from holdfast.cli.status import Screen, look
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.questions import JobAsked, JobTold
 from holdfast.observe.job_report import JobReport
@@ -41,10 +41,10 @@ LINES_SHOWN = 8
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class TrialResult(Struct, frozen=True):
+class DemoResult(Struct, frozen=True):
     """What came of it."""
 
-    told: StormTold
+    told: InjectedFaults
     report: JobReport
     started_again: int
     """Agents that were killed, and started again."""
@@ -77,25 +77,27 @@ class ScreenView:
         self._screen.draw("\n".join([page, "", "the storm", *(f"  {one}" for one in self._lines)]))
 
 
-def run(program: TrialProgram, storm: DrawnStorm, view: StormView | None = None) -> TrialResult:
+def run(
+    program: DemoProgram, schedule: FaultSchedule, view: InjectionView | None = None
+) -> DemoResult:
     """Run it, in a folder that is removed afterwards; told on the screen, unless there is a view.
 
     Raises `HoldfastError`, `KeyboardInterrupt`; nothing is left of it then, either.
     """
     folder = Path(tempfile.mkdtemp(prefix="holdfast-trial-"))
-    job = TrialJob(program, folder)
+    job = DemoJob(program, folder)
     left: list[str] = []
     try:
         with _ended_by_signals():
             try:
                 job.start()
-                told, runs_on = _under(storm, job, view)
+                told, runs_on = _under(schedule, job, view)
                 is_right = job.finish()
             except KeyboardInterrupt:
                 print("\nending it", flush=True)
                 raise
             finally:
-                with _deaf():
+                with _signals_ignored():
                     left = job.close()
                 if left:
                     print(f"left behind: {'; '.join(left)}", file=sys.stderr)
@@ -105,7 +107,7 @@ def run(program: TrialProgram, storm: DrawnStorm, view: StormView | None = None)
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
+def _signals_ignored() -> Iterator[None]:
     """It is ending already, within seconds: a second Ctrl-C changes nothing."""
     with _handled(signal.SIG_IGN):
         yield
@@ -132,21 +134,25 @@ def _handled(handler: Callable[[int, object], None] | signal.Handlers) -> Iterat
             signal.signal(number, former)
 
 
-def _under(storm: DrawnStorm, job: TrialJob, view: StormView | None) -> tuple[StormTold, bool]:
+def _under(
+    schedule: FaultSchedule, job: DemoJob, view: InjectionView | None
+) -> tuple[InjectedFaults, bool]:
     with _first_step(job) as client:
         if view is not None or not sys.stdout.isatty():
-            return _blown(client, storm, view or StormLines())
+            return _injected(client, schedule, view or InjectionLines())
         with Screen() as screen:
-            return _blown(client, storm, ScreenView(screen))
+            return _injected(client, schedule, ScreenView(screen))
 
 
-def _blown(client: AdminClient, storm: DrawnStorm, view: StormView) -> tuple[StormTold, bool]:
-    weather = Weather(client, view)
-    runs_on = weather.blow(storm)
-    return weather.told, runs_on
+def _injected(
+    client: AdminClient, schedule: FaultSchedule, view: InjectionView
+) -> tuple[InjectedFaults, bool]:
+    injector = FaultInjector(client, view)
+    runs_on = injector.inject(schedule)
+    return injector.told, runs_on
 
 
-def _first_step(job: TrialJob) -> AdminClient:
+def _first_step(job: DemoJob) -> AdminClient:
     """A visit to the job, once it steps. Raises `HoldfastError` where it never does."""
     program, until = job.program, time.monotonic() + START_S
     workers = counted(program.workers, "worker", "workers")
@@ -154,7 +160,7 @@ def _first_step(job: TrialJob) -> AdminClient:
     why: HoldfastError = AdminError("the job did not come to its first step")
     while time.monotonic() < until and len(job.statuses) < program.nodes:
         try:
-            client = connect(job_arguments(job.place, ()))
+            client = connect(job_arguments(job.connect_options, ()))
         except HoldfastError as error:
             why = error
             time.sleep(0.2)  # Nobody listens there yet, and nobody could tell when one does.
@@ -175,8 +181,8 @@ def _steps(client: AdminClient, until: float) -> bool:
 
 
 def _result(
-    job: TrialJob, told: StormTold, ended: tuple[bool, bool], left: list[str]
-) -> TrialResult:
+    job: DemoJob, told: InjectedFaults, ended: tuple[bool, bool], left: list[str]
+) -> DemoResult:
     from holdfast.cli.finding_runs import find_run
     from holdfast.observe import job_report
     from holdfast.observe.journal import read
@@ -186,16 +192,16 @@ def _result(
     said = job.tail(lines=1000).splitlines()
     proofs = [line for line in said if line.endswith("exactly what they must")]
     proof = proofs[-1].partition("]: ")[2] or proofs[-1] if proofs else job.tail()
-    return TrialResult(told, report, job.started_again, *ended, proof, tuple(left))
+    return DemoResult(told, report, job.started_again, *ended, proof, tuple(left))
 
 
-def render(result: TrialResult) -> str:
+def render(result: DemoResult) -> str:
     """The report on a trial, as text."""
     from holdfast.observe.report_text import render_time
 
-    strokes = ", ".join(f"{count} × {what}" for what, count in result.told.strokes.items())
+    faults = ", ".join(f"{count} × {what}" for what, count in result.told.faults.items())
     goodput = result.report.ledger.goodput or 0.0
-    lines = ["", summary(result.told), f"  {strokes or 'none'}", ""]
+    lines = ["", summary(result.told), f"  {faults or 'none'}", ""]
     lines += ["Where the time went", *render_time(result.report.ledger), ""]
     incidents = counted(len(result.report.ledger.incidents), "incident", "incidents")
     lines.append(f"goodput {goodput:.1%}, {incidents}")

@@ -35,7 +35,7 @@ GONE_S = 10.0
 """How long what an agent started may outlive it: a spawner reaps what is left."""
 
 
-class TrialProgram(Struct, frozen=True):
+class DemoProgram(Struct, frozen=True):
     """What the workers run, and on how many."""
 
     file: Path
@@ -44,10 +44,10 @@ class TrialProgram(Struct, frozen=True):
     options: tuple[str, ...] = ()
 
 
-class TrialJob:
+class DemoJob:
     """Agents of one job; `close` ends all of it, in whatever state it is."""
 
-    def __init__(self, program: TrialProgram, folder: Path) -> None:
+    def __init__(self, program: DemoProgram, folder: Path) -> None:
         self.program, self.folder = program, folder
         self.run_id = f"trial-{os.getpid()}"
         self.token_file = folder / "token"
@@ -60,7 +60,7 @@ class TrialJob:
         self._keepers: list[threading.Thread] = []
 
     @property
-    def place(self) -> tuple[str, ...]:
+    def connect_options(self) -> tuple[str, ...]:
         """The options by which the job is found."""
         endpoint = f"--rdzv-endpoint=127.0.0.1:{self._port.number}"
         return endpoint, f"--rdzv-id={self.run_id}", f"--token-file={self.token_file}"
@@ -92,7 +92,7 @@ class TrialJob:
         program, folder = self.program, self.folder
         least = max(1, program.nodes - 1)
         command = [
-            *(sys.executable, "-m", "holdfast", "run", *self.place, "--allow-chaos"),
+            *(sys.executable, "-m", "holdfast", "run", *self.connect_options, "--allow-chaos"),
             *("-n", str(program.workers), "--nnodes", f"{least}:{program.nodes}"),
             *("--max-restarts", "100000", "--quarantine-after", "0"),
             *("--log-dir", str(folder / "logs"), "--snapshot-dir", str(folder / "temporary")),

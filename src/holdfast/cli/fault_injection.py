@@ -1,7 +1,7 @@
 """A storm over a job: what strikes it, when its time has come, and what comes of it.
 
-Used on a job that runs (`holdfast chaos JOB`) and on one that is made for it (`cli.trial`). Which
-harm comes when is drawn before (`core.policy.storms`), and nodes do it to themselves.
+Used on a job that runs (`holdfast chaos JOB`) and on one that is made for it (`cli.chaos_demo`).
+Which harm comes when is drawn before (`core.policy.storms`), and nodes do it to themselves.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ SETTLE_S = 20.0
 LOOK_EVERY_S = 1.0
 
 
-class StormTold(Struct):
+class InjectedFaults(Struct):
     """What was done so far, and what came of it."""
 
-    strokes: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
     """How many there were of each kind."""
-    missed: int = 0
+    without_target: int = 0
     """Strokes that found nobody to strike."""
     recoveries_s: list[float] = field(default_factory=list)
     last_event: int = 0
 
 
-class DrawnStorm(Struct, frozen=True):
+class FaultSchedule(Struct, frozen=True):
     """A storm that was drawn."""
 
-    strokes: Sequence[Stroke]
+    faults: Sequence[Stroke]
     length_s: float
     dice: random.Random
 
 
-class StormView(Protocol):
+class InjectionView(Protocol):
     """Where it is told."""
 
     def say(self, text: str) -> None: ...
@@ -59,7 +59,7 @@ class StormView(Protocol):
         """A second has passed, or something has happened."""
 
 
-class StormLines:
+class InjectionLines:
     """One line after the other."""
 
     def say(self, text: str) -> None:
@@ -69,22 +69,22 @@ class StormLines:
         pass
 
 
-class Weather:
+class FaultInjector:
     """One storm over one job."""
 
-    def __init__(self, job: AdminClient, view: StormView) -> None:
+    def __init__(self, job: AdminClient, view: InjectionView) -> None:
         self._job, self._view = job, view
         self._dice = random.Random(0)
-        self.told = StormTold()
+        self.told = InjectedFaults()
 
-    def blow(self, storm: DrawnStorm) -> bool:
+    def inject(self, schedule: FaultSchedule) -> bool:
         """All of it; whether the job runs afterwards. Raises `AdminError`."""
         *_, (_, self.told.last_event) = [(None, 0), *events_after(self._job, 0)]
-        self._dice, began = storm.dice, time.monotonic()
-        for stroke in storm.strokes:
-            self._wait(began + stroke.at_s)
-            self._strike(stroke)
-        self._wait(began + storm.length_s)
+        self._dice, began = schedule.dice, time.monotonic()
+        for fault in schedule.faults:
+            self._wait(began + fault.at_s)
+            self._inject(fault)
+        self._wait(began + schedule.length_s)
         return self._settle()
 
     def _wait(self, until: float) -> None:
@@ -92,31 +92,31 @@ class Weather:
             self._job.pause(min(left_s, LOOK_EVERY_S))
             self._watch()
 
-    def _strike(self, stroke: Stroke) -> None:
-        victim = self._victim(stroke.rate.what)
-        if victim is None:
-            self.told.missed += 1
+    def _inject(self, fault: Stroke) -> None:
+        target = self._target(fault.rate.what)
+        if target is None:
+            self.told.without_target += 1
             return
-        node, rank = victim
-        wanted = HarmWanted(stroke.rate.what, rank, stroke.rate.seconds)
+        node, rank = target
+        wanted = HarmWanted(fault.rate.what, rank, fault.rate.seconds)
         for _, answer in self._job.ask(wanted, "some", (node,)):
             if isinstance(answer, NotKnown):
                 self._is_refused(answer.reason)
                 return
         if self._job.missing:
-            self.told.missed += 1
+            self.told.without_target += 1
             return
-        self.told.strokes[stroke.rate.what] = self.told.strokes.get(stroke.rate.what, 0) + 1
-        whom = f"rank {rank} on {node}" if rank is not None else node
-        self._say(f"{stroke.rate.what}: {whom}")
+        self.told.faults[fault.rate.what] = self.told.faults.get(fault.rate.what, 0) + 1
+        target_name = f"rank {rank} on {node}" if rank is not None else node
+        self._say(f"{fault.rate.what}: {target_name}")
 
     def _is_refused(self, reason: str) -> None:
         """By a job without leave for it; later ones may have come too late for that worker."""
-        if not self.told.strokes:
+        if not self.told.faults:
             raise AdminError(reason)
-        self.told.missed += 1
+        self.told.without_target += 1
 
-    def _victim(self, what: Harm) -> tuple[str, int | None] | None:
+    def _target(self, what: Harm) -> tuple[str, int | None] | None:
         """Somebody who is there now; None where nobody is to be had."""
         if what == "kill node":
             told = self._job.ask_coordinator(JobAsked())
@@ -158,13 +158,13 @@ def counted(number: int, one: str, several: str) -> str:
     return f"{number} {one if number == 1 else several}"
 
 
-def summary(told: StormTold) -> str:
+def summary(told: InjectedFaults) -> str:
     """What was done, and how long it took the job to step again."""
     found = sorted(told.recoveries_s)
-    strokes = counted(sum(told.strokes.values()), "stroke", "strokes")
-    lines = [f"the storm is over: {strokes}, {counted(len(found), 'recovery', 'recoveries')}"]
-    if told.missed:
-        lines.append(f"  {told.missed} found nobody to strike")
+    faults = counted(sum(told.faults.values()), "stroke", "strokes")
+    lines = [f"the storm is over: {faults}, {counted(len(found), 'recovery', 'recoveries')}"]
+    if told.without_target:
+        lines.append(f"  {told.without_target} found nobody to strike")
     if found:
         middle, worst = found[len(found) // 2], found[-1]
         lines.append(
