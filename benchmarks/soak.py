@@ -25,7 +25,7 @@ from holdfast.cli import chaos_demo
 from holdfast.cli.chaos import seconds
 from holdfast.cli.demo_job import DemoProgram
 from holdfast.cli.fault_injection import FaultSchedule, InjectionLines
-from holdfast.cli.overview_page import duration
+from holdfast.cli.status_view import duration
 from holdfast.core.policy.storms import HarmRate, storm
 
 FAULTS = (

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.cli import moments
+from holdfast.cli import time_arguments
 from holdfast.core.protocol.errors import UsageError
 from holdfast.observe.causes import in_words
 from holdfast.observe.journal import JournalHeader, Step
@@ -185,12 +185,12 @@ def test_a_file_that_is_no_journal_and_a_folder_without_one(
 def test_a_time_of_the_day_is_the_last_one_within_the_job() -> None:
     noon = time.mktime((2026, 11, 16, 12, 0, 0, 0, 0, -1))
     two_days = (noon, noon + 2 * 86400)
-    assert moments.around("13:00", *two_days)[1] == noon + 86400 + 3600
-    assert moments.around("11:00", *two_days)[1] == noon + 2 * 86400 - 3600
-    assert moments.around("2026-11-16 13:00", *two_days)[1] == noon + 3600
-    assert moments.since("2h", *two_days) == noon + 2 * 86400 - 7200
+    assert time_arguments.around("13:00", *two_days)[1] == noon + 86400 + 3600
+    assert time_arguments.around("11:00", *two_days)[1] == noon + 2 * 86400 - 3600
+    assert time_arguments.around("2026-11-16 13:00", *two_days)[1] == noon + 3600
+    assert time_arguments.since("2h", *two_days) == noon + 2 * 86400 - 7200
     with pytest.raises(UsageError):
-        moments.around("14:00", noon, noon + 60)
+        time_arguments.around("14:00", noon, noon + 60)
 
 
 FORGED = "holdfast: the job succeeded"

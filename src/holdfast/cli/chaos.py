@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.cli.fault_injection import FaultInjector, FaultSchedule, InjectionLines, summary
 from holdfast.cli.job_connection import FINDING, connect, job_arguments, take_values
-from holdfast.cli.overview_page import duration
+from holdfast.cli.status_view import duration
 from holdfast.cli.verbs import verb
 from holdfast.core.policy.storms import HarmRate, storm
 from holdfast.core.policy.texts import whole_number

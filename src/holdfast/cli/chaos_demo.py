@@ -29,8 +29,8 @@ from holdfast.cli.fault_injection import (
     summary,
 )
 from holdfast.cli.job_connection import connect, job_arguments
-from holdfast.cli.overview_page import render as render_overview
 from holdfast.cli.status import Screen, look
+from holdfast.cli.status_view import render as render_status
 from holdfast.core.protocol.errors import HoldfastError
 from holdfast.core.protocol.questions import JobAsked, JobTold
 from holdfast.observe.job_report import JobReport
@@ -73,7 +73,7 @@ class ScreenView:
         self._lines.append(text)
 
     def refresh(self, job: AdminClient) -> None:
-        page = render_overview(look(job)).rstrip("\n")
+        page = render_status(look(job)).rstrip("\n")
         self._screen.draw("\n".join([page, "", "the storm", *(f"  {one}" for one in self._lines)]))
 
 
@@ -183,11 +183,11 @@ def _steps(client: AdminClient, until: float) -> bool:
 def _result(
     job: DemoJob, told: InjectedFaults, ended: tuple[bool, bool], left: list[str]
 ) -> DemoResult:
-    from holdfast.cli.finding_runs import find_run
+    from holdfast.cli.journal_search import find_journals
     from holdfast.observe import job_report
     from holdfast.observe.journal import read
 
-    found = find_run([str(job.folder / "logs")])
+    found = find_journals([str(job.folder / "logs")])
     report = job_report.report([read(path) for path in found.journals])
     said = job.tail(lines=1000).splitlines()
     proofs = [line for line in said if line.endswith("exactly what they must")]

@@ -32,16 +32,16 @@ PORT_MOST = 65535
 
 @verb(HELP)
 def dashboard(words: list[str]) -> None:
-    places, port = _parse(words)
-    link = _running(places) if port is None else ""
+    paths, port = _parse(words)
+    link = _running(paths) if port is None else ""
     if link:
         print(link)
     else:
-        _serve(places, port or 0)
+        _serve(paths, port or 0)
 
 
 def _parse(words: list[str]) -> tuple[list[str], int | None]:
-    places, port = [], None
+    paths, port = [], None
     rest = iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
@@ -53,17 +53,17 @@ def _parse(words: list[str]) -> tuple[list[str], int | None]:
         elif word.startswith("-"):
             raise UsageError(f"there is no option {word}", "`holdfast dashboard --help` shows them")
         else:
-            places.append(word)
-    return places, port
+            paths.append(word)
+    return paths, port
 
 
-def _running(places: list[str]) -> str:
+def _running(paths: list[str]) -> str:
     """The link of a job that runs here, if one of that name does."""
-    if len(places) > 1 or any("/" in place for place in places):
+    if len(paths) > 1 or any("/" in path for path in paths):
         return ""
     from holdfast.admin.client import local_agents
 
-    wanted = places[0] if places else ""
+    wanted = paths[0] if paths else ""
     agents = local_agents(wanted)
     if not agents:
         return ""
@@ -93,12 +93,12 @@ def _link(agent: LocalAgent) -> str:
     return ""
 
 
-def _serve(places: list[str], port: int) -> None:
-    from holdfast.cli.finding_runs import find_last_run, find_run
+def _serve(paths: list[str], port: int) -> None:
+    from holdfast.cli.journal_search import find_journals, find_last_journals
     from holdfast.dashboard.serving import serve_journals
     from holdfast.observe.journal import read
 
-    found = find_run(places) if places else find_last_run()
+    found = find_journals(paths) if paths else find_last_journals()
     if found is None:
         print("holdfast: no job has left a journal here: drop some onto the page", file=sys.stderr)
     for note in found.notes if found else ():

@@ -73,11 +73,11 @@ def _parse(words: list[str]) -> _ReportWanted:
 
 
 def _show(asked: _ReportWanted) -> None:
-    from holdfast.cli.finding_runs import find_run
+    from holdfast.cli.journal_search import find_journals
     from holdfast.observe import job_report
     from holdfast.observe.journal import read
 
-    found = find_run(asked.places)
+    found = find_journals(asked.places)
     for note in found.notes:
         print(f"holdfast: {clean(note)}", file=sys.stderr)
     whole = job_report.report([read(path) for path in found.journals])
@@ -96,16 +96,16 @@ def _show(asked: _ReportWanted) -> None:
 
 def _within(whole: JobReport, asked: _ReportWanted) -> tuple[JobReport, str]:
     """The part that was asked for, and what is to be said of it first."""
-    from holdfast.cli import moments
+    from holdfast.cli import time_arguments
     from holdfast.observe import job_report
     from holdfast.observe.report_text import moment
 
     if asked.since:
-        start = moments.since(asked.since, whole.start, whole.end)
+        start = time_arguments.since(asked.since, whole.start, whole.end)
         return job_report.within(whole, start, whole.end), ""
     if not asked.at:
         return whole, ""
-    start, then, end = moments.around(asked.at, whole.start, whole.end)
+    start, then, end = time_arguments.around(asked.at, whole.start, whole.end)
     then = min(max(then, whole.start), whole.end)
     segment, about = job_report.segment_at(whole.ledger, then), ""
     if segment is not None:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.admin.client import AdminClient, AdminError
 from holdfast.cli.job_connection import FINDING, connect, job_arguments
-from holdfast.cli.overview_page import Overview, line, render
+from holdfast.cli.status_view import Overview, line, render
 from holdfast.cli.verbs import verb
 from holdfast.core.protocol.errors import UsageError
 from holdfast.core.protocol.questions import (

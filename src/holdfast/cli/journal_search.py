@@ -28,7 +28,7 @@ DEPTH = 4
 NAMED = 5
 
 
-class FoundRun(Struct, frozen=True):
+class FoundJournals(Struct, frozen=True):
     """The journals of one job, one for each node."""
 
     journals: list[Path]
@@ -49,51 +49,51 @@ class _FirstLine(Struct):
     clock: dict[str, float] | None = None
 
 
-def find_run(places: list[str]) -> FoundRun:
+def find_journals(paths: list[str]) -> FoundJournals:
     """The job that is meant. Raises `UsageError` where there is none."""
-    if not places:
-        last = find_last_run()
+    if not paths:
+        last = find_last_journals()
         if last is None:
             raise UsageError(
                 "there is no journal where logs go by default",
                 "name a journal, or the folder that was given as --log-dir",
             )
         return last
-    found = [one for place in places for one in _of_place(place)]
+    found = [one for path_or_run in paths for one in _of_path_or_run(path_or_run)]
     return _last_job(found)
 
 
-def find_last_run() -> FoundRun | None:
+def find_last_journals() -> FoundJournals | None:
     """The last job on this machine, if one has left a journal where logs go by default."""
-    found = list(_candidates(_default_places()))
+    found = list(_candidates(_default_folders()))
     return _last_job(found) if found else None
 
 
-def _of_place(place: str) -> list[_Candidate]:
-    path = Path(place)
+def _of_path_or_run(path_or_run: str) -> list[_Candidate]:
+    path = Path(path_or_run)
     if path.is_dir():
         found = list(_candidates([path]))
         if not found:
             raise UsageError(
-                f"there is no journal in {place}", "a job's log folder has a journal.jsonl"
+                f"there is no journal in {path_or_run}", "a job's log folder has a journal.jsonl"
             )
         return found
-    if path.exists() or "/" in place:
+    if path.exists() or "/" in path_or_run:
         if not path.exists():
-            raise UsageError(f"there is no {place}", "name a journal, a log folder or a run")
+            raise UsageError(f"there is no {path_or_run}", "name a journal, a log folder or a run")
         return [_candidate(path) or _Candidate(path, "", 0.0, 0.0)]
-    known = list(_candidates(_default_places()))
-    named = [one for one in known if one.job == place]
+    known = list(_candidates(_default_folders()))
+    named = [one for one in known if one.job == path_or_run]
     if not named:
         others = ", ".join(_names(known)) or "none"
         raise UsageError(
-            f"no run called {place!r} has left a journal where logs go by default",
+            f"no run called {path_or_run!r} has left a journal where logs go by default",
             f"there are: {others}; for another place, name its folder",
         )
     return named
 
 
-def _default_places() -> list[Path]:
+def _default_folders() -> list[Path]:
     return [
         folder
         for parent in temporary_folders()
@@ -145,7 +145,7 @@ def _names(found: Iterable[_Candidate]) -> list[str]:
     return [*names[:NAMED], "…"] if len(names) > NAMED else names
 
 
-def _last_job(found: list[_Candidate]) -> FoundRun:
+def _last_job(found: list[_Candidate]) -> FoundJournals:
     last = max(found, key=lambda one: one.end)
     together, start = [last], last.start
     for one in sorted(found, key=lambda one: -one.end):
@@ -157,4 +157,4 @@ def _last_job(found: list[_Candidate]) -> FoundRun:
     if others:
         names = ", ".join(_names(others))
         notes.append(f"this is {last.job}, the last of several jobs; the others: {names}")
-    return FoundRun(sorted({one.path for one in together}), notes)
+    return FoundJournals(sorted({one.path for one in together}), notes)

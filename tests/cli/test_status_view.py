@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.cli.overview_page import Overview, duration, render, size
+from holdfast.cli.status_view import Overview, duration, render, size
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.questions import (
     GoodputTold,
