@@ -10,8 +10,8 @@ from tests.browser.looking import Browser
 from tests.browser.made_up_site import MadeUpSite
 from tests.dashboard.made_up import MadeUpJob
 
+from holdfast.dashboard.page_state import PageState
 from holdfast.dashboard.serving import journal_site
-from holdfast.dashboard.shown import Shown
 from holdfast.testing import make_plan, simulate
 
 DROP = """
@@ -25,7 +25,7 @@ for (const kind of ['dragenter', 'drop']) document.body.dispatchEvent(
 @pytest.fixture
 def site() -> Iterator[MadeUpSite]:
     """What `holdfast dashboard` serves where no job has left a journal."""
-    one = MadeUpSite(MadeUpJob(), lambda loop, guard: journal_site(loop, Shown(), guard))
+    one = MadeUpSite(MadeUpJob(), lambda loop, guard: journal_site(loop, PageState(), guard))
     yield one
     one.close()
 

@@ -36,7 +36,7 @@ from holdfast.core.protocol.questions import (
     UnderWay,
     pack,
 )
-from holdfast.dashboard.source import Asking, Whom
+from holdfast.dashboard.source import PendingRequest, Recipients
 from holdfast.observe.story import StoryEvent
 
 PAGE = 2000
@@ -55,7 +55,7 @@ class MadeUpJob:
         self.coordinator = "n0"
         self.events: list[StoryEvent] = []
         self.asked: list[Question] = []
-        self.waiting: list[tuple[EventsAsked, Asking]] = []
+        self.waiting: list[tuple[EventsAsked, PendingRequest]] = []
         self.stacks: dict[str, StacksTold] = {}
         self.dashboards: dict[str, DashboardTold] = {}
         self._random = random.Random(seed)
@@ -65,29 +65,29 @@ class MadeUpJob:
         """These happened just now."""
         self.events += events
         waiting, self.waiting = self.waiting, []
-        for question, asking in waiting:
-            self.ask(question, asking)
+        for question, pending in waiting:
+            self.ask(question, pending)
 
     def ask(
         self,
         question: Question,
-        asking: Asking,
-        of: Whom = "coordinator",
+        pending: PendingRequest,
+        of: Recipients = "coordinator",
         nodes: Sequence[str] = (),
     ) -> None:
         self.asked.append(question)
         if self.refusal:
-            asking.on_settled(SettleQuestion(0, self.refusal))
+            pending.on_settled(SettleQuestion(0, self.refusal))
             return
         if isinstance(question, EventsAsked) and question.after >= len(self.events):
-            self.waiting.append((question, asking))
+            self.waiting.append((question, pending))
             return
         if isinstance(question, LogsAsked) and question.after:
             return  # Nobody writes any more.
         names = [f"n{k}" for k in range(self.nodes)] if of == "all" else list(nodes)
         for name in names if of != "coordinator" else [self.coordinator]:
-            asking.on_answer(0, name, pack(self._answer(question, name)))
-        asking.on_settled(SettleQuestion(0))
+            pending.on_answer(0, name, pack(self._answer(question, name)))
+        pending.on_settled(SettleQuestion(0))
 
     def _answer(self, question: Question, node: str) -> Answer:
         match question:

@@ -11,16 +11,16 @@ from typing import Any
 from tests.dashboard.made_up import MadeUpJob
 from tests.waiting import loop_until
 
-from holdfast.dashboard.guard import Guard
+from holdfast.dashboard.auth import PageAuth
 from holdfast.dashboard.live import live_site
-from holdfast.dashboard.open_pages import ALIVE_S
 from holdfast.dashboard.page_files import read_page
 from holdfast.dashboard.site import Site
+from holdfast.dashboard.subscribers import ALIVE_S
 from holdfast.runtime.loop import EventLoop
 from holdfast.transport.http_server import HttpServer
 
 KEY = "a-key-for-tests"
-SiteOf = Callable[[EventLoop, Guard], Site]
+SiteOf = Callable[[EventLoop, PageAuth], Site]
 
 
 class Served:
@@ -34,9 +34,9 @@ class Served:
         self.problems: list[str] = []
         self._asked: list[Asked] = []
         if site_of is not None:
-            self.site = site_of(self.loop, Guard(KEY))
+            self.site = site_of(self.loop, PageAuth(KEY))
         else:
-            self.site = live_site(self.loop, job, Guard(KEY), read_page(), alive_s)
+            self.site = live_site(self.loop, job, PageAuth(KEY), read_page(), alive_s)
         self.server = HttpServer(self.loop, self.site.routes, self.problems.append)
         self.address = self.server.listen()
 

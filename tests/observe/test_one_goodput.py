@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.dashboard.still import still_shown
+from holdfast.dashboard.static import static_page
 from holdfast.observe.goodput import PARTS, ROUNDS_MOST, RunningLedger, ledger
 from holdfast.observe.job_report import report
 from holdfast.observe.journal import Gap, read
@@ -30,7 +30,7 @@ def test_all_views_of_one_journal_say_the_same(tmp_path: Path) -> None:
             live.marks.feed(header.node, step.at, step)
         samples = counts.samples(taken[-1].at)
         metric = {name: seconds for (name,), seconds in samples["holdfast_time_seconds"].items()}
-        shown = still_shown([(header, steps)]).ledger
+        shown = static_page([(header, steps)]).ledger
         assert shown is not None
         page = {part.name: part.seconds for part in shown.parts}
         told = live.parts_s(taken[-1].at)  # What `GoodputAsked` is answered with.

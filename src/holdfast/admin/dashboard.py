@@ -23,7 +23,7 @@ from holdfast.runtime.loop import Loop
 
 if TYPE_CHECKING:
     from holdfast.dashboard.site import Site
-    from holdfast.dashboard.source import Asking, Whom
+    from holdfast.dashboard.source import PendingRequest, Recipients
     from holdfast.transport.http_model import HttpResponse
     from holdfast.transport.http_server import HttpServer
 
@@ -39,12 +39,12 @@ class AgentSource:
     def ask(
         self,
         question: Question,
-        asking: Asking,
-        of: Whom = "coordinator",
+        pending: PendingRequest,
+        of: Recipients = "coordinator",
         nodes: Sequence[str] = (),
     ) -> None:
-        # It needs no number: each question has its own `Asking`.
-        self._questions.ask(asking, QuestionAsked(0, pack(question), of, tuple(nodes)))
+        # It needs no number: each question has its own `PendingRequest`.
+        self._questions.ask(pending, QuestionAsked(0, pack(question), of, tuple(nodes)))
 
 
 class AgentDashboard:
@@ -60,13 +60,13 @@ class AgentDashboard:
 
     def open(self, settings: DashboardSettings, files: Mapping[str, HttpResponse]) -> None:
         """Listen, and say where. For the loop: all that it needs has been loaded (`load`)."""
-        from holdfast.dashboard.guard import Guard, new_key
+        from holdfast.dashboard.auth import PageAuth, new_key
         from holdfast.dashboard.live import live_site
         from holdfast.transport.http_server import HttpServer
 
         key = new_key()
         names = {self._engine.state.host, os.uname().nodename}
-        self._site = live_site(self._loop, self._source, Guard(key, names), files)
+        self._site = live_site(self._loop, self._source, PageAuth(key, names), files)
         server = HttpServer(self._loop, self._site.routes, self._say)
         try:
             host, port = _listen(server, settings, self._say)

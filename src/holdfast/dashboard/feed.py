@@ -35,8 +35,8 @@ from holdfast.core.protocol.questions import (
     RanksTold,
 )
 from holdfast.dashboard import views
-from holdfast.dashboard.shown import Shown
-from holdfast.dashboard.source import Asking, Source, Whom
+from holdfast.dashboard.page_state import PageState
+from holdfast.dashboard.source import PendingRequest, Recipients, Source
 from holdfast.dashboard.wire import DashboardShown
 from holdfast.observe.story import Key, StoryEvent
 from holdfast.runtime.loop import Clock
@@ -63,7 +63,7 @@ class Feed:
     """What is asked of the job, for as long as somebody watches."""
 
     def __init__(
-        self, clock: Clock, source: Source, shown: Shown, tell: Callable[[], None]
+        self, clock: Clock, source: Source, shown: PageState, tell: Callable[[], None]
     ) -> None:
         """`tell` is called when something of `shown` is new."""
         self._clock, self._source, self._shown, self._tell = clock, source, shown, tell
@@ -96,16 +96,16 @@ class Feed:
         self,
         name: str,
         question: Question,
-        then: Callable[[Asking], None],
-        of: Whom = "coordinator",
+        then: Callable[[PendingRequest], None],
+        of: Recipients = "coordinator",
         nodes: Sequence[str] = (),
     ) -> None:
         """Ask, in place of what was asked or waited for about the same before."""
         if name in self._cancels:
             self._cancels[name]()
-        asking = Asking(then)
-        self._cancels[name] = asking.cancel
-        self._source.ask(question, asking, of, nodes)
+        pending = PendingRequest(then)
+        self._cancels[name] = pending.cancel
+        self._source.ask(question, pending, of, nodes)
 
     # How the job is.
 
@@ -115,7 +115,7 @@ class Feed:
         question = JobAsked(first_node=len(nodes))
         self._ask("job", question, partial(self._on_job, nodes))
 
-    def _on_job(self, nodes: list[NodeOverview], answers: Asking) -> None:
+    def _on_job(self, nodes: list[NodeOverview], answers: PendingRequest) -> None:
         told = answers.only
         if answers.problem or not isinstance(told, JobTold):
             self._shown.trouble = answers.problem or "its answer makes no sense"
@@ -132,7 +132,7 @@ class Feed:
         else:
             self._show(told, nodes, [])
 
-    def _on_ranks(self, told: JobTold, nodes: list[NodeOverview], answers: Asking) -> None:
+    def _on_ranks(self, told: JobTold, nodes: list[NodeOverview], answers: PendingRequest) -> None:
         told_by = {n: one for n, one in answers.by_node.items() if isinstance(one, RanksTold)}
         ranks = [rank for one in told_by.values() for rank in one.ranks]
         self._show(told, views.placed(nodes, told_by), ranks)
@@ -156,7 +156,7 @@ class Feed:
     def _ask_goodput(self) -> None:
         self._ask("goodput", GoodputAsked(), self._on_goodput)
 
-    def _on_goodput(self, answers: Asking) -> None:
+    def _on_goodput(self, answers: PendingRequest) -> None:
         told = answers.only
         if isinstance(told, GoodputTold):
             self._shown.ledger = views.ledger_shown(told.total_s, told.parts_s)
@@ -171,7 +171,7 @@ class Feed:
         some = self._asked_for_dashboards = self._hosts()
         self._ask("dashboards", DashboardAsked(), self._on_dashboards, of="some", nodes=some)
 
-    def _on_dashboards(self, answers: Asking) -> None:
+    def _on_dashboards(self, answers: PendingRequest) -> None:
         self._shown.dashboards = [
             DashboardShown(node, one.url, one.key)
             for node, one in answers.by_node.items()
@@ -196,7 +196,7 @@ class Feed:
         question = EventsAsked(self._heard.get(self._teller, 0), WAIT_MOST_S)
         self._ask("events", question, self._on_events)
 
-    def _on_events(self, answers: Asking) -> None:
+    def _on_events(self, answers: PendingRequest) -> None:
         told = answers.by_node.get(self._teller)
         if not isinstance(told, EventsTold):
             self._later("events", RETRY_S, self._ask_events)

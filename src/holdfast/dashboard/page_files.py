@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.dashboard.guard import SAFE_HEADERS
+from holdfast.dashboard.auth import SAFE_HEADERS
 from holdfast.transport.http_model import HttpResponse
 
 FOLDER = Path(__file__).parent / "page"

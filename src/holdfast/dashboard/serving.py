@@ -8,26 +8,26 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 
-from holdfast.dashboard.dropped import DropBox
-from holdfast.dashboard.guard import Guard, new_key
-from holdfast.dashboard.open_pages import OpenPages
+from holdfast.dashboard.auth import PageAuth, new_key
 from holdfast.dashboard.page_files import read_page
-from holdfast.dashboard.shown import Shown
+from holdfast.dashboard.page_state import PageState
 from holdfast.dashboard.site import Site
-from holdfast.dashboard.still import still_shown
+from holdfast.dashboard.static import static_page
+from holdfast.dashboard.subscribers import Subscribers
+from holdfast.dashboard.uploaded import Uploads
 from holdfast.observe.causes import JournalRead
 from holdfast.runtime.loop import Clock, EventLoop
 from holdfast.transport.http_server import LOOPBACK, HttpServer
 
 
-def journal_site(clock: Clock, shown: Shown, guard: Guard) -> Site:
+def journal_site(clock: Clock, state: PageState, auth: PageAuth) -> Site:
     """All that its server answers. What is shown may be nothing yet."""
-    site = Site(guard, shown, OpenPages(clock, shown, opens_journals=True), read_page())
+    site = Site(auth, state, Subscribers(clock, state, opens_journals=True), read_page())
 
-    def show(name: str, story: Shown) -> None:
-        site.add_story(name, story, OpenPages(clock, story, opens_journals=True))
+    def show(name: str, story: PageState) -> None:
+        site.add_story(name, story, Subscribers(clock, story, opens_journals=True))
 
-    site.add(DropBox(show).routes)
+    site.add(Uploads(show).routes)
     return site
 
 
@@ -38,7 +38,7 @@ def serve_journals(
     loop = EventLoop()
     ended: list[int] = []
     key = new_key()
-    site = journal_site(loop, still_shown(journals) if journals else Shown(), Guard(key))
+    site = journal_site(loop, static_page(journals) if journals else PageState(), PageAuth(key))
     server = HttpServer(loop, site.routes, lambda problem: None)
     try:
         host, taken = server.listen(LOOPBACK, port)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from holdfast.dashboard.guard import SAFE_HEADERS, Guard
-from holdfast.dashboard.open_pages import OpenPages
-from holdfast.dashboard.shown import OpenPage, Shown
+from holdfast.dashboard.auth import SAFE_HEADERS, PageAuth
+from holdfast.dashboard.page_state import PageState, Subscriber
+from holdfast.dashboard.subscribers import Subscribers
 from holdfast.dashboard.wire import JobShown
 from holdfast.transport.http_model import (
     EVENTS,
@@ -32,28 +32,32 @@ class Site:
     """What a dashboard's server answers."""
 
     def __init__(
-        self, guard: Guard, shown: Shown, pages: OpenPages, files: Mapping[str, HttpResponse]
+        self,
+        auth: PageAuth,
+        state: PageState,
+        pages: Subscribers,
+        files: Mapping[str, HttpResponse],
     ) -> None:
         """`files` are those of the page (`page_files.read_page`)."""
-        self._guard, self._shown, self._pages, self._files = guard, shown, pages, files
-        self._stories: dict[str, tuple[Shown, OpenPages]] = {}
+        self._auth, self._state, self._pages, self._files = auth, state, pages, files
+        self._stories: dict[str, tuple[PageState, Subscribers]] = {}
         self.routes = {
-            path: Route(get=self.guarded(self._give_page, open_to_all=True)) for path in files
+            path: Route(get=self.authorized(self._give_page, open_to_all=True)) for path in files
         }
-        self.routes["/api/stream"] = Route(get=self.guarded(self._stream))
+        self.routes["/api/stream"] = Route(get=self.authorized(self._stream))
 
     def add(self, routes: Mapping[str, Route]) -> None:
         """More paths, for those who have the key."""
         for path, route in routes.items():
             self.routes[path] = Route(
-                route.get and self.guarded(route.get),
-                route.post and self.guarded(route.post),
+                route.get and self.authorized(route.get),
+                route.post and self.authorized(route.post),
                 route.body_most,
             )
 
-    def guarded(self, handler: Handler, *, open_to_all: bool = False) -> Handler:
+    def authorized(self, handler: Handler, *, open_to_all: bool = False) -> Handler:
         def handle(request: PageRequest, reply: HttpReply) -> None:
-            refusal = self._guard.refusal(request, open_to_all=open_to_all)
+            refusal = self._auth.refusal(request, open_to_all=open_to_all)
             if refusal is None:
                 handler(request, reply)
             else:
@@ -64,30 +68,30 @@ class Site:
     def _give_page(self, request: PageRequest, reply: HttpReply) -> None:
         reply(self._files[request.path])
 
-    def add_story(self, name: str, shown: Shown, pages: OpenPages) -> None:
+    def add_story(self, name: str, state: PageState, pages: Subscribers) -> None:
         """What else can be looked at here; of too many, the oldest is forgotten."""
-        self._stories[name] = (shown, pages)
+        self._stories[name] = (state, pages)
         if len(self._stories) > STORIES_KEPT:
             _, old = self._stories.pop(next(iter(self._stories)))
             old.close()
 
     def _stream(self, request: PageRequest, reply: HttpReply) -> None:
         name = request.query.get("story", "")
-        told = self._stories.get(name) if name else (self._shown, self._pages)
+        told = self._stories.get(name) if name else (self._state, self._pages)
         if told is None:
             reply(said(404, "these journals are not here any more: open them again"))
             return
-        shown, pages = told
-        page = OpenPage()
+        state, pages = told
+        page = Subscriber()
         begin = HttpResponse(content_type=EVENTS, headers=SAFE_HEADERS)
-        page.stream = reply.stream(begin, lambda: page.tell(shown), lambda: pages.remove(page))
+        page.stream = reply.stream(begin, lambda: page.tell(state), lambda: pages.remove(page))
         if page.stream is not None:
             pages.add(page)
 
     def tell_the_end(self, ended: Callable[[JobShown], JobShown]) -> None:
         """The last that pages hear of a job that was live."""
-        if self._shown.job is not None:
-            self._shown.job = ended(self._shown.job)
+        if self._state.job is not None:
+            self._state.job = ended(self._state.job)
             self._pages.tell()
 
     def close(self) -> None:

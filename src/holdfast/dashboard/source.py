@@ -8,18 +8,18 @@ from typing import Literal, Protocol
 from holdfast.core.protocol.messages import SettleQuestion
 from holdfast.core.protocol.questions import Answer, NotKnown, Question, read_answer
 
-Whom = Literal["coordinator", "all", "some"]
+Recipients = Literal["coordinator", "all", "some"]
 
 
-class Asking:
+class PendingRequest:
     """One question on its way, and all that comes of it: whom `node.questions` tells."""
 
-    def __init__(self, then: Callable[[Asking], None]) -> None:
+    def __init__(self, then: Callable[[PendingRequest], None]) -> None:
         """`then` is called once, when no further answer comes, unless it is cancelled."""
         self.by_node: dict[str, Answer] = {}
         self.missing: tuple[str, ...] = ()
         self._refused = ""
-        self._then: Callable[[Asking], None] | None = then
+        self._then: Callable[[PendingRequest], None] | None = then
 
     @property
     def only(self) -> Answer | None:
@@ -58,9 +58,9 @@ class Source(Protocol):
     def ask(
         self,
         question: Question,
-        asking: Asking,
-        of: Whom = "coordinator",
+        pending: PendingRequest,
+        of: Recipients = "coordinator",
         nodes: Sequence[str] = (),
     ) -> None:
-        """Tell `asking` what comes of it, maybe from within."""
+        """Tell `pending` what comes of it, maybe from within."""
         ...

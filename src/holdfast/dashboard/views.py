@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from holdfast.core.policy.stragglers import slow_ones
 from holdfast.core.protocol.model import Outcome
 from holdfast.core.protocol.questions import JobTold, NodeOverview, RankOverview, RanksTold
-from holdfast.dashboard.desk import ACTIONS
-from holdfast.dashboard.shown import WorkersShown
+from holdfast.dashboard.api import ACTIONS
+from holdfast.dashboard.page_state import WorkersShown
 from holdfast.dashboard.source import Source
 from holdfast.dashboard.wire import (
     WORKER_STATES,

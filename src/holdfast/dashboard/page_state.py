@@ -8,7 +8,7 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from holdfast.dashboard.changes import Column, changed_columns, changed_items
-from holdfast.dashboard.chapters import Chapters
+from holdfast.dashboard.history import RoundHistory
 from holdfast.dashboard.wire import (
     DashboardShown,
     IncidentShown,
@@ -36,14 +36,14 @@ class WorkersShown(Struct, frozen=True):
     """What the numbers of the column `note` mean."""
 
 
-class Shown(Struct):
+class PageState(Struct):
     """Everything that a page shows, as it is now."""
 
     job: JobShown | None = None
     nodes: list[NodeShown] = field(default_factory=list)
     workers: WorkersShown | None = None
     events: list[StoryEvent] = field(default_factory=list)
-    chapters: Chapters = field(default_factory=Chapters)
+    history: RoundHistory = field(default_factory=RoundHistory)
     ledger: LedgerShown | None = None
     dashboards: Sequence[DashboardShown] = ()
     trouble: str = ""
@@ -51,15 +51,15 @@ class Shown(Struct):
 
     def take(self, events: Sequence[StoryEvent]) -> None:
         self.events += events
-        self.chapters.take(events)
+        self.history.take(events)
 
 
-class OpenPage:
+class Subscriber:
     """One page, and what it has heard."""
 
     def __init__(self) -> None:
         self.stream: HttpStream | None = None
-        self._said: dict[str, object] = {"trouble": "", "dashboards": (), "ledger": None}
+        self._sent: dict[str, object] = {"trouble": "", "dashboards": (), "ledger": None}
         self._nodes: list[NodeShown] = []
         self._rounds: list[RoundShown] = []
         self._incidents: list[IncidentShown] = []
@@ -70,30 +70,30 @@ class OpenPage:
         if self.stream is not None and data:
             self.stream.send(data)
 
-    def tell(self, shown: Shown) -> None:
+    def tell(self, state: PageState) -> None:
         """All that it has not heard. A page that does not read is told when it does again."""
         if self.stream is None or not self.stream.has_room:
             return
         told = [
-            self._whole("job", shown.job),
-            self._listed("nodes", self._nodes, shown.nodes),
-            self._events_of(shown),
-            self._listed("rounds", self._rounds, shown.chapters.rounds),
-            self._listed("incidents", self._incidents, shown.chapters.incidents),
-            self._whole("ledger", shown.ledger),
-            self._whole("dashboards", shown.dashboards),
-            self._workers_of(shown.workers),
+            self._whole("job", state.job),
+            self._listed("nodes", self._nodes, state.nodes),
+            self._events_of(state),
+            self._listed("rounds", self._rounds, state.history.rounds),
+            self._listed("incidents", self._incidents, state.history.incidents),
+            self._whole("ledger", state.ledger),
+            self._whole("dashboards", state.dashboards),
+            self._workers_of(state.workers),
         ]
-        if shown.trouble != self._said["trouble"]:
-            self._said["trouble"] = shown.trouble
-            told.append(message("trouble", {"words": shown.trouble}))
+        if state.trouble != self._sent["trouble"]:
+            self._sent["trouble"] = state.trouble
+            told.append(message("trouble", {"words": state.trouble}))
         self.send(b"".join(told))
 
     def _whole(self, name: str, now: object) -> bytes:
         """What is small is told as a whole when it differs."""
-        if now is None or now == self._said.get(name):
+        if now is None or now == self._sent.get(name):
             return b""
-        self._said[name] = now
+        self._sent[name] = now
         return message(name, now)
 
     def _listed(self, name: str, before: list[Listed], now: Sequence[Listed]) -> bytes:
@@ -103,9 +103,9 @@ class OpenPage:
         before[:] = now
         return message(name, change)
 
-    def _events_of(self, shown: Shown) -> bytes:
-        news = shown.events[self._events :]
-        self._events = len(shown.events)
+    def _events_of(self, state: PageState) -> bytes:
+        news = state.events[self._events :]
+        self._events = len(state.events)
         return message("events", news) if news else b""
 
     def _workers_of(self, now: WorkersShown | None) -> bytes:
@@ -114,11 +114,11 @@ class OpenPage:
             return b""
         known = before.columns if before is not None and before.count == now.count else {}
         columns = changed_columns(known, now.columns)
-        said = {
+        news = {
             "at": now.at,
             "base_step": now.base_step,
             "count": now.count,
             "columns": columns,
             "notes": now.notes,
         }
-        return message("ranks", said)
+        return message("ranks", news)

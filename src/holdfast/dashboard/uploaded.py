@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Struct, field
 
 from holdfast.core.protocol.errors import UsageError
-from holdfast.dashboard.desk import answer
-from holdfast.dashboard.shown import Shown
-from holdfast.dashboard.still import still_shown
+from holdfast.dashboard.api import answer
+from holdfast.dashboard.page_state import PageState
+from holdfast.dashboard.static import static_page
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.journal import read_parts
 from holdfast.observe.journal_file import LIMIT_BYTES
@@ -31,10 +31,10 @@ PIECE_MOST = 4 << 20
 FILES_MOST = 10_000
 BYTES_MOST = 2 * LIMIT_BYTES
 NAME_MOST = 200
-_NAME_OF_DROP = re.compile("[a-z0-9]{4,32}")
+_UPLOAD_ID = re.compile("[a-z0-9]{4,32}")
 
 
-class DroppedFile(Struct):
+class UploadedFile(Struct):
     name: str
     data: bytearray = field(default_factory=bytearray)
 
@@ -43,25 +43,25 @@ class _Numbered(Struct):
     seq: int
 
 
-class DropBox:
+class Uploads:
     """Takes pieces of files; opens them when all are there."""
 
-    def __init__(self, show: Callable[[str, Shown], None]) -> None:
+    def __init__(self, show: Callable[[str, PageState], None]) -> None:
         """`show` is given the name of a drop, and its story."""
         self._show = show
-        self._drop = ""
-        self._files: dict[int, DroppedFile] = {}
+        self._upload = ""
+        self._files: dict[int, UploadedFile] = {}
         self._bytes = 0
         self.routes = {"/api/journals": Route(post=self._take, body_most=PIECE_MOST)}
 
     def _take(self, request: PageRequest, reply: HttpReply) -> None:
-        drop, number = request.query.get("drop", ""), request.query.get("file", "")
-        if not _NAME_OF_DROP.fullmatch(drop) or not (number.isdecimal() or not number):
+        upload, number = request.query.get("drop", ""), request.query.get("file", "")
+        if not _UPLOAD_ID.fullmatch(upload) or not (number.isdecimal() or not number):
             reply(said(400, "that is no file of this page"))
             return
-        if drop != self._drop:
+        if upload != self._upload:
             self._forget()
-            self._drop = drop
+            self._upload = upload
         if number:
             self._keep(int(number), request, reply)
         else:
@@ -74,25 +74,25 @@ class DropBox:
             reply(said(413, f"that is too much for this page ({most}): use holdfast report"))
             return
         name = request.query.get("name", "")[:NAME_MOST] or f"file {number + 1}"
-        self._files.setdefault(number, DroppedFile(name)).data += request.body
+        self._files.setdefault(number, UploadedFile(name)).data += request.body
         self._bytes += len(request.body)
         reply(answer({}))
 
     def _open(self, reply: HttpReply) -> None:
-        drop, files = self._drop, list(self._files.values())
+        upload, files = self._upload, list(self._files.values())
         self._forget()
         try:
-            self._show(drop, still_shown(journals_of(files)))
+            self._show(upload, static_page(journals_of(files)))
         except UsageError as error:
             reply(said(422, f"{error.message}: {error.hint}" if error.hint else error.message))
             return
-        reply(answer({"story": drop}))
+        reply(answer({"story": upload}))
 
     def _forget(self) -> None:
-        self._files, self._bytes, self._drop = {}, 0, ""
+        self._files, self._bytes, self._upload = {}, 0, ""
 
 
-def journals_of(files: Iterable[DroppedFile]) -> list[JournalRead]:
+def journals_of(files: Iterable[UploadedFile]) -> list[JournalRead]:
     """The journals of one job. Raises `UsageError` where they are none, or of several jobs."""
     parts: dict[bytes, dict[bytes, str]] = {}
     for file in files:

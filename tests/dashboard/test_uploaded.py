@@ -11,10 +11,10 @@ from tests.dashboard.made_up import MadeUpJob
 from tests.dashboard.served import Asked, Served
 
 from holdfast.core.protocol.errors import UsageError
-from holdfast.dashboard.dropped import DroppedFile, journals_of
+from holdfast.dashboard.page_state import PageState
 from holdfast.dashboard.serving import journal_site
-from holdfast.dashboard.shown import Shown
 from holdfast.dashboard.site import STORIES_KEPT
+from holdfast.dashboard.uploaded import UploadedFile, journals_of
 from holdfast.observe.journal import read
 from holdfast.testing import make_plan, simulate
 
@@ -29,7 +29,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    one = Served(MadeUpJob(), site_of=lambda loop, guard: journal_site(loop, Shown(), guard))
+    one = Served(MadeUpJob(), site_of=lambda loop, guard: journal_site(loop, PageState(), guard))
     yield one
     one.close()
 
@@ -77,14 +77,14 @@ def test_a_damaged_line_is_named(paths: list[Path]) -> None:
     lines = paths[0].read_bytes().split(b"\n")
     lines[4] = lines[4][:-9]
     with pytest.raises(UsageError, match="line 5 of x is damaged"):
-        journals_of([DroppedFile("x", bytearray(b"\n".join(lines)))])
+        journals_of([UploadedFile("x", bytearray(b"\n".join(lines)))])
 
 
 def test_parts_are_put_together_whatever_their_names_and_order(paths: list[Path]) -> None:
     first, *steps = paths[0].read_bytes().splitlines(keepends=True)
     parts = [b"".join([first, *steps[:9]]), b"".join([first, *steps[9:]])]
     files = [
-        DroppedFile(str(k), bytearray(data)) for k, data in enumerate([*reversed(parts), *parts])
+        UploadedFile(str(k), bytearray(data)) for k, data in enumerate([*reversed(parts), *parts])
     ]
     (whole,) = journals_of(files)
     assert list(whole[1]) == read(paths[0])[1]
@@ -93,7 +93,10 @@ def test_parts_are_put_together_whatever_their_names_and_order(paths: list[Path]
 def test_journals_of_several_jobs_are_refused(paths: list[Path]) -> None:
     name = read(paths[0])[0].job.encode()
     other = paths[1].read_bytes().replace(b'"job":"' + name, b'"job":"other', 1)
-    files = [DroppedFile("a", bytearray(paths[0].read_bytes())), DroppedFile("b", bytearray(other))]
+    files = [
+        UploadedFile("a", bytearray(paths[0].read_bytes())),
+        UploadedFile("b", bytearray(other)),
+    ]
     with pytest.raises(UsageError, match="journals of several jobs"):
         journals_of(files)
 

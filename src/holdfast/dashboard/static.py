@@ -8,26 +8,26 @@ from holdfast.core.node import io as happened
 from holdfast.core.protocol import messages as said
 from holdfast.core.protocol.model import Assignment
 from holdfast.dashboard import views
-from holdfast.dashboard.shown import Shown
+from holdfast.dashboard.page_state import PageState
 from holdfast.dashboard.wire import JobShown, JobState, NodeShown, OutcomeShown
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.job_report import JobReport, report
 from holdfast.observe.journal import AgentStep
 
 
-def still_shown(journals: Sequence[JournalRead]) -> Shown:
+def static_page(journals: Sequence[JournalRead]) -> PageState:
     """All that the page is told of these journals, of one job."""
     told = report(journals)
-    shown = Shown(job=_job(told, journals))
-    shown.nodes = [
+    state = PageState(job=_job(told, journals))
+    state.nodes = [
         NodeShown(one.host, "" if one.is_whole else "its journal ends early", "", 0, None, False)
         for one in told.nodes
     ]
-    shown.ledger = views.ledger_shown(
+    state.ledger = views.ledger_shown(
         told.ledger.end - told.ledger.start, dict(told.ledger.parts_s.items())
     )
-    shown.take(told.events)
-    return shown
+    state.take(told.events)
+    return state
 
 
 def _job(told: JobReport, journals: Sequence[JournalRead]) -> JobShown:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.dashboard.guard import POLICY, SAFE_HEADERS, Guard, new_key
+from holdfast.dashboard.auth import POLICY, SAFE_HEADERS, PageAuth, new_key
 from holdfast.transport.http_model import PageRequest
 
 KEY = "the-right-key"
@@ -12,7 +12,7 @@ KEY = "the-right-key"
 
 def ask(method: str = "GET", **headers: str) -> int:
     """What is answered; 0 where it is let through."""
-    guard = Guard(KEY, ["gpu-01", "gpu-01.cluster"])
+    guard = PageAuth(KEY, ["gpu-01", "gpu-01.cluster"])
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     refusal = guard.refusal(PageRequest(method, "/api/stream", headers=named))
     return 0 if refusal is None else refusal.status
@@ -53,14 +53,14 @@ def test_a_name_that_somebody_else_points_here_is_not(host: str) -> None:
 
 def test_even_the_page_is_not_given_under_such_a_name() -> None:
     request = PageRequest("GET", "/", headers={"host": "evil.example"})
-    refusal = Guard(KEY).refusal(request, open_to_all=True)
+    refusal = PageAuth(KEY).refusal(request, open_to_all=True)
     assert refusal is not None
     assert refusal.status == 421
 
 
 def test_the_page_itself_needs_no_key() -> None:
     request = PageRequest("GET", "/", headers={"host": "127.0.0.1"})
-    assert Guard(KEY).refusal(request, open_to_all=True) is None
+    assert PageAuth(KEY).refusal(request, open_to_all=True) is None
 
 
 def test_a_command_needs_the_header_of_our_own_page() -> None:

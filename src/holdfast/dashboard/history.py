@@ -32,7 +32,7 @@ PHASES = {
 }
 
 
-class Chapters:
+class RoundHistory:
     """All rounds of a job so far."""
 
     def __init__(self) -> None:

@@ -25,10 +25,10 @@ from holdfast.core.protocol.questions import (
     StackTold,
     StopWanted,
 )
-from holdfast.dashboard.guard import SAFE_HEADERS
+from holdfast.dashboard.auth import SAFE_HEADERS
 from holdfast.dashboard.logs import read_logs
 from holdfast.dashboard.ranks import parse_ranks
-from holdfast.dashboard.source import Asking, Source
+from holdfast.dashboard.source import PendingRequest, Source
 from holdfast.dashboard.wire import StackGroupShown
 from holdfast.runtime.loop import Clock
 from holdfast.transport.http_model import JSON, HttpReply, HttpResponse, PageRequest, Route, said
@@ -59,7 +59,7 @@ def answer(data: object) -> HttpResponse:
     return HttpResponse(_encode(data), content_type=JSON, headers=SAFE_HEADERS)
 
 
-class Desk:
+class PageApi:
     """Answers single questions of pages."""
 
     def __init__(self, clock: Clock, source: Source) -> None:
@@ -76,7 +76,7 @@ class Desk:
             reply(said(400, "write ranks as numbers: 3, or 0-7, or 1,4,8-11"))
             return
         asked = StacksAsked("somebody asked in the dashboard")
-        self._source.ask(asked, Asking(partial(_give_stacks, ranks, reply)), of="all")
+        self._source.ask(asked, PendingRequest(partial(_give_stacks, ranks, reply)), of="all")
 
     def _act(self, request: PageRequest, reply: HttpReply) -> None:
         try:
@@ -85,11 +85,11 @@ class Desk:
             reply(said(400, "that is no wish of this page"))
             return
         wanted, words = _request_of(command)
-        asking = Asking(partial(_say_what_came, words, reply))
+        pending = PendingRequest(partial(_say_what_came, words, reply))
         if isinstance(command, DrainCommand):
-            self._source.ask(wanted, asking, of="some", nodes=[command.node])
+            self._source.ask(wanted, pending, of="some", nodes=[command.node])
         else:
-            self._source.ask(wanted, asking)
+            self._source.ask(wanted, pending)
 
 
 def _request_of(command: Command) -> tuple[Question, str]:
@@ -103,14 +103,14 @@ def _request_of(command: Command) -> tuple[Question, str]:
             return StopWanted(BY), "the job is being ended"
 
 
-def _say_what_came(words: str, reply: HttpReply, answers: Asking) -> None:
+def _say_what_came(words: str, reply: HttpReply, answers: PendingRequest) -> None:
     if answers.problem:
         reply(said(409, answers.problem))
     else:
         reply(answer({"words": words}))
 
 
-def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: Asking) -> None:
+def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: PendingRequest) -> None:
     if answers.problem:
         reply(said(503, answers.problem))
         return

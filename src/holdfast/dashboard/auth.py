@@ -44,7 +44,7 @@ def new_key() -> str:
     return secrets.token_urlsafe(KEY_BYTES)
 
 
-class Guard:
+class PageAuth:
     """Looks at each request before anybody answers it."""
 
     def __init__(self, key: str, names: Iterable[str] = ()) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from holdfast.dashboard.shown import OpenPage, Shown
+from holdfast.dashboard.page_state import PageState, Subscriber
 from holdfast.dashboard.wire import message
 from holdfast.runtime.loop import Cancellable, Clock
 
@@ -17,33 +17,38 @@ ALIVE_S = 5.0
 _ALIVE = message("alive", {})
 
 
-class OpenPages:
+class Subscribers:
     """All pages of one server. Without any, nothing here runs."""
 
     def __init__(
-        self, clock: Clock, shown: Shown, alive_s: float = ALIVE_S, *, opens_journals: bool = False
+        self,
+        clock: Clock,
+        state: PageState,
+        alive_s: float = ALIVE_S,
+        *,
+        opens_journals: bool = False,
     ) -> None:
-        """`opens_journals`: whether pages may send some (`dashboard.dropped`)."""
-        self._clock, self._shown, self._alive_s = clock, shown, alive_s
+        """`opens_journals`: whether pages may send some (`dashboard.uploaded`)."""
+        self._clock, self._state, self._alive_s = clock, state, alive_s
         self._opens_journals = opens_journals
         self.on_first: Callable[[], None] = _nothing
         """Somebody watches."""
         self.on_none: Callable[[], None] = _nothing
         """Nobody does any more."""
-        self._open: set[OpenPage] = set()
+        self._open: set[Subscriber] = set()
         self._timer: Cancellable | None = None
 
-    def add(self, page: OpenPage) -> None:
+    def add(self, page: Subscriber) -> None:
         """Tell this page, from now on; it has a stream."""
         self._open.add(page)
         hello = {"alive_s": self._alive_s, "opens_journals": self._opens_journals}
         page.send(message("hello", {"at": time.time(), **hello}))
-        page.tell(self._shown)
+        page.tell(self._state)
         if len(self._open) == 1:
             self._stay_alive()
             self.on_first()
 
-    def remove(self, page: OpenPage) -> None:
+    def remove(self, page: Subscriber) -> None:
         if page in self._open:
             self._open.remove(page)
             self._end_if_none()
@@ -51,7 +56,7 @@ class OpenPages:
     def tell(self) -> None:
         """Something is new."""
         for page in self._open:
-            page.tell(self._shown)
+            page.tell(self._state)
 
     def close(self) -> None:
         for page in self._open:
