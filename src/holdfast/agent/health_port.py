@@ -27,7 +27,14 @@ from holdfast.node.engine import Engine
 from holdfast.observe.exposition import CONTENT_TYPE
 from holdfast.observe.journal import Journal
 from holdfast.runtime.loop import Cancellable, Loop
-from holdfast.transport.http_model import JSON, HttpResponse, PageRequest, Route, at_once, said
+from holdfast.transport.http_model import (
+    JSON,
+    HttpResponse,
+    PageRequest,
+    Route,
+    at_once,
+    text_response,
+)
 from holdfast.transport.http_server import HttpServer
 
 LAG_EVERY_S = 1.0
@@ -112,11 +119,11 @@ class HealthPort:
             try:
                 found = verdict(request)
             except UsageError as error:
-                return said(400, f"max_age: {error.message}; {error.hint}")
+                return text_response(400, f"max_age: {error.message}; {error.hint}")
             status = 200 if found.is_well else 503
             wants_json = JSON in request.headers.get("accept", "")
             if not wants_json and not request.path.endswith(".json"):
-                return said(status, found.words)
+                return text_response(status, found.words)
             state = self._engine.state
             about = {"run_id": state.config.run_id, "node": state.name}
             facts = {"ok": found.is_well, "words": found.words, **about, **found.facts}

@@ -31,7 +31,14 @@ from holdfast.dashboard.ranks import parse_ranks
 from holdfast.dashboard.source import PendingRequest, Source
 from holdfast.dashboard.wire import StackGroupShown
 from holdfast.runtime.loop import Clock
-from holdfast.transport.http_model import JSON, HttpReply, HttpResponse, PageRequest, Route, said
+from holdfast.transport.http_model import (
+    JSON,
+    HttpReply,
+    HttpResponse,
+    PageRequest,
+    Route,
+    text_response,
+)
 
 BY = "the dashboard"
 COMMAND_MOST = 4 << 10
@@ -73,7 +80,7 @@ class PageApi:
     def _stacks(self, request: PageRequest, reply: HttpReply) -> None:
         ranks = parse_ranks(request.query.get("ranks", ""))
         if ranks is None:
-            reply(said(400, "write ranks as numbers: 3, or 0-7, or 1,4,8-11"))
+            reply(text_response(400, "write ranks as numbers: 3, or 0-7, or 1,4,8-11"))
             return
         asked = StacksAsked("somebody asked in the dashboard")
         self._source.ask(asked, PendingRequest(partial(_give_stacks, ranks, reply)), of="all")
@@ -82,7 +89,7 @@ class PageApi:
         try:
             command = _commands.decode(request.body)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            reply(said(400, "that is no wish of this page"))
+            reply(text_response(400, "that is no wish of this page"))
             return
         wanted, words = _request_of(command)
         pending = PendingRequest(partial(_say_what_came, words, reply))
@@ -105,14 +112,14 @@ def _request_of(command: Command) -> tuple[Question, str]:
 
 def _say_what_came(words: str, reply: HttpReply, answers: PendingRequest) -> None:
     if answers.problem:
-        reply(said(409, answers.problem))
+        reply(text_response(409, answers.problem))
     else:
         reply(answer({"words": words}))
 
 
 def _give_stacks(ranks: frozenset[int], reply: HttpReply, answers: PendingRequest) -> None:
     if answers.problem:
-        reply(said(503, answers.problem))
+        reply(text_response(503, answers.problem))
         return
     stacks = [
         WorkerStack(one.rank, node, tuple(_frames(one)), one.kernel)

@@ -19,7 +19,7 @@ import ipaddress
 import secrets
 from collections.abc import Iterable
 
-from holdfast.transport.http_model import HttpResponse, PageRequest, said
+from holdfast.transport.http_model import HttpResponse, PageRequest, text_response
 
 KEY_BYTES = 24
 OWN_HEADER = "x-holdfast"
@@ -55,14 +55,16 @@ class PageAuth:
     def refusal(self, request: PageRequest, *, open_to_all: bool = False) -> HttpResponse | None:
         """Why this is not answered, if so. `open_to_all`: the page itself, which says nothing."""
         if not self._is_our_name(request.headers.get("host", "")):
-            return said(421, "this dashboard does not answer under that name: use its address")
+            return text_response(
+                421, "this dashboard does not answer under that name: use its address"
+            )
         if open_to_all:
             return None
         shown = request.headers.get("authorization", "")
         if not shown.startswith(_BEARER) or not self._fits(shown.removeprefix(_BEARER)):
-            return said(401, "the key is missing or does not fit")
+            return text_response(401, "the key is missing or does not fit")
         if request.method == "POST" and OWN_HEADER not in request.headers:
-            return said(403, "this is for the dashboard's own page")
+            return text_response(403, "this is for the dashboard's own page")
         return None
 
     def _fits(self, shown: str) -> bool:

@@ -29,7 +29,7 @@ from holdfast.transport.http_model import (
     HttpResponse,
     HttpStream,
     PageRequest,
-    said,
+    text_response,
 )
 
 LINES_MOST = 3000
@@ -159,7 +159,7 @@ def read_logs(clock: Clock, source: Source, request: PageRequest, reply: HttpRep
     """A page wants to read logs."""
     wanted = wanted_of(request)
     if wanted is None:
-        reply(said(400, f"write ranks as numbers: 3, or 0-7; {SLOTS_MOST} at the most"))
+        reply(text_response(400, f"write ranks as numbers: 3, or 0-7; {SLOTS_MOST} at the most"))
         return
     reader = LogReader(clock, source, wanted)
     begin = HttpResponse(content_type=EVENTS, headers=SAFE_HEADERS)

@@ -22,7 +22,7 @@ from holdfast.transport.http_model import (
     HttpResponse,
     PageRequest,
     Route,
-    said,
+    text_response,
 )
 
 STORIES_KEPT = 8
@@ -79,7 +79,7 @@ class Site:
         name = request.query.get("story", "")
         told = self._stories.get(name) if name else (self._state, self._pages)
         if told is None:
-            reply(said(404, "these journals are not here any more: open them again"))
+            reply(text_response(404, "these journals are not here any more: open them again"))
             return
         state, pages = told
         page = Subscriber()

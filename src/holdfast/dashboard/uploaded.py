@@ -25,7 +25,7 @@ from holdfast.dashboard.static import static_page
 from holdfast.observe.causes import JournalRead
 from holdfast.observe.journal import read_parts
 from holdfast.observe.journal_file import LIMIT_BYTES
-from holdfast.transport.http_model import HttpReply, PageRequest, Route, said
+from holdfast.transport.http_model import HttpReply, PageRequest, Route, text_response
 
 PIECE_MOST = 4 << 20
 FILES_MOST = 10_000
@@ -57,7 +57,7 @@ class Uploads:
     def _take(self, request: PageRequest, reply: HttpReply) -> None:
         upload, number = request.query.get("drop", ""), request.query.get("file", "")
         if not _UPLOAD_ID.fullmatch(upload) or not (number.isdecimal() or not number):
-            reply(said(400, "that is no file of this page"))
+            reply(text_response(400, "that is no file of this page"))
             return
         if upload != self._upload:
             self._forget()
@@ -71,7 +71,9 @@ class Uploads:
         if self._bytes + len(request.body) > BYTES_MOST or number >= FILES_MOST:
             self._forget()
             most = f"{FILES_MOST:,} files, {BYTES_MOST >> 20} MB together"
-            reply(said(413, f"that is too much for this page ({most}): use holdfast report"))
+            reply(
+                text_response(413, f"that is too much for this page ({most}): use holdfast report")
+            )
             return
         name = request.query.get("name", "")[:NAME_MOST] or f"file {number + 1}"
         self._files.setdefault(number, UploadedFile(name)).data += request.body
@@ -84,7 +86,11 @@ class Uploads:
         try:
             self._show(upload, static_page(journals_of(files)))
         except UsageError as error:
-            reply(said(422, f"{error.message}: {error.hint}" if error.hint else error.message))
+            reply(
+                text_response(
+                    422, f"{error.message}: {error.hint}" if error.hint else error.message
+                )
+            )
             return
         reply(answer({"story": upload}))
 

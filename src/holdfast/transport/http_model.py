@@ -145,7 +145,7 @@ def at_once(answer: Callable[[PageRequest], HttpResponse]) -> Handler:
     return lambda request, reply: reply(answer(request))
 
 
-def said(status: int, words: str) -> HttpResponse:
+def text_response(status: int, words: str) -> HttpResponse:
     """A sentence."""
     return HttpResponse(f"{words}\n".encode(errors="replace"), status)
 

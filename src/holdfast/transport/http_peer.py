@@ -37,7 +37,7 @@ from holdfast.transport.http_model import (
     PageRequest,
     Route,
     date,
-    said,
+    text_response,
 )
 
 if TYPE_CHECKING:
@@ -161,7 +161,9 @@ class HttpPeer:
         try:
             event = self._http.next_event()
         except h11.RemoteProtocolError as error:
-            self._answer_last(said(error.error_status_hint, "this is not a request of HTTP/1.1"))
+            self._answer_last(
+                text_response(error.error_status_hint, "this is not a request of HTTP/1.1")
+            )
             return False
         if event is h11.NEED_DATA:
             self._release("ahead")
@@ -174,7 +176,9 @@ class HttpPeer:
         elif isinstance(event, h11.Data) and self._asked is not None:
             self._asked.body += event.data
             if len(self._asked.body) > self._asked.body_most:
-                self._answer_last(said(413, f"at most {self._asked.body_most} bytes are taken"))
+                self._answer_last(
+                    text_response(413, f"at most {self._asked.body_most} bytes are taken")
+                )
         elif isinstance(event, h11.EndOfMessage) and self._asked is not None:
             self._answer(self._asked)
             return False
@@ -185,7 +189,9 @@ class HttpPeer:
     def _begin_request(self, event: h11.Request) -> None:
         asked = self._asked = _Asked(event, self._server, self.address)
         if asked.size > asked.body_most:
-            refusal = asked.refusal or said(413, f"at most {asked.body_most} bytes are taken")
+            refusal = asked.refusal or text_response(
+                413, f"at most {asked.body_most} bytes are taken"
+            )
             self._answer_last(refusal)
 
     def _answer(self, asked: _Asked) -> None:
@@ -196,7 +202,7 @@ class HttpPeer:
         self._server.unanswered.watch(self)
         asked.reply = reply = HttpReply(self)
         if asked.refusal is not None or asked.route is None:
-            reply(asked.refusal or said(404, "there is nothing at this path"))
+            reply(asked.refusal or text_response(404, "there is nothing at this path"))
             return
         handler = asked.route.handler(asked.method)
         assert handler is not None, "a route was found for this method"
@@ -208,7 +214,9 @@ class HttpPeer:
             )
             reply.forget()
             if self._asked is asked and self._http.our_state is h11.SEND_RESPONSE:
-                self.answer(said(500, "this page cannot be shown, because of an error in Holdfast"))
+                self.answer(
+                    text_response(500, "this page cannot be shown, because of an error in Holdfast")
+                )
             else:
                 self.close()
 
@@ -230,10 +238,12 @@ class HttpPeer:
             self.answer(response)
             return False
         if any(self._http.trailing_data):
-            self._answer_last(said(400, "nothing can be said beside a stream"))
+            self._answer_last(text_response(400, "nothing can be said beside a stream"))
             return False
         if not self._server.may_stream(self):
-            self.answer(said(503, "too many pages are open already; close one and try again"))
+            self.answer(
+                text_response(503, "too many pages are open already; close one and try again")
+            )
             return False
         self._phase, self._asked.stream = PeerPhase.STREAMING, stream
         self._say(response, with_end=False)
@@ -392,7 +402,7 @@ class HttpPeer:
         if status is None or self._phase not in (PeerPhase.HEARING, PeerPhase.ANSWERING):
             self.close()
             return
-        self._answer_last(said(status, error.reason))
+        self._answer_last(text_response(status, error.reason))
 
     def _end(self) -> None:
         """All is said: once it is read, hang up."""
@@ -461,10 +471,10 @@ class _Asked:
             fields = parse_qsl(query, keep_blank_values=True, max_num_fields=FIELDS_MOST)
         except ValueError:
             fields = []
-            self.refusal = said(400, f"a query has at most {FIELDS_MOST} fields")
+            self.refusal = text_response(400, f"a query has at most {FIELDS_MOST} fields")
         self._query = dict(fields)
         if not self.path.startswith("/"):
-            self.refusal = said(400, "a path begins with /")
+            self.refusal = text_response(400, "a path begins with /")
         if self.refusal is not None:
             return
         found = server.find(self.method, self.path)

@@ -33,7 +33,7 @@ from holdfast.runtime.loop import Cancellable, Loop
 from holdfast.transport.buffers import PeerBuffers
 from holdfast.transport.fair_turns import FairTurns
 from holdfast.transport.frames import ProtocolError
-from holdfast.transport.http_model import HttpResponse, Route, said
+from holdfast.transport.http_model import HttpResponse, Route, text_response
 from holdfast.transport.http_peer import HttpPeer
 from holdfast.transport.listener import Listener, Overdue, listening_socket
 from holdfast.transport.peers import Crowd, peer_of
@@ -156,7 +156,7 @@ class HttpServer:
             folders = [at for at in self.routes if at.endswith("/*") and path.startswith(at[:-1])]
             route = self.routes[max(folders, key=len)] if folders else None
         if route is None:
-            return said(404, "there is nothing at this path")
+            return text_response(404, "there is nothing at this path")
         if route.handler(method) is None:
             allowed = ", ".join(route.methods)
             words = f"this path answers {allowed}\n".encode()

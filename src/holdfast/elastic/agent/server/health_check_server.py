@@ -19,7 +19,7 @@ from collections.abc import Callable
 from holdfast.core.node.health import Health, liveness
 from holdfast.runtime.loop import EventLoop
 from holdfast.runtime.thread_calls import ThreadCalls
-from holdfast.transport.http_model import HttpResponse, PageRequest, Route, at_once, said
+from holdfast.transport.http_model import HttpResponse, PageRequest, Route, at_once, text_response
 from holdfast.transport.http_server import HttpServer
 
 __all__ = ["HealthCheckServer", "create_healthcheck_server"]
@@ -61,7 +61,7 @@ class HealthCheckServer:
 
     def _answer(self, request: PageRequest) -> HttpResponse:
         health = self._health()
-        return said(200 if health.is_well else 503, health.words)
+        return text_response(200 if health.is_well else 503, health.words)
 
     def _health(self) -> Health:
         try:
